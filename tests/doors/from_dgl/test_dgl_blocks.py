@@ -5,10 +5,10 @@ import pickle
 import dgl_case
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from dgl_case import check_block, chi_square_fits, dgl, edge_ids, form, graph
 
 import hoptrain.dgl
-from hoptrain import InputError
 
 KINDS = {
     "neighbours": ("NeighborSampler", ([3, 4],), {}),
@@ -151,43 +151,72 @@ def test_a_graph_is_converted_once_until_it_changes():
     assert sampler.of(g)[1].graph.num_edges == 901
 
 
-WRONG = [
-    (lambda m: m.LaborSampler([3], importance_sampling=-1), "importance_sampling is -1"),
-    (lambda m: m.LaborSampler([3], layer_dependency=True), "layer_dependency=True and batch_dependency=1"),
-    (lambda m: m.LaborSampler([3], batch_dependency=4), "layer_dependency=False and batch_dependency=4"),
-    (lambda m: m.LaborSampler([3]).set_seed(4), "random_seed is 4: draws follow from torch's seed"),
-    (lambda m: m.NeighborSampler([{"_E": 3}]).sample(graph(), SEEDS), "with one for each edge type they are of typed graphs"),
-    (lambda m: m.NeighborSampler([0]).sample(graph(), SEEDS), "fanout 0 in"),
-    (lambda m: m.NeighborSampler([3], edge_dir="up").sample(graph(), SEEDS), "edge_dir is 'up'"),
-    (lambda m: m.NeighborSampler([3], prob="none").sample(graph(), SEEDS), "edges have no feature 'none'"),
-    (lambda m: m.NeighborSampler([3], prob="kind").sample(graph(), SEEDS), "edges are chosen by one number each"),
-    (lambda m: m.NeighborSampler([3]).sample(graph(), {"_N": SEEDS}), "ids are a dict of _N"),
-    (lambda m: m.NeighborSampler([3]).sample(graph(), torch.tensor([60])), "seed 60 is not in the graph"),
-    (lambda m: m.NeighborSampler([3]).sample(graph(), SEEDS, torch.tensor([900])), "edge 900 does not exist"),
-    (lambda m: m.NeighborSampler([3]).sample(torch.eye(3), SEEDS), "graph is a Tensor"),
-    (
-        lambda m: m.NeighborSampler([3]).sample(dgl.heterograph({("a", "b", "c"): ([0], [0])}), SEEDS),
-        "the graph has the types a, c; give a dict by type",
-    ),
-]
-
-
-@pytest.mark.parametrize(("do", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_honoured_is_refused(do, message):
-    with pytest.raises(InputError, match=message) as refused:
-        do(hoptrain.dgl)
-    assert "\n" not in str(refused.value)
-
-
-def test_weights_that_are_negative_are_refused():
-    g = graph()
-    g.edata["weight"][3] = -1
-    with pytest.raises(InputError, match="weights are finite and not negative"):
-        hoptrain.dgl.NeighborSampler([3], prob="weight").sample(g, SEEDS)
-
-
 def test_names_of_features_are_marked_for_the_loader():
     marked = hoptrain.dgl.NeighborSampler([3], prefetch_node_feats=["feat"], prefetch_labels=["label"], prefetch_edge_feats=["kind"])
     block = marked.sample(graph(), SEEDS)[2][0]
     lazy = [block.srcdata["feat"], block.dstdata["label"], block.edata["kind"]]
     assert all(isinstance(each, dgl_case.dgl.frame.LazyFeature) for each in lazy)
+
+
+def sample(*ids, g=None, fanout=3, **options):
+    return hoptrain.dgl.NeighborSampler([fanout], **options).sample(graph() if g is None else g, *(ids or [SEEDS]))
+
+
+def negative_weight():
+    g = graph()
+    g.edata["weight"][3] = -1
+    sample(g=g, prob="weight")
+
+
+MISTAKES = {
+    "a negative number of rounds": Mistake(
+        lambda: hoptrain.dgl.LaborSampler([3], importance_sampling=-1),
+        value="importance_sampling is -1",
+        rule="rounds counted",
+        remedy="number 0",
+    ),
+    "layers that draw together": Mistake(
+        lambda: hoptrain.dgl.LaborSampler([3], layer_dependency=True),
+        value="layer_dependency=True",
+        rule="batch_dependency=1 layer batch draws",
+        remedy="leave out",
+    ),
+    "batches that draw together": Mistake(
+        lambda: hoptrain.dgl.LaborSampler([3], batch_dependency=4),
+        value="batch_dependency=4",
+        rule="layer_dependency=False layer batch draws",
+        remedy="leave out",
+    ),
+    "a seed of the sampler's own": Mistake(
+        lambda: hoptrain.dgl.LaborSampler([3]).set_seed(4),
+        value="random_seed is 4",
+        rule="draws torch's seed",
+        remedy="torch.manual_seed",
+    ),
+    "fanouts by type of a graph with one": Mistake(
+        lambda: sample(fanout={"_E": 3}), value="[{'_E': 3}]", rule="fanouts edge typed graphs", remedy="one number layer"
+    ),
+    "a hop without edges": Mistake(lambda: sample(fanout=0), value="fanout 0 in [0]", rule="hop 1 edges -1", remedy="correct"),
+    "a direction that there is not": Mistake(
+        lambda: sample(edge_dir="up"), value="edge_dir is 'up'", rule="edges 'in' 'out'", remedy="choose one"
+    ),
+    "weights that there are not": Mistake(lambda: sample(prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"),
+    "two numbers as a weight": Mistake(lambda: sample(prob="kind"), value="'kind'", rule="feature (900, one number", remedy="give feature"),
+    "seeds by type of a graph with one": Mistake(
+        lambda: sample({"_N": SEEDS}), value="dict of _N", rule="ids typed graphs", remedy="give tensor"
+    ),
+    "a seed that there is not": Mistake(lambda: sample(torch.tensor([60])), value="seed 60", rule="not graph vertices 59", remedy="drop"),
+    "an edge to leave out that there is not": Mistake(
+        lambda: sample(SEEDS, torch.tensor([900])), value="edge 900", rule="not exist 899", remedy="correct leave"
+    ),
+    "a graph of torch": Mistake(lambda: sample(g=torch.eye(3)), value="Tensor", rule="graph samplers DGLGraph", remedy="give one"),
+    "seeds without a type": Mistake(
+        lambda: sample(g=dgl.heterograph({("a", "b", "c"): ([0], [0])})), value="tensor", rule="seeds types a, c", remedy="dict type"
+    ),
+    "a negative weight": Mistake(negative_weight, value="-1.0", rule="weight edge finite negative", remedy="correct"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

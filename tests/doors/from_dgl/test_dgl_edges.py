@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from dgl_case import check_block, chi_square_fits, dgl, edge_ids, form, graph
 
 import hoptrain.dgl
-from hoptrain import InputError
 from hoptrain.dgl import negative_sampler
 
 EDGES = torch.tensor([5, 700, 31, 5, 88])
@@ -107,18 +107,47 @@ def test_a_dense_graph_has_fewer():
     assert torch.stack([src, dst]).T.tolist() == [[0, 1]]
 
 
-WRONG = [
-    ({"sampler": dgl.dataloading.NeighborSampler([3])}, "sampler is a NeighborSampler: around edges sample hoptrain.dgl's"),
-    ({"exclude": "reverse_types"}, "exclude is 'reverse_types' and reverse_etypes None: .* give both"),
-    ({"reverse_etypes": {"a": "b"}}, "exclude is None and reverse_etypes .*: 'reverse_types' goes with the reverse of each edge type"),
-    ({"exclude": "reverse_id"}, "exclude is 'reverse_id' without reverse_eids"),
-    ({"exclude": "others"}, "exclude is 'others'"),
-    ({"negative_sampler": dgl.dataloading.negative_sampler.GlobalUniform(2)}, "negative_sampler is DGL's GlobalUniform"),
-]
+def edge_sampler(**options):
+    return hoptrain.dgl.as_edge_prediction_sampler(**({"sampler": hoptrain.dgl.NeighborSampler([3])} | options))
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_honoured_is_refused(options, message):
-    with pytest.raises(InputError, match=message) as refused:
-        hoptrain.dgl.as_edge_prediction_sampler(**{"sampler": hoptrain.dgl.NeighborSampler([3])} | options)
-    assert "\n" not in str(refused.value)
+MISTAKES = {
+    "a sampler of DGL's": Mistake(
+        lambda: edge_sampler(sampler=dgl.dataloading.NeighborSampler([3])),
+        value="sampler is a NeighborSampler",
+        rule="edges sample hoptrain.dgl's",
+        remedy="LaborSampler ShaDowKHopSampler",
+    ),
+    "reverse types that nobody states": Mistake(
+        lambda: edge_sampler(exclude="reverse_types"),
+        value="'reverse_types'",
+        rule="exclude reverse_etypes None edge",
+        remedy="give both",
+    ),
+    "reverse types that are not excluded": Mistake(
+        lambda: edge_sampler(reverse_etypes={"a": "b"}),
+        value="{'a': 'b'}",
+        rule="exclude None reverse_etypes 'reverse_types'",
+        remedy="give both",
+    ),
+    "reverse edges that nobody states": Mistake(
+        lambda: edge_sampler(exclude="reverse_id"), value="'reverse_id'", rule="exclude without reverse_eids", remedy="give id reverse edge"
+    ),
+    "an exclusion that there is not": Mistake(
+        lambda: edge_sampler(exclude="others"),
+        value="'others'",
+        rule="'self' 'reverse_id' 'reverse_types' function",
+        remedy="choose one",
+    ),
+    "negatives of DGL's": Mistake(
+        lambda: edge_sampler(negative_sampler=dgl.dataloading.negative_sampler.GlobalUniform(2)),
+        value="DGL's GlobalUniform",
+        rule="negative_sampler draws not repeat",
+        remedy="hoptrain.dgl.negative_sampler.GlobalUniform",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

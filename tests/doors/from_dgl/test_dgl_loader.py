@@ -10,10 +10,10 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from dgl_case import check_block, dgl, edge_ids, form, graph
 
 import hoptrain.dgl
-from hoptrain import InputError
 from hoptrain.dgl import negative_sampler
 
 NAMES = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"], "prefetch_edge_feats": ["kind"]}
@@ -260,7 +260,7 @@ def test_a_loader_that_is_iterated_anew_ends_the_iterator_before():
     before = iter(ours)
     next(before)
     assert len(list(ours)) == 3
-    with pytest.raises(InputError, match="batch 1 of an iterator whose loader is iterated anew"):
+    with refused("batch 1", "iterator anew one epoch", "another loader"):
         next(before)
     other = copy.copy(ours)
     assert len(list(other)) == 3
@@ -290,40 +290,6 @@ def test_names_for_other_data_are_fetched():
         assert torch.equal(other, outputs * 3)
 
 
-def numpy_negatives(g, edges):
-    return g.find_edges(edges)[0], torch.from_numpy(np.random.default_rng().integers(0, 60, len(edges)))
-
-
-class Silent(hoptrain.dgl.NeighborSampler):
-    def sample(self, g, seed_nodes, exclude_eids=None):
-        return seed_nodes
-
-
-WRONG = [
-    ({"graph_sampler": dgl.dataloading.NeighborSampler([2])}, "graph_sampler is a NeighborSampler: this loader samples by hoptrain"),
-    ({"graph_sampler": Silent([2])}, "a batch was made without asking hoptrain"),
-    ({"indices": {"_N": torch.arange(3)}}, "indices are a dict of _N"),
-    ({"indices": torch.tensor([1, 99])}, "seed 99 is not in the graph"),
-    ({"graph": dgl.heterograph({("a", "b", "c"): ([0], [0])})}, "the graph has the types a, c; give a dict by type"),
-    ({"in_order": False}, "in_order is False"),
-    (
-        {
-            "graph_sampler": hoptrain.dgl.as_edge_prediction_sampler(hoptrain.dgl.NeighborSampler([2]), negative_sampler=numpy_negatives),
-            "num_workers": 1,
-        },
-        "asked for other seeds the second time",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_honoured_is_refused(options, message):
-    whole = {"graph": graph(), "indices": torch.arange(40), "graph_sampler": hoptrain.dgl.NeighborSampler([2]), "batch_size": 20} | options
-    with pytest.raises(InputError, match=message) as refused:
-        list(hoptrain.dgl.DataLoader(**whole))
-    assert "\n" not in str(refused.value)
-
-
 @pytest.mark.parametrize(
     "option",
     [
@@ -350,3 +316,55 @@ def test_workers_are_tied_to_no_cores():
     with pytest.warns(UserWarning, match="without meaning here: enable_cpu_affinity"), ours.enable_cpu_affinity():
         assert len(list(ours)) == 2
     assert os.sched_getaffinity(0) == cores
+
+
+def batches(**options):
+    whole = {"graph": graph(), "indices": torch.arange(40), "graph_sampler": hoptrain.dgl.NeighborSampler([2]), "batch_size": 20}
+    return list(hoptrain.dgl.DataLoader(**whole | options))
+
+
+class Silent(hoptrain.dgl.NeighborSampler):
+    def sample(self, g, seed_nodes, exclude_eids=None):
+        return seed_nodes
+
+
+def numpy_negatives(g, edges):
+    return g.find_edges(edges)[0], torch.from_numpy(np.random.default_rng().integers(0, 60, len(edges)))
+
+
+def negatives_that_torch_does_not_draw():
+    sampler = hoptrain.dgl.as_edge_prediction_sampler(hoptrain.dgl.NeighborSampler([2]), negative_sampler=numpy_negatives)
+    batches(graph_sampler=sampler, num_workers=1)
+
+
+MISTAKES = {
+    "a sampler of DGL's": Mistake(
+        lambda: batches(graph_sampler=dgl.dataloading.NeighborSampler([2])),
+        value="NeighborSampler",
+        rule="graph_sampler loader samples hoptrain",
+        remedy="take hoptrain.dgl",
+    ),
+    "a sampler that does not sample": Mistake(
+        lambda: batches(graph_sampler=Silent([2])), value="batch", rule="without asking hoptrain sample", remedy="call every batch"
+    ),
+    "ids by type": Mistake(
+        lambda: batches(indices={"_N": torch.arange(3)}), value="dict of _N", rule="indices typed graphs", remedy="give tensor"
+    ),
+    "a seed that there is not": Mistake(
+        lambda: batches(indices=torch.tensor([1, 99])), value="seed 99", rule="not graph vertices 59", remedy="drop"
+    ),
+    "ids without a type": Mistake(
+        lambda: batches(graph=dgl.heterograph({("a", "b", "c"): ([0], [0])})), value="tensor", rule="seeds types a, c", remedy="dict type"
+    ),
+    "batches in any order": Mistake(
+        lambda: batches(in_order=False), value="in_order is False", rule="batches order run repeatable", remedy="leave out"
+    ),
+    "negatives that torch does not draw": Mistake(
+        negatives_that_torch_does_not_draw, value="other seeds", rule="sampler second time", remedy="negative sampler torch's generator"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from dgl_case import chi_square_fits, dgl, graph
 
 import hoptrain.dgl
-from hoptrain import InputError
 from hoptrain.dgl import sampling
 
 NODES = torch.tensor([3, 17, 3, 59, 40])
@@ -136,31 +136,67 @@ def test_spot_target_excludes_edges_of_low_degrees(num_workers):
     loader.close()
 
 
-WRONG = [
-    (lambda g: sampling.random_walk(g, [60], length=2), "seed 60 is not in the graph"),
-    (lambda g: sampling.random_walk(g, [0.5], length=2), r"ids are torch.float32 of shape \(1,\): ids are \(N,\) integers"),
-    (lambda g: sampling.random_walk(g, [[1]], length=2), r"ids are torch.int64 of shape \(1, 1\): ids are \(N,\) integers"),
-    (lambda g: sampling.select_topk(g, 1, "weight", {"_N": [True]}), r"ids are torch.bool of shape \(1,\): ids are \(N,\) integers"),
-    (lambda g: sampling.select_topk(g, 1, "weight", {"_N": "a"}), "ids are 'a': ids are .* integers; give a tensor of them"),
-    (lambda g: sampling.random_walk(g, [1]), "length is None and metapath None"),
-    (
-        lambda g: sampling.random_walk(g, [1], metapath=["other"]),
-        r"metapath is \['other'\]: its steps are edge types of the graph, _N:_E:_N",
+MISTAKES = {
+    "a vertex that there is not": Mistake(
+        lambda: sampling.random_walk(graph(), [60], length=2), value="seed 60", rule="not graph vertices 59", remedy="drop"
     ),
-    (lambda g: sampling.random_walk(g, [1], length=2, restart_prob=2.0), "ends are 2.0"),
-    (lambda g: sampling.random_walk(g, [1], length=2, prob="none"), "edges have no feature 'none'"),
-    (lambda g: sampling.select_topk(g, -2, "weight"), "k is -2"),
-    (lambda g: sampling.select_topk(g, 1, "none"), "edges have no feature 'none'"),
-    (lambda g: sampling.select_topk(g, 1, "kind"), "the feature 'kind' has the shape .900, 2."),
-    (
-        lambda g: sampling.select_topk(dgl.heterograph({("a", "b", "c"): ([0], [0])}), 1, "w"),
-        "edges of a:b:c have no feature 'w': they have none",
+    "a vertex as a fraction": Mistake(
+        lambda: sampling.random_walk(graph(), [0.5], length=2),
+        value="torch.float32 of shape (1,)",
+        rule="ids (N,) integers",
+        remedy="give tensor",
     ),
-]
+    "a list of lists": Mistake(
+        lambda: sampling.random_walk(graph(), [[1]], length=2),
+        value="torch.int64 of shape (1, 1)",
+        rule="ids (N,) integers",
+        remedy="give tensor",
+    ),
+    "a truth value as a vertex": Mistake(
+        lambda: sampling.select_topk(graph(), 1, "weight", {"_N": [True]}),
+        value="torch.bool of shape (1,)",
+        rule="ids (N,) integers",
+        remedy="give tensor",
+    ),
+    "a text as a vertex": Mistake(
+        lambda: sampling.select_topk(graph(), 1, "weight", {"_N": "a"}), value="'a'", rule="ids (N,) integers", remedy="give tensor"
+    ),
+    "a walk without a length": Mistake(
+        lambda: sampling.random_walk(graph(), [1]), value="length is None", rule="metapath None steps walk", remedy="give one"
+    ),
+    "a step that there is not": Mistake(
+        lambda: sampling.random_walk(graph(), [1], metapath=["other"]),
+        value="['other']",
+        rule="metapath steps types _N:_E:_N",
+        remedy="correct",
+    ),
+    "a probability above 1": Mistake(
+        lambda: sampling.random_walk(graph(), [1], length=2, restart_prob=2.0),
+        value="ends are 2.0",
+        rule="walk 2 probability 1",
+        remedy="correct",
+    ),
+    "a walk by weights that there are not": Mistake(
+        lambda: sampling.random_walk(graph(), [1], length=2, prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"
+    ),
+    "a negative number of edges": Mistake(
+        lambda: sampling.select_topk(graph(), -2, "weight"), value="k is -2", rule="vertex keeps 0 -1", remedy="correct"
+    ),
+    "the heaviest edges by weights that there are not": Mistake(
+        lambda: sampling.select_topk(graph(), 1, "none"), value="'none'", rule="edges no feature weight", remedy="name one"
+    ),
+    "two numbers as a weight": Mistake(
+        lambda: sampling.select_topk(graph(), 1, "kind"), value="'kind'", rule="feature (900, one number", remedy="give feature"
+    ),
+    "weights of edges without features": Mistake(
+        lambda: sampling.select_topk(dgl.heterograph({("a", "b", "c"): ([0], [0])}), 1, "w"),
+        value="'w'",
+        rule="edges a:b:c no none",
+        remedy="name one",
+    ),
+}
 
 
-@pytest.mark.parametrize(("call", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_is_refused(call, message):
-    with pytest.raises(InputError, match=message) as refused:
-        call(graph())
-    assert "\n" not in str(refused.value)
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

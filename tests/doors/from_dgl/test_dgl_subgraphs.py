@@ -4,10 +4,10 @@ import pickle
 
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from dgl_case import check_subgraph, dgl, form, graph
 
 import hoptrain.dgl
-from hoptrain import InputError
 
 SEEDS = torch.tensor([11, 3, 30])
 
@@ -66,8 +66,12 @@ def test_clusters(g, tmp_path):
     assert torch.equal(mine.ndata[dgl.NID], wanted.ndata[dgl.NID])
     check_induced(g, mine)
     assert mine.edata[dgl.EID].sort().values.equal(wanted.edata[dgl.EID].sort().values)
-    for name, k, other in (("dgl.pkl", 4, g), ("clusters", 2, g), ("clusters", 4, dgl.add_nodes(g, 1))):
-        with pytest.raises(InputError, match="remove it, or state another cache_path"):
+    for name, k, other, rule in (
+        ("dgl.pkl", 4, g, "no clusters hoptrain"),
+        ("clusters", 2, g, "60 vertices graph k"),
+        ("clusters", 4, dgl.add_nodes(g, 1), "60 vertices graph k"),
+    ):
+        with refused(name, rule, "remove another cache_path"):
             hoptrain.dgl.ClusterGCNSampler(other, k, cache_path=str(tmp_path / name))
 
 
@@ -92,18 +96,37 @@ def test_walks_go_along_the_edges():
     assert found == {(0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 5), (4, 5), (5,)}
 
 
-WRONG = [
-    (lambda m: m.SAINTSampler("other", 3), "mode is 'other'"),
-    (lambda m: m.SAINTSampler("node", 0), "budget is 0"),
-    (lambda m: m.SAINTSampler("walk", (3, 0)), "walk_length is 0"),
-    (lambda m: m.SAINTSampler("node", 3).sample(dgl.graph(([], []), num_nodes=3)), "the graph has no edges"),
-    (lambda m: m.ShaDowKHopSampler([{"_E": 3}]).sample(graph(), SEEDS), "of typed graphs"),
-    (lambda m: m.ClusterGCNSampler(dgl.heterograph({("a", "b", "c"): ([0], [0])}), 2), "graph has the edge types"),
-]
+MISTAKES = {
+    "a mode that there is not": Mistake(
+        lambda: hoptrain.dgl.SAINTSampler("other", 3), value="mode is 'other'", rule="'node' 'edge' 'walk'", remedy="choose one"
+    ),
+    "a subgraph of no draws": Mistake(
+        lambda: hoptrain.dgl.SAINTSampler("node", 0), value="budget is 0", rule="subgraph 1 draws", remedy="correct"
+    ),
+    "walks of no steps": Mistake(
+        lambda: hoptrain.dgl.SAINTSampler("walk", (3, 0)), value="walk_length is 0", rule="walk one step", remedy="correct"
+    ),
+    "a graph without edges": Mistake(
+        lambda: hoptrain.dgl.SAINTSampler("node", 3).sample(dgl.graph(([], []), num_nodes=3)),
+        value="no edges",
+        rule="graph nothing draw",
+        remedy="another sampler",
+    ),
+    "fanouts by type of a graph with one": Mistake(
+        lambda: hoptrain.dgl.ShaDowKHopSampler([{"_E": 3}]).sample(graph(), SEEDS),
+        value="[{'_E': 3}]",
+        rule="fanouts edge typed graphs",
+        remedy="one number layer",
+    ),
+    "clusters of a typed graph": Mistake(
+        lambda: hoptrain.dgl.ClusterGCNSampler(dgl.heterograph({("a", "b", "c"): ([0], [0])}), 2),
+        value="a:b:c",
+        rule="graph edge types one",
+        remedy="dgl.to_homogeneous(g)",
+    ),
+}
 
 
-@pytest.mark.parametrize(("do", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_honoured_is_refused(do, message):
-    with pytest.raises(InputError, match=message) as refused:
-        do(hoptrain.dgl)
-    assert "\n" not in str(refused.value)
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from dgl_case import chi_square_fits, dgl
 
 import hoptrain.dgl
-from hoptrain import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
 TYPES = {
@@ -276,44 +276,51 @@ def test_graphs_that_are_held_to_a_layout():
         )
 
 
-WRONG = [
-    (
-        lambda: hoptrain.dgl.NeighborSampler([{"writes": 3}]).sample(typed_graph(), SEEDS),
-        "fanouts of a layer lack paper:cites:paper, paper:in:venue",
+def sample(seeds, *excluded, fanout=3, **options):
+    return hoptrain.dgl.NeighborSampler([fanout], **options).sample(typed_graph(), seeds, *excluded)
+
+
+MISTAKES = {
+    "fanouts for some types": Mistake(
+        lambda: sample(SEEDS, fanout={"writes": 3}),
+        value="paper:cites:paper, paper:in:venue",
+        rule="fanouts layer lack",
+        remedy="number every edge type",
     ),
-    (
-        lambda: hoptrain.dgl.NeighborSampler([3]).sample(typed_graph(), SEEDS["paper"]),
-        "seeds are a tensor: the graph has the types author, paper",
+    "seeds without a type": Mistake(lambda: sample(SEEDS["paper"]), value="tensor", rule="seeds types author, paper", remedy="dict type"),
+    "seeds of a type that there is not": Mistake(
+        lambda: sample({"reader": SEEDS["paper"]}), value="'reader'", rule="seeds types author, venue", remedy="name one"
     ),
-    (
-        lambda: hoptrain.dgl.NeighborSampler([3]).sample(typed_graph(), {"reader": SEEDS["paper"]}),
-        "seeds of 'reader': the graph has the types",
+    "a seed that there is not": Mistake(
+        lambda: sample({"venue": torch.tensor([6])}), value="vertex 6", rule="'venue' not exist 5", remedy="drop"
     ),
-    (
-        lambda: hoptrain.dgl.NeighborSampler([3]).sample(typed_graph(), {"venue": torch.tensor([6])}),
-        "vertex 6 of type 'venue' does not exist",
+    "weights that there are not": Mistake(
+        lambda: sample(SEEDS, prob="heavy"), value="'heavy'", rule="edges feature kind weight", remedy="name one"
     ),
-    (
-        lambda: hoptrain.dgl.NeighborSampler([3], prob="heavy").sample(typed_graph(), SEEDS),
-        "edges have no feature 'heavy': they have kind, weight",
+    "edges that lead out": Mistake(
+        lambda: sample(SEEDS, edge_dir="out"), value="edge_dir is 'out'", rule="typed graphs edges 'in'", remedy="dgl.reverse"
     ),
-    (lambda: hoptrain.dgl.NeighborSampler([3], edge_dir="out").sample(typed_graph(), SEEDS), "edge_dir is 'out': typed graphs are sampled"),
-    (
-        lambda: hoptrain.dgl.NeighborSampler([3]).sample(typed_graph(), SEEDS, {"writes": torch.tensor([400])}),
-        "edge 400 of author:writes:paper does not exist: there are 0 to 399",
+    "an edge to leave out that there is not": Mistake(
+        lambda: sample(SEEDS, {"writes": torch.tensor([400])}),
+        value="edge 400",
+        rule="author:writes:paper not exist 399",
+        remedy="correct leave",
     ),
-    (
+    "seeds of ShaDow without a type": Mistake(
         lambda: hoptrain.dgl.ShaDowKHopSampler([3]).sample(typed_graph(), SEEDS["paper"]),
-        "seeds are a tensor: the graph has the types author, paper",
+        value="tensor",
+        rule="seeds types author, paper",
+        remedy="dict type",
     ),
-    (
+    "GraphSAINT's vertices of a typed graph": Mistake(
         lambda: hoptrain.dgl.SAINTSampler("node", 3).sample(typed_graph()),
-        "graph has the edge types author:writes:paper, .*: this one takes graphs of one type, as DGL's does",
+        value="author:writes:paper",
+        rule="graph edge types one",
+        remedy="dgl.to_homogeneous(g)",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("call", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_honoured_is_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -6,10 +6,10 @@ import pyg_reference
 import pytest
 import torch
 import torch_geometric.loader
+from cases.mistakes import Mistake, each_of, refused
 from pyg_case import some_data
 
 import hoptrain.pyg
-from hoptrain import InputError
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_an_import_line_may_name_all_that_pyg_has(data):
     assert all(hasattr(hoptrain.pyg, name) for name in torch_geometric.loader.__all__)
     assert hoptrain.pyg.ImbalancedSampler is torch_geometric.loader.ImbalancedSampler
     assert hoptrain.pyg.NeighborLoader is not torch_geometric.loader.NeighborLoader
-    with pytest.raises(AttributeError, match="has no attribute 'NeighbourLoader'"):
+    with refused("'NeighbourLoader'", "hoptrain.pyg no attribute torch_geometric.loader", error=AttributeError):
         _ = hoptrain.pyg.NeighbourLoader
 
 
@@ -31,77 +31,6 @@ def test_signatures_are_those_of_pyg(name):
     theirs = getattr(torch_geometric.sampler, name, None) or getattr(torch_geometric.loader, name)
     ours, theirs = (inspect.signature(kind).parameters for kind in (getattr(hoptrain.pyg, name), theirs))
     assert [(p.name, p.default, p.kind) for p in ours.values()] == [(p.name, p.default, p.kind) for p in theirs.values()]
-
-
-WRONG = [
-    ({"weight_attr": "weight", "disjoint": True}, "weight_attr 'weight' with time_attr or disjoint"),
-    ({"subgraph_type": "induced", "disjoint": True}, "subgraph_type induced with disjoint"),
-    ({"temporal_strategy": "first"}, "temporal_strategy is 'first': it is 'uniform' or 'last'"),
-    ({"time_attr": "nothing"}, "data has no attribute 'nothing'"),
-    ({"custom_cls": dict}, "custom_cls is given"),
-    ({"in_order": False}, "in_order is False"),
-    ({"batch_size": None}, "batch_size is None"),
-    ({"num_neighbors": [0]}, "fanout"),
-    ({"num_neighbors": 5}, "num_neighbors is 5: it is a list"),
-    ({"num_neighbors": [2.5]}, r"num_neighbors is \[2.5\]: it is a list with an integer for each hop"),
-    ({"subgraph_type": "half"}, "subgraph_type is 'half': it is directional, bidirectional, induced"),
-    ({"temporal_strategy": "last"}, "temporal_strategy is 'last' without time_attr"),
-    ({"input_nodes": torch.ones(7, dtype=torch.bool)}, "input_nodes is torch.bool of shape .7,.: it is ids of vertices"),
-    ({"input_nodes": torch.ones(7)}, "input_nodes is torch.float32"),
-    ({"time_attr": "made", "input_time": torch.ones(7, dtype=torch.long)}, "input_time has 7 entries for 200 seeds"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_honoured_is_refused(data, options, message):
-    options = {"num_neighbors": [2], "batch_size": 50} | options
-    with pytest.raises(InputError, match=message):
-        next(iter(hoptrain.pyg.NeighborLoader(data, **options)))
-
-
-@pytest.mark.parametrize("rows", [150, 250])
-def test_features_of_other_numbers_of_vertices_are_refused(data, rows):
-    data.num_nodes, data.x = 200, torch.ones(rows, 3)
-    with pytest.raises(InputError, match=f"x has {rows} rows for 200 vertices: give one for each"):
-        next(iter(hoptrain.pyg.NeighborLoader(data, [2], batch_size=50)))
-
-
-def with_end(edges, end, value):
-    edges = edges.clone()
-    edges[end, 3] = value
-    return edges
-
-
-EDGES = {
-    "edge 3 leads from vertex .* to 200: data has 200 vertices": lambda edges: with_end(edges, 1, 200),
-    "edge 3 leads from vertex -1 to": lambda edges: with_end(edges, 0, -1),
-    "edge_index of data is torch.float32 of shape .2, 1200.: it is": lambda edges: edges.float(),
-    "edge_index of data is torch.int64 of shape .1200, 2.: it is": lambda edges: edges.T,
-}
-
-
-@pytest.mark.parametrize(("message", "change"), EDGES.items(), ids=EDGES)
-def test_edges_that_cannot_be_are_named_by_their_number(data, message, change):
-    data.edge_index = change(data.edge_index)
-    with pytest.raises(InputError, match=message):
-        hoptrain.pyg.NeighborLoader(data, [2])
-
-
-@pytest.mark.parametrize("option", ["edge_label", "edge_label_time"])
-def test_links_have_one_value_each(data, option):
-    with pytest.raises(InputError, match=f"{option} has 7 entries for 1,200 links"):
-        hoptrain.pyg.LinkNeighborLoader(data, [2], time_attr="made", **({"edge_label_time": torch.ones(1200)} | {option: torch.ones(7)}))
-    with pytest.raises(InputError, match="edge_label_index has shape"):
-        hoptrain.pyg.LinkNeighborLoader(data, [2], edge_label_index=torch.ones(5, 2, dtype=torch.long))
-
-
-def test_remote_stores_and_samplers_of_pyg_are_refused(data):
-    with pytest.raises(InputError, match="data is a tuple"):
-        hoptrain.pyg.NeighborLoader((data, data), [2])
-    with pytest.raises(InputError, match="data is a HeteroData: these loaders take a homogeneous Data"):
-        hoptrain.pyg.ShaDowKHopSampler(torch_geometric.data.HeteroData(), 1, 2)
-    with pytest.raises(InputError, match="neighbor_sampler is a ReferenceSampler"):
-        hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=pyg_reference.ReferenceSampler(data, [2]))
 
 
 @pytest.mark.parametrize("option", [{"worker_init_fn": print}, {"filter_per_worker": True}, {"multiprocessing_context": "spawn"}])
@@ -120,3 +49,170 @@ def test_contexts_for_workers_of_pyg_do_nothing_and_say_so(data, name):
         assert len(list(loader)) == 2
     assert found[0].filename == __file__
     loader.close()
+
+
+def batch_of(data, **options):
+    return next(iter(hoptrain.pyg.NeighborLoader(data, **({"num_neighbors": [2], "batch_size": 50} | options))))
+
+
+def rows_of_features(data, rows):
+    data.num_nodes, data.x = 200, torch.ones(rows, 3)
+    batch_of(data)
+
+
+def edges(data, edge_index):
+    data.edge_index = edge_index
+    hoptrain.pyg.NeighborLoader(data, [2])
+
+
+def edge_with(data, end, vertex):
+    """An end of edge 3 is another vertex."""
+    edge_index = data.edge_index.clone()
+    edge_index[end, 3] = vertex
+    edges(data, edge_index)
+
+
+def links(data, **options):
+    hoptrain.pyg.LinkNeighborLoader(data, [2], **options)
+
+
+MISTAKES = {
+    "weights for trees": Mistake(
+        lambda data: batch_of(data, weight_attr="weight", disjoint=True),
+        value="weight_attr 'weight'",
+        rule="time_attr disjoint edges drawn",
+        remedy="leave one",
+    ),
+    "trees with all edges between their vertices": Mistake(
+        lambda data: batch_of(data, subgraph_type="induced", disjoint=True),
+        value="subgraph_type induced",
+        rule="disjoint time_attr trees edges",
+        remedy="choose one",
+    ),
+    "a strategy that there is not": Mistake(
+        lambda data: batch_of(data, temporal_strategy="first"),
+        value="temporal_strategy is 'first'",
+        rule="'uniform' 'last'",
+        remedy="choose one",
+    ),
+    "times that there are not": Mistake(
+        lambda data: batch_of(data, time_attr="nothing"), value="'nothing'", rule="data no attribute made", remedy="name one"
+    ),
+    "a class of batches": Mistake(
+        lambda data: batch_of(data, custom_cls=dict), value="custom_cls", rule="class batches remote stores", remedy="leave out"
+    ),
+    "batches in any order": Mistake(
+        lambda data: batch_of(data, in_order=False), value="in_order is False", rule="batches order run repeatable", remedy="leave out"
+    ),
+    "no size of batches": Mistake(
+        lambda data: batch_of(data, batch_size=None), value="batch_size is None", rule="batch seeds", remedy="number batch_sampler"
+    ),
+    "a hop without edges": Mistake(
+        lambda data: batch_of(data, num_neighbors=[0]), value="fanout 0", rule="hop 1 edges -1", remedy="correct"
+    ),
+    "one fanout for all hops": Mistake(
+        lambda data: batch_of(data, num_neighbors=5), value="num_neighbors is 5", rule="list integer each hop", remedy="[15, 10]"
+    ),
+    "a fanout as a fraction": Mistake(
+        lambda data: batch_of(data, num_neighbors=[2.5]),
+        value="num_neighbors is [2.5]",
+        rule="list integer each hop",
+        remedy="[15, 10]",
+    ),
+    "a kind of subgraphs that there is not": Mistake(
+        lambda data: batch_of(data, subgraph_type="half"),
+        value="subgraph_type is 'half'",
+        rule="directional bidirectional induced",
+        remedy="choose one",
+    ),
+    "the last edges without times": Mistake(
+        lambda data: batch_of(data, temporal_strategy="last"),
+        value="temporal_strategy is 'last'",
+        rule="without time_attr edge",
+        remedy="name times",
+    ),
+    "a mask of fewer vertices": Mistake(
+        lambda data: batch_of(data, input_nodes=torch.ones(7, dtype=torch.bool)),
+        value="input_nodes is torch.bool of shape (7,)",
+        rule="ids vertices mask 200",
+        remedy="correct",
+    ),
+    "vertices as floats": Mistake(
+        lambda data: batch_of(data, input_nodes=torch.ones(7)),
+        value="input_nodes is torch.float32",
+        rule="ids vertices integers",
+        remedy="correct",
+    ),
+    "fewer times than seeds": Mistake(
+        lambda data: batch_of(data, time_attr="made", input_time=torch.ones(7, dtype=torch.long)),
+        value="input_time has 7",
+        rule="entries 200 seeds",
+        remedy="give one each",
+    ),
+    **{
+        f"features of {rows} vertices": Mistake(
+            lambda data, rows=rows: rows_of_features(data, rows),
+            value=f"x has {rows}",
+            rule="rows 200 vertices",
+            remedy="give one each loader",
+        )
+        for rows in (150, 250)
+    },
+    "an edge to a vertex that there is not": Mistake(
+        lambda data: edge_with(data, 1, 200), value="to 200", rule="edge 3 data vertices", remedy="correct x"
+    ),
+    "an edge from a negative vertex": Mistake(
+        lambda data: edge_with(data, 0, -1), value="vertex -1", rule="edge 3 data 200", remedy="correct x"
+    ),
+    "edges as floats": Mistake(
+        lambda data: edges(data, data.edge_index.float()),
+        value="torch.float32 of shape (2, 1200)",
+        rule="edge_index integers sources destinations",
+    ),
+    "an edge a row": Mistake(
+        lambda data: edges(data, data.edge_index.T),
+        value="torch.int64 of shape (1200, 2)",
+        rule="edge_index integers sources destinations",
+    ),
+    "fewer labels than links": Mistake(
+        lambda data: links(data, time_attr="made", edge_label_time=torch.ones(1200), edge_label=torch.ones(7)),
+        value="edge_label has 7",
+        rule="entries 1,200 links",
+        remedy="give one each",
+    ),
+    "fewer times than links": Mistake(
+        lambda data: links(data, time_attr="made", edge_label_time=torch.ones(7)),
+        value="edge_label_time has 7",
+        rule="entries 1,200 links",
+        remedy="give one each",
+    ),
+    "a link a row": Mistake(
+        lambda data: links(data, edge_label_index=torch.ones(5, 2, dtype=torch.long)),
+        value="(5, 2)",
+        rule="edge_label_index sources destinations",
+        remedy="transpose",
+    ),
+    "remote stores": Mistake(
+        lambda data: hoptrain.pyg.NeighborLoader((data, data), [2]),
+        value="tuple",
+        rule="loaders Data HeteroData",
+        remedy="PyG's own",
+    ),
+    "typed data for a loader of one type": Mistake(
+        lambda: hoptrain.pyg.ShaDowKHopSampler(torch_geometric.data.HeteroData(), 1, 2),
+        value="HeteroData",
+        rule="loaders homogeneous Data",
+        remedy="PyG's own",
+    ),
+    "another library's sampler": Mistake(
+        lambda data: hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=pyg_reference.ReferenceSampler(data, [2])),
+        value="ReferenceSampler",
+        rule="neighbor_sampler loaders hoptrain",
+        remedy="give hoptrain.pyg.NeighborSampler",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

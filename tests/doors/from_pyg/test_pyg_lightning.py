@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from cases.mistakes import refused
 from pyg_case import some_data, some_typed_data
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.trainer.states import RunningStage
@@ -15,7 +16,6 @@ from torch.utils.data import SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 import hoptrain.pyg as own
-from hoptrain import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 
@@ -97,7 +97,7 @@ def test_overfitting_takes_the_first_items_in_each_epoch(name, is_in_hook):
 def test_prediction_goes_over_all_batches(name, is_in_hook):
     model = Model(name)
     if name in ("saint", "walks"):
-        with pytest.raises(InputError, match=r"batch_sampler is given: .*; leave it out"):
+        with refused("batch_sampler", "step one subgraph Trainer.predict", "leave out"):
             trainer_of().predict(model, None if is_in_hook else LOADERS[name]())
         return
     loader = LOADERS[name]()

@@ -8,13 +8,13 @@ from itertools import chain, islice
 import pyg_reference
 import pytest
 import torch
+from cases.mistakes import refused
 from pyg_case import some_data
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.utils import trim_to_layer
 
 import hoptrain.pyg
-from hoptrain import InputError
 from hoptrain.pyg import graphs
 
 
@@ -205,7 +205,7 @@ def test_an_iterator_ends_with_the_next_one(data, num_workers):
     first = iter(loader)
     next(first)
     assert len(list(loader)) == 4
-    with pytest.raises(InputError, match="batch 1 of an iterator whose loader is iterated anew"):
+    with refused("batch 1", "iterator anew one epoch", "another loader"):
         next(first)
     loader.close()
 

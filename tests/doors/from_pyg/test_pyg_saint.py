@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from pyg_case import some_data
 from scipy.stats import chisquare
 from torch_geometric.data import Data
 
 import hoptrain.pyg
-from hoptrain import InputError
 
 KINDS = {
     "GraphSAINTNodeSampler": {"batch_size": 30},
@@ -152,30 +152,40 @@ def test_workers_change_nothing_and_norms_are_saved(data, name, tmp_path):
     again = made(name, data, sample_coverage=2, save_dir=str(tmp_path))
     assert torch.equal(first.node_norm, again.node_norm)
     assert torch.equal(first.edge_norm, again.edge_norm)
-    with pytest.raises(InputError, match="holds norms of another graph"):
+    with refused(file.name, "norms another graph", "remove another save_dir"):
         made(name, small(), batch_size=2, sample_coverage=2, save_dir=str(tmp_path))
     file.write_bytes(b"no")
-    with pytest.raises(InputError, match="holds no norms"):
+    with refused(file.name, "no norms", "remove another save_dir"):
         made(name, data, sample_coverage=2, save_dir=str(tmp_path))
 
 
-WRONG = [
-    ({"num_steps": 0}, "num_steps is 0 and sample_coverage 0"),
-    ({"sample_coverage": -1}, "num_steps is 1 and sample_coverage -1"),
-    ({"batch_size": 0}, "a subgraph takes 1 to"),
-    ({"walk_length": 0}, "walk_length is 0"),
-]
+def walks(data, **options):
+    made("GraphSAINTRandomWalkSampler", data, **options)
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_is_refused(data, options, message):
-    with pytest.raises(InputError, match=message):
-        made("GraphSAINTRandomWalkSampler", data, **options)
-
-
-def test_attributes_that_would_be_hidden_are_refused(data):
+def attribute_of_the_batches_own(data):
     data.node_norm = torch.ones(200)
-    with pytest.raises(InputError, match="data has an attribute 'node_norm'"):
-        made("GraphSAINTNodeSampler", data)
-    with pytest.raises(InputError, match="data has no edge_index"):
-        made("GraphSAINTNodeSampler", Data(num_nodes=3))
+    made("GraphSAINTNodeSampler", data)
+
+
+MISTAKES = {
+    "no steps": Mistake(lambda data: walks(data, num_steps=0), value="num_steps is 0", rule="sample_coverage 1 0", remedy="correct"),
+    "a negative coverage": Mistake(
+        lambda data: walks(data, sample_coverage=-1), value="sample_coverage -1", rule="num_steps 1 0", remedy="correct"
+    ),
+    "a subgraph of no draws": Mistake(
+        lambda data: walks(data, batch_size=0), value="(walk_length + 1) is 0", rule="num_roots subgraph 1 draws", remedy="correct"
+    ),
+    "walks of no steps": Mistake(lambda data: walks(data, walk_length=0), value="walk_length is 0", rule="walk one step", remedy="correct"),
+    "an attribute of the batches' own": Mistake(
+        attribute_of_the_batches_own, value="'node_norm'", rule="data attribute batches name", remedy="rename"
+    ),
+    "data without edges": Mistake(
+        lambda: made("GraphSAINTNodeSampler", Data(num_nodes=3)), value="edge_index", rule="data no samplers draw", remedy="give"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

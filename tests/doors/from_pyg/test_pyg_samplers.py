@@ -8,6 +8,7 @@ import pytorch_lightning
 import torch
 import torch.nn.functional as F
 import torch_geometric.sampler
+from cases.mistakes import Mistake, each_of
 from pyg_case import some_data, some_typed_data
 from torch_geometric.data.lightning import LightningLinkData, LightningNodeData
 from torch_geometric.loader import LinkLoader, NodeLoader
@@ -15,7 +16,6 @@ from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 
 import hoptrain.pyg
-from hoptrain import InputError
 
 WRITES = ("author", "writes", "paper")
 
@@ -155,12 +155,34 @@ def test_edges_both_ways(data, num_neighbors, options):
         assert mine.num_nodes == wanted.num_nodes
 
 
-def test_what_pyg_s_sampler_both_ways_does_not_take_is_refused(data):
-    with pytest.raises(InputError, match="data is a HeteroData"):
-        hoptrain.pyg.BidirectionalNeighborSampler(some_typed_data(), [2])
-    with pytest.raises(InputError, match="time_attr is 'made' and subgraph_type 'directional': edges are taken both ways"):
-        hoptrain.pyg.BidirectionalNeighborSampler(data, [2], time_attr="made")
-    with pytest.raises(InputError, match=r"disjoint with num_neighbors \[2, 2\]: .* take one hop"):
-        hoptrain.pyg.BidirectionalNeighborSampler(data, [2, 2], disjoint=True)
-    with pytest.raises(InputError, match="neighbor_sampler is a BidirectionalNeighborSampler"):
-        hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=hoptrain.pyg.BidirectionalNeighborSampler(data, [2]))
+MISTAKES = {
+    "typed data for edges both ways": Mistake(
+        lambda: hoptrain.pyg.BidirectionalNeighborSampler(some_typed_data(), [2]),
+        value="HeteroData",
+        rule="loaders homogeneous Data",
+        remedy="PyG's own",
+    ),
+    "times for edges both ways": Mistake(
+        lambda data: hoptrain.pyg.BidirectionalNeighborSampler(data, [2], time_attr="made"),
+        value="time_attr is 'made'",
+        rule="subgraph_type 'directional' edges both",
+        remedy="leave out",
+    ),
+    "trees of several hops both ways": Mistake(
+        lambda data: hoptrain.pyg.BidirectionalNeighborSampler(data, [2, 2], disjoint=True),
+        value="[2, 2]",
+        rule="disjoint num_neighbors hops trees",
+        remedy="one hop",
+    ),
+    "edges both ways in a loader of ours": Mistake(
+        lambda data: hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=hoptrain.pyg.BidirectionalNeighborSampler(data, [2])),
+        value="BidirectionalNeighborSampler",
+        rule="neighbor_sampler loaders hoptrain",
+        remedy="give hoptrain.pyg.NeighborSampler",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

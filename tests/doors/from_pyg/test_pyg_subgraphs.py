@@ -3,12 +3,12 @@
 import pytest
 import torch
 import torch_geometric.loader
+from cases.mistakes import refused
 from pyg_case import some_data
 from torch_geometric.data import Data
 from torch_geometric.utils import k_hop_subgraph
 
 import hoptrain.pyg
-from hoptrain import InputError
 from hoptrain.pyg import ShaDowKHopSampler
 
 
@@ -28,7 +28,7 @@ def check_same(mine, wanted):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_random_vertices_are_those_of_pyg(data, num_workers):
     torch.manual_seed(1)
-    with pytest.raises(InputError, match=r"batch_size is 9: num_parts 5 makes it 40; leave it out"):
+    with refused("batch_size is 9", "num_parts 5 40", "leave out"):
         hoptrain.pyg.RandomNodeLoader(data, 5, batch_size=9)
     ours = hoptrain.pyg.RandomNodeLoader(data, 5, shuffle=True, num_workers=num_workers)
     mine = [batch.clone() for batch in ours]
@@ -66,14 +66,14 @@ def test_clusters_are_saved_and_nothing_is_unpickled(data, tmp_path):
     pytest.importorskip("pymetis", reason="pymetis is not installed: pip install hoptrain[cluster]")
     first, again = (hoptrain.pyg.ClusterData(data, 6, save_dir=str(tmp_path), log=False) for _ in range(2))
     assert torch.equal(first.partition.node_perm, again.partition.node_perm)
-    with pytest.raises(InputError, match="holds the clusters of 200 vertices and 1,200 edges, of another graph"):
+    with refused("200 vertices", "metis.pt clusters 1,200 another", "remove another save_dir"):
         hoptrain.pyg.ClusterData(torch_geometric.data.Data(edge_index=data.edge_index[:, :5], num_nodes=200), 6, save_dir=str(tmp_path))
     (file,) = tmp_path.glob("*/metis.pt")
     torch.save({"code": Exploding()}, file)
-    with pytest.raises(InputError, match="holds no clusters"):
+    with refused("metis.pt", "no clusters", "remove another save_dir"):
         hoptrain.pyg.ClusterData(data, 6, save_dir=str(tmp_path), log=False)
     assert not Exploding.opened
-    with pytest.raises(InputError, match="data is a HeteroData"):
+    with refused("HeteroData", "loaders homogeneous Data", "PyG's own"):
         hoptrain.pyg.ClusterData(torch_geometric.data.HeteroData(), 2)
 
 
@@ -113,7 +113,7 @@ def test_subgraphs_of_shadow(data):
 
 
 def test_shadow_draws_distinct_neighbours_alone(data):
-    with pytest.raises(InputError, match="replace is True: hoptrain's ShaDow takes distinct neighbours"):
+    with refused("replace is True", "ShaDow distinct neighbours", "leave out"):
         hoptrain.pyg.ShaDowKHopSampler(data, 2, 5, replace=True)
     (batch,) = hoptrain.pyg.ShaDowKHopSampler(data, 1, 3, node_idx=torch.arange(50), batch_size=50)
     assert batch.ptr.diff().max() <= 4

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from reference.samplers import Floating
 
 from hoptrain import samplers
-from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError
+from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
 from hoptrain.samplers.feed.check_batch import check_batch, prepared
 
@@ -35,49 +36,84 @@ def with_nodes(function):
     return lambda batch: replace(batch, node_ids=function(batch.node_ids))
 
 
+# For each wrong batch how it is made of a right one, and the value, rule and remedy that its message tells.
 FORM = {
-    "node_ids of float64: ids are integers; return numpy int32 or int64": with_nodes(lambda ids: ids.astype(float)),
-    "node_ids of list: ids are integers; return": with_nodes(list),
-    r"node_ids of shape \(\d+, 1\): it has one dimension; correct it": with_nodes(lambda ids: ids[:, None]),
-    "1 blocks: there is one for each of num_hops, 2; correct": lambda batch: replace(batch, blocks=batch.blocks[:1]),
-    r"num_seeds 0 with \d+ nodes: the seeds are the first nodes, at least one": lambda batch: replace(batch, num_seeds=0),
-    r"int as blocks\[1\]: the graph of a hop is a Block; return one": lambda batch: replace(batch, blocks=(batch.blocks[0], 3)),
-    r"blocks\[0\].indices of float32: ids are integers": with_block(0, indices=lambda a: a.astype(np.float32)),
-    r"blocks\[1\].indptr of uint32: ids are integers": with_block(1, indptr=lambda a: a.astype(np.uint32)),
-    r"blocks\[1\].indptr of no entry: offsets begin with 0": with_block(1, indptr=lambda a: a[:0]),
-    r"\d+ blocks\[0\].edge_ids of \d+ edges: there is one for each; correct": with_block(0, edge_ids=lambda a: a[1:]),
-    r"blocks\[0\].weights of float64: weights are float32; return numpy float32": with_block(0, weights=lambda _: np.ones(3)),
-    r"blocks\[0\] with \d+ sources and \d+ destinations: its sources are the batch's nodes": with_block(0, num_src=lambda n: n - 1),
-    r"blocks\[1\] with \d+ sources and \d+ destinations: its sources are the destinations of blocks\[0\], \d+": with_block(
-        1, num_src=lambda n: n + 1
+    "node ids as reals": (with_nodes(lambda ids: ids.astype(float)), "float64", "node_ids integers", "numpy int32 int64"),
+    "node ids in a list": (with_nodes(list), "list", "node_ids integers", "numpy int32 int64"),
+    "node ids in a matrix": (with_nodes(lambda ids: ids[:, None]), ", 1)", "node_ids shape one dimension"),
+    "too few blocks": (lambda batch: replace(batch, blocks=batch.blocks[:1]), "1 blocks", "num_hops 2"),
+    "no seeds": (lambda batch: replace(batch, num_seeds=0), "num_seeds 0", "nodes seeds first least one"),
+    "a block that is a number": (
+        lambda batch: replace(batch, blocks=(batch.blocks[0], 3)),
+        "int as blocks[1]",
+        "graph hop Block",
+        "return one",
     ),
-    "20 destinations of the last block and num_seeds 19: these are the seeds": lambda batch: replace(batch, num_seeds=19),
-    r"2 seed_weights for 20 seeds: there is one for each": lambda batch: replace(batch, seed_weights=np.ones(2, np.float32)),
-    r"extra\['names'\] of list: extras travel as arrays": lambda batch: replace(batch, extra={"names": ["a"]}),
-    r"extra\['names'\] of object: extras travel as arrays": lambda batch: replace(batch, extra={"names": np.array([None])}),
-    r"blocks\[0\].indptr from 1 to \d+: offsets run from 0 to the number of edges": with_block(0, indptr=lambda a: changed(a, 0, 1)),
-    r"blocks\[1\].indptr from 0 to 3: offsets run from 0": with_block(1, indptr=lambda a: changed(a, -1, 3)),
+    "sources as reals": (
+        with_block(0, indices=lambda a: a.astype(np.float32)),
+        "float32",
+        "blocks[0].indices integers",
+        "numpy int32 int64",
+    ),
+    "unsigned offsets": (with_block(1, indptr=lambda a: a.astype(np.uint32)), "uint32", "blocks[1].indptr integers", "numpy int32 int64"),
+    "no offsets": (with_block(1, indptr=lambda a: a[:0]), "no entry", "blocks[1].indptr offsets begin 0 end destination"),
+    "an edge without id": (with_block(0, edge_ids=lambda a: a[1:]), "blocks[0].edge_ids", "edges one each"),
+    "weights of float64": (with_block(0, weights=lambda _: np.ones(3)), "float64", "blocks[0].weights float32", "numpy float32"),
+    "fewer sources than nodes": (with_block(0, num_src=lambda n: n - 1), "blocks[0]", "sources destinations batch's nodes first"),
+    "more sources than destinations of the block before": (
+        with_block(1, num_src=lambda n: n + 1),
+        "blocks[1]",
+        "sources destinations blocks[0] first",
+    ),
+    "fewer seeds than destinations": (lambda batch: replace(batch, num_seeds=19), "num_seeds 19", "20 destinations last block"),
+    "too few weights of seeds": (lambda batch: replace(batch, seed_weights=np.ones(2, np.float32)), "2 seed_weights", "20 seeds one each"),
+    "an extra in a list": (lambda batch: replace(batch, extra={"names": ["a"]}), "list", "extra['names'] arrays numbers", "NumPy array"),
+    "an extra of objects": (
+        lambda batch: replace(batch, extra={"names": np.array([None])}),
+        "object",
+        "extra['names'] arrays numbers",
+        "NumPy array",
+    ),
+    "offsets that begin with 1": (with_block(0, indptr=lambda a: changed(a, 0, 1)), "1", "blocks[0].indptr offsets 0 number edges"),
+    "offsets that end too early": (with_block(1, indptr=lambda a: changed(a, -1, 3)), "3", "blocks[1].indptr offsets 0 number edges"),
 }
 CONTENTS = {
-    "500 in node_ids: they lie from 0 to 199; correct it": with_nodes(lambda ids: changed(ids, -1, 500)),
-    "-1 in node_ids: they lie from 0 to 199": with_nodes(lambda ids: changed(ids, -1, -1)),
-    "vertex 0 twice in node_ids: a vertex is one node; return it once": with_nodes(lambda ids: changed(ids, -1, 0)),
-    "other seeds than it was asked for: the seeds asked for come first, in their order": with_nodes(
-        lambda ids: changed(ids, [0, 1], ids[[1, 0]])
+    "a vertex that the graph has not": (with_nodes(lambda ids: changed(ids, -1, 500)), "500", "node_ids 0 199"),
+    "a negative vertex": (with_nodes(lambda ids: changed(ids, -1, -1)), "-1", "node_ids 0 199"),
+    "a vertex that is two nodes": (
+        with_nodes(lambda ids: changed(ids, -1, 0)),
+        "vertex 0",
+        "twice node_ids one node",
+        "once distinct_nodes",
     ),
-    "other seeds than it was asked for: with seed_weights they are among": lambda batch: replace(
-        batch, seed_weights=np.ones(20, np.float32), node_ids=changed(batch.node_ids, [0, -1], batch.node_ids[[-1, 0]])
+    "seeds in another order": (with_nodes(lambda ids: changed(ids, [0, 1], ids[[1, 0]])), "seeds", "asked first order", "by_seeds = False"),
+    "seeds with weights that were not asked for": (
+        lambda batch: replace(
+            batch, seed_weights=np.ones(20, np.float32), node_ids=changed(batch.node_ids, [0, -1], batch.node_ids[[-1, 0]])
+        ),
+        "seeds",
+        "asked seed_weights among",
+        "by_seeds = False",
     ),
-    "nan in seed_weights: weights are finite": lambda batch: replace(batch, seed_weights=np.full(20, np.nan, np.float32)),
-    r"blocks\[0\].indptr that falls: offsets never do": with_block(0, indptr=lambda a: changed(a, 1, a[-1])),
-    r"\d+ in blocks\[1\].indices: they lie from 0 to \d+": with_block(1, indices=lambda a: changed(a, 0, 199)),
-    r"-2 in blocks\[1\].edge_ids: they lie from -1 to 2999": with_block(1, edge_ids=lambda a: changed(a, 0, -2)),
-    r"\d+ in blocks\[1\].edge_ids for the edge from vertex \d+ to 0: an edge id is a place in graph.indices": with_block(
-        1, edge_ids=lambda a: changed(a, 0, 2999)
+    "a weight of a seed that is no number": (
+        lambda batch: replace(batch, seed_weights=np.full(20, np.nan, np.float32)),
+        "nan",
+        "seed_weights finite not negative",
     ),
-    r"-1.0 in blocks\[0\].weights: weights are finite and not negative": lambda batch: with_block(
-        0, weights=lambda _: np.full(batch.blocks[0].num_edges, -1, np.float32)
-    )(batch),
+    "offsets that fall": (with_block(0, indptr=lambda a: changed(a, 1, a[-1])), "blocks[0].indptr", "falls offsets never"),
+    "a source that the block has not": (with_block(1, indices=lambda a: changed(a, 0, 199)), "199", "blocks[1].indices 0"),
+    "an edge below -1": (with_block(1, edge_ids=lambda a: changed(a, 0, -2)), "-2", "blocks[1].edge_ids -1 2999"),
+    "the id of another edge": (
+        with_block(1, edge_ids=lambda a: changed(a, 0, 2999)),
+        "2999",
+        "blocks[1].edge_ids edge place graph.indices column destination",
+        "-1",
+    ),
+    "a negative weight of edges": (
+        lambda batch: with_block(0, weights=lambda _: np.full(batch.blocks[0].num_edges, -1, np.float32))(batch),
+        "-1.0",
+        "blocks[0].weights finite not negative",
+    ),
 }
 
 
@@ -86,23 +122,20 @@ def batch(graph):
     return NeighborSampler([4, 3]).sample(graph, SEEDS)
 
 
-@pytest.mark.parametrize("message", FORM)
-def test_each_batch_is_checked_by_form(graph, batch, message):
-    with pytest.raises(InputError, match=f"^NeighborSampler returned {message}[^\n]*$"):
-        check_batch(FORM[message](batch), NeighborSampler([4, 3]), graph)
+@pytest.mark.parametrize("wrong", FORM.values(), ids=FORM)
+def test_each_batch_is_checked_by_form(graph, batch, wrong):
+    change, value, rule, *remedy = wrong
+    with refused(value, f"NeighborSampler returned {rule}", *remedy):
+        check_batch(change(batch), NeighborSampler([4, 3]), graph)
 
 
-@pytest.mark.parametrize("message", CONTENTS)
-def test_the_first_batch_is_checked_in_full(graph, batch, message):
-    sampler, wrong = NeighborSampler([4, 3]), CONTENTS[message](batch)
-    check_batch(wrong, sampler, graph)
-    with pytest.raises(InputError, match=f"^NeighborSampler returned {message}[^\n]*$"):
-        check_batch(wrong, sampler, graph, SEEDS)
-
-
-def test_a_nested_batch_has_blocks_that_are_beginnings(graph, batch):
-    with pytest.raises(InputError, match=r"returned blocks\[1\] that is not the beginning of blocks\[0\]"):
-        check_batch(replace(batch, nested=True), NeighborSampler([4, 3]), graph, SEEDS)
+@pytest.mark.parametrize("wrong", CONTENTS.values(), ids=CONTENTS)
+def test_the_first_batch_is_checked_in_full(graph, batch, wrong):
+    change, value, rule, *remedy = wrong
+    sampler, changed_batch = NeighborSampler([4, 3]), change(batch)
+    check_batch(changed_batch, sampler, graph)
+    with refused(value, f"NeighborSampler returned {rule}", *remedy):
+        check_batch(changed_batch, sampler, graph, SEEDS)
 
 
 class Nothing(NeighborSampler):
@@ -110,43 +143,65 @@ class Nothing(NeighborSampler):
         return None
 
 
-def test_a_sampler_that_makes_no_batch(graph):
-    with pytest.raises(InputError, match=r"^Nothing returned NoneType: sample_on_cpu makes a mini-batch; return a MiniBatch$"):
-        Nothing([3]).sample(graph, SEEDS)
-
-
 TYPED = {
-    r"node_ids\['a'\] of float64: ids are integers": lambda b: replace(b, node_ids=b.node_ids | {"a": b.node_ids["a"].astype(float)}),
-    r"int as blocks\[0\]\[\('a', 'r', 'a'\)\]: the graph of a hop is a Block": lambda b: replace(b, blocks=({("a", "r", "a"): 3},)),
-    "0 blocks: there is one for each of num_hops, 1": lambda b: replace(b, blocks=()),
-    "vertex 0 twice in node_ids": lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], -1, 0)}),
-    "other seeds than it was asked for": lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], [0, 1], [2, 0])}),
-    r"seed_counts \{'a': 20\} and num_seeds 2: these are all of them": lambda b: replace(b, num_seeds=2),
-    r"extra\['trees'\] of str: extras travel as arrays": lambda b: replace(b, extra={"trees": "x"}),
-    r"blocks\[0\].* with 999 sources: they are the first of \d+ nodes": lambda b: replace(
-        b, blocks=({key: replace(block, num_src=999) for key, block in b.blocks[0].items()},)
+    "node ids as reals": (
+        lambda b: replace(b, node_ids=b.node_ids | {"a": b.node_ids["a"].astype(float)}),
+        "float64",
+        "node_ids['a'] integers",
+        "numpy int32 int64",
     ),
-    r"2999 in blocks\[0\].*edge_ids for the edge from vertex": lambda b: replace(
-        b, blocks=({key: replace(block, edge_ids=changed(block.edge_ids, 0, 2999)) for key, block in b.blocks[0].items()},)
+    "a block that is a number": (
+        lambda b: replace(b, blocks=({("a", "r", "a"): 3},)),
+        "int as blocks[0]",
+        "('a', 'r', 'a') graph hop Block",
+        "return one",
+    ),
+    "no blocks": (lambda b: replace(b, blocks=()), "0 blocks", "num_hops 1"),
+    "a vertex that is two nodes": (
+        lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], -1, 0)}),
+        "vertex 0",
+        "twice node_ids['a'] one node",
+        "once distinct_nodes",
+    ),
+    "seeds in another order": (
+        lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], [0, 1], [2, 0])}),
+        "seeds",
+        "asked first order",
+        "by_seeds = False",
+    ),
+    "fewer seeds than their types have": (lambda b: replace(b, num_seeds=2), "num_seeds 2", "seed_counts {'a': 20} all"),
+    "an extra that is text": (lambda b: replace(b, extra={"trees": "x"}), "str", "extra['trees'] arrays numbers", "NumPy array"),
+    "sources that there are not": (
+        lambda b: replace(b, blocks=({key: replace(block, num_src=999) for key, block in b.blocks[0].items()},)),
+        "999 sources",
+        "blocks[0] first nodes",
+    ),
+    "the id of another edge": (
+        lambda b: replace(
+            b, blocks=({key: replace(block, edge_ids=changed(block.edge_ids, 0, 2999)) for key, block in b.blocks[0].items()},)
+        ),
+        "2999",
+        "blocks[0] edge_ids edge place graph.indices column destination",
+        "-1",
     ),
 }
 
 
-@pytest.mark.parametrize("message", TYPED)
-def test_a_typed_batch_is_checked_too(graph, message):
+@pytest.mark.parametrize("wrong", TYPED.values(), ids=TYPED)
+def test_a_typed_batch_is_checked_too(graph, wrong):
+    change, value, rule, *remedy = wrong
     typed = HeteroGraph({"a": graph.num_nodes}, {("a", "r", "a"): (graph.indptr, graph.indices)})
     sampler = HeteroSampler([3], "a")
     batch = sampler.sample(typed, SEEDS)
     check_batch(batch, sampler, typed, SEEDS)
-    with pytest.raises(InputError, match=f"^HeteroSampler returned {message}[^\n]*$"):
-        check_batch(TYPED[message](batch), sampler, typed, SEEDS)
+    with refused(value, f"HeteroSampler returned {rule}", *remedy):
+        check_batch(change(batch), sampler, typed, SEEDS)
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 0), (0, 3), (2, 0), (2, 3)])
 def test_a_wrong_batch_is_one_line_of_the_loader(dataset, num_workers, first):
-    message = r"^Floating returned node_ids of float64: ids are integers; return numpy int32 or int64 \[hoptrain explain returned\]$"
     with SampleLoader(dataset, Floating([3], first), batch_size=16, num_workers=num_workers) as loader:
-        with pytest.raises(InputError, match=message):
+        with refused("float64", "Floating node_ids integers", "numpy int32 int64 explain returned"):
             list(loader)
         assert loader.state_dict() == {"epoch": 0, "step": first}
 
@@ -161,18 +216,6 @@ class Unready(NeighborSampler):
 
     def items(self, graph, seeds):
         return self.result
-
-
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        (None, "Unready.prepare returned NoneType: it returns the sampler to use; end it with 'return self'"),
-        (np.ones(3), r"Unready.items returned float64 of shape \(3,\): an epoch deals out ids; return a one-dimensional integer array"),
-    ],
-)
-def test_what_a_sampler_prepares(graph, result, message):
-    with pytest.raises(InputError, match=f"^{message}$"):
-        prepared(Unready(result), graph, SEEDS)
 
 
 def house(graph):
@@ -245,3 +288,30 @@ def test_the_samplers_of_the_house_keep_the_rules(graph):
             check_batch(batch, ready, own, schedule.batch_items(0, step))
         checked.add(type(sampler).__name__)
     assert {name for name in dir(samplers) if name.endswith("Sampler")} <= checked | {"Sampler"}
+
+
+MISTAKES = {
+    "blocks that are not nested": Mistake(
+        lambda graph, batch: check_batch(replace(batch, nested=True), NeighborSampler([4, 3]), graph, SEEDS),
+        value="blocks[1]",
+        rule="not beginning blocks[0] nested",
+        remedy="nested=False",
+    ),
+    "a sampler that makes no batch": Mistake(
+        lambda graph: Nothing([3]).sample(graph, SEEDS), value="NoneType", rule="Nothing sample_on_cpu mini-batch", remedy="MiniBatch"
+    ),
+    "a sampler that prepares nothing": Mistake(
+        lambda graph: prepared(Unready(None), graph, SEEDS), value="NoneType", rule="Unready.prepare sampler", remedy="'return self'"
+    ),
+    "items that are no ids": Mistake(
+        lambda graph: prepared(Unready(np.ones(3)), graph, SEEDS),
+        value="float64",
+        rule="Unready.items (3,) epoch ids",
+        remedy="one-dimensional integer array",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

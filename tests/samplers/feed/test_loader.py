@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import Dataset, InputError, QueueOptions, Schedule
+from hoptrain.engine import Dataset, QueueOptions, Schedule
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.feed.task import SampleTask
 
@@ -125,7 +126,7 @@ def test_a_given_schedule_says_what_is_in_which_batch(loader_of, dataset):
     schedule = Schedule(items=dataset.split("train")[::-1], batch_size=10, shuffle=False)
     loader = SampleLoader(dataset, NeighborSampler([4, 3]), schedule=schedule)
     assert np.concatenate([batch.seeds for batch in loader]).tolist() == schedule.items.tolist()
-    with pytest.raises(InputError, match=r"a schedule beside split, batch_size, .* leave them out"):
+    with refused("schedule", "beside split batch_size seed shuffle rank world_size", "leave out"):
         loader_of(schedule=schedule)
 
 
@@ -169,23 +170,6 @@ def test_seeds_may_be_given_as_ids(loader_of):
     assert [b.seeds.tolist() for b in loader] == [[9, 8], [7]]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "training"}, "has no split 'training': it has train, val, test"),
-        ({"split": np.array([500])}, "seed 500 is not in the graph"),
-        ({"split": np.array([3, 3])}, "seed 3 is given twice"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"num_workers": -1}, "num_workers is -1"),
-        ({"queue": QueueOptions(prefetch=4)}, "queue.prefetch is 4 and num_workers 0: without workers there is no queue; leave it out"),
-        ({"rank": 0, "world_size": 50}, "50 ranks for 8 batches"),
-    ],
-)
-def test_bad_options(loader_of, options, message):
-    with pytest.raises(InputError, match=message):
-        loader_of(**options)
-
-
 def test_workers_end_with_the_with_statement(loader_of):
     """Also by an exception, and more than once: the loader starts new ones."""
     loader, pids = loader_of(num_workers=2), []
@@ -203,32 +187,13 @@ def test_workers_end_with_the_with_statement(loader_of):
     assert len(set(pids)) == 4
 
 
-def test_an_empty_split(loader_of, dataset):
-    data = Dataset(name="d", graph=dataset.graph, splits={"train": np.empty(0, np.int64)})
-    with pytest.raises(InputError, match="the train split of d is empty"):
-        loader_of(data)
-
-
-@pytest.mark.parametrize(
-    ("data", "sampler", "message"),
-    [
-        ("digits-knn", NeighborSampler([2]), r"data is a str: a loader takes a Dataset or a HeteroDataset; load_dataset\(name\)"),
-        (None, [5, 5], r"sampler is \[5, 5\]: a loader takes a sampler"),
-        (None, NeighborSampler, "a loader takes a sampler"),
-    ],
-)
-def test_what_is_no_data_set_or_no_sampler(dataset, data, sampler, message):
-    with pytest.raises(InputError, match=message):
-        SampleLoader(data or dataset, sampler)
-
-
 def test_a_split_as_a_mask(dataset):
     mask = np.zeros(dataset.graph.num_nodes, bool)
     mask[dataset.split("val")] = True
     for split in (mask, torch.from_numpy(mask)):
         found = [batch.seeds.tolist() for batch in SampleLoader(dataset, NeighborSampler([2]), split=split, batch_size=8)]
         assert found == [batch.seeds.tolist() for batch in SampleLoader(dataset, NeighborSampler([2]), split="val", batch_size=8)]
-    with pytest.raises(InputError, match="the mask of split of the loader has shape"):
+    with refused("(5,)", "random mask split shape", "one bool each 200 vertices ids"):
         SampleLoader(dataset, NeighborSampler([2]), split=mask[:5])
 
 
@@ -240,7 +205,7 @@ def test_no_batch_has_the_zeros_behind_the_end_of_a_file_that_was_cut_off(datase
         next(batches)
         rows = tmp_path / "data" / "x.npy"
         os.truncate(rows, rows.stat().st_size - 28)  # within the last page, of which the system reads zeros
-        with pytest.raises(InputError, match=r"x\.npy has 5,700 bytes, and had 5,728: it was cut off while it was in use; copy it again"):
+        with refused("x.npy", "5,700 bytes 5,728 cut off", "copy again"):
             next(batches)
 
 
@@ -256,8 +221,57 @@ def test_data_that_change_under_a_run_end_it_at_the_next_epoch(dataset, tmp_path
             os.replace(tmp_path / "other.npy", file)
         else:
             os.utime(file, ns=(1, 1)) if change == "touched" else file.write_bytes(file.read_bytes())
-        with pytest.raises(
-            InputError, match=r"^.*data has changed since it was opened: a run reads its files to the end; start the run again"
-        ):
+        with refused(str(folder), "changed opened", "start run again"):
             next(iter(loader))
         assert len(list(SampleLoader(Dataset.open(folder), NeighborSampler([2]), batch_size=64, num_workers=0))) == 2
+
+
+def loader_of_an_empty_split(loader_of, dataset):
+    loader_of(Dataset(name="d", graph=dataset.graph, splits={"train": np.empty(0, np.int64)}))
+
+
+MISTAKES = {
+    "a split that there is not": Mistake(
+        lambda loader_of: loader_of(split="training"), value="'training'", rule="random no split", remedy="train, val, test ids"
+    ),
+    "a seed that the graph has not": Mistake(
+        lambda loader_of: loader_of(split=np.array([500])), value="seed 500", rule="not graph", remedy="0 to 199"
+    ),
+    "a seed given twice": Mistake(
+        lambda loader_of: loader_of(split=np.array([3, 3])), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"
+    ),
+    "batches of no seeds": Mistake(
+        lambda loader_of: loader_of(batch_size=0), value="0", rule="batch_size whole number seeds", remedy="1 or more"
+    ),
+    "a negative number of workers": Mistake(lambda loader_of: loader_of(num_workers=-1), value="-1", rule="num_workers least 0"),
+    "a queue without workers": Mistake(
+        lambda loader_of: loader_of(queue=QueueOptions(prefetch=4)), value="4", rule="queue.prefetch num_workers 0", remedy="leave out"
+    ),
+    "more ranks than batches": Mistake(
+        lambda loader_of: loader_of(rank=0, world_size=50),
+        value="50 ranks",
+        rule="8 batches 120 seeds 16",
+        remedy="most 8 devices batch size 2",
+    ),
+    "an empty split": Mistake(loader_of_an_empty_split, value="train split", rule="d empty least one vertex", remedy="fill choose another"),
+    "the name of a data set": Mistake(
+        lambda: SampleLoader("digits-knn", NeighborSampler([2])),
+        value="str",
+        rule="data Dataset HeteroDataset",
+        remedy="load_dataset(name)",
+    ),
+    "fanouts for a sampler": Mistake(
+        lambda dataset: SampleLoader(dataset, [5, 5]), value="[5, 5]", rule="loader takes sampler", remedy="NeighborSampler([15, 10])"
+    ),
+    "a class for a sampler": Mistake(
+        lambda dataset: SampleLoader(dataset, NeighborSampler),
+        value="<class 'hoptrain.samplers.nodewise.neighbor.NeighborSampler'>",
+        rule="loader takes sampler",
+        remedy="NeighborSampler([15, 10])",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from ranks import in_threads
 
 from hoptrain import samplers as s
-from hoptrain.engine import Dataset, InputError, Schedule
+from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.storage import shared_rows
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.feed.memory_left import budget_of, feature_files
@@ -90,11 +91,6 @@ SAMPLERS = {
 }
 
 
-def test_features_in_memory_are_refused(dataset):
-    with pytest.raises(InputError, match=r"features lie in memory.*save it"):
-        SampleLoader(dataset, NeighborSampler([3]), memory=MEMORY)
-
-
 def test_without_lookahead_rows_are_read_when_they_are_asked_for(loader_of):
     loader = loader_of(memory=MEMORY, lookahead=0)
     assert same(loader, loader_of()) == 25
@@ -157,52 +153,22 @@ class Moody(NeighborSampler):
         return super().sample_on_cpu(graph, seeds, address._replace(seed=os.getpid()), workspace, **options)
 
 
-def test_a_sampler_that_is_no_pure_function_is_found_out(loader_of):
-    with pytest.raises(InputError, match=r"vertex \d+ is in a batch and not among the rows read for it.*lookahead 0"):
-        list(loader_of(Moody([3, 2]), memory=MEMORY))
-
-
 def test_a_file_that_is_cut_off_is_one_line(saved, tmp_path):
     saved.save(tmp_path / "data")
     data = Dataset.open(tmp_path / "data")
     os.truncate(tmp_path / "data" / "x.npy", 100_000)
     loader = SampleLoader(data, NeighborSampler([3, 2]), batch_size=64, memory=MEMORY)
-    with loader, pytest.raises(InputError, match=r"x\.npy ends at byte 100,000.*cut off"):
+    with loader, refused("x.npy", "ends 100,000 cut off", "copy again"):
         list(loader)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"memory": "8"}, "memory is 8: it is bytes with their unit"),
-        ({"memory": "0.5"}, "memory is 0.5: it is bytes with their unit"),
-        ({"memory": "automatic"}, "memory is automatic: it is bytes with their unit"),
-        ({"memory": "8GB", "lookahead": -1}, "lookahead is -1: it is a number of steps"),
-        ({"lookahead": 4}, "lookahead is 4 without memory"),
-        ({"memory": "8GB", "device": "cuda"}, 'memory is 8GB with device="cuda": the host reads'),
-    ],
-)
-def test_options_that_cannot_be(loader_of, options, message):
-    with pytest.raises(InputError, match=message):
-        loader_of(**options)
-
-
-def test_batches_that_are_cut_up_in_a_pipeline_are_refused(saved):
-    with pytest.raises(InputError, match="it is for features of a data set, in batches that are not cut up"):
-        SampleLoader(saved, NeighborSampler([3]), memory="8GB", schedule=SimpleNamespace())
-
-
 def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
-    for given, slots in (("96KiB", r"\d+"), ("40KiB", "0")):
-        with pytest.raises(
-            InputError,
-            match=rf"memory is [\d,]+ bytes: [\d,]+ are for x, with room for {slots} of its 8,000 rows \(128 bytes each\) beside what tells where each "
-            r"lies \(80,000\), and a step uses [\d,]+; give \d+KiB at least for such a step, or a smaller batch_size or fanouts",
-        ) as found:
+    for given, size in (("96KiB", "98,304"), ("40KiB", "40,960")):
+        with refused(size, "memory x room 8,000 rows 128 80,000 step", "KiB least batch_size fanouts") as found:
             loader_of(memory=given)
-    [least] = re.findall(r"give (\d+)KiB", str(found.value))
+    [least] = re.findall(r"(\d+)KiB", str(found.value))
     next(iter(loader_of(memory=f"{least}KiB")))
-    with pytest.raises(InputError, match=f"give {least}KiB at least"):
+    with refused(f"{(int(least) - 1) << 10:,} bytes", "memory step uses", f"{least}KiB least"):
         loader_of(memory=f"{int(least) - 1}KiB")
 
 
@@ -214,17 +180,8 @@ def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
     budget = budget_of(task.stores, feature_files(task.stores), 0)
     loader = loader_of(memory=f"{budget.least({'x': max(sizes) - 1})}B")
     least = -(-budget.least({"x": max(sizes)}) // 1024)
-    with pytest.raises(
-        InputError,
-        match=rf"memory is .*, and a step uses {max(sizes):,}; give {least}KiB at least for such a step, or a smaller batch_size",
-    ):
+    with refused("memory", f"step uses {max(sizes):,}", f"{least}KiB least batch_size"):
         list(loader)
-
-
-def test_memory_that_there_is_not_is_one_line(loader_of, monkeypatch):
-    monkeypatch.setattr(shared_rows, "available_memory", lambda: 1 << 10)
-    with pytest.raises(InputError, match=r"the cache of rows needs .* GiB of memory \(0.00 GiB are free\): give a smaller memory"):
-        list(loader_of(memory=MEMORY))
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -243,3 +200,51 @@ def test_a_given_schedule_is_planned(loader_of, saved):
     tiered, plain = (SampleLoader(saved, NeighborSampler([3, 2]), schedule=schedule, **more) for more in ({"memory": MEMORY}, {}))
     with tiered, plain:
         assert same(tiered, plain) == 32
+
+
+def more_memory_than_is_free(loader_of, monkeypatch):
+    monkeypatch.setattr(shared_rows, "available_memory", lambda: 1 << 10)
+    list(loader_of(memory=MEMORY))
+
+
+MISTAKES = {
+    "features in memory": Mistake(
+        lambda dataset: SampleLoader(dataset, NeighborSampler([3]), memory=MEMORY),
+        value="memory",
+        rule="features lie rows file",
+        remedy="data.save open folder",
+    ),
+    "a sampler whose batches are not the same twice": Mistake(
+        lambda loader_of: list(loader_of(Moody([3, 2]), memory=MEMORY)),
+        value="vertex",
+        rule="batch rows read same",
+        remedy="lookahead 0",
+    ),
+    **{
+        f"memory {wrong}": Mistake(
+            lambda loader_of, wrong=wrong: loader_of(memory=wrong), value=wrong, rule="memory bytes unit auto", remedy="8GiB"
+        )
+        for wrong in ("7", "0.5", "automatic")
+    },
+    "a negative lookahead": Mistake(lambda loader_of: loader_of(memory="8GB", lookahead=-1), value="-1", rule="lookahead number steps 0"),
+    "a lookahead without memory": Mistake(
+        lambda loader_of: loader_of(lookahead=4), value="4", rule="lookahead without memory", remedy="give leave out"
+    ),
+    "memory where the GPU samples": Mistake(
+        lambda loader_of: loader_of(memory="8GB", device="cuda"), value="8GB", rule='memory device="cuda" host reads', remedy="cpu"
+    ),
+    "batches that are cut up in a pipeline": Mistake(
+        lambda saved: SampleLoader(saved, NeighborSampler([3]), memory="8GB", schedule=SimpleNamespace()),
+        value="8GB",
+        rule="memory features batches cut pipeline",
+        remedy="leave out",
+    ),
+    "more memory than is free": Mistake(
+        more_memory_than_is_free, value="0.00 GiB", rule="cache rows needs free", remedy="smaller memory auto"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -4,12 +4,13 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import hgt as reference
 from scipy.stats import chisquare
 
-from hoptrain.engine import HeteroDataset, InputError
+from hoptrain.engine import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HGTSampler, SampleLoader, Workspace
 from hoptrain.samplers.feed.check_batch import check_batch
@@ -122,29 +123,31 @@ def test_workers_change_nothing():
     assert batches[0] == batches[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([],), "num_samples are .*: give 1 to 16 numbers"),
-        (({"a": [1], "b": [1, 2]},), "equally many for all types"),
-        (([-1],), "num_samples -1: a hop takes 0 vertices or more"),
-        (([1], "a", 0), "num_layers 0: a hop takes"),
-    ],
-)
-def test_bad_numbers(arguments, message):
-    with pytest.raises(InputError, match=message):
-        HGTSampler(*arguments)
+def sampled(seeds, num_samples=(1,), seed_type="v", **options):
+    return HGTSampler(num_samples, seed_type).sample(star(), np.array(seeds), **options)
 
 
-def test_what_does_not_fit_the_graph():
-    graph = star()
-    with pytest.raises(InputError, match=r"num_samples is \[0\.5\]: give a whole number for each hop"):
-        HGTSampler([0.5])
-    with pytest.raises(InputError, match="num_samples name u, the graph's types are u, v: name each once"):
-        HGTSampler({"u": [1]}, "v").sample(graph, np.array([0]))
-    with pytest.raises(InputError, match="seed_type is 'w': the graph has u, v"):
-        HGTSampler([1], "w").sample(graph, np.array([0]))
-    with pytest.raises(InputError, match="seed 0 is given twice"):
-        HGTSampler([1], "v").sample(graph, np.array([0, 0]))
-    with pytest.raises(InputError, match='HGTSampler with device="cuda": it has no kernels for CUDA'):
-        HGTSampler([1], "v").sample(graph, np.array([0]), device="cuda")
+MISTAKES = {
+    "no hops": Mistake(lambda: HGTSampler([]), value="[]", rule="num_samples", remedy="1 to 16 each hop"),
+    "types with different numbers of hops": Mistake(
+        lambda: HGTSampler({"a": [1], "b": [1, 2]}), value="{'a': [1], 'b': [1, 2]}", rule="num_samples", remedy="equally all types"
+    ),
+    "a negative number of vertices": Mistake(lambda: HGTSampler([-1]), value="-1", rule="num_samples hop 0 vertices more"),
+    "no layers": Mistake(lambda: HGTSampler([1], "a", 0), value="num_layers 0", rule="hop vertices layer"),
+    "a share of the vertices": Mistake(
+        lambda: HGTSampler([0.5]), value="[0.5]", rule="num_samples", remedy="whole number each hop [10, 5]"
+    ),
+    "numbers for some types": Mistake(
+        lambda: sampled([0], {"u": [1]}), value="u", rule="num_samples graph's types", remedy="u, v each once"
+    ),
+    "a seed type that there is not": Mistake(lambda: sampled([0], [1], "w"), value="'w'", rule="seed_type graph", remedy="u, v"),
+    "a seed given twice": Mistake(lambda: sampled([0, 0]), value="seed 0", rule="given twice", remedy="numpy.unique(seeds)"),
+    "vertices of each type on a GPU": Mistake(
+        lambda: sampled([0], device="cuda"), value='device="cuda"', rule="HGTSampler no kernels CUDA", remedy='device="cpu"'
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -6,11 +6,12 @@ import os
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference import hetero as reference
 
-from hoptrain.engine import HeteroDataset, InputError
+from hoptrain.engine import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader, Workspace
 from hoptrain.samplers.feed.check_batch import check_batch
@@ -257,20 +258,6 @@ def test_ranks_share_the_seeds_and_a_run_goes_on_where_it_was():
     assert [contents(batch) for batch in resumed] == [contents(batch) for batch in batches[1][1:]]
 
 
-def test_what_does_not_fit_the_data(dataset):
-    data = HeteroDataset(graph=LONE["graph"], seed_type="a", name="lone")
-    with pytest.raises(InputError, match="seed 1 is not in the graph"):
-        SampleLoader(data, HeteroSampler([1], "a"), split=np.array([1]))
-    with pytest.raises(InputError, match=r"^seed_type is 'b', that of lone 'a': give the sampler the data's$"):
-        SampleLoader(data, HeteroSampler([1], "b"))
-    with pytest.raises(InputError, match=r"^NeighborSampler on lone, a typed graph: it samples plain ones; take HeteroSampler$"):
-        SampleLoader(data, NeighborSampler([1]))
-    with pytest.raises(InputError, match=r"^HeteroSampler on random, which is no HeteroDataset: make one of a HeteroGraph, or take"):
-        SampleLoader(dataset, HeteroSampler([1], "a"))
-    with pytest.raises(InputError, match="fanouts name a:r:a, the graph's relations are"):
-        SampleLoader(data, HeteroSampler({"a:r:a": [1]}, "a"), split=np.array([0]))
-
-
 # A real graph
 
 
@@ -334,38 +321,70 @@ def mean(block, x):
     return total / block.indptr.diff().clamp(min=1)[:, None]
 
 
-# Mistakes
+def lone_data():
+    return HeteroDataset(graph=LONE["graph"], seed_type="a", name="lone")
 
 
-@pytest.mark.parametrize(
-    ("fanouts", "message"),
-    [
-        ([], "fanouts have 0 hops: give 1 to 16 numbers"),
-        ([1] * 17, "give 1 to 16 numbers"),
-        ({}, "give 1 to 16 numbers"),
-        ({"a:r:a": [1], "b:r:a": [1, 2]}, "equally many for all relations"),
-        ([2, -2], "fanout -2"),
-    ],
-)
-def test_bad_fanouts(fanouts, message):
-    with pytest.raises(InputError, match=message):
-        HeteroSampler(fanouts, "a")
+def sampled(fanouts, seed_type, seeds, **options):
+    return HeteroSampler(fanouts, seed_type, **options).sample(LONE["graph"], np.array(seeds))
 
 
-def test_what_does_not_fit_the_graph():
-    graph = LONE["graph"]
-    with pytest.raises(InputError, match=r"fanouts name a:r:a, the graph's relations are a:r:a, b:r:a: name each once"):
-        HeteroSampler({"a:r:a": [1]}, "a").sample(graph, np.array([0]))
-    with pytest.raises(InputError, match=r"seed_type is 'd': the graph has a, b"):
-        HeteroSampler([1], "d").sample(graph, np.array([0]))
-    with pytest.raises(InputError, match="seed 1 is not in the graph"):
-        HeteroSampler([1], "a").sample(graph, np.array([1]))
-    with pytest.raises(InputError, match="seed 0 is given twice"):
-        HeteroSampler([1], "a").sample(graph, np.array([0, 0]))
-    many = HeteroGraph({"a": 1}, {("a", str(i), "a"): ([0, 0], []) for i in range(256)})
-    with pytest.raises(InputError, match="the graph has 256 relations: HeteroSampler takes at most 255"):
-        HeteroSampler([1], "a").sample(many, np.array([0]))
-    with pytest.raises(InputError, match="weighted=True, but no relation has weights"):
-        HeteroSampler([1], "a", weighted=True).sample(graph, np.array([0]))
-    with pytest.raises(InputError, match="expand is 'old'"):
-        HeteroSampler([1], "a", expand="old")
+def many_relations():
+    return HeteroGraph({"a": 1}, {("a", str(number), "a"): ([0, 0], []) for number in range(256)})
+
+
+MISTAKES = {
+    "data with a seed that the graph has not": Mistake(
+        lambda: SampleLoader(lone_data(), HeteroSampler([1], "a"), split=np.array([1])), value="seed 1", rule="not graph", remedy="0 to 0"
+    ),
+    "another seed type than that of the data": Mistake(
+        lambda: SampleLoader(lone_data(), HeteroSampler([1], "b")), value="'b'", rule="seed_type lone 'a'", remedy="data's"
+    ),
+    "a plain sampler on typed data": Mistake(
+        lambda: SampleLoader(lone_data(), NeighborSampler([1])), value="NeighborSampler", rule="lone typed graph", remedy="HeteroSampler"
+    ),
+    "a typed sampler on plain data": Mistake(
+        lambda dataset: SampleLoader(dataset, HeteroSampler([1], "a")),
+        value="HeteroSampler",
+        rule="random no HeteroDataset",
+        remedy="HeteroGraph NeighborSampler",
+    ),
+    "fanouts for some relations of the data": Mistake(
+        lambda: SampleLoader(lone_data(), HeteroSampler({"a:r:a": [1]}, "a"), split=np.array([0])),
+        value="a:r:a",
+        rule="fanouts graph's relations",
+        remedy="b:r:a others default",
+    ),
+    "fanouts for some relations of the graph": Mistake(
+        lambda: sampled({"a:r:a": [1]}, "a", [0]), value="a:r:a", rule="fanouts graph's relations", remedy="b:r:a others default"
+    ),
+    "no hops": Mistake(lambda: HeteroSampler([], "a"), value="0 hops", rule="fanouts", remedy="1 16 each hop"),
+    "too many hops": Mistake(lambda: HeteroSampler([1] * 17, "a"), value="17 hops", rule="fanouts", remedy="1 16 each hop"),
+    "fanouts for no relation": Mistake(lambda: HeteroSampler({}, "a"), value="no hops", rule="fanouts", remedy="1 16 each hop"),
+    "relations with different numbers of hops": Mistake(
+        lambda: HeteroSampler({"a:r:a": [1], "b:r:a": [1, 2]}, "a"), value="1 and 2", rule="fanouts", remedy="equally all relations"
+    ),
+    "a fanout below -1": Mistake(
+        lambda: HeteroSampler([2, -2], "a"), value="fanout -2", rule="hop edges share", remedy="0 67108863 -1 0.5"
+    ),
+    "a seed type that there is not": Mistake(lambda: sampled([1], "d", [0]), value="'d'", rule="seed_type graph", remedy="a, b"),
+    "a seed that the graph has not": Mistake(lambda: sampled([1], "a", [1]), value="seed 1", rule="not graph", remedy="0 to 0"),
+    "a seed given twice": Mistake(lambda: sampled([1], "a", [0, 0]), value="seed 0", rule="given twice", remedy="numpy.unique(seeds)"),
+    "too many relations": Mistake(
+        lambda: HeteroSampler([1], "a").sample(many_relations(), np.array([0])),
+        value="256",
+        rule="relations HeteroSampler 255",
+        remedy="join",
+    ),
+    "weighted and no weights": Mistake(
+        lambda: sampled([1], "a", [0], weighted=True), value="weighted=True", rule="no relation weights", remedy="HeteroGraph unweighted"
+    ),
+    "vertices to expand that there are not": Mistake(
+        lambda: HeteroSampler([1], "a", expand="old"), value="'old'", rule="expand hop", remedy="all new"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

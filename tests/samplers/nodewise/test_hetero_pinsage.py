@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from reference import pinsage as reference
 from reference.typed import typed_data, typed_graph, typed_module
 
-from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.engine import HeteroGraph
 from hoptrain.samplers import HeteroPinSAGESampler, PinSAGESampler, SampleLoader, Workspace
 
 PATHS = {
@@ -90,27 +91,6 @@ def test_the_loader_feeds_rows_of_the_type():
     assert sums[sums > 0] == pytest.approx(1)
 
 
-def test_bad_values():
-    for path in ([], ["item"], ["item", "user"], ["item:r:user"]):
-        with pytest.raises(InputError, match="does not lead back: walks visit the type where it begins; give"):
-            HeteroPinSAGESampler([3], path)
-    with pytest.raises(InputError, match="goes from paper to venue: no relation does, there are "):
-        HeteroPinSAGESampler([3], ["paper", "venue", "paper"]).sample(GRAPH, np.array([0]))
-    with pytest.raises(InputError, match="seed 90 is not in the graph"):
-        HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([90]))
-    with pytest.raises(InputError, match="ends at author, the seeds of typed are papers: correct it"):
-        SampleLoader(typed_data(), HeteroPinSAGESampler([3], PATHS["long"]))
-    with pytest.raises(InputError, match="HeteroPinSAGESampler has no relations in its batches"):
-        typed_module(typed_data(), sampler=HeteroPinSAGESampler([3, 3], PATHS["types"]))
-    with pytest.raises(InputError, match=r'HeteroPinSAGESampler with device="cuda": it has no kernels for CUDA'):
-        HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([0]), device="cuda")
-
-
-def test_a_plain_data_set_is_refused(dataset):
-    with pytest.raises(InputError, match="which is no HeteroDataset: make one, or take PinSAGESampler"):
-        SampleLoader(dataset, HeteroPinSAGESampler([3], PATHS["types"]))
-
-
 def test_a_path_of_one_relation(graph):
     """The walks of ``PinSAGESampler``, with shares for weights."""
     typed = HeteroGraph({"a": 200}, {("a", "r", "a"): (graph.indptr, graph.indices)})
@@ -127,3 +107,53 @@ def test_a_chain_without_in_edges_ends():
     assert batch.blocks[0].indptr.tolist() == [0, 0, 0, 1]
     assert batch.node_ids[batch.blocks[0].indices].tolist() == [0]
     assert batch.blocks[0].weights.tolist() == [1.0]
+
+
+MISTAKES = {
+    **{
+        f"the path {wrong}": Mistake(
+            lambda wrong=wrong: HeteroPinSAGESampler([3], wrong),
+            value=str(wrong),
+            rule="metapath not lead back type begins",
+            remedy="[item, user, item]",
+        )
+        for wrong in ([], ["item"], ["item", "user"], ["item:r:user"])
+    },
+    "a path along no relation": Mistake(
+        lambda: HeteroPinSAGESampler([3], ["paper", "venue", "paper"]).sample(GRAPH, np.array([0])),
+        value="venue",
+        rule="metapath paper no relation",
+        remedy="author:writes:paper paper:on:subject",
+    ),
+    "a seed that the graph has not": Mistake(
+        lambda: HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([90])), value="seed 90", rule="not graph", remedy="0 to 89"
+    ),
+    "a path that ends at another type than the seeds": Mistake(
+        lambda: SampleLoader(typed_data(), HeteroPinSAGESampler([3], PATHS["long"])),
+        value="author",
+        rule="metapath ends seeds typed papers",
+    ),
+    "batches without relations for a typed model": Mistake(
+        lambda: typed_module(typed_data(), sampler=HeteroPinSAGESampler([3, 3], PATHS["types"])),
+        value="HeteroPinSAGESampler",
+        rule="no relations batches plain",
+        remedy="task hetero HeteroSampler",
+    ),
+    "paths on a GPU": Mistake(
+        lambda: HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([0]), device="cuda"),
+        value='device="cuda"',
+        rule="HeteroPinSAGESampler no kernels",
+        remedy='device="cpu"',
+    ),
+    "a plain data set": Mistake(
+        lambda dataset: SampleLoader(dataset, HeteroPinSAGESampler([3], PATHS["types"])),
+        value="HeteroPinSAGESampler",
+        rule="random no HeteroDataset",
+        remedy="make PinSAGESampler",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

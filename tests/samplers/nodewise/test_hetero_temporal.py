@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import hetero as reference
 from scipy.stats import chisquare
 
 import hoptrain.samplers.scratch.hop as hop
-from hoptrain.engine import Graph, HeteroDataset, InputError
+from hoptrain.engine import Graph, HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HeteroTemporalSampler, SampleLoader, TemporalSampler, Workspace
 from hoptrain.samplers.feed.check_batch import check_batch
@@ -158,23 +159,11 @@ def test_workers_change_nothing():
     assert batches[0] == batches[1]
 
 
-def test_mistakes():
-    graph = hub(np.arange(12))
-    with pytest.raises(InputError, match="seeds of 'paper' have no times: give HeteroTemporalSampler seed_times of it"):
-        HeteroTemporalSampler([1], "paper").sample(graph, np.array([0]))
-    with pytest.raises(InputError, match="times are int64 of shape"):
-        HeteroTemporalSampler([1], "paper").sample(graph, np.array([0]), times=[1, 2])
-    with pytest.raises(InputError, match="strategy is 'last'"):
-        HeteroTemporalSampler([1], "paper", strategy="last")
-    with pytest.raises(InputError, match='HeteroTemporalSampler with device="cuda": it has no kernels for CUDA; use device="cpu"'):
-        HeteroTemporalSampler([1], "paper").sample(graph, np.array([0]), device="cuda")
-
-
 def test_a_graph_without_times_is_not_trained_on_in_silence():
     """Nothing would keep a batch from what comes later."""
     graph = HeteroGraph({"paper": 3}, {("paper", "cites", "paper"): (np.array([0, 2, 2, 2]), np.array([1, 2]))})
     for sampler in (HeteroTemporalSampler([2], "paper"), HeteroTemporalSampler([2], "paper", {"paper": [1, 2, 3]})):
-        with pytest.raises(InputError, match=r"^no relation of the graph has times, .*time_attr of from_pyg; or take HeteroSampler$"):
+        with refused("times", "no relation graph HeteroTemporalSampler", "HeteroGraph time_attr from_pyg HeteroSampler"):
             sampler.prepare(graph, np.arange(3))
     seeds, times = np.arange(3), np.array([1, 2, 3])
     for draw in (
@@ -183,5 +172,28 @@ def test_a_graph_without_times_is_not_trained_on_in_silence():
         lambda: TimedSeeds(HeteroTemporalSampler([2], "paper")).sample(graph, np.concatenate([seeds, times])),
         lambda: SampleLoader(HeteroDataset(graph=graph, seed_type="paper"), HeteroTemporalSampler([2], "paper"), split=seeds, batch_size=3),
     ):
-        with pytest.raises(InputError, match=r"^no relation of the graph has times, "):
+        with refused("times", "no relation graph HeteroTemporalSampler", "HeteroGraph time_attr from_pyg HeteroSampler"):
             draw()
+
+
+def sampled(**options):
+    return HeteroTemporalSampler([1], "paper").sample(hub(np.arange(12)), np.array([0]), **options)
+
+
+MISTAKES = {
+    "seeds without times": Mistake(
+        lambda: sampled(), value="'paper'", rule="seeds no times", remedy="HeteroTemporalSampler seed_times sample"
+    ),
+    "times of too many seeds": Mistake(lambda: sampled(times=[1, 2]), value="(2,)", rule="times int64", remedy="one each seed"),
+    "a strategy that there is not": Mistake(
+        lambda: HeteroTemporalSampler([1], "paper", strategy="last"), value="'last'", rule="strategy edges", remedy="uniform recent"
+    ),
+    "times on a GPU": Mistake(
+        lambda: sampled(device="cuda"), value='device="cuda"', rule="HeteroTemporalSampler no kernels CUDA", remedy='device="cpu"'
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from reference import neighbor as reference
@@ -14,7 +15,7 @@ from scipy import stats
 
 import hoptrain.samplers.scratch.hop as hop
 import hoptrain.samplers.scratch.workspace as workspace
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.scratch.alias import build_alias_tables
 
@@ -128,7 +129,7 @@ def test_bulks_and_threads_change_nothing(graph, number, threads, options, any_s
 def test_an_error_in_a_thread_reaches_the_caller(graph):
     seeds = [np.arange(3), np.array([5, 5]), np.arange(4)]
     scratch = Workspace(2)
-    with pytest.raises(InputError, match="seed 5 is given twice"):
+    with refused("seed 5", "given twice", "numpy.unique(seeds)"):
         NeighborSampler([2]).sample_bulk(graph, seeds, workspace=scratch)
     assert len(NeighborSampler([2]).sample_bulk(graph, seeds[:1], workspace=scratch)) == 1
 
@@ -260,23 +261,7 @@ def test_tables_are_made_once_for_a_graph(monkeypatch):
     assert made == graphs
 
 
-def test_weights_are_asked_for(graph):
-    nothing = Graph.from_edges([0, 1], [1, 0], weights=np.zeros(2))
-    for replace in (False, True):
-        with pytest.raises(InputError, match="the weights of all 2 edges are 0: no edge can be drawn; correct them"):
-            NeighborSampler([2], weighted=True, replace=replace).sample(nothing, [0])
-    with pytest.raises(InputError, match="weighted=True, but the graph has no weights: give them to Graph"):
-        NeighborSampler([2], True, True).sample(graph, np.array([0]))
-
-
 # Options
-
-
-def test_options_that_exclude_each_other():
-    with pytest.raises(InputError, match=r"expand is 'old': .*choose one"):
-        NeighborSampler([2], expand="old")
-    with pytest.raises(InputError, match="threads is 0"):
-        Workspace(0)
 
 
 # Pairs
@@ -295,3 +280,35 @@ def test_every_pair_is_drawn_as_often_as_any_other():
     # Counts of pairs from the same draw depend on each other only weakly; 35 degrees of freedom, p = 0.001.
     assert ((counts - expected) ** 2 / (expected * (1 - 1 / 6))).sum() < 66.6 * 1.3
     assert counts.sum() == batches * 6
+
+
+def graph_without_weight():
+    return Graph.from_edges([0, 1], [1, 0], weights=np.zeros(2))
+
+
+MISTAKES = {
+    **{
+        f"weights that are all 0, with replace={replace}": Mistake(
+            lambda replace=replace: NeighborSampler([2], weighted=True, replace=replace).sample(graph_without_weight(), [0]),
+            value="weighted=True",
+            rule="weights all 2 edges 0",
+            remedy="correct them",
+        )
+        for replace in (False, True)
+    },
+    "weighted and no weights": Mistake(
+        lambda graph: NeighborSampler([2], True, True).sample(graph, np.array([0])),
+        value="weighted=True",
+        rule="graph no weights",
+        remedy="Graph.from_edges unweighted",
+    ),
+    "vertices to expand that there are not": Mistake(
+        lambda: NeighborSampler([2], expand="old"), value="'old'", rule="expand hop", remedy="all new"
+    ),
+    "no threads": Mistake(lambda: Workspace(0), value="0", rule="threads call least one"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pytorch_lightning import Trainer
 from reference import temporal as reference
 
 import hoptrain.samplers.scratch.hop as hop
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import NeighborSampler, SampleLoader, TemporalSampler, Workspace
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 
@@ -175,12 +176,6 @@ def test_times_follow_their_edges():
     assert graph.times.tolist() == [8, 7, 9]
 
 
-@pytest.mark.parametrize("times", [[1, 2], [0.5] * 3, np.zeros(3, np.uint64)], ids=["number", "reals", "uint64"])
-def test_bad_times_of_edges(times):
-    with pytest.raises(InputError, match="integers up to int64, one for each of 3 edges"):
-        Graph.from_edges([2, 1, 0], [0, 0, 1], times=times)
-
-
 @pytest.fixture(scope="module")
 def timed_dataset(dataset, timed):
     return Dataset(name="timed", graph=timed, x=dataset.x, y=dataset.y, splits=dataset.splits, num_classes=3)
@@ -225,50 +220,87 @@ def test_pyg_data_keeps_the_trees_apart(timed):
 # Mistakes
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"fanouts": []}, "give one number for each hop"),
-        ({"fanouts": [0]}, "fanout 0"),
-        ({"fanouts": [2], "strategy": "last"}, "strategy is 'last'"),
-        ({"fanouts": [2], "strategy": "recent", "replace": True}, "leave replace out"),
-        ({"fanouts": [2], "seed_times": [0.5]}, "seed_times are float64"),
-        ({"fanouts": [2], "seed_times": "nowhere.npy"}, "seed_times is nowhere.npy: it cannot be read"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        TemporalSampler(**options)
-
-
-def test_missing_times(graph, timed):
-    with pytest.raises(InputError, match=r"the graph has no times: give them to Graph"):
-        TemporalSampler([2], np.zeros(200, np.int64)).prepare(graph, np.arange(3))
-    with pytest.raises(InputError, match=r"the seeds have no times: give TemporalSampler seed_times"):
-        TemporalSampler([2]).sample(timed, np.arange(3))
-    with pytest.raises(InputError, match=r"seed_times are int64 of shape \(5,\): .*one for each vertex"):
-        TemporalSampler([2], np.zeros(5, np.int64)).sample(timed, np.arange(3))
-    with pytest.raises(InputError, match=r"times are int64 of shape \(2,\): .*one for each seed"):
-        TemporalSampler([2]).sample(timed, np.arange(3), times=np.zeros(2, np.int64))
-    with pytest.raises(InputError, match="seed 200 is not in the graph"):
-        TemporalSampler([2]).sample(timed, np.array([200]), times=np.zeros(1, np.int64))
-
-
-def test_too_many_trees(timed, monkeypatch):
-    monkeypatch.setattr("hoptrain.kernels.cpu.nodewise.temporal.MAX_TREES", 2)
-    with pytest.raises(InputError, match="3 seeds in a batch: each has a tree, and there are at most 2; use smaller batches"):
-        TemporalSampler([2]).sample(timed, np.arange(3), times=np.zeros(3, np.int64))
-
-
-def test_a_file_that_is_no_array(tmp_path):
-    (tmp_path / "times.npy").write_text("no array")
-    with pytest.raises(InputError, match=r"times\.npy: it cannot be read as a \.npy file"):
-        TemporalSampler([2], str(tmp_path / "times.npy"))
-
-
 def test_without_bounds_it_takes_the_neighbours_that_neighbour_sampling_takes(timed):
     """All edges of the past, the past being all: the same edges, one seed a tree."""
     ours = TemporalSampler([-1, -1]).sample(timed, np.array([7]), times=np.array([10**6]))
     theirs = NeighborSampler([-1, -1], expand="new").sample(timed, np.array([7]))
     assert sorted(ours.blocks[0].edge_ids.tolist()) == sorted(theirs.blocks[0].edge_ids.tolist())
     assert sorted(ours.node_ids.tolist()) == sorted(theirs.node_ids.tolist())
+
+
+def sampled(graph, seeds, **times):
+    return TemporalSampler([2]).sample(graph, seeds, **times)
+
+
+def file_that_is_no_array(tmp_path):
+    (tmp_path / "times.npy").write_text("no array")
+    TemporalSampler([2], str(tmp_path / "times.npy"))
+
+
+def too_many_trees(timed, monkeypatch):
+    monkeypatch.setattr("hoptrain.kernels.cpu.nodewise.temporal.MAX_TREES", 2)
+    sampled(timed, np.arange(3), times=np.zeros(3, np.int64))
+
+
+MISTAKES = {
+    **{
+        f"times of edges as {name}": Mistake(
+            lambda times=times: Graph.from_edges([2, 1, 0], [0, 0, 1], times=times),
+            value=value,
+            rule="times integers int64",
+            remedy="3 edges",
+        )
+        for name, times, value in (
+            ("too few numbers", [1, 2], "(2,)"),
+            ("reals", [0.5] * 3, "float64"),
+            ("uint64", np.zeros(3, np.uint64), "uint64"),
+        )
+    },
+    "no fanouts": Mistake(lambda: TemporalSampler([]), value="[]", rule="fanouts", remedy="one number each hop"),
+    "a fanout of 0": Mistake(lambda: TemporalSampler([0]), value="fanout 0", rule="hop edges share", remedy="1 67108863 -1 0.5"),
+    "a strategy that there is not": Mistake(
+        lambda: TemporalSampler([2], strategy="last"), value="'last'", rule="strategy edges", remedy="uniform recent"
+    ),
+    "the latest edges with replacement": Mistake(
+        lambda: TemporalSampler([2], strategy="recent", replace=True),
+        value="replace=True",
+        rule='strategy="recent" latest once',
+        remedy="leave replace out",
+    ),
+    "seed times that are reals": Mistake(
+        lambda: TemporalSampler([2], seed_times=[0.5]), value="float64", rule="seed_times integers int64", remedy="each vertex"
+    ),
+    "a file of seed times that there is not": Mistake(
+        lambda: TemporalSampler([2], seed_times="nowhere.npy"), value="nowhere.npy", rule="seed_times read", remedy=".npy np.save"
+    ),
+    "a file of seed times that is no array": Mistake(
+        file_that_is_no_array, value="times.npy", rule="seed_times read", remedy=".npy np.save"
+    ),
+    "a graph without times": Mistake(
+        lambda graph: TemporalSampler([2], np.zeros(200, np.int64)).prepare(graph, np.arange(3)),
+        value="times",
+        rule="graph no times",
+        remedy="Graph.from_edges NeighborSampler",
+    ),
+    "seeds without times": Mistake(
+        lambda timed: sampled(timed, np.arange(3)), value="times", rule="seeds no times", remedy="TemporalSampler seed_times sample"
+    ),
+    "seed times of too few vertices": Mistake(
+        lambda timed: TemporalSampler([2], np.zeros(5, np.int64)).sample(timed, np.arange(3)),
+        value="(5,)",
+        rule="seed_times int64",
+        remedy="one each vertex",
+    ),
+    "times of too few seeds": Mistake(
+        lambda timed: sampled(timed, np.arange(3), times=np.zeros(2, np.int64)), value="(2,)", rule="times int64", remedy="one each seed"
+    ),
+    "a seed that the graph has not": Mistake(
+        lambda timed: sampled(timed, np.array([200]), times=np.zeros(1, np.int64)), value="seed 200", rule="not graph", remedy="0 to 199"
+    ),
+    "more seeds than there are trees": Mistake(too_many_trees, value="3 seeds", rule="batch tree most 2", remedy="smaller batches"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from scipy.stats import chisquare
 
-from hoptrain.engine import HeteroDataset, InputError
+from hoptrain.engine import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HeteroLinkSampler, HeteroSampler, HeteroTemporalSampler, LinkSampler, NeighborSampler, SampleLoader, Workspace
 
@@ -114,11 +115,6 @@ def test_in_batch_negatives_are_others_destinations():
     for i in range(4):
         assert set(destinations[4 + 3 * i : 7 + 3 * i]) <= set(np.delete(destinations[:4], i))
     assert HeteroLinkSampler(HeteroSampler([1]), BUYS, 3, negatives="in_batch").sample(GRAPH, PLACES[:1]).extra["labels"].tolist() == [1]
-
-
-def test_negatives_of_another_law_are_refused():
-    with pytest.raises(InputError, match=r"negatives is .pairs.: it is one of uniform, in_batch, degree, filtered"):
-        HeteroLinkSampler(HeteroSampler([1]), BUYS, negatives="pairs")
 
 
 @pytest.mark.parametrize("relation", [BUYS, KNOWS])
@@ -233,47 +229,89 @@ def test_pyg_has_pairs_with_their_relation():
 def test_given_edges_are_dealt_out_by_id():
     sampler = HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[5, 79])
     assert GRAPH.relations[BUYS].ids_of(sampler.items(GRAPH, np.arange(3))).tolist() == [5, 79]
-    with pytest.raises(InputError, match="edge 80 is not in the graph"):
+    with refused("edge 80", "not graph edges", "0 to 79"):
         HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[80]).items(GRAPH, np.arange(3))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sampler": HeteroSampler([1], "user")}, "give the sampler no seed_type"),
-        ({"exclude": "all"}, "exclude is 'all'"),
-        ({"exclude": "reverse"}, "exclude is 'reverse' and reverse_relation None"),
-        ({"reverse_relation": BOUGHT}, "exclude is 'self' and reverse_relation"),
-        ({"exclude": "reverse", "reverse_relation": KNOWS}, "edges of user:buys:item turned round lead elsewhere"),
-        ({"num_negatives": -1}, "num_negatives is -1"),
-        ({"edges": "some"}, "edges is 'some': it is one of all"),
-        ({"relation": []}, r"relation is \[\]: it is \(source type, name, destination type\), or several such, each once"),
-        ({"relation": [BUYS, BUYS]}, "or several such, each once"),
-        (
-            {"relation": [BUYS, KNOWS], "exclude": "reverse", "reverse_relation": [BOUGHT]},
-            "for 2 relations: give one for each, null where there is none",
-        ),
-        ({"relation": [BUYS, KNOWS], "negatives": "in_batch"}, 'negatives is "in_batch" with several relations'),
-        ({"relation": [BUYS, KNOWS], "sampler": HeteroTemporalSampler([1])}, "links at times are of one; name one, or take HeteroSampler"),
-        ({"relation": [BUYS, KNOWS], "edges": [3]}, 'each relation has its own; set edges "all", or leave them out'),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        HeteroLinkSampler(**({"sampler": HeteroSampler([1]), "relation": BUYS} | options))
+def link(**options):
+    return HeteroLinkSampler(**({"sampler": HeteroSampler([1]), "relation": BUYS} | options))
 
 
-def test_what_does_not_fit_the_graph():
-    data = HeteroDataset(graph=GRAPH, seed_type="user", splits={"train": np.arange(3)})
-    with pytest.raises(
-        InputError, match="seed_type of data is 'user', and edges of user:buys:item lead into 'item': give the sampler edges"
-    ):
-        SampleLoader(data, HeteroLinkSampler(HeteroSampler([1]), BUYS))
-    with pytest.raises(InputError, match="relation a:b:c is not in the graph: it has user:buys:item"):
-        HeteroLinkSampler(HeteroSampler([1]), ("a", "b", "c")).sample(GRAPH, PLACES)
-    with pytest.raises(InputError, match="user:knows:user has no times"):
-        HeteroLinkSampler(HeteroTemporalSampler([1]), KNOWS).sample(GRAPH, PLACES % 50)
-    with pytest.raises(InputError, match="edge 80 is not in the graph: its edges are 0 to 79"):
-        HeteroLinkSampler(HeteroSampler([1]), BUYS).sample(GRAPH, np.array([80]))
-    with pytest.raises(InputError, match='HeteroLinkSampler with device="cuda": it has no kernels'):
-        HeteroLinkSampler(HeteroSampler([1]), BUYS).sample(GRAPH, PLACES, device="cuda")
+def data_of_users():
+    return HeteroDataset(graph=GRAPH, seed_type="user", splits={"train": np.arange(3)})
+
+
+MISTAKES = {
+    "a sampler with a seed type": Mistake(
+        lambda: link(sampler=HeteroSampler([1], "user")), value="'user'", rule="sampler ends links relation's types", remedy="no seed_type"
+    ),
+    "a law of negatives that there is not": Mistake(
+        lambda: link(negatives="pairs"), value="'pairs'", rule="negatives", remedy="uniform in_batch degree filtered"
+    ),
+    "an exclusion that there is not": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),
+    "reverse edges without their relation": Mistake(
+        lambda: link(exclude="reverse"), value="'reverse'", rule="exclude reverse_relation None", remedy="give both neither"
+    ),
+    "a reverse relation that is not excluded": Mistake(
+        lambda: link(reverse_relation=BOUGHT), value="'bought'", rule="exclude 'self' reverse_relation", remedy="give both neither"
+    ),
+    "a reverse relation that leads elsewhere": Mistake(
+        lambda: link(exclude="reverse", reverse_relation=KNOWS), value="'knows'", rule="reverse_relation user:buys:item turned elsewhere"
+    ),
+    "a negative number of negatives": Mistake(lambda: link(num_negatives=-1), value="-1", rule="num_negatives 0 16777215"),
+    "edges as a word": Mistake(lambda: link(edges="some"), value="'some'", rule="edges", remedy="all"),
+    "no relation": Mistake(lambda: link(relation=[]), value="[]", rule="relation source name destination each once"),
+    "a relation given twice": Mistake(
+        lambda: link(relation=[BUYS, BUYS]), value=str([BUYS, BUYS]), rule="relation source name destination each once"
+    ),
+    "one reverse relation for two": Mistake(
+        lambda: link(relation=[BUYS, KNOWS], exclude="reverse", reverse_relation=[BOUGHT]),
+        value="'bought'",
+        rule="reverse_relation 2 relations",
+        remedy="one each null",
+    ),
+    "negatives of the batch for several relations": Mistake(
+        lambda: link(relation=[BUYS, KNOWS], negatives="in_batch"), value='"in_batch"', rule="negatives several relations", remedy="uniform"
+    ),
+    "links at times of several relations": Mistake(
+        lambda: link(relation=[BUYS, KNOWS], sampler=HeteroTemporalSampler([1])),
+        value="HeteroTemporalSampler",
+        rule="several relations links times one",
+        remedy="name one HeteroSampler",
+    ),
+    "edges by id for several relations": Mistake(
+        lambda: link(relation=[BUYS, KNOWS], edges=[3]), value="ids", rule="edges several relations each own", remedy='"all" leave out'
+    ),
+    "data with seeds of another type": Mistake(
+        lambda: SampleLoader(data_of_users(), link()),
+        value="'user'",
+        rule="seed_type data user:buys:item 'item'",
+        remedy="give sampler edges",
+    ),
+    "a relation that there is not": Mistake(
+        lambda: link(relation=("a", "b", "c")).sample(GRAPH, PLACES),
+        value="a:b:c",
+        rule="relation not graph",
+        remedy="user:buys:item, item:bought:user, user:knows:user",
+    ),
+    "a relation without times": Mistake(
+        lambda: link(sampler=HeteroTemporalSampler([1]), relation=KNOWS).sample(GRAPH, PLACES % 50),
+        value="user:knows:user",
+        rule="no times",
+        remedy="HeteroGraph HeteroSampler",
+    ),
+    "an edge beyond the last": Mistake(
+        lambda: link().sample(GRAPH, np.array([80])), value="edge 80", rule="not graph edges", remedy="0 to 79"
+    ),
+    "links on a GPU": Mistake(
+        lambda: link().sample(GRAPH, PLACES, device="cuda"),
+        value='device="cuda"',
+        rule="HeteroLinkSampler no kernels",
+        remedy='device="cpu"',
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from reference import link as reference
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.kernels.shared.draws import bounded_wide
 from hoptrain.samplers import LaborSampler, LinkSampler, NeighborSampler, SampleLoader, ShadowSampler, TemporalSampler, Workspace
 from hoptrain.trainers.models import GNN
@@ -184,18 +185,6 @@ def test_pairs_of_any_two_vertices():
     assert chi_square(counts.reshape(-1), counts.sum() / 100) < 148  # 99 degrees of freedom, p = 0.001
 
 
-def test_degrees_that_are_all_zero_are_refused():
-    with pytest.raises(InputError, match=r'negatives by "degree" and no edge leads to the vertices \[4, 10\)'):
-        LinkSampler(NeighborSampler([1]), "degree", destinations=(4, 10)).sample(STAR, np.arange(2))
-
-
-def test_pairs_have_no_time_and_no_side():
-    with pytest.raises(InputError, match=r'negatives is "pairs" with destinations: a source would be any vertex'):
-        LinkSampler(NeighborSampler([1]), "pairs", destinations=(0, 3))
-    with pytest.raises(InputError, match=r'negatives is "pairs" with a TemporalSampler'):
-        LinkSampler(TemporalSampler([1]), "pairs")
-
-
 def test_negatives_by_degree():
     counts = negatives_of(STAR, "degree", np.arange(4), 250)
     assert (counts[4:] == 0).all()
@@ -324,7 +313,7 @@ def test_pairs_are_asked_for_at_the_time_of_their_edge(graph, negatives, exclude
     trees, (_, dst) = batch.extra["trees"], batch.blocks[0].edge_index().numpy()
     assert batch.num_edges > 20
     assert (timed.times[batch.blocks[0].edge_ids] <= batch.extra["seed_times"][trees[dst]]).all()
-    with pytest.raises(InputError, match="the graph has no times"):
+    with refused("times", "graph no times", "Graph.from_edges NeighborSampler"):
         sampler.sample(graph, edges)
 
 
@@ -337,43 +326,65 @@ def test_links_in_time_through_the_loader(dataset):
     assert all("extra.pairs" in batch for batch in batches)
 
 
-# Mistakes
+def link(*arguments, **options):
+    return LinkSampler(NeighborSampler([2]), *arguments, **options)
 
 
-def test_bad_options(graph):
-    inner = NeighborSampler([2])
-    with pytest.raises(InputError, match=r'negatives is \'some\': they are drawn "uniform"'):
-        LinkSampler(inner, "some")
-    with pytest.raises(InputError, match="exclude is 'all'"):
-        LinkSampler(inner, exclude="all")
-    with pytest.raises(InputError, match="num_negatives is -1"):
-        LinkSampler(inner, num_negatives=-1)
-    with pytest.raises(InputError, match="sampler is LinkSampler, which chooses its seeds itself"):
-        LinkSampler(LinkSampler(inner))
-    for wrong in ((3, 3), (-1, 4), (0, 4, 5)):
-        with pytest.raises(InputError, match=r"destinations is \(.*\): edges lead to the vertices \[begin, end\), 0 <= begin < end"):
-            LinkSampler(inner, destinations=wrong)
-    with pytest.raises(InputError, match=r"destinations is \(0, 201\) and the graph has 200 vertices"):
-        LinkSampler(inner, destinations=(0, 201)).sample(graph, np.array([3]))
-    edges = graph.ids_of(graph.indptr[[70, 3]])
-    with pytest.raises(InputError, match=rf"edge {edges[1]} leads to vertex 3 and destinations is \(20, 80\): leave the edge out"):
-        LinkSampler(inner, edges=edges, destinations=(20, 80)).items(graph, np.arange(200))
+def edge_beside_the_destinations(graph):
+    link(edges=graph.ids_of(graph.indptr[[70, 3]]), destinations=(20, 80)).items(graph, np.arange(200))
 
 
-@pytest.mark.parametrize(
-    ("edges", "message"),
-    [
-        ([0, 3000], "edge 3000 is not in the graph: its edges are 0 to 2999"),
-        ([-1], "edge -1"),
-        ([], "at least one edge id"),
-        ([0.5], "integer"),
-    ],
-)
-def test_bad_edges(graph, edges, message):
-    with pytest.raises(InputError, match=message):
-        LinkSampler(NeighborSampler([2])).sample(graph, np.array(edges))
+MISTAKES = {
+    "a law of negatives that there is not": Mistake(
+        lambda: link("some"), value="'some'", rule="negatives", remedy="uniform degree in_batch filtered pairs"
+    ),
+    "an exclusion that there is not": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),
+    "a negative number of negatives": Mistake(lambda: link(num_negatives=-1), value="-1", rule="num_negatives 0 16777215"),
+    "a sampler that chooses its seeds": Mistake(
+        lambda: LinkSampler(link()), value="LinkSampler", rule="sampler chooses seeds", remedy="NeighborSampler"
+    ),
+    "pairs within destinations": Mistake(
+        lambda: link("pairs", destinations=(0, 3)), value='"pairs"', rule="negatives destinations source", remedy="uniform"
+    ),
+    "pairs with times": Mistake(
+        lambda: LinkSampler(TemporalSampler([1]), "pairs"), value='"pairs"', rule="negatives TemporalSampler source", remedy="uniform"
+    ),
+    "negatives by degrees that are all zero": Mistake(
+        lambda: link("degree", destinations=(4, 10)).sample(STAR, np.arange(2)),
+        value="[4, 10)",
+        rule="negatives degree no edge",
+        remedy="uniform",
+    ),
+    **{
+        f"destinations {wrong}": Mistake(
+            lambda wrong=wrong: link(destinations=wrong), value=str(wrong), rule="destinations begin end", remedy="0 <= begin < end"
+        )
+        for wrong in ((3, 3), (-1, 4), (0, 4, 5))
+    },
+    "destinations beyond the graph": Mistake(
+        lambda graph: link(destinations=(0, 201)).sample(graph, np.array([3])), value="(0, 201)", rule="destinations graph 200 vertices"
+    ),
+    "an edge that leads elsewhere": Mistake(
+        edge_beside_the_destinations, value="vertex 3", rule="edge destinations (20, 80)", remedy="leave out"
+    ),
+    "an edge beyond the last": Mistake(
+        lambda graph: link().sample(graph, np.array([0, 3000])), value="edge 3000", rule="not graph edges", remedy="0 2999"
+    ),
+    "a negative edge": Mistake(
+        lambda graph: link().sample(graph, np.array([-1])), value="edge -1", rule="not graph edges", remedy="0 2999"
+    ),
+    "no edges": Mistake(
+        lambda graph: link().sample(graph, np.array([])), value="(0,)", rule="edges shape", remedy="one-dimensional integer least one"
+    ),
+    "edges that are no integers": Mistake(
+        lambda graph: link().sample(graph, np.array([0.5])), value="float64", rule="edges", remedy="one-dimensional integer least one"
+    ),
+    "a split without links": Mistake(
+        lambda graph: link().items(graph, np.array([198, 199])), value="2 vertices", rule="no edge leads split", remedy="another"
+    ),
+}
 
 
-def test_a_split_without_links(graph):
-    with pytest.raises(InputError, match="no edge leads into any of the 2 vertices"):
-        LinkSampler(NeighborSampler([2])).items(graph, np.array([198, 199]))
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

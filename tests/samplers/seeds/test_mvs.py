@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import MVSSampler, NeighborSampler, SampleLoader
 
 
@@ -89,18 +89,30 @@ def test_the_file_goes_with_the_sampler(graph):
     assert not file.exists()
 
 
-def test_bad_values(graph, sampler):
-    with pytest.raises(InputError, match="num_draws is 0"):
-        MVSSampler(NeighborSampler([1]), 0)
-    with pytest.raises(InputError, match=r"uniform is 0: it is a share in \(0, 1\]"):
-        MVSSampler(NeighborSampler([1]), 5, uniform=0)
-    with pytest.raises(InputError, match="MVSSampler under MVSSampler: its batches choose their seeds"):
-        MVSSampler(sampler, 5)
-    with pytest.raises(InputError, match="norms before the first batch"):
-        MVSSampler(NeighborSampler([1]), 5).update(LARGE, NORMS)
-    with pytest.raises(InputError, match="give arrays of equal length"):
-        sampler.update(LARGE, NORMS[:3])
-    with pytest.raises(InputError, match="vertices run from 0 to 200: those of the graph are 0 to 199"):
-        sampler.update(np.array([0, 200]), np.ones(2))
-    with pytest.raises(InputError, match=r"a norm is -1\.0"):
-        sampler.update(np.array([0, 1]), np.array([1.0, -1]))
+MISTAKES = {
+    "no draws": Mistake(lambda: MVSSampler(NeighborSampler([1]), 0), value="0", rule="num_draws mini-batch least one seed"),
+    "no share of uniform seeds": Mistake(lambda: MVSSampler(NeighborSampler([1]), 5, uniform=0), value="0", rule="uniform share (0, 1]"),
+    "a sampler that chooses its seeds": Mistake(
+        lambda sampler: MVSSampler(sampler, 5), value="MVSSampler", rule="batches choose seeds", remedy="node-wise sampler"
+    ),
+    "norms before the first batch": Mistake(
+        lambda: MVSSampler(NeighborSampler([1]), 5).update(LARGE, NORMS),
+        value="norms",
+        rule="before first batch",
+        remedy="loader prepare(graph, seeds)",
+    ),
+    "fewer norms than vertices": Mistake(
+        lambda sampler: sampler.update(LARGE, NORMS[:3]), value="(3,) norms", rule="(10,) vertices one", remedy="arrays equal length"
+    ),
+    "a vertex that the graph has not": Mistake(
+        lambda sampler: sampler.update(np.array([0, 200]), np.ones(2)), value="200", rule="vertices 0 graph", remedy="199"
+    ),
+    "a negative norm": Mistake(
+        lambda sampler: sampler.update(np.array([0, 1]), np.array([1.0, -1])), value="-1.0", rule="norm finite not negative"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

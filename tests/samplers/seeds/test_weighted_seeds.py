@@ -6,10 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from reference.neighbor import words
 from reference.typed import typed_classifier, typed_data, typed_graph, typed_module
 
-from hoptrain.engine import InputError
 from hoptrain.kernels.shared.philox import HOP_SEEDS
 from hoptrain.samplers import HeteroSampler, LinkSampler, NeighborSampler, SampleLoader, WeightedSeedSampler
 from hoptrain.samplers.seeds.weighted import class_shares
@@ -120,26 +120,47 @@ def test_a_step_is_the_mean_over_its_draws(dataset, monkeypatch):
         torch.testing.assert_close(model.training_step(batch, 0), (losses * times).sum() / 16)
 
 
-def test_what_does_not_fit(graph, dataset, sampler):
-    with pytest.raises(InputError, match=r"^weights of shape \(2, 1\): they are one for each vertex"):
-        WeightedSeedSampler(NeighborSampler([2]), np.ones((2, 1)))
-    with pytest.raises(InputError, match="finite and not negative"):
-        WeightedSeedSampler(NeighborSampler([2]), np.array([1, -1]))
-    with pytest.raises(InputError, match="LinkSampler under WeightedSeedSampler: its batches choose their seeds themselves"):
-        WeightedSeedSampler(LinkSampler(NeighborSampler([2])), np.ones(200))
-    with pytest.raises(InputError, match=r"^3 weights for 200 vertices"):
-        SampleLoader(dataset, WeightedSeedSampler(NeighborSampler([2]), np.ones(3)))
-    with pytest.raises(InputError, match=r"^all 1 seeds have weight 0: none can be drawn"):
-        sampler.prepare(graph, np.array([11]))
-    with pytest.raises(InputError, match=r"^WeightedSeedSampler without a split"):
-        WeightedSeedSampler(NeighborSampler([2]), WEIGHTS).sample(graph, np.arange(3))
-    with pytest.raises(InputError, match=r"^draws are \[-1\]"):
-        sampler.sample(graph, np.array([-1]))
+def seeds_by(weights):
+    return WeightedSeedSampler(NeighborSampler([2]), weights)
 
 
-def test_balanced_data_that_have_no_classes(dataset):
-    typed = typed_data(y=np.random.default_rng(0).random(90))
-    with pytest.raises(InputError, match=r"^balanced with labels that are no classes: it draws vertices by their class; leave it out"):
-        typed_module(typed, balanced=True)
-    with pytest.raises(InputError, match=r"^balanced with LinkSampler, which says itself what a batch is about"):
-        GraphDataModule(dataset, LinkSampler(NeighborSampler([2])), balanced=True)
+MISTAKES = {
+    "weights in a matrix": Mistake(lambda: seeds_by(np.ones((2, 1))), value="(2, 1)", rule="weights one each vertex"),
+    "a negative weight": Mistake(lambda: seeds_by(np.array([1, -1])), value="weights", rule="finite not negative"),
+    "a sampler that chooses its seeds": Mistake(
+        lambda: WeightedSeedSampler(LinkSampler(NeighborSampler([2])), np.ones(200)),
+        value="LinkSampler",
+        rule="WeightedSeedSampler batches choose seeds",
+        remedy="node-wise sampler",
+    ),
+    "too few weights": Mistake(
+        lambda dataset: SampleLoader(dataset, seeds_by(np.ones(3))), value="3 weights", rule="200 vertices random", remedy="one each"
+    ),
+    "a split all of whose weights are 0": Mistake(
+        lambda graph, sampler: sampler.prepare(graph, np.array([11])), value="1 seeds", rule="all weight 0 drawn", remedy="give more"
+    ),
+    "no split": Mistake(
+        lambda graph: seeds_by(WEIGHTS).sample(graph, np.arange(3)),
+        value="WeightedSeedSampler",
+        rule="without split",
+        remedy="loader prepare(graph, seeds)",
+    ),
+    "a negative draw": Mistake(lambda graph, sampler: sampler.sample(graph, np.array([-1])), value="[-1]", rule="draws one more numbered"),
+    "labels that are no classes": Mistake(
+        lambda: typed_module(typed_data(y=np.random.default_rng(0).random(90)), balanced=True),
+        value="labels",
+        rule="balanced no classes",
+        remedy="leave out",
+    ),
+    "balanced batches of links": Mistake(
+        lambda dataset: GraphDataModule(dataset, LinkSampler(NeighborSampler([2])), balanced=True),
+        value="LinkSampler",
+        rule="balanced batch vertices class",
+        remedy="leave out",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

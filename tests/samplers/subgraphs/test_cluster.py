@@ -5,13 +5,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import subgraph as reference
 from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 
 import hoptrain.engine.partition.methods as methods
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import ClusterSampler
 from hoptrain.samplers.subgraphs.cluster import partition
 
@@ -80,9 +81,7 @@ def test_clusters_without_a_seed_are_not_dealt_out(dataset):
     units = sampler.items(dataset.graph, split)
     assert 1 <= len(units) <= 2
     other = np.setdiff1d(np.arange(20), units)[:1]
-    with pytest.raises(
-        InputError, match=rf"clusters \[{other[0]}\] hold none of the vertices to train on: take clusters among sampler.items"
-    ):
+    with refused(f"[{other[0]}]", "clusters none vertices train", "among sampler.items(graph, seeds)"):
         sampler.sample(dataset.graph, other)
 
 
@@ -97,19 +96,38 @@ def test_training():
     assert loss < 2
 
 
-def test_without_pymetis_the_remedy_is_named(graph, monkeypatch):
+def clusters_without_pymetis(graph, monkeypatch):
     monkeypatch.setitem(sys.modules, "pymetis", None)
     monkeypatch.setattr(methods, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"METIS parts the graph, but pymetis is not installed: 'pip install hoptrain\[cluster\]'"):
-        ClusterSampler(3).prepare(graph, np.arange(5))
+    ClusterSampler(3).prepare(graph, np.arange(5))
 
 
-def test_bad_options(graph):
-    with pytest.raises(InputError, match="num_clusters is 0: a graph has at least one"):
-        ClusterSampler(0)
-    with pytest.raises(InputError, match=r"num_clusters is 201: .* has fewer vertices; ask for fewer"):
-        ClusterSampler(201).prepare(graph, np.arange(5))
-    with pytest.raises(InputError, match="cluster 9 does not exist: they are 0 to 2"):
-        ClusterSampler(3).prepare(graph, np.arange(5)).sample(graph, np.array([9]))
-    with pytest.raises(InputError, match="ClusterSampler does not know the vertices to train on"):
-        ClusterSampler(3).items(graph, np.arange(5))
+MISTAKES = {
+    "METIS without pymetis": Mistake(
+        clusters_without_pymetis, value="pymetis", rule="METIS parts not installed", remedy="'pip install hoptrain[cluster]'"
+    ),
+    "no clusters": Mistake(lambda: ClusterSampler(0), value="0", rule="num_clusters graph least one"),
+    "more clusters than vertices": Mistake(
+        lambda graph: ClusterSampler(201).prepare(graph, np.arange(5)),
+        value="201",
+        rule="num_clusters num_nodes=200 fewer vertices",
+        remedy="ask fewer",
+    ),
+    "a cluster that there is not": Mistake(
+        lambda graph: ClusterSampler(3).prepare(graph, np.arange(5)).sample(graph, np.array([9])),
+        value="cluster 9",
+        rule="not exist",
+        remedy="0 to 2",
+    ),
+    "clusters before preparing": Mistake(
+        lambda graph: ClusterSampler(3).items(graph, np.arange(5)),
+        value="ClusterSampler",
+        rule="not know vertices train",
+        remedy="sampler.prepare(graph, seeds) SampleLoader",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import subgraph as reference
 from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 
 import hoptrain.samplers.scratch.workspace as workspace
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import RippleWalkSampler, SaintWalkSampler, Workspace
 from hoptrain.samplers.subgraphs.induced import Members, induced, members_of
 
@@ -149,52 +150,71 @@ def test_training_on_ripple_walks():
 # Errors
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": 0}, "size is 0"),
-        ({"size": 3, "num_subgraphs": 0}, "num_subgraphs 0"),
-        ({"size": 3, "ratio": 0.0}, r"ratio is 0.0: .* above 0 and at most 1"),
-        ({"size": 3, "ratio": 1.5}, "ratio is 1.5"),
-        ({"size": 3, "num_layers": 0}, "num_layers is 0: a model has 1 to"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        RippleWalkSampler(**options)
-
-
-def test_a_sampler_has_to_be_prepared(graph):
-    with pytest.raises(InputError, match=r"SaintWalkSampler does not know the vertices to train on: take sampler.prepare\(graph, seeds\)"):
-        SaintWalkSampler(3).sample(graph, ONE)
-    with pytest.raises(InputError, match="RippleWalkSampler does not know"):
-        RippleWalkSampler(3).items(graph, ONE)
-
-
-def test_a_sampler_is_prepared_for_one_graph(graph):
-    sampler = RippleWalkSampler(3).prepare(graph, ONE)
-    with pytest.raises(InputError, match="is not the graph that RippleWalkSampler was prepared for"):
-        sampler.sample(grid(), ONE)
-
-
 def test_preparing_leaves_the_sampler_as_it_was(graph):
     sampler = RippleWalkSampler(3)
     sampler.prepare(graph, ONE)
     assert sampler.num_subgraphs is None
-    with pytest.raises(InputError, match="does not know"):
+    with refused("RippleWalkSampler", "not know vertices train", "sampler.prepare(graph, seeds)"):
         sampler.sample(graph, ONE)
 
 
-@pytest.mark.parametrize(
-    ("units", "message"),
-    [
-        ([0, 1], "a batch of 2 subgraphs: for RippleWalkSampler it is one; use batch_size 1"),
-        ([67], "subgraph 67 does not exist: they are 0 to 66"),
-        ([-1], "subgraph -1 does not exist"),
-        ([0.5], "subgraphs are float64"),
-    ],
-)
-def test_bad_units(graph, units, message):
-    sampler = RippleWalkSampler(3).prepare(graph, ONE)
-    with pytest.raises(InputError, match=message):
-        sampler.sample(graph, np.array(units))
+@pytest.fixture
+def prepared(graph):
+    return RippleWalkSampler(3).prepare(graph, ONE)
+
+
+MISTAKES = {
+    "subgraphs of size 0": Mistake(lambda: RippleWalkSampler(0), value="0", rule="size num_subgraphs None least 1"),
+    "no subgraphs": Mistake(lambda: RippleWalkSampler(3, num_subgraphs=0), value="num_subgraphs 0", rule="size 3 least 1"),
+    **{
+        f"a ratio of {wrong}": Mistake(
+            lambda wrong=wrong: RippleWalkSampler(3, ratio=wrong), value=str(wrong), rule="ratio share neighbours", remedy="above 0 most 1"
+        )
+        for wrong in (0.0, 1.5)
+    },
+    "a model of no layers": Mistake(lambda: RippleWalkSampler(3, num_layers=0), value="0", rule="num_layers model layers", remedy="1 4079"),
+    "walks that were not prepared": Mistake(
+        lambda graph: SaintWalkSampler(3).sample(graph, ONE),
+        value="SaintWalkSampler",
+        rule="not know vertices train",
+        remedy="sampler.prepare(graph, seeds) SampleLoader",
+    ),
+    "items before preparing": Mistake(
+        lambda graph: RippleWalkSampler(3).items(graph, ONE),
+        value="RippleWalkSampler",
+        rule="not know vertices train",
+        remedy="sampler.prepare(graph, seeds) SampleLoader",
+    ),
+    "another graph than it was prepared for": Mistake(
+        lambda prepared: prepared.sample(grid(), ONE),
+        value="Graph(num_nodes=36, num_edges=144, is_sorted=True)",
+        rule="not graph RippleWalkSampler prepared",
+        remedy="prepare(graph, seeds)",
+    ),
+    "two subgraphs in a batch": Mistake(
+        lambda graph, prepared: prepared.sample(graph, np.array([0, 1])),
+        value="2 subgraphs",
+        rule="batch RippleWalkSampler one",
+        remedy="batch_size 1",
+    ),
+    **{
+        f"subgraph {wrong}": Mistake(
+            lambda graph, prepared, wrong=wrong: prepared.sample(graph, np.array([wrong])),
+            value=f"subgraph {wrong}",
+            rule="not exist",
+            remedy="0 to 66",
+        )
+        for wrong in (67, -1)
+    },
+    "a number of a subgraph that is no integer": Mistake(
+        lambda graph, prepared: prepared.sample(graph, np.array([0.5])),
+        value="float64",
+        rule="subgraphs shape",
+        remedy="one-dimensional integer least one",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)
