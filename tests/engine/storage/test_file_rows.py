@@ -122,7 +122,7 @@ def test_a_file_that_is_cut_off_or_gone_is_one_line(tmp_path):
 def test_a_read_that_fails_is_one_line(tmp_path, monkeypatch):
     mapped = saved(tmp_path, np.zeros((1000, 100), np.float32))
     monkeypatch.setattr(FileRows, "_file", os.open(tmp_path, os.O_RDONLY))  # a folder opens, and cannot be read
-    with refused("byte 0", f"{tmp_path / 'x.npy'} cannot read directory", "look disk copy"):
+    with refused(str(tmp_path / "x.npy"), "cannot read byte directory", "look disk copy"):
         all_rows(mapped)
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
 from hoptrain import HeteroGraph, HeteroSampler, LaborSampler, NeighborSampler, RandomWalk, load_dataset
-from hoptrain.engine import InputError
 from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers.ahead.handover import Handed, boxes_of, put, read, written
@@ -58,7 +58,7 @@ def test_a_sample_of_another_step_is_none():
     put(boxes, tag_of(1, 3), written(batch))
     handed = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0)
     assert handed.batch(1, 3)[0].num_seeds == 4
-    with pytest.raises(InputError, match="the sample of step 5 is not there any more"):
+    with refused("step 5", "sample not there loader", "new iterator"):
         handed.batch(1, 5)
 
 
@@ -79,5 +79,5 @@ def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
         return found
 
     monkeypatch.setattr(Mailbox, "get", get_late)
-    with pytest.raises(InputError, match="the sample of step 0 is not there any more"):
+    with refused("step 0", "sample not there loader", "new iterator"):
         handed.batch(1, 0)

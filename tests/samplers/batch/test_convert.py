@@ -7,12 +7,13 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 from torch_geometric.utils import trim_to_layer
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import (
     ClusterSampler,
     LaborSampler,
@@ -218,18 +219,6 @@ def test_walks_have_no_edges_and_their_extra():
     assert (data.edge_index.shape, data.e_id.tolist(), data.walks.tolist()) == ((2, 0), [], batch.extra["walks"].tolist())
 
 
-def test_an_extra_with_a_taken_name_is_refused():
-    batch = replace(sampled("neighbor"), extra={"e_id": np.zeros(2)})
-    with pytest.raises(InputError, match=r"extra\['e_id'\] has the name of something else in PyG's Data: rename it"):
-        batch.to_pyg()
-
-
-def test_weights_in_some_blocks_only_are_refused():
-    batch = sampled("labor")
-    with pytest.raises(InputError, match="some of the batch's blocks have weights and some have none"):
-        replace(batch, blocks=(replace(batch.blocks[0], weights=None), batch.blocks[1])).to_pyg()
-
-
 # Through the loader, and back to the user's data
 
 
@@ -258,11 +247,6 @@ def test_links_are_chosen_by_the_users_numbers(chosen):
     assert batch.node_ids[batch.extra["pairs"]].tolist() == EDGES[:, chosen].tolist()
 
 
-def test_a_link_that_is_none():
-    with pytest.raises(InputError, match="edge 900 is not in the graph: its edges are 0 to 899; drop it"):
-        LinkSampler(NeighborSampler([3]), edges=[0, 900]).items(GRAPH, np.arange(40))
-
-
 def test_clusters_name_the_edges_of_the_data():
     pytest.importorskip("pymetis")
     sampler = ClusterSampler(4).prepare(GRAPH, np.arange(40))
@@ -288,3 +272,30 @@ def test_dgl_blocks_carry_ids_and_weights(name):
         assert block.weights is None or made.edata["edge_weights"].tolist() == block.weights.tolist()
     if batch.seed_weights is not None:
         assert blocks[-1].dstdata["seed_weights"].tolist() == batch.seed_weights.tolist()
+
+
+def weights_in_one_block():
+    batch = sampled("labor")
+    replace(batch, blocks=(replace(batch.blocks[0], weights=None), batch.blocks[1])).to_pyg()
+
+
+MISTAKES = {
+    "an extra with a name that PyG has": Mistake(
+        lambda: replace(sampled("neighbor"), extra={"e_id": np.zeros(2)}).to_pyg(),
+        value="extra['e_id']",
+        rule="name PyG's Data",
+        remedy="rename sampler",
+    ),
+    "weights in some blocks only": Mistake(weights_in_one_block, value="weights", rule="some blocks none scale", remedy="use blocks"),
+    "a link that the graph has not": Mistake(
+        lambda: LinkSampler(NeighborSampler([3]), edges=[0, 900]).items(GRAPH, np.arange(40)),
+        value="edge 900",
+        rule="not graph edges",
+        remedy="0 to 899",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from conftest import make_graph
 from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
 from numba import cuda
 
-from hoptrain.engine import Dataset, InputError, WorkerError, to_bfloat16
+from hoptrain.engine import Dataset, WorkerError, to_bfloat16
 from hoptrain.engine.device import DeviceStream, is_simulated
 from hoptrain.engine.features.quantized import QuantizedRows, quantize
 from hoptrain.samplers import (
@@ -187,12 +188,6 @@ def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
     )
 
 
-def test_a_cache_that_does_not_fit(small, monkeypatch):
-    monkeypatch.setattr(device_cache, "free_memory", lambda: 200.0)
-    with pytest.raises(InputError, match=r"device_cache is 0.5: with its index 0.00 GiB, and the GPU has 0.00 GiB free; give less"):
-        next(iter(loader_of(small, device="cuda", device_cache=0.5)))
-
-
 def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(small, monkeypatch):
     """What is free is asked once the graph is placed, and again once batches were counted."""
     loader, asked = loader_of(small, device="cuda", device_cache=0.5), []
@@ -202,7 +197,7 @@ def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(smal
         return 1e9 if len(asked) == 1 else 200.0
 
     monkeypatch.setattr(device_cache, "free_memory", free)
-    with pytest.raises(InputError, match=r"device_cache is 0.5: .* the GPU has 0.00 GiB free"):
+    with refused("0.5", "device_cache index GPU 0.00 GiB free", "less"):
         next(iter(loader))
     assert asked == [True, True]
 
@@ -220,7 +215,7 @@ def test_a_new_iterator_ends_the_one_before(small):
     old = iter(loader)
     next(old)
     assert contents(next(iter(loader)))[0][2] == 1
-    with pytest.raises(WorkerError, match="no longer valid"):
+    with refused("batch 1", "iterator no longer valid loader", "new iterator", WorkerError):
         next(old)
 
 
@@ -247,44 +242,9 @@ class OnlyOnTheCPU(Sampler):
         raise AssertionError
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"bulk": 2}, "bulk is 2: it is at least 1 and goes with device"),
-        ({"bulk": 2, "device": "cuda", "num_workers": 1}, "bulk is 2"),
-        ({"bulk": 0, "device": "cuda"}, "bulk is 0"),
-        ({"device": "tpu"}, "device is 'tpu'"),
-        ({"capture": False}, "capture=False on the CPU"),
-        ({"device": "cuda:x"}, "device is 'cuda:x': .* \"cuda:1\""),
-        ({"graph_placement": "disk", "device": "cuda"}, "graph_placement is 'disk': it is one of auto, device, pinned"),
-        ({"feature_placement": "pined", "device": "cuda"}, "feature_placement is 'pined': .*; did you mean pinned?"),
-        ({"graph_placement": "pinned"}, "graph_placement is 'pinned': it tells where a GPU reads the graph"),
-        ({"feature_placement": "pinned", "device": "cuda", "num_workers": 1}, "feature_placement is 'pinned': it tells"),
-        ({"device_cache": 0.1}, "device_cache is 0.1: it is memory of a GPU that samples"),
-        ({"device_cache": "1GiB", "device": "cuda", "num_workers": 1}, "device_cache is 1GiB: it is memory of a GPU that samples"),
-        ({"device_cache": 0.1, "device": "cuda", "feature_placement": "device"}, "device_cache is 0.1 with feature_placement='device'"),
-        ({"device_cache": 7, "device": "cuda"}, "device_cache is 7: it is bytes such as 2GiB, or a share of the rows such as 0.1"),
-    ],
-)
-def test_options_that_cannot_be_honoured(small, options, message):
-    with pytest.raises(InputError, match=message):
-        loader_of(small, **options)
-
-
 @pytest.mark.parametrize("capture", [True, False])
 def test_whether_bulks_are_captured(small, capture):
     assert loader_of(small, device="cuda", capture=capture)._task.workspace.capture == capture
-
-
-def test_a_cache_without_features(small):
-    bare = Dataset(name="bare", graph=small.graph, y=small.y, splits=small.splits, num_classes=3)
-    with pytest.raises(InputError, match=r"device_cache is 0.1: the data set has not one table of features for all vertices; leave it out"):
-        next(iter(loader_of(bare, device="cuda", device_cache=0.1)))
-
-
-def test_a_sampler_without_kernels_for_cuda(small):
-    with pytest.raises(InputError, match=r"OnlyOnTheCPU with device=.*: it has no kernels"):
-        next(iter(SampleLoader(small, OnlyOnTheCPU(), batch_size=3, device="cuda")))
 
 
 @pytest.mark.parametrize("features", ["int8", "int4"])
@@ -306,3 +266,98 @@ def test_codes_of_features_are_gathered_and_become_the_same_numbers(small, featu
 def numbers(rows):
     """A device's tensor, or in the simulator, which has no torch on its device, codes that nobody has expanded yet."""
     return np.asarray(rows) if isinstance(rows, QuantizedRows) else to_host(rows)
+
+
+def cache_that_does_not_fit(small, monkeypatch):
+    monkeypatch.setattr(device_cache, "free_memory", lambda: 200.0)
+    next(iter(loader_of(small, device="cuda", device_cache=0.5)))
+
+
+def cache_without_features(small):
+    bare = Dataset(name="bare", graph=small.graph, y=small.y, splits=small.splits, num_classes=3)
+    next(iter(loader_of(bare, device="cuda", device_cache=0.1)))
+
+
+MISTAKES = {
+    "batches in bulk on the CPU": Mistake(
+        lambda small: loader_of(small, bulk=2), value="2", rule="bulk least 1", remedy='device="cuda" num_workers=0'
+    ),
+    "batches in bulk of a worker": Mistake(
+        lambda small: loader_of(small, bulk=2, device="cuda", num_workers=1),
+        value="2",
+        rule="bulk least 1",
+        remedy='device="cuda" num_workers=0',
+    ),
+    "a bulk of no batches": Mistake(
+        lambda small: loader_of(small, bulk=0, device="cuda"), value="0", rule="bulk least 1", remedy='device="cuda" num_workers=0'
+    ),
+    "a device that there is not": Mistake(
+        lambda small: loader_of(small, device="tpu"), value="'tpu'", rule="device sampler", remedy='"cpu" "cuda" "cuda:1"'
+    ),
+    "capture on the CPU": Mistake(
+        lambda small: loader_of(small, capture=False), value="capture=False", rule="CPU", remedy='device="cuda" leave out'
+    ),
+    "a GPU that is no number": Mistake(
+        lambda small: loader_of(small, device="cuda:x"), value="'cuda:x'", rule="device sampler", remedy='"cpu" "cuda" "cuda:1"'
+    ),
+    "a place for the graph that there is not": Mistake(
+        lambda small: loader_of(small, graph_placement="disk", device="cuda"),
+        value="'disk'",
+        rule="graph_placement",
+        remedy="auto, device, pinned",
+    ),
+    "a misspelt place for features": Mistake(
+        lambda small: loader_of(small, feature_placement="pined", device="cuda"),
+        value="'pined'",
+        rule="feature_placement auto, device,",
+        remedy="mean pinned?",
+    ),
+    "a place for the graph on the CPU": Mistake(
+        lambda small: loader_of(small, graph_placement="pinned"),
+        value="'pinned'",
+        rule="graph_placement GPU reads graph",
+        remedy='device="cuda" leave out',
+    ),
+    "a place for the features of a worker": Mistake(
+        lambda small: loader_of(small, feature_placement="pinned", device="cuda", num_workers=1),
+        value="'pinned'",
+        rule="feature_placement GPU reads features",
+        remedy='device="cuda" num_workers=0 leave out',
+    ),
+    "a cache on the CPU": Mistake(
+        lambda small: loader_of(small, device_cache=0.1),
+        value="0.1",
+        rule="device_cache memory GPU samples",
+        remedy='device="cuda" num_workers=0 leave out',
+    ),
+    "a cache of a worker": Mistake(
+        lambda small: loader_of(small, device_cache="1GiB", device="cuda", num_workers=1),
+        value="1GiB",
+        rule="device_cache memory GPU samples",
+        remedy='device="cuda" num_workers=0 leave out',
+    ),
+    "a cache beside all features on the GPU": Mistake(
+        lambda small: loader_of(small, device_cache=0.1, device="cuda", feature_placement="device"),
+        value="0.1",
+        rule="device_cache feature_placement='device' all rows",
+        remedy="leave one out",
+    ),
+    "a cache of a number of rows": Mistake(
+        lambda small: loader_of(small, device_cache=7, device="cuda"), value="7", rule="device_cache bytes share rows", remedy="2GiB 0.1"
+    ),
+    "a cache that does not fit": Mistake(cache_that_does_not_fit, value="0.5", rule="device_cache index GPU 0.00 GiB free", remedy="less"),
+    "a cache without features": Mistake(
+        cache_without_features, value="0.1", rule="device_cache not one table features all vertices", remedy="leave out"
+    ),
+    "a sampler without kernels for CUDA": Mistake(
+        lambda small: next(iter(SampleLoader(small, OnlyOnTheCPU(), batch_size=3, device="cuda"))),
+        value='device="cuda"',
+        rule="OnlyOnTheCPU no kernels",
+        remedy='device="cpu"',
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

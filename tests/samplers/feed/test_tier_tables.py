@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Dataset, HeteroDataset, InputError
+from hoptrain.engine import Dataset, HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.shared_rows import shared_out, slots_for
@@ -112,26 +113,19 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
 def test_too_little_is_said_with_the_least_that_would_do():
     sizes = {"x.paper": (1_000_000, 64), "x.author": (1_000_000, 32), "edge_attr": (500, 4)}
     budget = Budget(memory=9_000_000, sizes=sizes)
-    with pytest.raises(
-        InputError,
-        match=r"memory is 9,000,000 bytes: 4,493,067 are for x.paper, with room for 0 of its 1,000,000 rows \(64 bytes each\) beside what tells where each "
-        r"lies \(10,000,000\); give 20847KiB at least for one row, and more for a step$",
-    ):
+    with refused("9,000,000", "memory 4,493,067 x.paper room 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
         budget.tables()
     least = budget.least({})
     for memory, slots in ((least, 1), (least - 1, 0)):
         assert min(table.num_slots for table in replace(budget, memory=memory)._tables(memory)) == slots
     rows = {"x.paper": 30_000, "x.author": 999_000, "edge_attr": 500}
     wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
-    with pytest.raises(
-        InputError,
-        match=r"memory is auto, 40,000,000 bytes: 1,000,000 hold edge_attr.a whole, 10,000,000 are for edges, [\d,]+ are for x.author, .*, and a step uses "
-        r"999,000; give 148MiB at least for such a step, or a smaller batch_size or fanouts$",
-    ):
+    rule = "memory auto 1,000,000 edge_attr.a whole 10,000,000 edges x.author step uses 999,000"
+    with refused("40,000,000", rule, "148MiB least batch_size fanouts"):
         wider.check(rows)
     least = wider.least(rows)
     replace(wider, memory=least).check(rows)
-    with pytest.raises(InputError, match="a step uses"):
+    with refused(f"{least - 1:,}", "memory auto step uses 999,000", "148MiB least batch_size fanouts"):
         replace(wider, memory=least - 1).check(rows)
 
 
@@ -149,7 +143,7 @@ def test_a_table_of_rows_shorter_than_what_tells_where_they_lie_is_held_whole(wi
     assert 0 < tier.filled.num_missed < tier.filled.num_used
     assert tier.shared.tables[0].num_bytes <= (400 << 10) - 120_000
     assert "; beside them 0.1 MiB for all of edge_attr" in caplog.text
-    with pytest.raises(InputError, match=r"memory is 102,400 bytes: 120,000 hold edge_attr whole, 0 are for x, .*; give \d+KiB at least"):
+    with refused("102,400", "memory 120,000 edge_attr whole 0 x", "KiB least batch_size fanouts"):
         SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), memory="100KiB")
 
 
@@ -190,8 +184,6 @@ def test_auto_where_nothing_is_left_is_one_line(with_edges, monkeypatch):
     loader = SampleLoader(with_edges, NeighborSampler([3, 2]), memory="auto")
     with (
         loader,
-        pytest.raises(
-            InputError, match=r"memory is auto, 0.20 GiB that are free less .* for training: 0.1\d GiB are missing; free more than that"
-        ),
+        refused("0.20 GiB", "memory auto free training 0.1 missing", "free more num_workers"),
     ):
         list(loader)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from conftest import make_graph
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from reference import layerwise as reference
 
 import hoptrain.samplers.scratch.workspace as workspace
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import ASGCNSampler, FastGCNSampler, LadiesSampler, SampleLoader, Workspace
 
 SAMPLERS = {
@@ -183,35 +184,57 @@ def test_new_scores_reach_workers_that_start_anew(dataset):
     assert after == as_lists(next(iter(SampleLoader(dataset, sampler, batch_size=120))))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: LadiesSampler([]), r"layer_sizes are \[\]: give one number of draws for each layer"),
-        (lambda: FastGCNSampler([5, 0]), r"layer size 0 in \[5, 0\]: a layer makes 1 to"),
-        (lambda: ASGCNSampler([1 << 25]), "layer size 33554432 in .*correct it"),
-        (lambda: LadiesSampler([5], "sum"), "norm is 'sum': .*choose one"),
-        (lambda: FastGCNSampler([5], "sum"), "norm is 'sum': .*choose one"),
-        (lambda: ASGCNSampler([5]).set_scores(np.array([1, -1.0])), "scores are float64 of shape .*none negative"),
-        (lambda: ASGCNSampler([5]).set_scores(np.array([1, np.nan])), "give a vector of finite numbers"),
-        (lambda: ASGCNSampler([5]).set_scores(np.ones((2, 2))), r"of shape \(2, 2\): give a vector"),
-    ],
-)
-def test_options_that_cannot_be(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
-
-
-@every_sampler
-def test_bad_seeds(graph, name):
-    sampler = SAMPLERS[name][0]([5])
-    with pytest.raises(InputError, match="seed 4 is given twice"):
-        sampler.sample(graph, np.array([4, 5, 4]))
-    with pytest.raises(InputError, match="seed 200 is not in the graph"):
-        sampler.sample(graph, np.array([200]))
-
-
-def test_scores_of_another_graph(graph):
+def scores_of_another_graph(graph):
     sampler = ASGCNSampler([5])
     sampler.set_scores(np.ones(3))
-    with pytest.raises(InputError, match="3 scores for a graph of 200 vertices"):
-        sampler.sample(graph, np.array([0]))
+    sampler.sample(graph, np.array([0]))
+
+
+MISTAKES = {
+    "no layers": Mistake(lambda: LadiesSampler([]), value="[]", rule="layer_sizes", remedy="one number draws each layer [512, 512]"),
+    "a layer of no draws": Mistake(lambda: FastGCNSampler([5, 0]), value="size 0 in [5, 0]", rule="layer draws", remedy="1 33554431"),
+    "a layer of too many draws": Mistake(lambda: ASGCNSampler([1 << 25]), value="33554432", rule="layer size draws", remedy="1 33554431"),
+    **{
+        f"a norm of {sampler.__name__} that there is not": Mistake(
+            lambda sampler=sampler: sampler([5], "sum"), value="'sum'", rule="norm edge weighs", remedy='"mean" "gcn"'
+        )
+        for sampler in (LadiesSampler, FastGCNSampler)
+    },
+    **{
+        f"scores {name}": Mistake(
+            lambda scores=scores: ASGCNSampler([5]).set_scores(scores),
+            value=f"{scores.shape}",
+            rule="scores float64",
+            remedy="vector finite none negative each vertex",
+        )
+        for name, scores in (
+            ("below 0", np.array([1, -1.0])),
+            ("that are no numbers", np.array([1, np.nan])),
+            ("in a matrix", np.ones((2, 2))),
+        )
+    },
+    "scores of another graph": Mistake(scores_of_another_graph, value="3 scores", rule="graph 200 vertices set_scores", remedy="one each"),
+    **{
+        f"a seed given twice to {name}": Mistake(
+            lambda graph, name=name: SAMPLERS[name][0]([5]).sample(graph, np.array([4, 5, 4])),
+            value="seed 4",
+            rule="given twice",
+            remedy="numpy.unique(seeds)",
+        )
+        for name in SAMPLERS
+    },
+    **{
+        f"a seed given to {name} that the graph has not": Mistake(
+            lambda graph, name=name: SAMPLERS[name][0]([5]).sample(graph, np.array([200])),
+            value="seed 200",
+            rule="not graph",
+            remedy="0 to 199",
+        )
+        for name in SAMPLERS
+    },
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

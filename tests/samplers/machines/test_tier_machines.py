@@ -7,9 +7,10 @@ import threading
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import Mistake, each_of, refused
 from ranks import in_threads
 
-from hoptrain.engine import Dataset, InputError, WorkerError
+from hoptrain.engine import Dataset, WorkerError
 from hoptrain.engine.partition import rows
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import write_partition
@@ -179,23 +180,44 @@ def test_what_needs_all_rows_now_is_refused(parts, tmp_path):
         if entry.name != "part-1":
             (tmp_path / "one" / entry.name).symlink_to(entry)
     data = open_parted(tmp_path / "one")
-    with pytest.raises(InputError, match=r"lookahead is 0 .* with features of other machines"):
+    with refused("0", "lookahead NeighborSampler features other machines", "give another sampler one machine"):
         SampleLoader(data, NeighborSampler([3, 2]), batch_size=50, lookahead=0)
-    with pytest.raises(InputError, match=r"MVSSampler needs it"):
+    with refused("MVSSampler", "lookahead needs features other machines", "give another sampler one machine"):
         SampleLoader(data, MVSSampler(NeighborSampler([3, 2]), num_draws=30), batch_size=50)
-
-
-def test_what_does_not_go_with_a_graph_in_parts(parts):
-    data = open_parted(parts / "parted graph")
-    with pytest.raises(InputError, match=r"PinSAGESampler on a graph in parts: .* take one of these, or part the features alone"):
-        SampleLoader(data, PinSAGESampler([3, 2]), batch_size=50)
-    line = r"parted graph has the graph in 2 parts, and the run one machine: start as many machines as parts, or write parts that have the graph whole"
-    with pytest.raises(InputError, match=line):
-        SampleLoader(data, NeighborSampler([3, 2]), batch_size=50, memory=SMALL)
-    with pytest.raises(InputError, match=r"parted graph has the graph in parts, each on its machine: this needs all edges at once"):
-        NeighborSampler([3]).sample(data.graph, [1])
 
 
 def test_one_machine_with_all_parts_reads_them(parts, plain):
     with SampleLoader(open_parted(parts / "stream"), NeighborSampler([3, 2]), seed=5, batch_size=50, lookahead=0, memory=SMALL) as loader:
         assert same(loader, SampleLoader(plain, NeighborSampler([3, 2]), seed=5, batch_size=50)) == 30
+
+
+@pytest.fixture
+def in_parts(parts):
+    return open_parted(parts / "parted graph")
+
+
+MISTAKES = {
+    "a sampler that needs more than a vertex": Mistake(
+        lambda in_parts: SampleLoader(in_parts, PinSAGESampler([3, 2]), batch_size=50),
+        value="PinSAGESampler",
+        rule="graph parts vertex's owner draws",
+        remedy="LaborSampler NeighborSampler RandomWalk features alone",
+    ),
+    "one machine for a graph in parts": Mistake(
+        lambda in_parts: SampleLoader(in_parts, NeighborSampler([3, 2]), batch_size=50, memory=SMALL),
+        value="2 parts",
+        rule="parted graph run one machine",
+        remedy="start machines write parts whole",
+    ),
+    "all edges at once of a graph in parts": Mistake(
+        lambda in_parts: NeighborSampler([3]).sample(in_parts.graph, [1]),
+        value="parted graph",
+        rule="graph parts machine needs edges once",
+        remedy="whole 'hoptrain data partition'",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import hetero, neighbor
 from reference import labor as labor_reference
 
-from hoptrain.engine import Graph, HeteroDataset, InputError
+from hoptrain.engine import Graph, HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HeteroLaborSampler, LaborSampler, SampleLoader, Workspace
 from hoptrain.samplers.feed.check_batch import check_batch
@@ -185,16 +186,32 @@ def test_workers_change_nothing_and_weights_go_to_pyg():
     assert all((store.edge_weight >= 0.5).all() for store in batch.to_pyg().edge_stores)
 
 
-def test_without_kernels_for_cuda():
-    graph = HeteroGraph.from_edges({"a": 2}, {("a", "r", "a"): ([0], [1])})
-    with pytest.raises(InputError, match=r"HeteroLaborSampler with device=\"cuda\": it has no kernels for CUDA"):
-        HeteroLaborSampler([1], "a").sample(graph, np.array([0]), device="cuda")
-
-
-def test_what_cannot_be_honoured_is_refused():
-    graph = HeteroGraph.from_edges({"a": 2}, {("a", "r", "a"): ([0], [1])})
-    with pytest.raises(InputError, match="weighted=True, but no relation has weights"):
-        HeteroLaborSampler([1], "a", weighted=True).sample(graph, np.array([0]))
-    with pytest.raises(InputError, match="importance_rounds is -1: it lies in"):
-        HeteroLaborSampler([1], importance_rounds=-1)
+def test_the_text_of_a_sampler_has_its_options():
     assert repr(HeteroLaborSampler([1], "a", importance_rounds=2, weighted=True)).endswith("importance_rounds=2, weighted=True)")
+
+
+PAIR = HeteroGraph.from_edges({"a": 2}, {("a", "r", "a"): ([0], [1])})
+
+
+MISTAKES = {
+    "typed LABOR on a GPU": Mistake(
+        lambda: HeteroLaborSampler([1], "a").sample(PAIR, np.array([0]), device="cuda"),
+        value='device="cuda"',
+        rule="HeteroLaborSampler no kernels CUDA",
+        remedy='device="cpu"',
+    ),
+    "weighted and no weights": Mistake(
+        lambda: HeteroLaborSampler([1], "a", weighted=True).sample(PAIR, np.array([0])),
+        value="weighted=True",
+        rule="no relation weights",
+        remedy="HeteroGraph from_edges unweighted",
+    ),
+    "a negative number of rounds": Mistake(
+        lambda: HeteroLaborSampler([1], importance_rounds=-1), value="-1", rule="importance_rounds lies", remedy="[0, 100]"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

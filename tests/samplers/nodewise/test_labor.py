@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference import labor as reference
 
 import hoptrain.samplers.nodewise.labor as labor
 import hoptrain.samplers.scratch.workspace as workspace
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import HeteroLaborSampler, LaborSampler, NeighborSampler, SampleLoader, Workspace
 
 
@@ -183,14 +184,27 @@ def test_workers_change_nothing(dataset, rounds):
     assert epochs[0] == epochs[1]
 
 
-def test_bad_values():
-    with pytest.raises(InputError, match=r"fanouts are \[\]: give one number for each hop"):
-        LaborSampler([])
-    with pytest.raises(InputError, match=r"fanout 0 in \[3, 0\]: .*correct it"):
-        LaborSampler([3, 0])
-    with pytest.raises(InputError, match="importance_rounds is -1: it lies in"):
-        LaborSampler([3], importance_rounds=-1)
-    with pytest.raises(InputError, match=r"fanout 0.5 with importance_rounds=1: a share of the degree is LABOR-0's alone"):
-        LaborSampler([3, 0.5], importance_rounds=1)
-    with pytest.raises(InputError, match=r"fanout 0.5 with weighted=True"):
-        HeteroLaborSampler([0.5], weighted=True)
+MISTAKES = {
+    "no fanouts": Mistake(lambda: LaborSampler([]), value="[]", rule="fanouts", remedy="one number each hop [15, 10]"),
+    "a fanout of 0": Mistake(lambda: LaborSampler([3, 0]), value="fanout 0", rule="[3, 0] hop edges share", remedy="1 2147483647 -1 0.5"),
+    "a negative number of rounds": Mistake(
+        lambda: LaborSampler([3], importance_rounds=-1), value="-1", rule="importance_rounds lies", remedy="[0, 100]"
+    ),
+    "a share with rounds": Mistake(
+        lambda: LaborSampler([3, 0.5], importance_rounds=1),
+        value="fanout 0.5",
+        rule="importance_rounds=1 share degree LABOR-0's",
+        remedy="number edges leave out",
+    ),
+    "a share by weight": Mistake(
+        lambda: HeteroLaborSampler([0.5], weighted=True),
+        value="fanout 0.5",
+        rule="weighted=True share degree LABOR-0's",
+        remedy="number edges leave out",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

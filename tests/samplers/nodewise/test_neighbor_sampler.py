@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from conftest import make_graph
 from reference import neighbor as reference
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler, Workspace
 
 
@@ -97,34 +98,6 @@ def test_ids_are_as_narrow_as_they_can_be(graph):
     assert batch.node_ids.dtype == batch.blocks[0].indices.dtype == batch.blocks[0].edge_ids.dtype == np.int32
 
 
-@pytest.mark.parametrize(
-    ("seeds", "message"),
-    [
-        ([0, 200], "seed 200 is not in the graph: its vertices are 0 to 199"),
-        ([-1], "seed -1 is not in the graph"),
-        ([4, 5, 4], "seed 4 is given twice"),
-        ([], "at least one vertex id"),
-        ([[1, 2]], "one-dimensional integer array"),
-        ([1.5], "one-dimensional integer array"),
-    ],
-)
-def test_bad_seeds(graph, seeds, message):
-    with pytest.raises(InputError, match=message):
-        NeighborSampler([2]).sample(graph, np.array(seeds))
-
-
-@pytest.mark.parametrize(("name", "value"), [("seed", -1), ("seed", 1 << 64), ("epoch", 1 << 20), ("batch", 1 << 32)])
-def test_addresses_out_of_range(graph, name, value):
-    with pytest.raises(InputError, match=f"{name} is {value}: it is part of a random number's address"):
-        NeighborSampler([2]).sample(graph, np.array([0]), **{name: value})
-
-
-@pytest.mark.parametrize("fanouts", [[], [0], [5, 0], [-2], [1 << 26], [2.5], [0.0], [-0.5], [float("nan")]])
-def test_bad_fanouts(fanouts):
-    with pytest.raises(InputError, match="fanout"):
-        NeighborSampler(fanouts)
-
-
 def test_a_workspace_serves_graphs_of_different_sizes():
     workspace, sampler = Workspace(), NeighborSampler([4, 4])
     for seed, size in ((0, 300), (1, 50), (2, 500)):
@@ -133,7 +106,62 @@ def test_a_workspace_serves_graphs_of_different_sizes():
         assert as_lists(with_scratch) == as_lists(sampler.sample(graph, np.arange(20)))
 
 
-@pytest.mark.parametrize("fanouts", [["0.5"], [2, "3"], 5, [True]])
-def test_fanouts_are_numbers(fanouts):
-    with pytest.raises(InputError, match="give a whole number or a share for each hop"):
-        NeighborSampler(fanouts)
+def sampled(graph, seeds, **address):
+    return NeighborSampler([2]).sample(graph, np.array(seeds), **address)
+
+
+MISTAKES = {
+    **{
+        f"seed {wrong}": Mistake(
+            lambda graph, wrong=wrong: sampled(graph, [wrong]), value=f"seed {wrong}", rule="not graph", remedy="0 to 199"
+        )
+        for wrong in (200, -1)
+    },
+    "a seed given twice": Mistake(
+        lambda graph: sampled(graph, [4, 5, 4]), value="seed 4", rule="given twice", remedy="numpy.unique(seeds)"
+    ),
+    **{
+        f"seeds {wrong}": Mistake(
+            lambda graph, wrong=wrong: sampled(graph, wrong),
+            value=value,
+            rule="seeds shape",
+            remedy="one-dimensional integer array least one",
+        )
+        for wrong, value in (([], "(0,)"), ([[1, 2]], "(1, 2)"), ([1.5], "float64"))
+    },
+    **{
+        f"{name} {wrong} of random numbers": Mistake(
+            lambda graph, name=name, wrong=wrong: sampled(graph, [0], **{name: wrong}),
+            value=f"{name} is {wrong}",
+            rule="part random number's address",
+            remedy=f"[0, {limit})",
+        )
+        for name, wrong, limit in (
+            ("seed", -1, 1 << 64),
+            ("seed", 1 << 64, 1 << 64),
+            ("epoch", 1 << 20, 1 << 20),
+            ("batch", 1 << 32, 1 << 32),
+        )
+    },
+    "no fanouts": Mistake(lambda: NeighborSampler([]), value="[]", rule="fanouts", remedy="one number each hop [15, 10]"),
+    **{
+        f"fanouts {wrong}": Mistake(
+            lambda wrong=wrong: NeighborSampler(wrong),
+            value=f"fanout {wrong[-1]} in {wrong}",
+            rule="hop edges share",
+            remedy="1 67108863 -1 0.5",
+        )
+        for wrong in ([0], [5, 0], [-2], [1 << 26], [2.5], [0.0], [-0.5], [float("nan")])
+    },
+    **{
+        f"fanouts {wrong}, which are no numbers": Mistake(
+            lambda wrong=wrong: NeighborSampler(wrong), value=str(wrong), rule="fanouts", remedy="whole number share each hop"
+        )
+        for wrong in (["0.5"], [2, "3"], 5, [True])
+    },
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

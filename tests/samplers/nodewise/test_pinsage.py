@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from reference import pinsage as reference
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import PinSAGESampler, SampleLoader, Workspace
 
 
@@ -80,15 +81,25 @@ def test_workers_change_nothing(dataset):
     assert epochs[0] == epochs[1]
 
 
-def test_bad_values(graph):
-    for given in ([2.7], [0.5], 0.5):
-        with pytest.raises(InputError, match=r"num_neighbors is .*: give a whole number for each hop"):
-            PinSAGESampler(given)
-    with pytest.raises(InputError, match=r"num_neighbors is \[\]: give one number for each hop"):
-        PinSAGESampler([])
-    with pytest.raises(InputError, match="num_walks is 0 and walk_length 4: both are at least 1"):
-        PinSAGESampler([3], num_walks=0)
-    with pytest.raises(InputError, match=r"restart is 1.0: it is a probability in \[0, 1\)"):
-        PinSAGESampler([3], restart=1.0)
-    with pytest.raises(InputError, match="are not edges of the graph"):
-        PinSAGESampler([3]).sample(graph, np.array([0])).to_pyg()
+MISTAKES = {
+    **{
+        f"neighbours {given}": Mistake(
+            lambda given=given: PinSAGESampler(given), value=str(given), rule="num_neighbors", remedy="whole number each hop [10, 5]"
+        )
+        for given in ([2.7], [0.5], 0.5)
+    },
+    "no hops": Mistake(lambda: PinSAGESampler([]), value="[]", rule="num_neighbors", remedy="one number each hop [10, 5]"),
+    "no walks": Mistake(lambda: PinSAGESampler([3], num_walks=0), value="0", rule="num_walks walk_length 4 least 1 16777216"),
+    "walks that always restart": Mistake(lambda: PinSAGESampler([3], restart=1.0), value="1.0", rule="restart probability [0, 1)"),
+    "pairs for PyG": Mistake(
+        lambda graph: PinSAGESampler([3]).sample(graph, np.array([0])).to_pyg(),
+        value="pairs",
+        rule="not edges graph ids -1",
+        remedy="blocks",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from reference import temporal as reference
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import SampleLoader, TemporalSampler, Workspace
 
 SEEDS = np.array([3, 17, 3, 0, 9])
@@ -76,8 +77,8 @@ def test_workers_change_nothing(graph):
 
 
 def test_what_cannot_be(graph, monkeypatch):
-    with pytest.raises(InputError, match=r"TemporalSampler\(monotone=True\) on a device: it has kernels for the CPU only"):
+    with refused("monotone=True", "TemporalSampler device kernels CPU only", "leave monotone out"):
         TemporalSampler([2], None, monotone=True).sample(graph, SEEDS, times=TIMES, device="cuda")
     monkeypatch.setattr("hoptrain.kernels.cpu.nodewise.temporal.MAX_TREES", 8)
-    with pytest.raises(InputError, match="paths in a batch: there are at most 8; use smaller batches or fanouts"):
+    with refused("15 paths", "batch most 8", "smaller batches fanouts"):
         TemporalSampler([2], None, monotone=True).sample(graph, SEEDS, times=TIMES)

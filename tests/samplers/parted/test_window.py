@@ -4,12 +4,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import in_threads
 
 from hoptrain import Graph, LaborSampler, NeighborSampler, Node2Vec, PinSAGESampler, RandomWalk
-from hoptrain.engine import Address, InputError
+from hoptrain.engine import Address
 from hoptrain.engine.partition.exchange import LocalExchange, size_of
 from hoptrain.engine.partition.topology.columns import own_columns
 from hoptrain.engine.partition.topology.graph import PartedGraph
@@ -124,7 +125,7 @@ def test_a_part_all_of_whose_weights_are_0(graph, replace):
 
 def test_a_graph_all_of_whose_weights_are_0_is_refused(graph):
     known, sampler = PartedGraph(graph.indptr, True, "parts", has_weight=False), NeighborSampler([3], weighted=True)
-    with pytest.raises(InputError, match="weighted=True, but the weights of all 900 edges are 0: no edge can be drawn; correct them"):
+    with refused("weighted=True", "weights all 900 edges 0 drawn", "correct them"):
         check_alone(sampler, known)
     check_alone(NeighborSampler([3]), known)
     check_alone(sampler, PartedGraph(graph.indptr, True, "parts"))
@@ -147,26 +148,33 @@ def test_bytes_are_the_fewest(graph, name):
     assert sum(exchange.num_sent for exchange in exchanges) == fewest + heads
 
 
-@pytest.mark.parametrize(
-    ("sampler", "line"),
-    [
-        (
-            PinSAGESampler([3]),
-            "PinSAGESampler on a graph in parts: there a vertex's owner draws for it alone, as LaborSampler, NeighborSampler, RandomWalk do",
-        ),
-        (Node2Vec(length=3), "Node2Vec on a graph in parts"),
-        (LaborSampler([3], importance_rounds=1), "importance_rounds is 1 on a graph in parts: .* take 0, or part the features alone"),
-    ],
-)
-def test_samplers_that_need_more_than_a_vertex(graph, sampler, line):
-    [columns] = parts_of(graph, labels_of("range", 1), 1)
-    with pytest.raises(InputError, match=line):
-        sample_window(sampler, columns, [], LocalExchange.among(1)[0])
+def sampled_in_parts(graph, sampler):
+    sample_window(sampler, parts_of(graph, labels_of("range", 1), 1)[0], [], LocalExchange.among(1)[0])
 
 
-def test_a_subclass_may_sample_otherwise(graph):
-    class Own(NeighborSampler):
-        pass
+class Own(NeighborSampler):
+    """A subclass may sample otherwise."""
 
-    with pytest.raises(InputError, match="Own on a graph in parts"):
-        sample_window(Own([2]), parts_of(graph, labels_of("range", 1), 1)[0], [], LocalExchange.among(1)[0])
+
+MISTAKES = {
+    **{
+        f"{type(sampler).__name__} on a graph in parts": Mistake(
+            lambda graph, sampler=sampler: sampled_in_parts(graph, sampler),
+            value=type(sampler).__name__,
+            rule="graph parts vertex's owner draws alone",
+            remedy="LaborSampler, NeighborSampler, RandomWalk part features",
+        )
+        for sampler in (PinSAGESampler([3]), Node2Vec(length=3), Own([2]))
+    },
+    "rounds on a graph in parts": Mistake(
+        lambda graph: sampled_in_parts(graph, LaborSampler([3], importance_rounds=1)),
+        value="1",
+        rule="importance_rounds graph parts importances edges hop",
+        remedy="0 part features alone",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -1,13 +1,13 @@
 """Programs on the CPU: what they see, what they may do, and what is refused."""
 
 import random as python_random
-from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from program_case import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import STOP, NeighborSampler, Program, SampleLoader, Workspace, below, compile_program, has_edge
 
 
@@ -155,48 +155,6 @@ class StateOfBlocks(Sage):
     state_size = 1
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        (Beyond([2]), "Beyond.next returned no edge of its transit for vertex 3 at step 0"),
-        (Negative([2]), "Negative.next returned no edge"),
-        (Astray(), "Astray.next returned no edge of its transit for the walk from vertex 3.*transit_of a place in earlier"),
-        (BeyondLayer(), "BeyondLayer.next returned no edge of its transit for draw 0 at step 0"),
-        (Half([2]), "Half.next, .*cannot be compiled: next returns float64: an edge has a whole number; use numbers"),
-        (HalfWalk(), "HalfWalk.next, .*cannot be compiled: next returns float64"),
-        (Sage([2, 0]), r"sample_size\(1\) is 0"),
-        (Sage([2, 2.5]), r"sample_size\(1\) is 2.5 in Sage: a step makes at least one draw, a whole number"),
-        (Endless(), "steps is 0 in Endless: it is a whole number from 1 to"),
-        (Counted("steps", 2.0), "steps is 2.0 in Counted"),
-        (Counted("num_walks", 0), "num_walks is 0 in Counted: it is a whole number from 1"),
-        (Counted("state_size", True), "state_size is True in Counted"),
-        (Odd([1]), "output is 'trees' in Odd"),
-        (CollectiveWalk(), "sampling_type is 'collective' with output 'walks'"),
-        (StateOfBlocks([1]), "state_size is 1 in StateOfBlocks"),
-    ],
-)
-def test_what_is_refused(graph, program, message):
-    with pytest.raises(InputError, match=message):
-        program.sample(graph, SEEDS, **ADDRESS)
-
-
-def test_a_mistake_names_function_and_line():
-    line = 1 + next(i for i, text in enumerate(Path(__file__).read_text().splitlines()) if "transit.neighbours[some]" in text)
-    with pytest.raises(InputError, match=rf"Misspelt.next, .*test_program.py:{line}, cannot be compiled: Unknown attribute 'neighbours'"):
-        compile_program(Misspelt([2]))
-
-
-def test_has_edge_searches_sorted_columns():
-    graph = Graph(np.array([0, 2, 3]), np.array([1, 0, 0]))
-    with pytest.raises(InputError, match="columns are not sorted"):
-        Unsorted([1]).sample(graph, np.array([0]))
-
-
-def test_walks_of_a_program_with_blocks(graph):
-    with pytest.raises(InputError, match="Sage makes blocks"):
-        Sage([1]).walks(graph, SEEDS)
-
-
 class OfNumPy(Program):
     steps = 1
 
@@ -207,12 +165,6 @@ class OfNumPy(Program):
 class OfPython(OfNumPy):
     def next(self, transit, step, random):
         return python_random.randrange(len(transit.neighbors))
-
-
-@pytest.mark.parametrize("program", [OfNumPy(), OfPython()])
-def test_a_generator_of_its_own_is_refused(graph, program):
-    with pytest.raises(InputError, match=r"next draws from a generator of its own: .*draw by below\(random, n\)"):
-        program.sample(graph, np.arange(3))
 
 
 places = np.zeros(3, np.int64)  # of the same name as an attribute below
@@ -230,3 +182,111 @@ def test_an_attribute_may_be_called_as_an_array_of_the_script(graph):
 
     block = First().sample(graph, SEEDS).blocks[0]
     assert block.edge_ids.tolist() == [graph.indptr[v] for v in SEEDS if graph.indptr[v] < graph.indptr[v + 1]]
+
+
+def sampled(program, graph):
+    return program.sample(graph, SEEDS, **ADDRESS)
+
+
+def search_in_columns_that_are_not_sorted():
+    Unsorted([1]).sample(Graph(np.array([0, 2, 3]), np.array([1, 0, 0])), np.array([0]))
+
+
+LINE_OF_MISSPELT = Misspelt.next.__code__.co_firstlineno + 2
+
+
+MISTAKES = {
+    "an edge beyond the last of its transit": Mistake(
+        lambda graph: sampled(Beyond([2]), graph),
+        value="vertex 3",
+        rule="Beyond.next no edge transit step 0",
+        remedy="0 len(transit.neighbors) STOP",
+    ),
+    "a negative edge": Mistake(
+        lambda graph: sampled(Negative([2]), graph),
+        value="vertex 3",
+        rule="Negative.next no edge transit step 0",
+        remedy="0 len(transit.neighbors) STOP",
+    ),
+    "a walk along no edge": Mistake(
+        lambda graph: sampled(Astray(), graph),
+        value="vertex 3",
+        rule="Astray.next no edge transit walk",
+        remedy="0 len(transit.neighbors) STOP transit_of earlier",
+    ),
+    "a draw of a layer beyond its last edge": Mistake(
+        lambda graph: sampled(BeyondLayer(), graph),
+        value="draw 0",
+        rule="BeyondLayer.next no edge transit step 0",
+        remedy="0 len(transit.neighbors) STOP",
+    ),
+    "an edge that is a real": Mistake(
+        lambda graph: sampled(Half([2]), graph),
+        value="float64",
+        rule="Half.next compiled edge whole number",
+        remedy="use numbers arrays functions",
+    ),
+    "a walk along an edge that is a real": Mistake(
+        lambda graph: sampled(HalfWalk(), graph),
+        value="float64",
+        rule="HalfWalk.next compiled edge whole number",
+        remedy="use numbers arrays functions",
+    ),
+    "no draws in a step": Mistake(
+        lambda graph: sampled(Sage([2, 0]), graph), value="0", rule="sample_size(1) Sage step least one draw whole"
+    ),
+    "a number of draws that is a real": Mistake(
+        lambda graph: sampled(Sage([2, 2.5]), graph), value="2.5", rule="sample_size(1) Sage step least one draw whole"
+    ),
+    "no steps": Mistake(lambda graph: sampled(Endless(), graph), value="0", rule="steps Endless whole number 1 2040"),
+    "a number of steps that is a real": Mistake(
+        lambda graph: sampled(Counted("steps", 2.0), graph), value="2.0", rule="steps Counted whole number 1 2040"
+    ),
+    "no walks": Mistake(
+        lambda graph: sampled(Counted("num_walks", 0), graph), value="0", rule="num_walks Counted whole number 1 2147483647"
+    ),
+    "a size of the state that is no number": Mistake(
+        lambda graph: sampled(Counted("state_size", True), graph), value="True", rule="state_size Counted whole number 0 2147483647"
+    ),
+    "an output that there is not": Mistake(
+        lambda graph: sampled(Odd([1]), graph), value="'trees'", rule="output Odd", remedy="blocks walks"
+    ),
+    "walks that are collective": Mistake(
+        lambda graph: sampled(CollectiveWalk(), graph),
+        value="'collective'",
+        rule="sampling_type output 'walks' CollectiveWalk",
+        remedy='"individual" blocks',
+    ),
+    "blocks with a state": Mistake(
+        lambda graph: sampled(StateOfBlocks([1]), graph),
+        value="1",
+        rule="state_size StateOfBlocks walk keeps state",
+        remedy='output = "walks"',
+    ),
+    "a misspelt name": Mistake(
+        lambda: compile_program(Misspelt([2])),
+        value="'neighbours'",
+        rule=f"Misspelt.next test_program.py:{LINE_OF_MISSPELT} compiled attribute",
+        remedy="use numbers arrays functions",
+    ),
+    "edges searched in columns that are not sorted": Mistake(
+        search_in_columns_that_are_not_sorted, value="columns", rule="has_edge graph not sorted searches", remedy="Graph.from_edges"
+    ),
+    "walks of a program with blocks": Mistake(
+        lambda graph: Sage([1]).walks(graph, SEEDS), value="Sage", rule="blocks no walks", remedy='sample output = "walks"'
+    ),
+    **{
+        f"a generator in {program.__name__}": Mistake(
+            lambda graph, program=program: program().sample(graph, np.arange(3)),
+            value=f"{program.__name__}.next",
+            rule="draws generator own repeated",
+            remedy="below(random, n) chance(random, p)",
+        )
+        for program in (OfNumPy, OfPython)
+    },
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

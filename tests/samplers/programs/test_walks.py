@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from scipy.stats import chi2
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk, Workspace
 
 
@@ -69,7 +70,7 @@ def test_walks_end_where_no_edge_enters():
 
 def test_several_walks_from_a_root_have_numbers(ring):
     """A root that is given again would walk the same way again: it is refused, and the message names what gives other walks."""
-    with pytest.raises(InputError, match=r"seed 3 is given twice: .*; several walks from each: RandomWalk\(num_walks=...\)"):
+    with refused("seed 3", "given twice", "RandomWalk(num_walks=...)"):
         RandomWalk(20).walks(ring, np.array([3, 1, 3]))
     walks = RandomWalk(20, num_walks=3).walks(ring, np.array([3, 1]))
     assert walks[:, 0].tolist() == [3, 3, 3, 1, 1, 1]
@@ -106,28 +107,6 @@ def test_a_metapath_takes_its_relations_in_turn(ring):
     assert set(first.tolist()) == set(choices)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Node2Vec(p=0.0), "p is 0.0 and q is 1.0: node2vec divides by them"),
-        (lambda: Node2Vec(q=-1.0), "q is -1.0"),
-        (lambda: RandomWalk(restart=1.0), "restart is 1.0"),
-        (lambda: RandomWalk(0), "length is 0"),
-        (lambda: RandomWalk(3, num_walks=0), "num_walks 0"),
-        (lambda: MetapathWalk(np.array([0, 1]), [0, 5]), r"relation 5 in the metapath \[0, 5\]: the edges have \[0, 1\]"),
-        (lambda: MetapathWalk(np.array([0, 1]), []), "length is 0"),
-    ],
-)
-def test_what_is_refused(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
-
-
-def test_relations_of_another_graph(ring):
-    with pytest.raises(InputError, match="edge_types has 2 entries for 24 edges"):
-        MetapathWalk(np.array([0, 1]), [0]).walks(ring, np.arange(3))
-
-
 class SlowWalk(RandomWalk):
     """By the loop that is made of the program."""
 
@@ -157,3 +136,27 @@ def test_fast_walks_are_those_of_the_program(threads):
 def test_walks_show_their_options():
     assert repr(RandomWalk(7, 2, 0.5)) == "RandomWalk(length=7, num_walks=2, restart=0.5)"
     assert repr(Node2Vec(7, 2, p=0.5, q=2.0)) == "Node2Vec(length=7, num_walks=2, p=0.5, q=2.0)"
+
+
+MISTAKES = {
+    "p of 0": Mistake(lambda: Node2Vec(p=0.0), value="p is 0.0", rule="q 1.0 node2vec divides positive"),
+    "q below 0": Mistake(lambda: Node2Vec(q=-1.0), value="-1.0", rule="p 1.0 q node2vec divides positive"),
+    "walks that always restart": Mistake(lambda: RandomWalk(restart=1.0), value="1.0", rule="restart probability 0 below 1"),
+    "walks of no steps": Mistake(lambda: RandomWalk(0), value="0", rule="length num_walks 1 walk step more"),
+    "no walks": Mistake(lambda: RandomWalk(3, num_walks=0), value="num_walks 0", rule="length 3 seed walk more"),
+    "a relation that there is not": Mistake(
+        lambda: MetapathWalk(np.array([0, 1]), [0, 5]), value="relation 5", rule="metapath [0, 5] edges", remedy="[0, 1]"
+    ),
+    "a path of no relations": Mistake(lambda: MetapathWalk(np.array([0, 1]), []), value="0", rule="length num_walks 1 walk step more"),
+    "relations of another graph": Mistake(
+        lambda ring: MetapathWalk(np.array([0, 1]), [0]).walks(ring, np.arange(3)),
+        value="2 entries",
+        rule="edge_types 24 edges",
+        remedy="one each",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

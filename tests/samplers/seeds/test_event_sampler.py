@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
+from cases.mistakes import Mistake, each_of
 from scipy.stats import chisquare
 from torch_geometric.nn.models.tgn import LastNeighborLoader
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.datasets.events import Events
 from hoptrain.samplers import SampleLoader
 from hoptrain.samplers.seeds.events import EventSampler, EventSchedule
@@ -118,14 +118,38 @@ def test_negatives_are_uniform_and_of_their_epoch():
     assert chisquare(both).pvalue > 0.001, "epochs are independent"
 
 
-def test_what_is_refused():
+def shuffled(items):
     events = drawn(50)
     graph = events.graph()
-    sampler = EventSampler(events).prepare(graph, np.arange(1))
-    for items in ([5, 9, 7, 7], [5, 9, 4, 9], [0, 51, 0, 51], [3, 1, 2], np.random.default_rng(0).permutation(50)):
-        with pytest.raises(InputError, match=r"events are dealt out in the order of time, .* use an EventSchedule, without shuffling$"):
-            sampler.sample(graph, np.array(items))
-    with pytest.raises(InputError, match="num_negatives is 0: an event is told from one pair at least"):
-        EventSampler(events, num_negatives=0)
-    with pytest.raises(InputError, match="the graph has no times"):
-        EventSampler(events).sample(Graph.from_edges([0], [1], 2), np.array([0, 1, 0, 1]))
+    EventSampler(events).prepare(graph, np.arange(1)).sample(graph, np.array(items))
+
+
+MISTAKES = {
+    **{
+        f"events {name}": Mistake(
+            lambda items=items: shuffled(items),
+            value=f"{items[:8]}",
+            rule="events dealt order time step 50",
+            remedy="EventSchedule without shuffling",
+        )
+        for name, items in (
+            ("in a batch that is empty", [5, 9, 7, 7]),
+            ("before their step", [5, 9, 4, 9]),
+            ("beyond the last", [0, 51, 0, 51]),
+            ("as three numbers", [3, 1, 2]),
+            ("in any order", np.random.default_rng(0).permutation(50).tolist()),
+        )
+    },
+    "no negatives": Mistake(lambda: EventSampler(drawn(50), num_negatives=0), value="0", rule="num_negatives event told one pair least"),
+    "a graph without times": Mistake(
+        lambda: EventSampler(drawn(50)).sample(Graph.from_edges([0], [1], 2), np.array([0, 1, 0, 1])),
+        value="times",
+        rule="graph no EventSampler",
+        remedy="Events.graph()",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

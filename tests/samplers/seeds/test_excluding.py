@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Dataset, Graph, InputError
+from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import ClusterSampler, LaborSampler, NeighborSampler, SampleLoader
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.given import GivenBatches
@@ -96,7 +97,7 @@ def test_a_loader_deals_out_seeds_and_edges(graph, num_workers):
 
 
 def test_what_cannot_be_is_refused(graph):
-    with pytest.raises(InputError, match="excluded edge 400 is not in the graph"):
+    with refused("edge 400", "excluded not graph edges", "0 to 399"):
         ExcludingSampler(SAMPLERS["all"]).sample(graph, items_of(SEEDS, np.array([3, 400])))
-    with pytest.raises(InputError, match="which chooses its seeds itself"):
+    with refused("ClusterSampler", "sampler chooses seeds edges excluded", "NeighborSampler"):
         ExcludingSampler(ClusterSampler(2))

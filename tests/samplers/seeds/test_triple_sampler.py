@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from scipy.stats import chisquare
 
-from hoptrain.engine import InputError
 from hoptrain.engine.datasets.triples import Triples
 from hoptrain.samplers import LaborSampler, NeighborSampler
 from hoptrain.samplers.seeds.triples import TripleSampler
@@ -70,11 +70,25 @@ def test_no_message_along_the_edges_of_the_batch(expand, prepared):
     assert all(not set(graph.ids_of(block.edge_ids).tolist()) & set(numbers.tolist()) for block in batch.blocks)
 
 
-def test_mistakes():
+def triple_beyond_the_last():
     data = drawn()
-    with pytest.raises(InputError, match=r"num_negatives is 0: a batch has 1 to .*leave it out for all entities"):
-        TripleSampler(data, None, 0)
-    with pytest.raises(InputError, match=r"sampler is LaborSampler.*plain means over the neighbours of each relation; use NeighborSampler"):
-        TripleSampler(data, LaborSampler([3]))
-    with pytest.raises(InputError, match="triple 999 is not in the graph"):
-        TripleSampler(data, None, 2).sample(data.graph(), np.array([999]))
+    TripleSampler(data, None, 2).sample(data.graph(), np.array([999]))
+
+
+MISTAKES = {
+    "no negatives": Mistake(
+        lambda: TripleSampler(drawn(), None, 0), value="0", rule="num_negatives batch 1 16777215", remedy="leave out all entities"
+    ),
+    "a sampler of layers that take no plain means": Mistake(
+        lambda: TripleSampler(drawn(), LaborSampler([3])),
+        value="LaborSampler",
+        rule="sampler layers plain means neighbours relation",
+        remedy="NeighborSampler leave out",
+    ),
+    "a triple that the graph has not": Mistake(triple_beyond_the_last, value="triple 999", rule="not graph triples", remedy="0 to 263"),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import subgraph as reference
 from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.kernels.cpu.subgraphs import shadow as kernels
 from hoptrain.samplers import ShadowPPRSampler, ShadowSampler
 
@@ -165,24 +166,43 @@ def test_training(sampler):
     assert loss < 2
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ShadowSampler(0), "depth is 0 and num_neighbors 10: both are whole numbers, at least 1"),
-        (lambda: ShadowSampler(2, 1.5), "depth is 2 and num_neighbors 1.5: both are whole numbers"),
-        (lambda: ShadowSampler(2, -1), "num_neighbors -1"),
-        (lambda: ShadowSampler(6, 10), "depth 6 with 10 neighbours a vertex: a seed's subgraph could have 1,048,576 vertices or more"),
-        (lambda: ShadowSampler(10**9, 1), "depth 1000000000"),
-        (lambda: ShadowSampler(num_layers=0), "num_layers is 0"),
-        (lambda: ShadowPPRSampler(0), "top is 0"),
-        (lambda: ShadowPPRSampler(alpha=0.0), r"alpha is 0.0: it is a probability between 0 and 1"),
-        (lambda: ShadowPPRSampler(alpha=1.0), "alpha is 1.0"),
-        (lambda: ShadowPPRSampler(epsilon=1e-7), r"epsilon is 1e-07: with alpha 0.15 it lies between 6.4e-06 and 1"),
-        (lambda: ShadowPPRSampler(epsilon=1.0), "epsilon is 1.0"),
-        (lambda: ShadowSampler().sample(grid(), np.array([3, 4, 3])), "seed 3 is given twice"),
-        (lambda: ShadowSampler().sample(grid(), np.array([36])), "seed 36 is not in the graph"),
-    ],
-)
-def test_bad_options(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
+MISTAKES = {
+    "no depth": Mistake(lambda: ShadowSampler(0), value="depth is 0", rule="num_neighbors 10 whole numbers least 1"),
+    **{
+        f"{wrong} neighbours": Mistake(
+            lambda wrong=wrong: ShadowSampler(2, wrong), value=f"num_neighbors {wrong}", rule="depth 2 whole numbers least 1"
+        )
+        for wrong in (1.5, -1)
+    },
+    "subgraphs that could be too large": Mistake(
+        lambda: ShadowSampler(6, 10), value="depth 6", rule="10 neighbours subgraph 1,048,576 vertices", remedy="lower"
+    ),
+    "subgraphs that could be too deep": Mistake(
+        lambda: ShadowSampler(10**9, 1), value="depth 1000000000", rule="1 neighbours subgraph 1,048,576 vertices", remedy="lower"
+    ),
+    "a model of no layers": Mistake(lambda: ShadowSampler(num_layers=0), value="0", rule="num_layers model layers", remedy="1 4079"),
+    "no vertices beside the seed": Mistake(lambda: ShadowPPRSampler(0), value="0", rule="top subgraph least one vertex seed"),
+    **{
+        f"an alpha of {wrong}": Mistake(
+            lambda wrong=wrong: ShadowPPRSampler(alpha=wrong), value=str(wrong), rule="alpha probability", remedy="between 0 1"
+        )
+        for wrong in (0.0, 1.0)
+    },
+    **{
+        f"an epsilon of {wrong}": Mistake(
+            lambda wrong=wrong: ShadowPPRSampler(epsilon=wrong), value=str(wrong), rule="epsilon alpha 0.15", remedy="between 6.4e-06 1"
+        )
+        for wrong in (1e-7, 1.0)
+    },
+    "a seed given twice": Mistake(
+        lambda: ShadowSampler().sample(grid(), np.array([3, 4, 3])), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"
+    ),
+    "a seed that the graph has not": Mistake(
+        lambda: ShadowSampler().sample(grid(), np.array([36])), value="seed 36", rule="not graph", remedy="0 to 35"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

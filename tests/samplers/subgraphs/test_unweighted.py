@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from scipy.stats import chisquare
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers.subgraphs.unweighted import ByDegrees, ByOutDegree, BySources, BySumOfDegrees, Walks
 
 DRAWS = 4000
@@ -70,5 +71,5 @@ def test_a_subgraph_has_all_edges_between_its_vertices(graph):
 
 def test_what_would_take_too_much_is_refused(graph, monkeypatch):
     monkeypatch.setattr("hoptrain.samplers.subgraphs.unweighted._MOST_EDGES", 200)
-    with pytest.raises(InputError, match="the graph has 200 edges: they are drawn by weight from fewer than 200"):
+    with refused("200 edges", "graph drawn weight fewer", "walks"):
         ByDegrees(3, normalise=False, num_subgraphs=1).prepare(graph, ALL)

@@ -5,11 +5,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from conftest import make_graph
 from cuda_case import TESTED, _quick_simulator, needs_cuda, simulated  # noqa: F401
 from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.kernels.cuda.layerwise import layers as kernels
 from hoptrain.kernels.shared.importance import LONG, PIECES
 from hoptrain.samplers import ASGCNSampler, FastGCNSampler, LadiesSampler
@@ -54,12 +55,12 @@ def test_scores(small):
         sampler.set_scores(scores)
         check_bulks(sampler, small, [[[0, 2]]], space)
     sampler.set_scores(np.ones(3))
-    with pytest.raises(InputError, match="3 scores for a graph of 40 vertices"):
+    with refused("3 scores", "graph 40 vertices set_scores", "one each"):
         sampler.sample(small, np.array([1]), workspace=space)
 
 
 def test_wrong_use(small):
-    with pytest.raises(InputError, match="seed 3 is given twice"):
+    with refused("seed 3", "given twice", "numpy.unique(seeds)"):
         LadiesSampler([2]).sample(small, np.array([3, 5, 3]), workspace=workspace())
 
 

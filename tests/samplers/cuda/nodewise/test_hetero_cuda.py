@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from cuda_case import _quick_simulator, needs_cuda, tested_blocks, to_host  # noqa: F401
 from nodewise_cuda_case import ADDRESS, on_cuda
 
-from hoptrain.engine import HeteroDataset, HeteroGraph, InputError
+from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.engine.queue.ahead import run_inline
 from hoptrain.samplers import HeteroSampler, SampleLoader
 
@@ -47,16 +48,10 @@ def test_equal_to_the_cpu(typed, fanouts, options, kernel):
         assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
 
 
-def test_a_bulk_of_16_and_mistakes(typed):
+def test_a_bulk_of_16(typed):
     sampler, workspace, seeds = HeteroSampler([2], "a"), on_cuda(), [np.array([v % 15]) for v in range(16)]
     found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
     assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
-    with pytest.raises(InputError, match="seed 3 is given twice"):
-        sampler.sample(typed, np.array([3, 3]), workspace=workspace)
-    with pytest.raises(InputError, match="seed 15 is not in the graph"):
-        sampler.sample(typed, np.array([15]), workspace=workspace)
-    with pytest.raises(InputError, match="kernel is 'warp': the schedules are"):
-        sampler.sample(typed, np.array([3]), workspace=on_cuda("warp"))
 
 
 def data_of(graph, with_rows=True):
@@ -91,6 +86,25 @@ def test_a_worker_writes_what_it_samples_on_the_device(typed):
     assert batches[0] == batches[1]
 
 
-def test_an_unknown_device(typed):
-    with pytest.raises(InputError, match="device is 'tpu'"):
-        SampleLoader(data_of(typed), HeteroSampler([2], "p"), device="tpu")
+def sampled(typed, seeds, *kernel):
+    return HeteroSampler([2], "a").sample(typed, np.array(seeds), workspace=on_cuda(*kernel))
+
+
+MISTAKES = {
+    "a seed given twice": Mistake(lambda typed: sampled(typed, [3, 3]), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"),
+    "a seed that the graph has not": Mistake(lambda typed: sampled(typed, [15]), value="seed 15", rule="not graph", remedy="0 to 14"),
+    "a schedule that there is not": Mistake(
+        lambda typed: sampled(typed, [3], "warp"), value="'warp'", rule="kernel schedules", remedy="auto, sample, transit"
+    ),
+    "a device that there is not": Mistake(
+        lambda typed: SampleLoader(data_of(typed), HeteroSampler([2], "p"), device="tpu"),
+        value="'tpu'",
+        rule="device sampler",
+        remedy='"cpu" "cuda" "cuda:1"',
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from conftest import make_graph
 from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
 from reference import neighbor as reference
@@ -215,22 +216,6 @@ def test_the_schedule_is_told(small_graph):
     assert "schedule=['transit', 'transit']" in repr(workspace.on_device.driver)
 
 
-@pytest.mark.parametrize(
-    ("bulk", "address", "message"),
-    [
-        ([[1, 2], [4, 7, 6, 7, 4]], {}, "seed 7 is given twice"),
-        ([[1, 40]], {}, "seed 40 is not in the graph"),
-        ([[1], []], {}, "at least one vertex id"),
-        ([[1]], {"seed": 2**64}, "seed is 18446744073709551616"),
-        ([[1], [2]], {"first_batch": 2**32 - 1}, "batch is 4294967296"),
-        ([[1]] * 65536, {}, "a bulk of 65,536 batches"),
-    ],
-)
-def test_bad_input(small_graph, bulk, address, message):
-    with pytest.raises(InputError, match=message):
-        NeighborSampler([2]).sample_bulk(small_graph, [np.array(seeds, np.int64) for seeds in bulk], workspace=on_cuda(), **address)
-
-
 def test_the_same_seeds_are_refused_by_the_cpu(small_graph):
     seeds = np.array([4, 7, 6, 7, 4])
     with pytest.raises(InputError) as on_cpu:
@@ -240,11 +225,62 @@ def test_the_same_seeds_are_refused_by_the_cpu(small_graph):
     assert str(refused.value) == str(on_cpu.value)
 
 
-@pytest.mark.parametrize("name", ["kernel", "placement"])
-def test_bad_settings(small_graph, name):
-    with pytest.raises(InputError, match=f"{name} is 'moon'"):
-        NeighborSampler([2]).sample(small_graph, np.array([1]), workspace=Workspace(device="cuda", **{name: "moon"}))
-
-
 def test_no_batches(small_graph):
     assert NeighborSampler([2]).sample_bulk(small_graph, [], workspace=on_cuda()) == []
+
+
+def sampled(graph, bulk, **address):
+    return NeighborSampler([2]).sample_bulk(graph, [np.array(seeds, np.int64) for seeds in bulk], workspace=on_cuda(), **address)
+
+
+MISTAKES = {
+    "a seed given twice": Mistake(
+        lambda small_graph: sampled(small_graph, [[1, 2], [4, 7, 6, 7, 4]]),
+        value="seed 7",
+        rule="given twice",
+        remedy="numpy.unique(seeds)",
+    ),
+    "a seed that the graph has not": Mistake(
+        lambda small_graph: sampled(small_graph, [[1, 40]]), value="seed 40", rule="not graph", remedy="0 to 39"
+    ),
+    "a batch without seeds": Mistake(
+        lambda small_graph: sampled(small_graph, [[1], []]),
+        value="(0,)",
+        rule="seeds shape",
+        remedy="one-dimensional integer array least one",
+    ),
+    "too large a random seed": Mistake(
+        lambda small_graph: sampled(small_graph, [[1]], seed=2**64),
+        value="seed is 18446744073709551616",
+        rule="part random number's address",
+        remedy="[0, 18446744073709551616)",
+    ),
+    "too large a number of a batch": Mistake(
+        lambda small_graph: sampled(small_graph, [[1], [2]], first_batch=2**32 - 1),
+        value="batch is 4294967296",
+        rule="part random number's address",
+        remedy="[0, 4294967296)",
+    ),
+    "too large a bulk": Mistake(
+        lambda small_graph: sampled(small_graph, [[1]] * 65536),
+        value="65,536 batches",
+        rule="bulk grid room 65,535",
+        remedy="several calls",
+    ),
+    **{
+        f"a {name} that there is not": Mistake(
+            lambda small_graph, name=name: NeighborSampler([2]).sample(
+                small_graph, np.array([1]), workspace=Workspace(device="cuda", **{name: "moon"})
+            ),
+            value="'moon'",
+            rule=name,
+            remedy=remedy,
+        )
+        for name, remedy in (("kernel", "auto, sample, transit"), ("placement", '"device" "pinned" "auto"'))
+    },
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

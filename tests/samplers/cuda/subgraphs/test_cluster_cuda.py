@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from conftest import make_graph
 from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
 from work_cuda_case import check_bulk_of_16, check_bulks, workspace
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import ClusterSampler
 
 pytestmark = needs_cuda
@@ -34,7 +34,7 @@ def test_a_bulk_of_16(prepared):
 def test_clusters_without_a_seed(prepared):
     graph, sampler = prepared
     without = np.setdiff1d(np.arange(6), sampler.items(graph, SPLIT))[:1]
-    with pytest.raises(InputError, match=rf"clusters \[{without[0]}\] hold none of the vertices"):
+    with refused(f"[{without[0]}]", "clusters none vertices train", "sampler.items(graph, seeds)"):
         sampler.sample_bulk(graph, [np.arange(3), without], workspace=workspace())
-    with pytest.raises(InputError, match="cluster 6 does not exist"):
+    with refused("cluster 6", "not exist", "0 to 5"):
         sampler.sample(graph, np.array([6]), workspace=workspace())

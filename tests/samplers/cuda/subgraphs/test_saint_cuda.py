@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of, refused
 from conftest import make_graph
 from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
 from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
 
 import hoptrain.samplers.cuda.subgraphs.saint as saint_cuda
 import hoptrain.samplers.subgraphs.saint as saint
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
 
 pytestmark = needs_cuda
@@ -58,16 +59,37 @@ def test_a_split_that_cannot_be_met(monkeypatch):
     sampler = SaintWalkSampler(2, normalise=False, num_subgraphs=1).prepare(graph, np.array([2]))
     assert sampler.sample(graph, ONE, workspace=workspace()).seeds.tolist() == [2]
     sampler._split = sampler.split._replace(is_seed=np.zeros(3, np.bool_))  # what no walk from the split can bring about
-    with pytest.raises(InputError, match="3 subgraphs in a row met none of the 1 vertices"):
+    with refused("1 vertices", "3 subgraphs none train", "SaintWalkSampler draw more"):
         sampler.sample(graph, ONE, workspace=workspace())
 
 
-def test_wrong_use(small):
-    sampler = SaintNodeSampler(4)
-    with pytest.raises(InputError, match="does not know the vertices to train on"):
-        sampler.sample(small, ONE, workspace=workspace())
-    sampler = sampler.prepare(small, np.arange(9))
-    with pytest.raises(InputError, match="a batch of 2 subgraphs: for SaintNodeSampler it is one"):
-        sampler.sample(small, np.arange(2), workspace=workspace())
-    with pytest.raises(InputError, match="is not the graph that SaintNodeSampler was prepared for"):
-        sampler.sample(make_graph(30, 70), ONE, workspace=workspace())
+@pytest.fixture
+def prepared(small):
+    return SaintNodeSampler(4).prepare(small, np.arange(9))
+
+
+MISTAKES = {
+    "a sampler that was not prepared": Mistake(
+        lambda small: SaintNodeSampler(4).sample(small, ONE, workspace=workspace()),
+        value="SaintNodeSampler",
+        rule="not know vertices train",
+        remedy="sampler.prepare(graph, seeds) SampleLoader",
+    ),
+    "two subgraphs in a batch": Mistake(
+        lambda small, prepared: prepared.sample(small, np.arange(2), workspace=workspace()),
+        value="2 subgraphs",
+        rule="batch SaintNodeSampler one",
+        remedy="batch_size 1",
+    ),
+    "another graph than it was prepared for": Mistake(
+        lambda prepared: prepared.sample(make_graph(30, 70), ONE, workspace=workspace()),
+        value="num_nodes=30",
+        rule="not graph SaintNodeSampler prepared",
+        remedy="prepare(graph, seeds)",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)
