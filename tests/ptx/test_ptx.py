@@ -68,6 +68,7 @@ def test_quick(group):
     check(arguments, **options)
 
 
+@pytest.mark.long  # also one that is not recorded
 @pytest.mark.parametrize("group", LONG)
 def test_long(group):
     arguments, options = LONG[group]

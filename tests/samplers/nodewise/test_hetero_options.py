@@ -5,7 +5,7 @@ import pytest
 from cases.mistakes import Mistake, each_of
 from scipy.stats import chisquare
 
-from hoptrain.engine import Graph, HeteroDataset, InputError
+from hoptrain.engine import Graph, HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, NeighborSampler, SampleLoader
 
@@ -72,12 +72,6 @@ def contents(batch):
     return {name: array.tolist() for name, array in batch.arrays().items()}
 
 
-@pytest.mark.parametrize("options", [{"weighted": True}, {"expand": "new"}, {"seed_type": None}])
-def test_what_has_no_kernels_for_cuda_is_refused(options):
-    with pytest.raises(InputError, match=r"^HeteroSampler with .* and device=\"cuda\": it has no kernels for CUDA; use device=\"cpu\"$"):
-        HeteroSampler([1], **({"seed_type": "a"} | options)).sample(LONE_TYPES, np.array([0]), device="cuda")
-
-
 def drawn(seeds, *given, **options):
     """A batch of the graph with two types."""
     return HeteroSampler(*given, **options).sample(LONE_TYPES, seeds)
@@ -89,6 +83,19 @@ def split_of_one_type_for_seeds_of_several():
 
 
 MISTAKES = {
+    **{
+        f"{value} on a GPU": Mistake(
+            lambda options=options: HeteroSampler([1], **({"seed_type": "a"} | options)).sample(LONE_TYPES, np.array([0]), device="cuda"),
+            value=value,
+            rule='HeteroSampler device="cuda" no kernels CUDA',
+            remedy='device="cpu"',
+        )
+        for value, options in (
+            ("weighted=True", {"weighted": True}),
+            ('expand="new"', {"expand": "new"}),
+            ("seed_type=None", {"seed_type": None}),
+        )
+    },
     "a seed twice": Mistake(lambda: drawn({"b": [1, 0, 1]}, [2]), value="seed 1", rule="given twice"),
     "a type that there is not": Mistake(lambda: drawn({"c": [1]}, [2]), value="'c'", rule="no type", remedy="a, b"),
     "a node that there is not": Mistake(lambda: drawn({"a": [4]}, [2]), value="4 of type 'a'", rule="not exist", remedy="0 to 3"),

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import NeighborSampler, SampleLoader, VRGCNSampler, Workspace
 
 
@@ -34,5 +34,5 @@ def test_workers_change_nothing(dataset):
 
 
 def test_bad_values(graph):
-    with pytest.raises(InputError, match="fanout 0 in"):
+    with refused("fanout 0", "hop edges share", "1 67108863 -1 0.5"):
         VRGCNSampler([0])

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import Mistake, each_of
 from scipy.stats import chisquare
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.samplers import Workspace
 from hoptrain.samplers.programs.edge_walks import Steps
@@ -81,15 +82,21 @@ def test_threads_change_nothing_and_addresses_everything(graph):
         assert not np.array_equal(one.places, edge_walks(graph, ROOTS, 4, **address).places)
 
 
-WRONG = [
-    (([0], 0), "length is 0: a walk has 1 to"),
-    (([20], 2), "seed 20 is not in the graph"),
-    (([0], 2, 1.5), "ends are 1.5: a walk of 2 steps ends by one probability"),
-    (([0], 2, [0.1]), r"ends are \[0.1\]: a walk of 2 steps"),
-]
+MISTAKES = {
+    "walks of no steps": Mistake(lambda graph: edge_walks(graph, [0], 0), value="0", rule="length walk 1 16,777,215 steps"),
+    "a seed that the graph has not": Mistake(lambda graph: edge_walks(graph, [20], 2), value="seed 20", rule="not graph", remedy="0 to 19"),
+    **{
+        f"ends of {wrong}": Mistake(
+            lambda graph, wrong=wrong: edge_walks(graph, [0], 2, wrong),
+            value=str(wrong),
+            rule="ends walk 2 steps one probability",
+            remedy="from 0 1",
+        )
+        for wrong in (1.5, [0.1])
+    },
+}
 
 
-@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be(graph, arguments, message):
-    with pytest.raises(InputError, match=message):
-        edge_walks(graph, *arguments)
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import ClusterSampler, NeighborSampler, TemporalSampler, Workspace
 from hoptrain.samplers.subgraphs.around import InducedSampler
 
@@ -31,5 +32,5 @@ def test_all_edges_between_the_vertices(num_nodes, num_edges, seed, fanout):
 
 @pytest.mark.parametrize("sampler", [ClusterSampler(2), TemporalSampler([2])])
 def test_samplers_without_seeds_or_with_trees_are_refused(sampler):
-    with pytest.raises(InputError, match="its vertices are not found from seeds, each once; use NeighborSampler"):
+    with refused(type(sampler).__name__, "vertices not found seeds once", "NeighborSampler"):
         InducedSampler(sampler)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Address, Dataset, Graph, InputError
+from hoptrain.engine import Address, Dataset, Graph
 from hoptrain.engine.storage import take
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import LaborSampler, NeighborSampler
@@ -66,7 +67,7 @@ def test_batches_beside_each_other_are_those_of_a_graph_in_memory(graph, monkeyp
 
 def test_seeds_are_checked(graph):
     files = EdgeFiles(graph, {"indices": FileRows.of(graph.indices, "edges")})
-    with pytest.raises(InputError, match="seed 7 is given twice"):
+    with refused("seed 7", "given twice", "numpy.unique(seeds)"):
         files.batches(NeighborSampler([2]), [(np.array([7, 7]), Address(0, 0, 0))])
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
-from hoptrain.engine import Address, HeteroGraph, InputError
+from hoptrain.engine import Address, HeteroGraph
 from hoptrain.engine.hetero_graph import RelationColumns, relation_name
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import HeteroSampler
@@ -110,5 +111,5 @@ def test_hops_that_leave_a_relation_out_read_nothing_of_it(graph):
 
 
 def test_seeds_are_checked(graph):
-    with pytest.raises(InputError, match="seed 7 is given twice"):
+    with refused("seed 7", "given twice", "numpy.unique(seeds)"):
         EdgeFiles(graph, files_of(graph)).batches(HeteroSampler([2], "paper"), [(np.array([7, 7]), Address(0, 0, 0))])
