@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from conftest import make_graph
 from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
 from nodewise_cuda_case import check_equal, on_cuda
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import LaborSampler, LinkSampler, NeighborSampler, ShadowSampler, TemporalSampler
 
 pytestmark = needs_cuda
@@ -51,5 +52,5 @@ def test_edges_are_dropped_on_the_device(both_ways):
 
 
 def test_subgraphs_keep_their_edges(both_ways):
-    with pytest.raises(InputError, match="exclude='reverse' over ShadowSampler with device="):
+    with refused("exclude='reverse'", 'ShadowSampler device="cuda" node-wise', 'exclude="none" device="cpu"'):
         LinkSampler(ShadowSampler(1, 2)).sample(both_ways, np.array([0]), workspace=on_cuda())

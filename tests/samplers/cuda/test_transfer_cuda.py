@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 
-from hoptrain.engine import InputError
 from hoptrain.engine.device import torch_on_device
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.batch import transfer
@@ -52,5 +52,5 @@ def test_a_batch_that_is_let_go_of_is_read_to_the_end(dataset):
 
 @pytest.mark.skipif(torch_on_device() is not None, reason="there is a device")
 def test_pages_are_locked_for_a_gpu_only(dataset):
-    with pytest.raises(InputError, match="page_lock is on, but torch has no CUDA device"):
+    with refused("page_lock", "torch no CUDA device locked GPU", "leave out"):
         loader_of(dataset, page_lock=True)

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
 from reference.typed import typed_data
 
-from hoptrain.engine import Dataset, HeteroDataset, InputError, to_bfloat16
+from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import (
@@ -98,7 +99,7 @@ def test_walks_have_no_edges():
 
 @pytest.mark.parametrize("sampler", [PinSAGESampler([3]), LinkSampler(PinSAGESampler([3]))], ids=["alone", "within"])
 def test_pairs_that_are_no_edges_are_refused(sampler):
-    with pytest.raises(InputError, match="PinSAGESampler with features of edges: its batches hold pairs that are no edges of the graph"):
+    with refused("PinSAGESampler", "features edges batches pairs", "Dataset without edge_attr"):
         SampleLoader(data_of(), sampler, batch_size=8)
 
 
