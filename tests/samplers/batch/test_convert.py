@@ -291,7 +291,7 @@ MISTAKES = {
         lambda: LinkSampler(NeighborSampler([3]), edges=[0, 900]).items(GRAPH, np.arange(40)),
         value="edge 900",
         rule="not graph edges",
-        remedy="0 to 899",
+        remedy="0 899",
     ),
 }
 

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from cases.mistakes import refused
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers.batch.dgl_compat import import_dgl
 
@@ -70,5 +70,5 @@ def test_dgl_blocks(batch, graph):
 
 @pytest.mark.skipif(find_spec("dgl") is not None, reason="dgl is installed")
 def test_without_dgl_the_remedy_is_named(batch):
-    with pytest.raises(InputError, match=r"install it with 'pip install hoptrain\[dgl\]'"):
+    with refused("'dgl'", "DGL imported", "'pip install hoptrain[dgl]'"):
         batch.to_dgl()

@@ -235,13 +235,13 @@ MISTAKES = {
         lambda loader_of: loader_of(split="training"), value="'training'", rule="random no split", remedy="train, val, test ids"
     ),
     "a seed that the graph has not": Mistake(
-        lambda loader_of: loader_of(split=np.array([500])), value="seed 500", rule="not graph", remedy="0 to 199"
+        lambda loader_of: loader_of(split=np.array([500])), value="seed 500", rule="not graph", remedy="0 199"
     ),
     "a seed given twice": Mistake(
         lambda loader_of: loader_of(split=np.array([3, 3])), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"
     ),
     "batches of no seeds": Mistake(
-        lambda loader_of: loader_of(batch_size=0), value="0", rule="batch_size whole number seeds", remedy="1 or more"
+        lambda loader_of: loader_of(batch_size=0), value="0", rule="batch_size whole number seeds", remedy="1 more"
     ),
     "a negative number of workers": Mistake(lambda loader_of: loader_of(num_workers=-1), value="-1", rule="num_workers least 0"),
     "a queue without workers": Mistake(

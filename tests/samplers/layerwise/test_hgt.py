@@ -128,7 +128,7 @@ def sampled(seeds, num_samples=(1,), seed_type="v", **options):
 
 
 MISTAKES = {
-    "no hops": Mistake(lambda: HGTSampler([]), value="[]", rule="num_samples", remedy="1 to 16 each hop"),
+    "no hops": Mistake(lambda: HGTSampler([]), value="[]", rule="num_samples", remedy="1 16 each hop"),
     "types with different numbers of hops": Mistake(
         lambda: HGTSampler({"a": [1], "b": [1, 2]}), value="{'a': [1], 'b': [1, 2]}", rule="num_samples", remedy="equally all types"
     ),

@@ -228,7 +228,7 @@ MISTAKES = {
             lambda graph, name=name: SAMPLERS[name][0]([5]).sample(graph, np.array([200])),
             value="seed 200",
             rule="not graph",
-            remedy="0 to 199",
+            remedy="0 199",
         )
         for name in SAMPLERS
     },

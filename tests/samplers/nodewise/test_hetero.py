@@ -335,7 +335,7 @@ def many_relations():
 
 MISTAKES = {
     "data with a seed that the graph has not": Mistake(
-        lambda: SampleLoader(lone_data(), HeteroSampler([1], "a"), split=np.array([1])), value="seed 1", rule="not graph", remedy="0 to 0"
+        lambda: SampleLoader(lone_data(), HeteroSampler([1], "a"), split=np.array([1])), value="seed 1", rule="not graph", remedy="0"
     ),
     "another seed type than that of the data": Mistake(
         lambda: SampleLoader(lone_data(), HeteroSampler([1], "b")), value="'b'", rule="seed_type lone 'a'", remedy="data's"
@@ -368,7 +368,7 @@ MISTAKES = {
         lambda: HeteroSampler([2, -2], "a"), value="fanout -2", rule="hop edges share", remedy="0 67108863 -1 0.5"
     ),
     "a seed type that there is not": Mistake(lambda: sampled([1], "d", [0]), value="'d'", rule="seed_type graph", remedy="a, b"),
-    "a seed that the graph has not": Mistake(lambda: sampled([1], "a", [1]), value="seed 1", rule="not graph", remedy="0 to 0"),
+    "a seed that the graph has not": Mistake(lambda: sampled([1], "a", [1]), value="seed 1", rule="not graph", remedy="0"),
     "a seed given twice": Mistake(lambda: sampled([1], "a", [0, 0]), value="seed 0", rule="given twice", remedy="numpy.unique(seeds)"),
     "too many relations": Mistake(
         lambda: HeteroSampler([1], "a").sample(many_relations(), np.array([0])),

@@ -126,7 +126,7 @@ MISTAKES = {
         remedy="author:writes:paper paper:on:subject",
     ),
     "a seed that the graph has not": Mistake(
-        lambda: HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([90])), value="seed 90", rule="not graph", remedy="0 to 89"
+        lambda: HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([90])), value="seed 90", rule="not graph", remedy="0 89"
     ),
     "a path that ends at another type than the seeds": Mistake(
         lambda: SampleLoader(typed_data(), HeteroPinSAGESampler([3], PATHS["long"])),

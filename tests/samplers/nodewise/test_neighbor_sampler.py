@@ -113,7 +113,7 @@ def sampled(graph, seeds, **address):
 MISTAKES = {
     **{
         f"seed {wrong}": Mistake(
-            lambda graph, wrong=wrong: sampled(graph, [wrong]), value=f"seed {wrong}", rule="not graph", remedy="0 to 199"
+            lambda graph, wrong=wrong: sampled(graph, [wrong]), value=f"seed {wrong}", rule="not graph", remedy="0 199"
         )
         for wrong in (200, -1)
     },

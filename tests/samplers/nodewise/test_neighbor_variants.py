@@ -261,9 +261,6 @@ def test_tables_are_made_once_for_a_graph(monkeypatch):
     assert made == graphs
 
 
-# Options
-
-
 # Pairs
 
 
@@ -292,7 +289,7 @@ MISTAKES = {
             lambda replace=replace: NeighborSampler([2], weighted=True, replace=replace).sample(graph_without_weight(), [0]),
             value="weighted=True",
             rule="weights all 2 edges 0",
-            remedy="correct them",
+            remedy="correct",
         )
         for replace in (False, True)
     },

@@ -295,7 +295,7 @@ MISTAKES = {
         lambda timed: sampled(timed, np.arange(3), times=np.zeros(2, np.int64)), value="(2,)", rule="times int64", remedy="one each seed"
     ),
     "a seed that the graph has not": Mistake(
-        lambda timed: sampled(timed, np.array([200]), times=np.zeros(1, np.int64)), value="seed 200", rule="not graph", remedy="0 to 199"
+        lambda timed: sampled(timed, np.array([200]), times=np.zeros(1, np.int64)), value="seed 200", rule="not graph", remedy="0 199"
     ),
     "more seeds than there are trees": Mistake(too_many_trees, value="3 seeds", rule="batch tree most 2", remedy="smaller batches"),
 }

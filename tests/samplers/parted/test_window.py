@@ -125,7 +125,7 @@ def test_a_part_all_of_whose_weights_are_0(graph, replace):
 
 def test_a_graph_all_of_whose_weights_are_0_is_refused(graph):
     known, sampler = PartedGraph(graph.indptr, True, "parts", has_weight=False), NeighborSampler([3], weighted=True)
-    with refused("weighted=True", "weights all 900 edges 0 drawn", "correct them"):
+    with refused("weighted=True", "weights all 900 edges 0 drawn", "correct"):
         check_alone(sampler, known)
     check_alone(NeighborSampler([3]), known)
     check_alone(sampler, PartedGraph(graph.indptr, True, "parts"))

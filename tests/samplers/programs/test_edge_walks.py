@@ -84,13 +84,13 @@ def test_threads_change_nothing_and_addresses_everything(graph):
 
 MISTAKES = {
     "walks of no steps": Mistake(lambda graph: edge_walks(graph, [0], 0), value="0", rule="length walk 1 16,777,215 steps"),
-    "a seed that the graph has not": Mistake(lambda graph: edge_walks(graph, [20], 2), value="seed 20", rule="not graph", remedy="0 to 19"),
+    "a seed that the graph has not": Mistake(lambda graph: edge_walks(graph, [20], 2), value="seed 20", rule="not graph", remedy="0 19"),
     **{
         f"ends of {wrong}": Mistake(
             lambda graph, wrong=wrong: edge_walks(graph, [0], 2, wrong),
             value=str(wrong),
             rule="ends walk 2 steps one probability",
-            remedy="from 0 1",
+            remedy="0 1",
         )
         for wrong in (1.5, [0.1])
     },

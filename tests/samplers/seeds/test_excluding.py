@@ -97,7 +97,7 @@ def test_a_loader_deals_out_seeds_and_edges(graph, num_workers):
 
 
 def test_what_cannot_be_is_refused(graph):
-    with refused("edge 400", "excluded not graph edges", "0 to 399"):
+    with refused("edge 400", "excluded not graph edges", "0 399"):
         ExcludingSampler(SAMPLERS["all"]).sample(graph, items_of(SEEDS, np.array([3, 400])))
     with refused("ClusterSampler", "sampler chooses seeds edges excluded", "NeighborSampler"):
         ExcludingSampler(ClusterSampler(2))

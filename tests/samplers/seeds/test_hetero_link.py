@@ -229,7 +229,7 @@ def test_pyg_has_pairs_with_their_relation():
 def test_given_edges_are_dealt_out_by_id():
     sampler = HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[5, 79])
     assert GRAPH.relations[BUYS].ids_of(sampler.items(GRAPH, np.arange(3))).tolist() == [5, 79]
-    with refused("edge 80", "not graph edges", "0 to 79"):
+    with refused("edge 80", "not graph edges", "0 79"):
         HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[80]).items(GRAPH, np.arange(3))
 
 
@@ -301,7 +301,7 @@ MISTAKES = {
         remedy="HeteroGraph HeteroSampler",
     ),
     "an edge beyond the last": Mistake(
-        lambda: link().sample(GRAPH, np.array([80])), value="edge 80", rule="not graph edges", remedy="0 to 79"
+        lambda: link().sample(GRAPH, np.array([80])), value="edge 80", rule="not graph edges", remedy="0 79"
     ),
     "links on a GPU": Mistake(
         lambda: link().sample(GRAPH, PLACES, device="cuda"),

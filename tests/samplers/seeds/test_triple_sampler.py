@@ -85,7 +85,7 @@ MISTAKES = {
         rule="sampler layers plain means neighbours relation",
         remedy="NeighborSampler leave out",
     ),
-    "a triple that the graph has not": Mistake(triple_beyond_the_last, value="triple 999", rule="not graph triples", remedy="0 to 263"),
+    "a triple that the graph has not": Mistake(triple_beyond_the_last, value="triple 999", rule="not graph triples", remedy="0 263"),
 }
 
 

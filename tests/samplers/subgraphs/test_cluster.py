@@ -117,7 +117,7 @@ MISTAKES = {
         lambda graph: ClusterSampler(3).prepare(graph, np.arange(5)).sample(graph, np.array([9])),
         value="cluster 9",
         rule="not exist",
-        remedy="0 to 2",
+        remedy="0 2",
     ),
     "clusters before preparing": Mistake(
         lambda graph: ClusterSampler(3).items(graph, np.arange(5)),

@@ -202,7 +202,7 @@ MISTAKES = {
             lambda graph, prepared, wrong=wrong: prepared.sample(graph, np.array([wrong])),
             value=f"subgraph {wrong}",
             rule="not exist",
-            remedy="0 to 66",
+            remedy="0 66",
         )
         for wrong in (67, -1)
     },

@@ -198,7 +198,7 @@ MISTAKES = {
         lambda: ShadowSampler().sample(grid(), np.array([3, 4, 3])), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"
     ),
     "a seed that the graph has not": Mistake(
-        lambda: ShadowSampler().sample(grid(), np.array([36])), value="seed 36", rule="not graph", remedy="0 to 35"
+        lambda: ShadowSampler().sample(grid(), np.array([36])), value="seed 36", rule="not graph", remedy="0 35"
     ),
 }
 

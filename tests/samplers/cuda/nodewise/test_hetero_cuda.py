@@ -92,7 +92,7 @@ def sampled(typed, seeds, *kernel):
 
 MISTAKES = {
     "a seed given twice": Mistake(lambda typed: sampled(typed, [3, 3]), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"),
-    "a seed that the graph has not": Mistake(lambda typed: sampled(typed, [15]), value="seed 15", rule="not graph", remedy="0 to 14"),
+    "a seed that the graph has not": Mistake(lambda typed: sampled(typed, [15]), value="seed 15", rule="not graph", remedy="0 14"),
     "a schedule that there is not": Mistake(
         lambda typed: sampled(typed, [3], "warp"), value="'warp'", rule="kernel schedules", remedy="auto, sample, transit"
     ),

@@ -241,7 +241,7 @@ MISTAKES = {
         remedy="numpy.unique(seeds)",
     ),
     "a seed that the graph has not": Mistake(
-        lambda small_graph: sampled(small_graph, [[1, 40]]), value="seed 40", rule="not graph", remedy="0 to 39"
+        lambda small_graph: sampled(small_graph, [[1, 40]]), value="seed 40", rule="not graph", remedy="0 39"
     ),
     "a batch without seeds": Mistake(
         lambda small_graph: sampled(small_graph, [[1], []]),

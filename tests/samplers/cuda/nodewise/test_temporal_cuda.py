@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from conftest import make_graph
 from cuda_case import _quick_simulator, needs_cuda, to_host  # noqa: F401
 from nodewise_cuda_case import check_equal, contents, on_cuda
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import Graph
 from hoptrain.samplers import TemporalSampler
 
 pytestmark = needs_cuda
@@ -42,5 +43,5 @@ def test_times_that_are_given(timed):
     sampler, seeds, times = TemporalSampler([3]), np.array([0, 0]), np.array([20, 90])
     found = sampler.sample(timed, seeds, times=times, batch=5, workspace=on_cuda())
     assert contents(found) == contents(sampler.sample(timed, seeds, times=times, batch=5))
-    with pytest.raises(InputError, match="the seeds have no times"):
+    with refused("times", "seeds no", "TemporalSampler seed_times"):
         sampler.sample(timed, seeds, workspace=on_cuda())

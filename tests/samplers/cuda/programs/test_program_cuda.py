@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from conftest import make_graph
 from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
 from program_case import Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
@@ -99,7 +100,7 @@ def test_an_edge_that_is_none_of_the_transit(small, program, kernel):
 def test_collective(small):
     """Batches of several sizes, and a second bulk that finds buffers larger than it needs."""
     check_bulks(Layer(), small, [[[3, 0, 35], [38]], [[5]]])
-    with pytest.raises(InputError, match=r"BeyondLayer\.next returned no edge of its transit for draw 0 at step 0"):
+    with refused("draw 0", "BeyondLayer.next no edge transit step 0", "len(transit.neighbors) STOP"):
         BeyondLayer().sample(small, np.array([0, 3]), workspace=workspace("sample"))
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from conftest import make_graph
 from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
 from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
 
-from hoptrain.engine import InputError
 from hoptrain.samplers import ShadowPPRSampler, ShadowSampler
 
 pytestmark = needs_cuda
@@ -44,5 +44,5 @@ def test_through_the_loader(small):
 
 
 def test_wrong_use(small):
-    with pytest.raises(InputError, match="seed 3 is given twice"):
+    with refused("seed 3", "given twice", "numpy.unique(seeds)"):
         ShadowSampler().sample(small, np.array([3, 5, 3]), workspace=workspace())
