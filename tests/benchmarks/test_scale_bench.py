@@ -345,7 +345,7 @@ def test_memory_of_a_family():
 
 SIZES_RULE = "2 epochs least 1 seed each rank"
 MISTAKES = {
-    "a system that there is not": Mistake(lambda: Cell(system="torch"), value="'torch'", rule="system", remedy="hoptrain pyg dgl"),
+    "an unknown system": Mistake(lambda: Cell(system="torch"), value="'torch'", rule="system", remedy="hoptrain pyg dgl"),
     "a system without the algorithm": Mistake(
         lambda: Cell(system="dgl", algorithm="ladies", layer_sizes=(4, 4)), value="'dgl'", rule="system", remedy="hoptrain papers"
     ),
@@ -355,7 +355,7 @@ MISTAKES = {
         rule="cluster needs clusters layer_sizes rank",
         remedy="correct",
     ),
-    "an arch that there is not": Mistake(lambda: Cell(system="dgl", arch="gcn"), value="'gcn'", rule="arch", remedy="sage gat"),
+    "an unknown arch": Mistake(lambda: Cell(system="dgl", arch="gcn"), value="'gcn'", rule="arch", remedy="sage gat"),
     "no ranks": Mistake(lambda: Cell(system="dgl", ranks=0), value="0 ranks", rule=SIZES_RULE, remedy="correct"),
     "fewer seeds than ranks": Mistake(
         lambda: Cell(system="dgl", ranks=4, num_seeds=3), value="3 seeds", rule=f"4 ranks {SIZES_RULE}", remedy="correct"

@@ -34,7 +34,7 @@ class Mistake:
     Args:
         call: The call. Its parameters are names of fixtures, but for those with a default.
         value: The wrong value or the name of what is missing, letter by letter as the message shows it.
-        rule: Words of the rule that it breaks, in any order; a part of a word counts.
+        rule: Words of the rule that it breaks, in any order; a part of a word counts, a part of a number does not.
         remedy: Words of what to do instead; empty where the rule itself says what is allowed.
         error: The class of the error.
     """
@@ -66,10 +66,17 @@ def refused(value, rule, remedy="", error=InputError):
     assert raised.type is error
     message = str(raised.value)
     assert "\n" not in message
-    assert value in message, f"{value} is not in: {message}"
+    assert has(message, value), f"{value} is not in: {message}"
     told = FOLDER_OF_A_TEST.sub("", message)
-    missing = [word for word in f"{rule} {remedy}".split() if word.lower() not in (message if "/" in word else told).lower()]
+    missing = [word for word in f"{rule} {remedy}".split() if not has((message if "/" in word else told).lower(), word.lower())]
     assert not missing, f"{missing} is not in: {message}"
+
+
+def has(text, word):
+    """Whether a text has a word, or a part of one; a number has to be there as a whole."""
+    if not re.fullmatch(r"-?[\d.,]*\d", word):
+        return word in text
+    return re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|[.,]\d)", text) is not None
 
 
 def each_of(mistakes):

@@ -351,7 +351,7 @@ SPLITS = {
         rule="split tiny empty vertex",
         remedy="fill another",
     ),
-    "a split that there is not": Mistake(lambda: make().split("trian"), value="'trian'", rule="tiny no split", remedy="train, val choose"),
+    "an unknown split": Mistake(lambda: make().split("trian"), value="'trian'", rule="tiny no split", remedy="train, val choose"),
     "a split of a data set without any": Mistake(
         lambda: make(splits={}).split("train"), value="'train'", rule="tiny no split none", remedy="vertex ids"
     ),

@@ -118,7 +118,7 @@ MISTAKES = {
         lambda: Dataset(x=X[:3], edge_index=EDGES), value="vertex 3", rule="source edge 3 3 vertices", remedy="num_nodes"
     ),
     "a HeteroData": Mistake(lambda: Dataset.from_pyg(HeteroData()), value="HeteroData", rule="no edge_index homogeneous", remedy="convert"),
-    "an attribute that there is not": Mistake(
+    "an unknown attribute": Mistake(
         lambda: Dataset.from_pyg(Data(edge_index=EDGES, num_nodes=4), time_attr="t"),
         value="'t'",
         rule="data no attribute",

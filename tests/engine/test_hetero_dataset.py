@@ -251,14 +251,14 @@ R = ("a", "r", "b")
 FAMILY = {"train_5": np.array([0, 2]), "val_5": np.array([1, 2])}
 
 MISTAKES = {
-    "a seed type that there is not": Mistake(lambda: data(seed_type="c"), value="'c'", rule="typed seed_type graph", remedy="a, b choose"),
-    "features of a type that there is not": Mistake(
+    "an unknown seed type": Mistake(lambda: data(seed_type="c"), value="'c'", rule="typed seed_type graph", remedy="a, b choose"),
+    "features of an unknown type": Mistake(
         lambda: data(x={"c": np.ones((4, 1))}), value="'c'", rule="typed x type graph", remedy="a, b choose"
     ),
     "features of too many vertices": Mistake(
         lambda: data(x={"b": np.ones((4, 1))}), value="(4, 1)", rule="typed, b: x row 2 vertices", remedy="reshape"
     ),
-    "features of a relation that there is not": Mistake(
+    "features of an unknown relation": Mistake(
         lambda: data(edge_attr={("a", "s", "b"): np.ones(2)}),
         value="('a', 's', 'b')",
         rule="typed edge_attr graph relations",
@@ -285,7 +285,7 @@ MISTAKES = {
     "too few labels": Mistake(
         lambda: data(y=np.zeros(2, np.int64)), value="int64 of shape (2,)", rule="typed y labels one", remedy="4 vertices"
     ),
-    "a split with a vertex that there is not": Mistake(
+    "a split with an unknown vertex": Mistake(
         lambda: data(splits={"train": np.array([4])}), value="vertex 4", rule="typed split train vertices", remedy="0 to 3 drop"
     ),
     "a label beyond the classes": Mistake(

@@ -171,16 +171,16 @@ ATTRIBUTES = {
 }
 
 EDGE_ARRAYS = {
-    "a source that there is not": Mistake(
+    "an unknown source": Mistake(
         lambda: writing([4], [0]), value="vertex 4", rule="author:writes:paper source edge 0", remedy="4 vertices num_nodes"
     ),
-    "a destination that there is not": Mistake(
+    "an unknown destination": Mistake(
         lambda: writing([0], [3]), value="vertex 3", rule="author:writes:paper destination edge 0", remedy="3 vertices num_nodes"
     ),
     "more sources than destinations": Mistake(
         lambda: writing([0, 1], [0]), value="2 sources", rule="author:writes:paper 1 destinations", remedy="many each"
     ),
-    "a type that there is not": Mistake(
+    "an unknown type": Mistake(
         lambda: writing([0], [0], ("author", "writes", "book")),
         value="'book'",
         rule="author:writes:book joins type",
@@ -213,13 +213,13 @@ EDGE_ARRAYS = {
     "offsets that descend": Mistake(
         lambda: columns_of_writing([0, 1, 0, 1], [0]), value="1 to 0", rule="author:writes:paper indptr falls", remedy="from_edges"
     ),
-    "a source in columns that there is not": Mistake(
+    "an unknown source in columns": Mistake(
         lambda: columns_of_writing([0, 1, 1, 1], [9]), value="vertex 9", rule="author:writes:paper source edge 0", remedy="num_nodes"
     ),
 }
 
 VALUES = {
-    "weights of a relation that there is not": Mistake(
+    "weights of an unknown relation": Mistake(
         lambda: values_of_edges(weights={("a", "b", "c"): [1.0]}),
         value="('a', 'b', 'c')",
         rule="weights graph's relations",

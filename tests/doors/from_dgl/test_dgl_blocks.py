@@ -197,16 +197,14 @@ MISTAKES = {
         lambda: sample(fanout={"_E": 3}), value="[{'_E': 3}]", rule="fanouts edge typed graphs", remedy="one number layer"
     ),
     "a hop without edges": Mistake(lambda: sample(fanout=0), value="fanout 0 in [0]", rule="hop 1 edges -1", remedy="correct"),
-    "a direction that there is not": Mistake(
-        lambda: sample(edge_dir="up"), value="edge_dir is 'up'", rule="edges 'in' 'out'", remedy="choose one"
-    ),
-    "weights that there are not": Mistake(lambda: sample(prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"),
+    "an unknown direction": Mistake(lambda: sample(edge_dir="up"), value="edge_dir is 'up'", rule="edges 'in' 'out'", remedy="choose one"),
+    "missing weights": Mistake(lambda: sample(prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"),
     "two numbers as a weight": Mistake(lambda: sample(prob="kind"), value="'kind'", rule="feature (900, one number", remedy="give feature"),
     "seeds by type of a graph with one": Mistake(
         lambda: sample({"_N": SEEDS}), value="dict of _N", rule="ids typed graphs", remedy="give tensor"
     ),
-    "a seed that there is not": Mistake(lambda: sample(torch.tensor([60])), value="seed 60", rule="not graph vertices 59", remedy="drop"),
-    "an edge to leave out that there is not": Mistake(
+    "an unknown seed": Mistake(lambda: sample(torch.tensor([60])), value="seed 60", rule="not graph vertices 59", remedy="drop"),
+    "an unknown edge to leave out": Mistake(
         lambda: sample(SEEDS, torch.tensor([900])), value="edge 900", rule="not exist 899", remedy="correct leave"
     ),
     "a graph of torch": Mistake(lambda: sample(g=torch.eye(3)), value="Tensor", rule="graph samplers DGLGraph", remedy="give one"),

@@ -133,7 +133,7 @@ MISTAKES = {
     "reverse edges that nobody states": Mistake(
         lambda: edge_sampler(exclude="reverse_id"), value="'reverse_id'", rule="exclude without reverse_eids", remedy="give id reverse edge"
     ),
-    "an exclusion that there is not": Mistake(
+    "an unknown exclusion": Mistake(
         lambda: edge_sampler(exclude="others"),
         value="'others'",
         rule="'self' 'reverse_id' 'reverse_types' function",

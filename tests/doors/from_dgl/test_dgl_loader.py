@@ -350,7 +350,7 @@ MISTAKES = {
     "ids by type": Mistake(
         lambda: batches(indices={"_N": torch.arange(3)}), value="dict of _N", rule="indices typed graphs", remedy="give tensor"
     ),
-    "a seed that there is not": Mistake(
+    "an unknown seed": Mistake(
         lambda: batches(indices=torch.tensor([1, 99])), value="seed 99", rule="not graph vertices 59", remedy="drop"
     ),
     "ids without a type": Mistake(

@@ -137,7 +137,7 @@ def test_spot_target_excludes_edges_of_low_degrees(num_workers):
 
 
 MISTAKES = {
-    "a vertex that there is not": Mistake(
+    "an unknown vertex": Mistake(
         lambda: sampling.random_walk(graph(), [60], length=2), value="seed 60", rule="not graph vertices 59", remedy="drop"
     ),
     "a vertex as a fraction": Mistake(
@@ -164,7 +164,7 @@ MISTAKES = {
     "a walk without a length": Mistake(
         lambda: sampling.random_walk(graph(), [1]), value="length is None", rule="metapath None steps walk", remedy="give one"
     ),
-    "a step that there is not": Mistake(
+    "an unknown step": Mistake(
         lambda: sampling.random_walk(graph(), [1], metapath=["other"]),
         value="['other']",
         rule="metapath steps types _N:_E:_N",
@@ -176,13 +176,13 @@ MISTAKES = {
         rule="walk 2 probability 1",
         remedy="correct",
     ),
-    "a walk by weights that there are not": Mistake(
+    "a walk by missing weights": Mistake(
         lambda: sampling.random_walk(graph(), [1], length=2, prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"
     ),
     "a negative number of edges": Mistake(
         lambda: sampling.select_topk(graph(), -2, "weight"), value="k is -2", rule="vertex keeps 0 -1", remedy="correct"
     ),
-    "the heaviest edges by weights that there are not": Mistake(
+    "the heaviest edges by missing weights": Mistake(
         lambda: sampling.select_topk(graph(), 1, "none"), value="'none'", rule="edges no feature weight", remedy="name one"
     ),
     "two numbers as a weight": Mistake(

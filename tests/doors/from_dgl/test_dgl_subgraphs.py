@@ -97,7 +97,7 @@ def test_walks_go_along_the_edges():
 
 
 MISTAKES = {
-    "a mode that there is not": Mistake(
+    "an unknown mode": Mistake(
         lambda: hoptrain.dgl.SAINTSampler("other", 3), value="mode is 'other'", rule="'node' 'edge' 'walk'", remedy="choose one"
     ),
     "a subgraph of no draws": Mistake(

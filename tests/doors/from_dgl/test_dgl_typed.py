@@ -288,19 +288,15 @@ MISTAKES = {
         remedy="number every edge type",
     ),
     "seeds without a type": Mistake(lambda: sample(SEEDS["paper"]), value="tensor", rule="seeds types author, paper", remedy="dict type"),
-    "seeds of a type that there is not": Mistake(
+    "seeds of an unknown type": Mistake(
         lambda: sample({"reader": SEEDS["paper"]}), value="'reader'", rule="seeds types author, venue", remedy="name one"
     ),
-    "a seed that there is not": Mistake(
-        lambda: sample({"venue": torch.tensor([6])}), value="vertex 6", rule="'venue' not exist 5", remedy="drop"
-    ),
-    "weights that there are not": Mistake(
-        lambda: sample(SEEDS, prob="heavy"), value="'heavy'", rule="edges feature kind weight", remedy="name one"
-    ),
+    "an unknown seed": Mistake(lambda: sample({"venue": torch.tensor([6])}), value="vertex 6", rule="'venue' not exist 5", remedy="drop"),
+    "missing weights": Mistake(lambda: sample(SEEDS, prob="heavy"), value="'heavy'", rule="edges feature kind weight", remedy="name one"),
     "edges that lead out": Mistake(
         lambda: sample(SEEDS, edge_dir="out"), value="edge_dir is 'out'", rule="typed graphs edges 'in'", remedy="dgl.reverse"
     ),
-    "an edge to leave out that there is not": Mistake(
+    "an unknown edge to leave out": Mistake(
         lambda: sample(SEEDS, {"writes": torch.tensor([400])}),
         value="edge 400",
         rule="author:writes:paper not exist 399",

@@ -178,16 +178,16 @@ MISTAKES = {
         rule="metapath begins 'author' walk",
         remedy="correct",
     ),
-    "a step that there is not": Mistake(
+    "an unknown step": Mistake(
         lambda: sampling.random_walk(typed_graph(), [1], metapath=["reads"]),
         value="['reads']",
         rule="metapath steps edge types",
         remedy="correct",
     ),
-    "a vertex that there is not": Mistake(
+    "an unknown vertex": Mistake(
         lambda: sampling.random_walk(typed_graph(), [80], metapath=["writes"]), value="seed 80", rule="not graph vertices 79", remedy="drop"
     ),
-    "a walk by weights that there are not": Mistake(
+    "a walk by missing weights": Mistake(
         lambda: sampling.random_walk(typed_graph(), [1], metapath=["cites"], prob="weight"),
         value="'weight'",
         rule="paper:cites:paper no feature kind",
@@ -199,7 +199,7 @@ MISTAKES = {
         rule="values k lack",
         remedy="number every edge type",
     ),
-    "the heaviest edges by weights that there are not": Mistake(
+    "the heaviest edges by missing weights": Mistake(
         lambda: sampling.select_topk(typed_graph(), 1, "weight"),
         value="'weight'",
         rule="paper:cites:paper no feature kind",

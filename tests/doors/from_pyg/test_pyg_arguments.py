@@ -89,13 +89,13 @@ MISTAKES = {
         rule="disjoint time_attr trees edges",
         remedy="choose one",
     ),
-    "a strategy that there is not": Mistake(
+    "an unknown strategy": Mistake(
         lambda data: batch_of(data, temporal_strategy="first"),
         value="temporal_strategy is 'first'",
         rule="'uniform' 'last'",
         remedy="choose one",
     ),
-    "times that there are not": Mistake(
+    "missing times": Mistake(
         lambda data: batch_of(data, time_attr="nothing"), value="'nothing'", rule="data no attribute made", remedy="name one"
     ),
     "a class of batches": Mistake(
@@ -119,7 +119,7 @@ MISTAKES = {
         rule="list integer each hop",
         remedy="[15, 10]",
     ),
-    "a kind of subgraphs that there is not": Mistake(
+    "an unknown kind of subgraphs": Mistake(
         lambda data: batch_of(data, subgraph_type="half"),
         value="subgraph_type is 'half'",
         rule="directional bidirectional induced",
@@ -158,7 +158,7 @@ MISTAKES = {
         )
         for rows in (150, 250)
     },
-    "an edge to a vertex that there is not": Mistake(
+    "an edge to an unknown vertex": Mistake(
         lambda data: edge_with(data, 1, 200), value="to 200", rule="edge 3 data vertices", remedy="correct x"
     ),
     "an edge from a negative vertex": Mistake(

@@ -56,7 +56,7 @@ MISTAKES = {
         rule="HeteroData type vertices",
         remedy="tuple paper, author, venue",
     ),
-    "vertices of a type that there is not": Mistake(
+    "vertices of an unknown type": Mistake(
         lambda data: batch_of(data, input_nodes="reader"),
         value="input_nodes is 'reader'",
         rule="HeteroData type vertices",
@@ -80,7 +80,7 @@ MISTAKES = {
         rule="disjoint time_attr trees edges",
         remedy="choose one",
     ),
-    "weights that there are not": Mistake(
+    "missing weights": Mistake(
         lambda data: batch_of(data, weight_attr="heavy"), value="'heavy'", rule="data no attribute", remedy="name one"
     ),
     **{
@@ -107,7 +107,7 @@ MISTAKES = {
     "times of nodes and of edges by one name": Mistake(
         times_of_nodes_and_of_edges, value="time_attr is 'born'", rule="nodes edges both", remedy="rename"
     ),
-    "an edge from a vertex that there is not": Mistake(
+    "an edge from an unknown vertex": Mistake(
         edge_from_vertex_80, value="vertex 80", rule="edge 3 author:writes:paper 120", remedy="correct x"
     ),
     "a relation without edges": Mistake(

@@ -117,7 +117,7 @@ def cache_that_is_a_file(tmp_path):
 
 MISTAKES = {
     "another data set in root": Mistake(root_of_another_set, value="'pair'", rule="root not 'cora'", remedy="ask holds another root"),
-    "a root that there is not": Mistake(
+    "an unknown root": Mistake(
         lambda: load_dataset("cora", root="/does/not/exist"), value="/does/not/exist", rule="root not folder data", remedy="create another"
     ),
     "a name with a slip": Mistake(lambda: load_dataset("coar"), value="'coar'", rule="data set known", remedy="mean cora"),

@@ -132,7 +132,7 @@ MISTAKES = {
         rule="no split links pairs",
         remedy="remove folder download",
     ),
-    "vertices that there are not": Mistake(
+    "missing vertices": Mistake(
         lambda tmp_path: training(tmp_path, {"edge": TRAIN + 5}),
         value="vertex 8",
         rule="edge 6 vertices 5",

@@ -94,7 +94,7 @@ def relation_without_edges(folder):
 
 
 MISTAKES = {
-    "a destination that there is not": Mistake(
+    "an unknown destination": Mistake(
         lambda folder: changed(folder, "raw/relations/author___writes___paper/edge", [[3, 0], [0, 5]]),
         value="vertex 5",
         rule="author:writes:paper destination edge 1",
@@ -123,7 +123,7 @@ MISTAKES = {
         value="y is int64 of shape (4,)",
         rule="ogbn-mag integers 5 targets",
     ),
-    "a paper to test that there is not": Mistake(
+    "an unknown paper to test": Mistake(
         lambda folder: changed(folder, "split/time/paper/test", [[9]]),
         value="vertex 9",
         rule="ogbn-mag split test 4",

@@ -201,7 +201,7 @@ MISTAKES = {
     "an edge between two graphs": Mistake(
         file_with_an_edge_between_two_graphs, value="rings", rule="edge joins two small", remedy="correct graph_ptr edges"
     ),
-    "a fold that there is not": Mistake(lambda write: changed_file(write, fold=10), value="fold is 10", rule="10", remedy="give 0 9"),
+    "an unknown fold": Mistake(lambda write: changed_file(write, fold=10), value="fold is 10", rule="10", remedy="give 0 9"),
     "no graphs": Mistake(lambda: SmallGraphs.from_pyg([]), value="graphs", rule="no graphs", remedy="give"),
     "graphs without features": Mistake(
         lambda: SmallGraphs.from_pyg(molecules(x=None)), value="graph 0", rule="features vertices x", remedy="add transform"

@@ -140,7 +140,7 @@ MISTAKES = {
     "a triple twice": Mistake(
         lambda: triples(splits={"train": np.array(TRAIN + TRAIN)}), value="(3, 0, 0)", rule="twice train stated once", remedy="drop (4"
     ),
-    "a split that there is not": Mistake(
+    "an unknown split": Mistake(
         lambda: triples(splits={"train": np.array(TRAIN), "valid": np.array(VAL)}),
         value="'valid'",
         rule="split train, val, test",

@@ -98,7 +98,7 @@ MISTAKES = {
         rule="metapath broken relation begins ends",
         remedy="correct",
     ),
-    "a relation that there is not": Mistake(
+    "an unknown relation": Mistake(
         lambda: paths(["paper:by:venue"]),
         value="paper:by:venue",
         rule="metapath no relation",

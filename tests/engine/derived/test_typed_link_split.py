@@ -145,7 +145,7 @@ MISTAKES = {
         rule="relation edges user:buys:item turned",
         remedy="exclude reverse reverse_relation ['item', 'bought', 'user']",
     ),
-    "a relation that there is not": Mistake(
+    "an unknown relation": Mistake(
         lambda: hold_out_typed_links(GRAPH, {("user", "owns", "item"): None}, SHARES),
         value="user:owns:item",
         rule="relation not graph",

@@ -229,9 +229,7 @@ MISTAKES = {
         )
         for value, features, shown, most in ((7e4, "float16", "70000", "65504"), (1e38, "int8", "1e+38", "8.50706e+37"))
     },
-    "a format that there is not": Mistake(
-        lambda: quantized(0, "int2"), value="'int2'", rule="features one", remedy="int8, int4, float16, bfloat16"
-    ),
+    "an unknown format": Mistake(lambda: quantized(0, "int2"), value="'int2'", rule="features one", remedy="int8, int4, float16, bfloat16"),
     **{
         f"codes of {shown}": Mistake(
             lambda codes=codes: graphs(QuantizedRows(codes, THREE), None),

@@ -12,7 +12,7 @@ MISTAKES = {
     "fewer restarts than none": Mistake(
         lambda: QueueOptions(max_restarts=-1), value="-1", rule="max_restarts at least 0", remedy="correct"
     ),
-    "a folder that there is not": Mistake(
+    "a missing folder": Mistake(
         lambda: QueueOptions(slots_dir="/no/such"),
         value="/no/such",
         rule="slots_dir cannot hold queue's files",

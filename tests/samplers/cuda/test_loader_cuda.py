@@ -291,7 +291,7 @@ MISTAKES = {
     "a bulk of no batches": Mistake(
         lambda small: loader_of(small, bulk=0, device="cuda"), value="0", rule="bulk least 1", remedy='device="cuda" num_workers=0'
     ),
-    "a device that there is not": Mistake(
+    "an unknown device": Mistake(
         lambda small: loader_of(small, device="tpu"), value="'tpu'", rule="device sampler", remedy='"cpu" "cuda" "cuda:1"'
     ),
     "capture on the CPU": Mistake(
@@ -300,7 +300,7 @@ MISTAKES = {
     "a GPU that is no number": Mistake(
         lambda small: loader_of(small, device="cuda:x"), value="'cuda:x'", rule="device sampler", remedy='"cpu" "cuda" "cuda:1"'
     ),
-    "a place for the graph that there is not": Mistake(
+    "an unknown place for the graph": Mistake(
         lambda small: loader_of(small, graph_placement="disk", device="cuda"),
         value="'disk'",
         rule="graph_placement",

@@ -171,7 +171,7 @@ TYPED = {
     ),
     "fewer seeds than their types have": (lambda b: replace(b, num_seeds=2), "num_seeds 2", "seed_counts {'a': 20} all"),
     "an extra that is text": (lambda b: replace(b, extra={"trees": "x"}), "str", "extra['trees'] arrays numbers", "NumPy array"),
-    "sources that there are not": (
+    "missing sources": (
         lambda b: replace(b, blocks=({key: replace(block, num_src=999) for key, block in b.blocks[0].items()},)),
         "999 sources",
         "blocks[0] first nodes",

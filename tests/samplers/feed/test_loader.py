@@ -231,7 +231,7 @@ def loader_of_an_empty_split(loader_of, dataset):
 
 
 MISTAKES = {
-    "a split that there is not": Mistake(
+    "an unknown split": Mistake(
         lambda loader_of: loader_of(split="training"), value="'training'", rule="random no split", remedy="train, val, test ids"
     ),
     "a seed that the graph has not": Mistake(

@@ -140,7 +140,7 @@ MISTAKES = {
     "numbers for some types": Mistake(
         lambda: sampled([0], {"u": [1]}), value="u", rule="num_samples graph's types", remedy="u, v each once"
     ),
-    "a seed type that there is not": Mistake(lambda: sampled([0], [1], "w"), value="'w'", rule="seed_type graph", remedy="u, v"),
+    "an unknown seed type": Mistake(lambda: sampled([0], [1], "w"), value="'w'", rule="seed_type graph", remedy="u, v"),
     "a seed given twice": Mistake(lambda: sampled([0, 0]), value="seed 0", rule="given twice", remedy="numpy.unique(seeds)"),
     "vertices of each type on a GPU": Mistake(
         lambda: sampled([0], device="cuda"), value='device="cuda"', rule="HGTSampler no kernels CUDA", remedy='device="cpu"'

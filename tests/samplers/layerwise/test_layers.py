@@ -195,7 +195,7 @@ MISTAKES = {
     "a layer of no draws": Mistake(lambda: FastGCNSampler([5, 0]), value="size 0 in [5, 0]", rule="layer draws", remedy="1 33554431"),
     "a layer of too many draws": Mistake(lambda: ASGCNSampler([1 << 25]), value="33554432", rule="layer size draws", remedy="1 33554431"),
     **{
-        f"a norm of {sampler.__name__} that there is not": Mistake(
+        f"an unknown norm of {sampler.__name__}": Mistake(
             lambda sampler=sampler: sampler([5], "sum"), value="'sum'", rule="norm edge weighs", remedy='"mean" "gcn"'
         )
         for sampler in (LadiesSampler, FastGCNSampler)

@@ -367,7 +367,7 @@ MISTAKES = {
     "a fanout below -1": Mistake(
         lambda: HeteroSampler([2, -2], "a"), value="fanout -2", rule="hop edges share", remedy="0 67108863 -1 0.5"
     ),
-    "a seed type that there is not": Mistake(lambda: sampled([1], "d", [0]), value="'d'", rule="seed_type graph", remedy="a, b"),
+    "an unknown seed type": Mistake(lambda: sampled([1], "d", [0]), value="'d'", rule="seed_type graph", remedy="a, b"),
     "a seed that the graph has not": Mistake(lambda: sampled([1], "a", [1]), value="seed 1", rule="not graph", remedy="0"),
     "a seed given twice": Mistake(lambda: sampled([1], "a", [0, 0]), value="seed 0", rule="given twice", remedy="numpy.unique(seeds)"),
     "too many relations": Mistake(
@@ -379,7 +379,7 @@ MISTAKES = {
     "weighted and no weights": Mistake(
         lambda: sampled([1], "a", [0], weighted=True), value="weighted=True", rule="no relation weights", remedy="HeteroGraph unweighted"
     ),
-    "vertices to expand that there are not": Mistake(
+    "missing vertices to expand": Mistake(
         lambda: HeteroSampler([1], "a", expand="old"), value="'old'", rule="expand hop", remedy="all new"
     ),
 }

@@ -97,15 +97,15 @@ MISTAKES = {
         )
     },
     "a seed twice": Mistake(lambda: drawn({"b": [1, 0, 1]}, [2]), value="seed 1", rule="given twice"),
-    "a type that there is not": Mistake(lambda: drawn({"c": [1]}, [2]), value="'c'", rule="no type", remedy="a, b"),
-    "a node that there is not": Mistake(lambda: drawn({"a": [4]}, [2]), value="4 of type 'a'", rule="not exist", remedy="0 to 3"),
+    "an unknown type": Mistake(lambda: drawn({"c": [1]}, [2]), value="'c'", rule="no type", remedy="a, b"),
+    "an unknown node": Mistake(lambda: drawn({"a": [4]}, [2]), value="4 of type 'a'", rule="not exist", remedy="0 to 3"),
     "no seeds": Mistake(lambda: drawn({}, [2]), value="int64", rule="seeds shape"),
     "seeds by type beside a type": Mistake(lambda: drawn({"a": [1]}, [2], "a"), value="'a'", rule="seeds by type seed_type"),
     "a split of one type": Mistake(split_of_one_type_for_seeds_of_several, value="seed_type", rule="without split one type"),
     "a default beside fanouts for all": Mistake(
         lambda: HeteroSampler([1], "b", default=[1]), value="[1]", rule="default beside fanouts all relations"
     ),
-    "a relation that there is not": Mistake(
+    "an unknown relation": Mistake(
         lambda: drawn(np.arange(2), {"a:t:b": [1]}, "b", default=[1]),
         value="a:t:b",
         rule="graph's relations are",

@@ -185,7 +185,7 @@ MISTAKES = {
         lambda: sampled(), value="'paper'", rule="seeds no times", remedy="HeteroTemporalSampler seed_times sample"
     ),
     "times of too many seeds": Mistake(lambda: sampled(times=[1, 2]), value="(2,)", rule="times int64", remedy="one each seed"),
-    "a strategy that there is not": Mistake(
+    "an unknown strategy": Mistake(
         lambda: HeteroTemporalSampler([1], "paper", strategy="last"), value="'last'", rule="strategy edges", remedy="uniform recent"
     ),
     "times on a GPU": Mistake(

@@ -299,9 +299,7 @@ MISTAKES = {
         rule="graph no weights",
         remedy="Graph.from_edges unweighted",
     ),
-    "vertices to expand that there are not": Mistake(
-        lambda: NeighborSampler([2], expand="old"), value="'old'", rule="expand hop", remedy="all new"
-    ),
+    "missing vertices to expand": Mistake(lambda: NeighborSampler([2], expand="old"), value="'old'", rule="expand hop", remedy="all new"),
     "no threads": Mistake(lambda: Workspace(0), value="0", rule="threads call least one"),
 }
 

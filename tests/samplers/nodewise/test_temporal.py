@@ -258,7 +258,7 @@ MISTAKES = {
     },
     "no fanouts": Mistake(lambda: TemporalSampler([]), value="[]", rule="fanouts", remedy="one number each hop"),
     "a fanout of 0": Mistake(lambda: TemporalSampler([0]), value="fanout 0", rule="hop edges share", remedy="1 67108863 -1 0.5"),
-    "a strategy that there is not": Mistake(
+    "an unknown strategy": Mistake(
         lambda: TemporalSampler([2], strategy="last"), value="'last'", rule="strategy edges", remedy="uniform recent"
     ),
     "the latest edges with replacement": Mistake(
@@ -270,7 +270,7 @@ MISTAKES = {
     "seed times that are reals": Mistake(
         lambda: TemporalSampler([2], seed_times=[0.5]), value="float64", rule="seed_times integers int64", remedy="each vertex"
     ),
-    "a file of seed times that there is not": Mistake(
+    "a missing file of seed times": Mistake(
         lambda: TemporalSampler([2], seed_times="nowhere.npy"), value="nowhere.npy", rule="seed_times read", remedy=".npy np.save"
     ),
     "a file of seed times that is no array": Mistake(

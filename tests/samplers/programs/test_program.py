@@ -248,9 +248,7 @@ MISTAKES = {
     "a size of the state that is no number": Mistake(
         lambda graph: sampled(Counted("state_size", True), graph), value="True", rule="state_size Counted whole number 0 2147483647"
     ),
-    "an output that there is not": Mistake(
-        lambda graph: sampled(Odd([1]), graph), value="'trees'", rule="output Odd", remedy="blocks walks"
-    ),
+    "an unknown output": Mistake(lambda graph: sampled(Odd([1]), graph), value="'trees'", rule="output Odd", remedy="blocks walks"),
     "walks that are collective": Mistake(
         lambda graph: sampled(CollectiveWalk(), graph),
         value="'collective'",

@@ -144,7 +144,7 @@ MISTAKES = {
     "walks that always restart": Mistake(lambda: RandomWalk(restart=1.0), value="1.0", rule="restart probability 0 below 1"),
     "walks of no steps": Mistake(lambda: RandomWalk(0), value="0", rule="length num_walks 1 walk step more"),
     "no walks": Mistake(lambda: RandomWalk(3, num_walks=0), value="num_walks 0", rule="length 3 seed walk more"),
-    "a relation that there is not": Mistake(
+    "an unknown relation": Mistake(
         lambda: MetapathWalk(np.array([0, 1]), [0, 5]), value="relation 5", rule="metapath [0, 5] edges", remedy="[0, 1]"
     ),
     "a path of no relations": Mistake(lambda: MetapathWalk(np.array([0, 1]), []), value="0", rule="length num_walks 1 walk step more"),

@@ -245,10 +245,10 @@ MISTAKES = {
     "a sampler with a seed type": Mistake(
         lambda: link(sampler=HeteroSampler([1], "user")), value="'user'", rule="sampler ends links relation's types", remedy="no seed_type"
     ),
-    "a law of negatives that there is not": Mistake(
+    "an unknown law of negatives": Mistake(
         lambda: link(negatives="pairs"), value="'pairs'", rule="negatives", remedy="uniform in_batch degree filtered"
     ),
-    "an exclusion that there is not": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),
+    "an unknown exclusion": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),
     "reverse edges without their relation": Mistake(
         lambda: link(exclude="reverse"), value="'reverse'", rule="exclude reverse_relation None", remedy="give both neither"
     ),
@@ -288,7 +288,7 @@ MISTAKES = {
         rule="seed_type data user:buys:item 'item'",
         remedy="give sampler edges",
     ),
-    "a relation that there is not": Mistake(
+    "an unknown relation": Mistake(
         lambda: link(relation=("a", "b", "c")).sample(GRAPH, PLACES),
         value="a:b:c",
         rule="relation not graph",

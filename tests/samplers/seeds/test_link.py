@@ -335,10 +335,10 @@ def edge_beside_the_destinations(graph):
 
 
 MISTAKES = {
-    "a law of negatives that there is not": Mistake(
+    "an unknown law of negatives": Mistake(
         lambda: link("some"), value="'some'", rule="negatives", remedy="uniform degree in_batch filtered pairs"
     ),
-    "an exclusion that there is not": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),
+    "an unknown exclusion": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),
     "a negative number of negatives": Mistake(lambda: link(num_negatives=-1), value="-1", rule="num_negatives 0 16777215"),
     "a sampler that chooses its seeds": Mistake(
         lambda: LinkSampler(link()), value="LinkSampler", rule="sampler chooses seeds", remedy="NeighborSampler"

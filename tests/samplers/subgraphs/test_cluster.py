@@ -113,7 +113,7 @@ MISTAKES = {
         rule="num_clusters num_nodes=200 fewer vertices",
         remedy="ask fewer",
     ),
-    "a cluster that there is not": Mistake(
+    "an unknown cluster": Mistake(
         lambda graph: ClusterSampler(3).prepare(graph, np.arange(5)).sample(graph, np.array([9])),
         value="cluster 9",
         rule="not exist",

@@ -173,10 +173,10 @@ MISTAKES = {
     "a name close to one": Mistake(
         lambda benchmarks: bench_command("toy_sped"), value="'toy_sped'", rule="no benchmark", remedy="toy-speed"
     ),
-    "a name that there is not": Mistake(
+    "an unknown name": Mistake(
         lambda benchmarks: bench_command("zzzzzz"), value="'zzzzzz'", rule="no benchmark", remedy="heavy package silent toy-speed"
     ),
-    "an option that there is not": Mistake(
+    "an unknown option": Mistake(
         lambda benchmarks: bench_command("toy-speed", "--colour", "green"),
         value="--colour green",
         rule="unrecognized arguments",

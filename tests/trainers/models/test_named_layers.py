@@ -159,7 +159,7 @@ MISTAKES = {
         rule="GINConv arch_args {} missing argument",
         remedy="arguments name",
     ),
-    "an argument that there is not": Mistake(
+    "an unknown argument": Mistake(
         lambda: build("torch_geometric.nn.GraphConv", {"agr": "mean"}),
         value="{'agr': 'mean'}",
         rule="GraphConv arch_args unexpected argument",

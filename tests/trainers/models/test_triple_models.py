@@ -112,7 +112,7 @@ MISTAKES = {
     "an odd width of complex numbers": Mistake(
         lambda: score_named("rotate", 7), value="hidden_channels is 7", rule="decoder rotate half imaginary", remedy="even"
     ),
-    "a decoder that there is not": Mistake(
+    "an unknown decoder": Mistake(
         lambda: score_named("distmul", 8), value="'distmul'", rule="decoder one complex transe rotate", remedy="mean distmult?"
     ),
     "blocks that cannot share the width": Mistake(

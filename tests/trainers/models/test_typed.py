@@ -199,7 +199,7 @@ def build(**options):
 
 
 MISTAKES = {
-    "an arch that there is not": Mistake(lambda: build(arch="rgcm"), value="'rgcm'", rule="arch one gat han", remedy="mean rgcn?"),
+    "an unknown arch": Mistake(lambda: build(arch="rgcm"), value="'rgcm'", rule="arch one gat han", remedy="mean rgcn?"),
     "no channels": Mistake(lambda: build(hidden_channels=0), value="over 0", rule="layers channels heads least", remedy="correct"),
     "heads that cannot share the width": Mistake(
         lambda: build(arch="hgt", heads=3), value="hidden_channels 8", rule="shared 3 heads", remedy="multiple heads"

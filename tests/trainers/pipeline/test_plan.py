@@ -103,7 +103,7 @@ def parameter_of_no_layer():
 MISTAKES = {
     "no stages": Mistake(lambda: Plan(stages=0), value="stages is 0", rule="pipeline one stage", remedy="1"),
     "no chunks": Mistake(lambda: Plan(chunks=0), value="chunks is 0", rule="pipeline one chunk", remedy="1"),
-    "a schedule that there is not": Mistake(
+    "an unknown schedule": Mistake(
         lambda: Plan(schedule="zero-bubble"), value="'zero-bubble'", rule="schedule", remedy="gpipe 1f1b interleaved-1f1b"
     ),
     "a stage without layers": Mistake(

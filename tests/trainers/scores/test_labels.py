@@ -141,7 +141,7 @@ def fit_targets_with_norms_of_errors():
 
 
 MISTAKES = {
-    "a score that there is not": Mistake(
+    "an unknown score": Mistake(
         lambda: fitted(classes, score="macro"), value="'macro'", rule="score labels classes", remedy="acc macro_f1 auc"
     ),
     "labels scored as targets": Mistake(

@@ -159,7 +159,7 @@ MISTAKES = {
     "labels below -1": Mistake(
         lambda: data(edge_y=np.full(450, -2)), value="y[0] is -2", rule="data edges labels", remedy="correct num_classes"
     ),
-    "a split of an edge that there is not": Mistake(
+    "a split of an unknown edge": Mistake(
         lambda: data(edge_splits={"val": [450]}), value="edge 450", rule="split val 0 449", remedy="drop split"
     ),
     "an edge twice in a split": Mistake(
@@ -171,7 +171,7 @@ MISTAKES = {
         rule="negatives val int64 20",
         remedy="correct",
     ),
-    "negatives of vertices that there are not": Mistake(
+    "negatives of missing vertices": Mistake(
         lambda: data(negatives={"val": np.full((2, 9), 60)}), value="val", rule="negatives leave vertices 0 59", remedy="correct"
     ),
     "classes scored as targets": Mistake(

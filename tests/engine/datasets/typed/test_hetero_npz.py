@@ -75,7 +75,7 @@ MISTAKES = {
         rule="meta target 'paper' number",
         remedy="add",
     ),
-    "labels of a type that there is not": Mistake(
+    "labels of an unknown type": Mistake(
         lambda tmp_path: changed(tmp_path, meta={"node_types": {"paper": 2, "author": 3}, "target": "venue"}),
         value="target 'venue'",
         rule="meta node_types types y",
@@ -99,7 +99,7 @@ MISTAKES = {
         rule="x_indices x_shape column F",
         remedy="fetch again",
     ),
-    "an author that there is not": Mistake(
+    "an unknown author": Mistake(
         lambda tmp_path: changed(tmp_path, rel_author__paper_indices=np.array([0, 3, 1])),
         value="vertex 3",
         rule="author:to:paper source edge 1",

@@ -264,7 +264,7 @@ MISTAKES = {
         rule="split train label (-1)",
         remedy="drop",
     ),
-    "a split that there is not": Mistake(
+    "an unknown split": Mistake(
         lambda tmp_path: paper(tmp_path, PAPERS.replace("trees,val", "trees,valid")),
         value="split is 'valid'",
         rule="line 4 train, test",
@@ -285,13 +285,13 @@ MISTAKES = {
         rule="no relation SOURCE__NAME__DESTINATION",
         remedy="rename",
     ),
-    "a source that there is not": Mistake(
+    "an unknown source": Mistake(
         lambda tmp_path: writes(tmp_path, "src,dst\n10,7\n12,p1\n99,7\n"),
         value="src is '99'",
         rule="writes__paper.csv, line 4 author.csv",
         remedy="add drop row",
     ),
-    "a destination that there is not": Mistake(
+    "an unknown destination": Mistake(
         lambda tmp_path: writes(tmp_path, "src,dst\n10,7\n12,07\n"),
         value="dst is '07'",
         rule="line 3 vertex paper.csv",

@@ -93,10 +93,10 @@ def sampled(typed, seeds, *kernel):
 MISTAKES = {
     "a seed given twice": Mistake(lambda typed: sampled(typed, [3, 3]), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"),
     "a seed that the graph has not": Mistake(lambda typed: sampled(typed, [15]), value="seed 15", rule="not graph", remedy="0 14"),
-    "a schedule that there is not": Mistake(
+    "an unknown schedule": Mistake(
         lambda typed: sampled(typed, [3], "warp"), value="'warp'", rule="kernel schedules", remedy="auto, sample, transit"
     ),
-    "a device that there is not": Mistake(
+    "an unknown device": Mistake(
         lambda typed: SampleLoader(data_of(typed), HeteroSampler([2], "p"), device="tpu"),
         value="'tpu'",
         rule="device sampler",

@@ -268,7 +268,7 @@ MISTAKES = {
         remedy="several calls",
     ),
     **{
-        f"a {name} that there is not": Mistake(
+        f"an unknown {name}": Mistake(
             lambda small_graph, name=name: NeighborSampler([2]).sample(
                 small_graph, np.array([1]), workspace=Workspace(device="cuda", **{name: "moon"})
             ),

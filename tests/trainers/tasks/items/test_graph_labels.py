@@ -199,7 +199,7 @@ MISTAKES = {
         rule="edge_channels 2 features edges",
         remedy="gine gatv2 transformer nnconv data.edge_features: false",
     ),
-    "a readout that there is not": Mistake(
+    "an unknown readout": Mistake(
         lambda: fitted(module_of(classes), arch="gine", readout="max"), value="'max'", rule="readout one", remedy="sum mean"
     ),
     "classes scored as targets": Mistake(

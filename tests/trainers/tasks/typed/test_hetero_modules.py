@@ -204,7 +204,7 @@ MISTAKES = {
         rule="checkpoint weights name",
         remedy="nn.Module HeteroClassifier(model=...)",
     ),
-    "what a module takes that there is not": Mistake(
+    "an unknown argument of a module": Mistake(
         lambda: HeteroClassifier(model=Returns(1), takes="edges"), value="'edges'", rule="takes one", remedy="blocks edge_index"
     ),
     "what a module takes without a module": Mistake(

@@ -190,7 +190,7 @@ MISTAKES = {
         lambda: load(graph=without(kind="subject")), value="type subject", rule="no vertices learnt", remedy="leave relations out"
     ),
     "no splits": Mistake(lambda: load(splits={}), value="'train'", rule="typed no split none", remedy="choose ids"),
-    "a split that there is not": Mistake(
+    "an unknown split": Mistake(
         lambda: typed_module(with_named_splits(typed_data()), splits="40"),
         value="'train_40'",
         rule="typed no split",
