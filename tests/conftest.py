@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import random
 import shutil
 import signal
 import tempfile
@@ -20,6 +21,8 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") 
 
 # So do the threads of torch. Each operation waits for the last of them: in a loop it keeps that one from a core, where other tests have the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.device import cuda_status
@@ -116,9 +119,25 @@ def _nothing_left_behind():
 
 @pytest.fixture(autouse=True)
 def _quiet_environment(monkeypatch):
-    """The launcher variables of an outer job must not reach the tests."""
+    """The launcher variables of an outer job must not reach the tests, nor those that Lightning sets the next test."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PL_GLOBAL_SEED"):
         monkeypatch.delenv(name, raising=False)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    yield
+    os.environ.pop("OMP_NUM_THREADS", None)
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = threads
+
+
+@pytest.fixture(autouse=True)
+def _same_start():
+    """A test draws the same weights, and adds up in the same order, whichever tests ran before it in this process."""
+    np.random.seed(0)
+    random.seed(0)
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -93,7 +93,7 @@ def test_one_number_an_edge_is_its_weight():
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_a_run(tmp_path):
-    options = {"default_root_dir": tmp_path, "max_epochs": 15, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    options = {"default_root_dir": tmp_path, "max_epochs": 25, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
     module = GraphDataModule(DATA, NeighborSampler([4, 4]), batch_size=8, num_workers=0, seed=0)
     task = NodeClassifier(8, 3, 2, arch="torch_geometric.nn.ResGatedGraphConv", edge_channels=2, hidden_channels=16, lr=0.02, dropout=0.0)
     trainer = Trainer(**options, enable_progress_bar=False, use_distributed_sampler=False)
