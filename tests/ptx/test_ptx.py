@@ -24,9 +24,9 @@ GOLDEN = "tests/golden/test_golden_cuda.py"
 QUICK = {
     "the machine": (["tests/ptx/machine_faults.py"], {}),
     "kernels": ([*KERNELS, "-m", "not long"], {"seed": 1}),
-    "a bulk of every sampler": ([BULKS, "-m", "promise"], {"seed": 2}),
 }
 LONG = {
+    "a bulk of every sampler": ([BULKS, "-m", "promise"], {"seed": 2}),
     "bytes": (["tests/ptx/counted_bytes.py"], {"seed": 1}),
     "samplers": ([*KERNELS, "tests/samplers/cuda", GOLDEN, BULKS, "-k", "not thousand_vertices"], {"seed": 3}),
     "large cases": ([BULKS, "-k", "thousand_vertices"], {"seed": 8}),
