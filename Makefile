@@ -12,6 +12,9 @@
 # make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed,
 #   and two hundred faults of one of two machines, half of them with the graph in parts; HOPTRAIN_FAULTS_SEED=2 draws others; and other examples
 #   for what holds of any graph.
+# Where it is set, each of the processes that tests start compiles the project's Python anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 PARTS ?=
@@ -24,6 +27,7 @@ STAMP := $(VENV)/.installed-dev
 TOOLS := $(VENV)/.installed-release
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
 IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+IN_THREE := $(subst 2,3,$(IN_TWO))
 
 .PHONY: setup train test test-all durations test-cuda test-gpu gpu test-faults soak check types release docs format clean
 setup: $(STAMP)
@@ -55,8 +59,8 @@ test: $(STAMP)
 	@$(BIN)/pytest -m 'not long' $(IN_TWO)
 
 test-all: $(STAMP)
-	@echo "testing what takes longer, in two processes; make test-cuda runs what is long about CUDA"
-	@$(BIN)/pytest -m 'long and not cuda' $(IN_TWO)
+	@echo "testing what takes longer, in three processes; make test-cuda runs what is long about CUDA"
+	@$(BIN)/pytest -m 'long and not cuda' $(IN_THREE)
 
 durations: $(STAMP)
 	@echo "testing all but CUDA's long ones, to record what each test takes in tests/durations.json"

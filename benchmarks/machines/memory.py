@@ -58,9 +58,9 @@ def cells(data: Dataset, hardly_any: Dataset, machines: Sequence[int], ways: Seq
 
 def _plain(hardly_any: Dataset, number: int, topology: str, args: Any) -> tuple[str, int]:
     """How some runs with hardly any data ended, and what a machine's processes hold beside their part of it: the median of all machines and runs."""
-    found = []
-    for run in range(_PLAIN_RUNS):
-        print(f"{hardly_any.name}: {number} machines, graph {topology}: hardly any data, {run + 1} of {_PLAIN_RUNS}", file=sys.stderr)
+    found, runs = [], 1 if args.quick else _PLAIN_RUNS
+    for run in range(runs):
+        print(f"{hardly_any.name}: {number} machines, graph {topology}: hardly any data, {run + 1} of {runs}", file=sys.stderr)
         outcome, held, shares = _run(hardly_any, number, "range", topology, args)
         found += [each - share for each, share in zip(held, shares, strict=True)]
         if outcome != "ended":

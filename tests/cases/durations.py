@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-LONG_S = 0.5
+LONG_S = 0.3
 """A test that is recorded with more is left to ``make test-all``, unless it is marked ``promise``."""
 LEAST_S = 0.1
 """Tests that take less are not recorded."""
