@@ -62,7 +62,7 @@ def apply_layers(model: Any, chunk: Chunk, layers: Iterable[int], x: Tensor) -> 
     """Apply some of a ``Layered`` model's layers, one after another, to what enters the first; in training with the chunk's seeds."""
     for i in layers:
         if model.training and chunk.seed is not None:
-            torch.manual_seed(chunk.layer_seed(i))
+            seed_generators(chunk.layer_seed(i), x.device)
         x = model.layer(i, x, *chunk.inputs[i])
     return x
 
@@ -70,6 +70,20 @@ def apply_layers(model: Any, chunk: Chunk, layers: Iterable[int], x: Tensor) -> 
 def empty_chunk(num_layers: int) -> Chunk:
     """A chunk without rows: it has no gradient and no loss."""
     return Chunk(rows=(0,) * (num_layers + 1), inputs=((),) * num_layers)
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the generators that a step on ``device`` draws from: the CPU's and the device's own.
+
+    They then draw what they draw after ``torch.manual_seed(seed)``. That function takes up to a millisecond, since for each kind of device that the process
+    does not use it notes the request, with the stack of its caller.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        number = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.default_generators[number].manual_seed(seed)
+    elif device.type != "cpu":
+        torch.manual_seed(seed)
 
 
 def address_seed(*address: int) -> int:

@@ -23,7 +23,7 @@ from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.batches import Takes, apply_model
 from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.inference import exact_logits, neighborhood_logits
-from hoptrain.trainers.models.layered import LayerWise, address_seed
+from hoptrain.trainers.models.layered import LayerWise, address_seed, seed_generators
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.models.lightgcn import LightGCN
 from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
@@ -211,6 +211,6 @@ class GraphTask(ScoredModule):
         return datamodule
 
 
-def dropout_seed(batch: SampledBatch) -> int:
-    """Torch's seed for a batch's dropout, from the address of the batch: a resumed run drops the units that one in one piece drops."""
-    return address_seed(batch.seed, batch.epoch, batch.batch)
+def seed_dropout(batch: SampledBatch, device: torch.device) -> None:
+    """Seed torch by the address of a batch, so that a resumed run drops the units that an uninterrupted one drops."""
+    seed_generators(address_seed(batch.seed, batch.epoch, batch.batch), device)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
-import torch
 from torch import Tensor, nn
 
 from hoptrain.engine import HeteroDataset, InputError, load_hetero_dataset
@@ -20,7 +19,7 @@ from hoptrain.trainers.models.typed.gnn import TypedGNN
 from hoptrain.trainers.models.typed.inference import neighborhood_typed_logits
 from hoptrain.trainers.models.typed.layers import TypedArch
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.graph_task import seed_dropout
 from hoptrain.trainers.tasks.labelled import Labelled
 from hoptrain.trainers.tasks.node_data import NodeBatch
 from hoptrain.trainers.tasks.options import check_training
@@ -215,7 +214,7 @@ class HeteroClassifier(Labelled, TypedTask):
 
     def training_step(self, batch: HeteroMiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
-        torch.manual_seed(dropout_seed(batch))
+        seed_dropout(batch, self.device)
         total = self.judge("fit", self(batch), batch.y, batch.extra.get("seed_weights"))
         self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
         return total * (self.trainer.world_size / batch.num_step_seeds)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from hoptrain.engine import InputError
@@ -18,7 +17,7 @@ from hoptrain.trainers.models.features import with_edge_features
 from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import Chunk
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.graph_task import seed_dropout
 from hoptrain.trainers.tasks.labelled import LabelledTask
 from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
 
@@ -93,7 +92,7 @@ class NodeClassifier(LabelledTask):
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Loss of one mini-batch, scaled so that the ranks' average is the mean over all seeds of the step."""
         _refuse_links(batch)
-        torch.manual_seed(dropout_seed(batch))
+        seed_dropout(batch, self.device)
         logits = self(batch)
         total = self.judge("fit", logits, batch.y, batch.seed_weights)
         for feedback in self._feedback():

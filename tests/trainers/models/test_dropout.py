@@ -1,10 +1,11 @@
-"""Dropout by 16 random bits: the shares that it keeps, its gradient, and when torch's own stands in."""
+"""Dropout by 16 random bits: the shares that it keeps, its gradient, when torch's own stands in, and the seed of its generator."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hoptrain.trainers.models.layered import seed_generators
 from hoptrain.trainers.models.layers import Dropout
 
 
@@ -79,3 +80,14 @@ def test_another_default_device_changes_nothing():
         assert Dropout(0.5)(torch.ones(8, device="cpu")).device.type == "cpu"
     finally:
         torch.set_default_device(None)
+
+
+def test_generators_are_seeded_as_torch_seeds_them(monkeypatch):
+    """Those of the CPU and of the device, and no other device's."""
+    devices = torch.Generator(), torch.Generator()
+    monkeypatch.setattr(torch.cuda, "default_generators", devices)
+    seed_generators(7, torch.device("cuda", 1))
+    drawn = torch.rand(4)
+    torch.manual_seed(7)
+    assert torch.equal(drawn, torch.rand(4))
+    assert devices[1].initial_seed() == 7 != devices[0].initial_seed()

@@ -17,7 +17,7 @@ from hoptrain.trainers.models.tgn import TGN, EventMemory
 from hoptrain.trainers.scores.links import TITLES, PooledScore, RankScore
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.events.data import EventDataModule
-from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.graph_task import seed_dropout
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
 
@@ -117,7 +117,7 @@ class EventPredictor(ScoredModule):
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, scaled so that the ranks' average is the mean over all pairs of the step."""
-        torch.manual_seed(dropout_seed(batch))
+        seed_dropout(batch, self.device)
         memory = self.model.memory
         begin, end = batch.extra["step"].tolist()
         if begin == 0:

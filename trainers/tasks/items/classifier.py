@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.models.layered import Chunk, address_seed
+from hoptrain.trainers.models.layered import Chunk, address_seed, seed_generators
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemDataModule
 from hoptrain.trainers.tasks.labelled import Labelled
 
@@ -42,7 +42,7 @@ class ItemClassifier(Labelled):
     def training_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, scaled so that the ranks' average is the mean over all items of the step."""
         if batch.address is not None:
-            torch.manual_seed(address_seed(*batch.address))  # for dropout
+            seed_generators(address_seed(*batch.address), self.device)  # for dropout
         total = self.judge("fit", self(batch), batch.y)
         self.log("train_loss_step", total.detach() / len(batch.y), batch_size=len(batch.y))
         return total * (self.trainer.world_size / batch.num_step_items)

@@ -19,7 +19,7 @@ from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.decoders import PairMLP
 from hoptrain.trainers.models.ranks import MOST_NUMBERS
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.graph_task import seed_dropout
 from hoptrain.trainers.tasks.labelled import LabelledTask
 from hoptrain.trainers.tasks.node_data import GraphDataModule
 
@@ -208,7 +208,7 @@ class EdgePredictor(LabelledTask):
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the edges of a mini-batch."""
-        torch.manual_seed(dropout_seed(batch))
+        seed_dropout(batch, self.device)
         vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
         ids = batch.extra["edge_ids"].cpu().numpy()
         total = self.judge("fit", self._decoded(vectors, batch.extra["pairs"].long(), ids), self._labels_of(ids))

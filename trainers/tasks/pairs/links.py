@@ -13,7 +13,7 @@ from hoptrain.samplers import MiniBatch
 from hoptrain.trainers.models.decoders import DecoderName
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import GraphTask, dropout_seed
+from hoptrain.trainers.tasks.graph_task import GraphTask, seed_dropout
 from hoptrain.trainers.tasks.node_data import GraphDataModule
 from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.linked import Linked, Loss
@@ -142,7 +142,7 @@ class LinkPredictor(GraphTask, Linked):
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the pairs of a mini-batch, links and others."""
-        torch.manual_seed(dropout_seed(batch))
+        seed_dropout(batch, self.device)
         vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
         return self.loss_of(self.decoder(*vectors[batch.extra["pairs"].long()]), batch.extra["labels"]) + self._penalty(batch)
 

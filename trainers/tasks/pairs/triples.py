@@ -18,7 +18,7 @@ from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.models.typed.triples import EntityEncoder, exact_vectors
 from hoptrain.trainers.scores.links import RankScore, title_of
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.graph_task import seed_dropout
 from hoptrain.trainers.tasks.node_data import NodeBatch
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.pairs.triple_data import QueryBatch, TripleDataModule
@@ -129,7 +129,7 @@ class TriplePredictor(ScoredModule):
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the queries of a mini-batch, two for each triple."""
-        torch.manual_seed(dropout_seed(batch))
+        seed_dropout(batch, self.device)
         vectors = self(batch)
         heads, relations, tails = batch.extra["triples"].long()
         given, answers = torch.cat([heads, tails]), torch.cat([tails, heads])

@@ -24,7 +24,7 @@ from hoptrain.trainers.models.ranks import Bounds
 from hoptrain.trainers.models.typed.gnn import TypedGNN
 from hoptrain.trainers.models.typed.layers import TypedArch
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import dropout_seed
+from hoptrain.trainers.tasks.graph_task import seed_dropout
 from hoptrain.trainers.tasks.node_data import NodeBatch
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.pairs.link_data import SHARES, Split, check_split, check_top, link_batches
@@ -315,7 +315,7 @@ class HeteroLinkPredictor(TypedTask, Linked):
 
     def training_step(self, batch: HeteroMiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the pairs of a mini-batch, links and others."""
-        torch.manual_seed(dropout_seed(batch))
+        seed_dropout(batch, self.device)
         vectors, pairs = self(batch), batch.extra["pairs"].long()
         own = batch.extra.get("relations", torch.zeros_like(pairs[0]))
         parts, order = [], []

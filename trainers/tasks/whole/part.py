@@ -23,7 +23,7 @@ from hoptrain.samplers import Block, NeighborSampler
 from hoptrain.trainers.models.batches import Takes, side_inputs
 from hoptrain.trainers.models.features import model_input, with_edge_features
 from hoptrain.trainers.models.inference import chunks, degrees_of
-from hoptrain.trainers.models.layered import LayerWise, address_seed
+from hoptrain.trainers.models.layered import LayerWise, address_seed, seed_generators
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -119,7 +119,7 @@ class WholePart:
         piece = self.pieces[number]
 
         def run(x: Tensor) -> Tensor:
-            torch.manual_seed(address_seed(*seed))
+            seed_generators(address_seed(*seed), x.device)
             rows = x if piece.rows is None else x[piece.rows]
             return model.layer(i, rows, *side_inputs(takes, piece.block, piece.degrees))
 
