@@ -42,6 +42,21 @@ def test_a_loss_counts_each_example_once():
     assert model.losses["val"].compute() == 4
 
 
+@pytest.mark.parametrize("make", [lambda: NodeClassifier(4, 3, 1), lambda: ItemClassifier(nn.Linear(4, 3), 3)])
+def test_weights_on_cuda_are_updated_in_one_kernel(monkeypatch, make):
+    """Unless Lightning clips gradients in mixed precision: there it refuses an optimizer that unscales them itself."""
+    model, other = make(), make()
+    for each in (model, other):
+        each.hparams.update(lr=0.1, weight_decay=0.0)
+    options = {"accelerator": "cpu", "precision": "bf16-mixed", "logger": False, "enable_checkpointing": False}
+    assert model.configure_optimizers().defaults["fused"] is None
+    monkeypatch.setattr(type(model), "device", torch.device("cuda", 0))
+    assert model.configure_optimizers().defaults["fused"] is True
+    model.trainer, other.trainer = Trainer(**options), Trainer(**options, gradient_clip_val=1.0)
+    assert model.configure_optimizers().defaults["fused"] is True
+    assert other.configure_optimizers().defaults["fused"] is None
+
+
 def test_a_metric_of_ones_own(dataset, tmp_path):
     """The remedy of the message below."""
     dataset.save(tmp_path / "data")

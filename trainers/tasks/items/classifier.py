@@ -12,6 +12,7 @@ from hoptrain.engine import InputError
 from hoptrain.trainers.models.layered import Chunk, address_seed, seed_generators
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemDataModule
 from hoptrain.trainers.tasks.labelled import Labelled
+from hoptrain.trainers.tasks.scored import may_fuse
 
 
 class ItemClassifier(Labelled):
@@ -32,7 +33,7 @@ class ItemClassifier(Labelled):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, with the weight decay apart from the gradient."""
-        return torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
+        return torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"], fused=may_fuse(self))
 
     def forward(self, batch: ItemBatch) -> Tensor:
         """Scores of the batch's items, (B, num_classes)."""
