@@ -7,7 +7,7 @@ offline inference.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -24,7 +24,11 @@ from hoptrain.trainers.models.layered import LayerWise
 from hoptrain.trainers.parts.owned import Computed, own_vertices, share_of
 
 CHUNK_EDGES = 1 << 20
-"""Edges of a chunk, about: it bounds the memory of a layer's messages. A vertex's edges are never divided."""
+"""Edges of a chunk on the CPU, about: it bounds the memory of a layer's messages. A node's edges are never divided."""
+
+
+EDGE_BYTES = 16 << 10
+"""What an edge of a chunk may take on a device, where chunks are as large as free memory allows."""
 
 
 GATHERED_BYTES = 256 << 20
@@ -47,13 +51,18 @@ def exact_logits(
     world_size: int = 1,
     takes: Takes = "blocks+degrees",
     x: Tensor | None = None,
+    chunk_edges: int | None = None,
 ) -> Tensor:
     """Scores of ``nodes`` (N,) from their full neighbourhoods: (N, num_classes) on ``device``. The model has to be in eval mode.
 
     With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
     own ``nodes``. Where features lie in parts on several machines, each keeps the rows that it computed, and those of others come chunk by chunk, as features
     do; on a graph in parts each computes vertices of its machine, in the last layer too. ``takes`` tells what the layers take beside activations: a block, or a
-    block and degrees. ``x`` (V, F) enters the first layer, by default the features.
+    block and degrees. ``x`` (V, F) enters the first layer, by default the features. A chunk has about ``chunk_edges`` edges, by default 2**20 on the CPU and
+    what free memory allows on a device.
+
+    Hidden layers stay on ``device`` where half of its free memory holds one: each is written once and read about E / V times, at the speed of the device's
+    memory. Where it does not, they lie on the CPU and a chunk's rows travel through pinned memory.
 
     Examples:
         >>> import torch
@@ -64,10 +73,10 @@ def exact_logits(
         torch.Size([360, 10])
     """
 
-    def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None, to: torch.device) -> Tensor:
-        """One layer's output for ``nodes`` on ``to``; ``hidden`` (V, C) is its input, None stands for the features."""
-        outputs = (output(layer, chunk, hidden) for chunk in chunks(graph.indptr, nodes if len(nodes) else every[:1]))
-        found = joined(outputs, len(nodes), to)
+    def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None, to: torch.device | None = None) -> Tensor:
+        """One layer's output for ``nodes`` on ``to``, or where it has room; ``hidden`` (V, C) is its input, None stands for the features."""
+        outputs = (output(layer, chunk, hidden) for chunk in chunks(graph.indptr, nodes if len(nodes) else every[:1], most))
+        found = joined(outputs, len(nodes), partial(with_room, device) if to is None else lambda _: to)
         if hidden is None:
             finish_rows(data.x)
         elif isinstance(hidden, Computed):
@@ -78,35 +87,61 @@ def exact_logits(
         batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
         rows = torch.from_numpy(batch.node_ids).long()
-        inputs = model_input(data, batch.node_ids, normalize, device) if hidden is None else hidden[rows].to(device)
+        inputs = model_input(data, batch.node_ids, normalize, device) if hidden is None else rows_of(hidden, rows, device)
         return model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees))
 
     own, host = own_vertices(data), torch.device("cpu")
     graph = data.graph if own is None else own.graph
     sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
     share, last = share_of(len(every), world_size), model.num_layers - 1
-    hidden: Tensor | Computed | None = None if x is None else x.cpu()
+    most = chunk_edges or edges_on(device)
+    hidden: Tensor | Computed | None = None if x is None else x.to(with_room(device, x.nbytes))
     for layer in range(last):
         if own is not None:
             hidden = own.compute(partial(apply, layer, hidden=hidden, to=host), every)
         else:
-            part = apply(layer, every[rank * share : (rank + 1) * share], hidden, host)
+            part = apply(layer, every[rank * share : (rank + 1) * share], hidden)
             hidden = part if world_size == 1 else gather_parts(part, share, len(every), device)
     if own is None or graph is data.graph:
         return apply(last, nodes, hidden, device)
     return own.compute(partial(apply, last, hidden=hidden, to=host), own.asked(nodes)).all_at_once(nodes).to(device)
 
 
-def joined(pieces: Iterable[Tensor], number: int, device: torch.device) -> Tensor:
-    """The first ``number`` rows of pieces, of which there is one at least, as one tensor on ``device``: beside it lies one piece at a time."""
+def joined(pieces: Iterable[Tensor], number: int, place: Callable[[int], torch.device]) -> Tensor:
+    """The first ``number`` rows of pieces, of which there is one at least, as one tensor on ``place(its bytes)``: beside it lies one piece at a time."""
     out, begin = torch.empty(0), 0
     for piece in pieces:
         if not begin:
-            out = torch.empty(number, *piece.shape[1:], dtype=piece.dtype, device=device)
+            num_bytes = number * piece[:1].nbytes
+            out = torch.empty(number, *piece.shape[1:], dtype=piece.dtype, device=place(num_bytes))
         end = min(begin + len(piece), number)
         out[begin:end] = piece[: end - begin]
         begin = end
     return out
+
+
+def with_room(device: torch.device, num_bytes: int) -> torch.device:
+    """``device`` where half of its free memory holds ``num_bytes``, else the CPU."""
+    return device if device.type != "cuda" or num_bytes <= _free_bytes(device) // 2 else torch.device("cpu")
+
+
+def edges_on(device: torch.device) -> int:
+    """How many edges a chunk has on ``device``."""
+    return CHUNK_EDGES if device.type != "cuda" else max(CHUNK_EDGES, _free_bytes(device) // EDGE_BYTES)
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Memory of a device that nobody holds, with what torch keeps for later."""
+    return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def rows_of(hidden: Tensor | Computed, rows: Tensor, device: torch.device) -> Tensor:
+    """Rows (N,) int64 of a hidden layer, on ``device``."""
+    if device.type != "cuda":
+        return hidden[rows].to(device)
+    if isinstance(hidden, Tensor) and hidden.is_cuda:
+        return hidden[rows.to(device)]
+    return hidden[rows].pin_memory().to(device, non_blocking=True)
 
 
 @torch.no_grad()

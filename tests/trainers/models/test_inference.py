@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers.models import GNN, inference
-from hoptrain.trainers.models.inference import chunks, exact_logits
+from hoptrain.trainers.models import GNN
+from hoptrain.trainers.models.inference import CHUNK_EDGES, chunks, edges_on, exact_logits, with_room
 
 NODES = np.array([199, 0, 5, 77])
 
@@ -32,10 +32,9 @@ def by_blocks(model, data):
 
 @pytest.mark.parametrize("arch", ["sage", "gat", "gcn", "gin"])
 @pytest.mark.parametrize("most_edges", [50, 1 << 20])
-def test_equals_full_blocks(dataset, arch, most_edges, monkeypatch):
-    monkeypatch.setattr(inference.chunks, "__defaults__", (most_edges,))
+def test_equals_full_blocks(dataset, arch, most_edges):
     model = make_model(arch)
-    exact = exact_logits(model, dataset, NODES, normalize=True, device=torch.device("cpu"))
+    exact = exact_logits(model, dataset, NODES, normalize=True, device=torch.device("cpu"), chunk_edges=most_edges)
     torch.testing.assert_close(exact, by_blocks(model, dataset), rtol=1e-4, atol=1e-5)
 
 
@@ -50,6 +49,18 @@ def test_chunks_keep_order_and_bounds(graph, most):
     parts = list(chunks(graph.indptr, nodes, most))
     assert np.concatenate(parts).tolist() == nodes.tolist()
     assert all(len(part) == 1 or graph.in_degrees()[part].sum() + len(part) <= most for part in parts)
+
+
+def test_a_layer_stays_on_a_device_that_has_room_for_it(monkeypatch):
+    """What torch keeps of the device's memory for later is free as well."""
+    for name, found in {"mem_get_info": (3 << 30, 80 << 30), "memory_reserved": 2 << 30, "memory_allocated": 1 << 30}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    device, host = torch.device("cuda", 0), torch.device("cpu")
+    assert [with_room(device, num_bytes) for num_bytes in (2 << 30, (2 << 30) + 1)] == [device, host]
+    assert with_room(host, 1 << 60) == host
+    assert edges_on(device) == CHUNK_EDGES
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (63 << 30, 80 << 30))
+    assert edges_on(device) == 4 * CHUNK_EDGES
 
 
 RANK = """

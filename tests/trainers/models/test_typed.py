@@ -11,7 +11,6 @@ from reference.typed import typed_classifier, typed_data, typed_graph, typed_mod
 from torch_geometric.nn import GINConv, GraphConv, HANConv, HeteroConv, SAGEConv
 
 from hoptrain.samplers import HeteroSampler
-from hoptrain.trainers.models import inference
 from hoptrain.trainers.models.features import with_typed_edge_features
 from hoptrain.trainers.models.typed.gnn import TypedGNN, relations_by_layer
 from hoptrain.trainers.models.typed.inference import exact_typed_logits
@@ -45,19 +44,18 @@ def whole(batch, data=DATA):
     return x, batch.node_ids, batch.blocks
 
 
-def exact(model, nodes, data=DATA):
-    return exact_typed_logits(model, data, {"paper": nodes}, normalize=False, device=torch.device("cpu"))["paper"]
+def exact(model, nodes, data=DATA, **options):
+    return exact_typed_logits(model, data, {"paper": nodes}, normalize=False, device=torch.device("cpu"), **options)["paper"]
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("most_edges", [200, 1 << 20])
-def test_exact_inference_equals_blocks_of_all_neighbours(name, most_edges, monkeypatch):
-    monkeypatch.setattr(inference.chunks, "__defaults__", (most_edges,))
+def test_exact_inference_equals_blocks_of_all_neighbours(name, most_edges):
     model = make(name)
     asked = np.concatenate([NODES, np.setdiff1d(np.arange(90), NODES)]) if name == "han" else NODES  # whose scores depend on all vertices
     with torch.no_grad():
         at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, asked)))["paper"][: len(NODES)]
-    torch.testing.assert_close(exact(model, NODES), at_once, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(exact(model, NODES, chunk_edges=most_edges), at_once, rtol=1e-4, atol=1e-5)
     assert exact(model, NODES[:0]).shape == (0, 3)
 
 
@@ -116,9 +114,8 @@ def test_equal_to_pyg_on_the_whole_graph(name, conv):
 
 
 @pytest.mark.parametrize("most_edges", [40, 1 << 20])
-def test_han_equals_pyg_on_the_whole_graph(most_edges, monkeypatch):
+def test_han_equals_pyg_on_the_whole_graph(most_edges):
     """Relations are weighed by a mean over all vertices of a type, not by that of a chunk."""
-    monkeypatch.setattr(inference.chunks, "__defaults__", (most_edges,))
     model = make("han")
     with torch.no_grad():
         for layer in model.layers:  # else the relations' weights hardly differ
@@ -135,7 +132,9 @@ def test_han_equals_pyg_on_the_whole_graph(most_edges, monkeypatch):
             )
             hidden = {name: out[number] for name, number in names.items()}
     assert abs(weights[names["paper"]].diff()) > 0.01
-    torch.testing.assert_close(exact(model, NODES), model.heads["paper"](hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        exact(model, NODES, chunk_edges=most_edges), model.heads["paper"](hidden["paper"])[NODES].detach(), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)

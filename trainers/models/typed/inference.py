@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_input, with_typed_edge_features
-from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, gather_parts
+from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, edges_on, gather_parts, joined, rows_of, with_room
 from hoptrain.trainers.models.typed.gnn import TypedGNN
 from hoptrain.trainers.models.typed.layers import Blocks, Hidden
 
@@ -32,11 +33,12 @@ def exact_typed_logits(
     device: torch.device,
     rank: int = 0,
     world_size: int = 1,
+    chunk_edges: int | None = None,
 ) -> dict[str, Tensor]:
     """What the model gives for ``nodes`` (N_t,) of each type of seeds t from their full neighbourhoods: (N_t, C) on ``device``; as ``exact_logits``.
 
     Memory holds the vectors that enter a layer and those that leave it, of the types that the layer needs, and a chunk's messages. A layer that weighs
-    relations by a mean over all vertices is gone through twice.
+    relations by a mean over all nodes is gone through twice.
     """
     graph, workspace, indptr = data.graph, Workspace(), _offsets_by_type(data.graph)
     shares = {kind: -(-number // world_size) for kind, number in graph.num_nodes.items()}
@@ -45,21 +47,22 @@ def exact_typed_logits(
         return np.arange(graph.num_nodes[kind])[rank * shares[kind] : (rank + 1) * shares[kind]]
 
     def of_all(kind: str, part: Tensor) -> Tensor:
-        """The vectors of all vertices of a type on the CPU, from every rank's own."""
-        return part.cpu() if world_size == 1 else gather_parts(part, shares[kind], graph.num_nodes[kind], device)
+        """The vectors of all nodes of a type, from every rank's own."""
+        return part if world_size == 1 else gather_parts(part, shares[kind], graph.num_nodes[kind], device)
 
     def embed(kind: str) -> Tensor:
-        """What enters layer 0, of this rank's vertices of a type."""
+        """What enters layer 0, of this rank's nodes of a type."""
         parts = np.array_split(mine(kind), max(1, -(-len(mine(kind)) // _ROWS)))
-        return torch.cat([_embedded(model, data, kind, ids, normalize, device) for ids in parts])
+        return joined((_embedded(model, data, kind, ids, normalize, device) for ids in parts), len(mine(kind)), partial(with_room, device))
 
     def parts(kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
-        """A layer's input and blocks for ``nodes`` of a type, chunk by chunk; ``hidden`` (V_t, H) lies on the CPU."""
+        """A layer's input and blocks for ``nodes`` of a type, chunk by chunk, from ``hidden`` (V_t, H)."""
         sampler = HeteroSampler([-1], kind)
-        for chunk in chunks(indptr[kind], nodes):
+        for chunk in chunks(indptr[kind], nodes, chunk_edges or edges_on(device)):
             batch = sampler.sample(graph, chunk, workspace=workspace)
             batch = with_typed_edge_features(batch, data) if model.edge_channels else batch
-            yield {name: own[torch.from_numpy(batch.node_ids[name])].to(device) for name, own in hidden.items()}, batch.to(device).blocks[0]
+            inputs = {name: rows_of(own, torch.from_numpy(batch.node_ids[name]).long(), device) for name, own in hidden.items()}
+            yield inputs, batch.to(device).blocks[0]
 
     def weights(layer: int, kind: str, hidden: dict[str, Tensor]) -> dict[str, Tensor] | None:
         """Those of the relations that lead to a type, by their mean score over all of its vertices."""
@@ -75,14 +78,15 @@ def exact_typed_logits(
     def apply(layer: int, kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Tensor:
         """One layer's output for ``nodes`` of a type; those of a type that no relation leads to have no neighbours."""
         if not any(relation[2] == kind for relation in model.relations[layer]):
-            return model.alone(layer, kind, hidden[kind][torch.from_numpy(nodes)].to(device))
+            return model.alone(layer, kind, rows_of(hidden[kind], torch.from_numpy(nodes).long(), device))
         given, asked = weights(layer, kind, hidden), nodes if len(nodes) else np.zeros(1, np.int64)
-        return torch.cat([model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden)])[: len(nodes)]
+        outputs = (model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden))
+        return joined(outputs, len(nodes), partial(with_room, device))
 
-    hidden = {kind: of_all(kind, _embedded(model, data, kind, mine(kind), normalize, device)) for kind in model.needed[0]}
+    hidden = {kind: of_all(kind, embed(kind)) for kind in model.needed[0]}
     for layer in range(model.num_layers - 1):
         hidden = {kind: of_all(kind, apply(layer, kind, mine(kind), hidden)) for kind in model.needed[layer + 1]}
-    return {kind: apply(model.num_layers - 1, kind, nodes[kind], hidden) for kind in model.seed_types}
+    return {kind: apply(model.num_layers - 1, kind, nodes[kind], hidden).to(device) for kind in model.seed_types}
 
 
 def _offsets_by_type(graph: HeteroGraph) -> dict[str, Array]:
@@ -94,9 +98,9 @@ def _offsets_by_type(graph: HeteroGraph) -> dict[str, Array]:
 
 
 def _embedded(model: TypedGNN, data: HeteroDataset, kind: str, ids: Array, normalize: bool, device: torch.device) -> Tensor:
-    """What enters layer 0, of the vertices ``ids`` (N,) of a type: (N, H) on the CPU."""
+    """What enters layer 0, of the nodes ``ids`` (N,) of a type: (N, H) on ``device``."""
     x = {kind: to_input(as_tensor(take_rows(data.x[kind], ids)).to(device), normalize)} if kind in model.inputs else {}
-    return model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind].cpu()
+    return model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind]
 
 
 @torch.no_grad()
