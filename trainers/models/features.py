@@ -41,4 +41,9 @@ def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.devi
     """Features (N, F) of ``nodes`` as the model takes them, on ``device``."""
     if data.x is None:
         raise InputError(f"{data.name} has no features: a node classifier needs some; add an x, for instance degrees or an embedding")
-    return to_input(as_tensor(take_rows(data.x, nodes)).to(device), normalize)
+    return to_input(to_device(as_tensor(take_rows(data.x, nodes)), device), normalize)
+
+
+def to_device(rows: Tensor, device: torch.device) -> Tensor:
+    """``rows`` on ``device``; those of the CPU travel to a GPU through pinned memory, while the host goes on."""
+    return rows.pin_memory().to(device, non_blocking=True) if device.type == "cuda" and not rows.is_cuda else rows.to(device)

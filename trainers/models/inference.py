@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from hoptrain.engine import Dataset
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.quantized import QuantizedRows, codes_of
 from hoptrain.engine.storage.take import finish_rows
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
+from hoptrain.samplers.batch.transfer import as_tensor, expand_tensor
 from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
-from hoptrain.trainers.models.features import model_input, with_edge_features
+from hoptrain.trainers.models.features import model_input, to_device, to_input, with_edge_features
 from hoptrain.trainers.models.layered import LayerWise
 from hoptrain.trainers.parts.owned import Computed, own_vertices, share_of
 
@@ -27,12 +29,12 @@ CHUNK_EDGES = 1 << 20
 """Edges of a chunk on the CPU, about: it bounds the memory of a layer's messages. A node's edges are never divided."""
 
 
-EDGE_BYTES = 16 << 10
-"""What an edge of a chunk may take on a device, where chunks are as large as free memory allows."""
+EDGE_BYTES = 4 << 10
+"""What an edge of a chunk may take on a device, where a chunk takes a quarter of the free memory."""
 
 
 GATHERED_BYTES = 256 << 20
-"""Of a hidden layer that ranks of one machine gather at once: what a device holds of it."""
+"""Of a hidden layer that ranks of one machine gather at once, or of features that are copied to a device: what lies beside it meanwhile."""
 
 
 CHUNK_SEEDS = 512
@@ -52,6 +54,7 @@ def exact_logits(
     takes: Takes = "blocks+degrees",
     x: Tensor | None = None,
     chunk_edges: int | None = None,
+    free_bytes: int | None = None,
 ) -> Tensor:
     """Scores of ``nodes`` (N,) from their full neighbourhoods: (N, num_classes) on ``device``. The model has to be in eval mode.
 
@@ -61,8 +64,9 @@ def exact_logits(
     block and degrees. ``x`` (V, F) enters the first layer, by default the features. A chunk has about ``chunk_edges`` edges, by default 2**20 on the CPU and
     what free memory allows on a device.
 
-    Hidden layers stay on ``device`` where half of its free memory holds one: each is written once and read about E / V times, at the speed of the device's
-    memory. Where it does not, they lie on the CPU and a chunk's rows travel through pinned memory.
+    A GPU's free memory, asked once unless ``free_bytes`` states it, is shared in four: features, as they are stored, and a hidden layer each stay on the GPU
+    where a quarter holds them, two layers at a time; the rest is for a chunk. Each chunk then reads its rows at the speed of the GPU's memory. What does not
+    fit lies on the CPU, and a chunk's rows travel through pinned memory.
 
     Examples:
         >>> import torch
@@ -76,7 +80,7 @@ def exact_logits(
     def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None, to: torch.device | None = None) -> Tensor:
         """One layer's output for ``nodes`` on ``to``, or where it has room; ``hidden`` (V, C) is its input, None stands for the features."""
         outputs = (output(layer, chunk, hidden) for chunk in chunks(graph.indptr, nodes if len(nodes) else every[:1], most))
-        found = joined(outputs, len(nodes), partial(with_room, device) if to is None else lambda _: to)
+        found = joined(outputs, len(nodes), partial(with_room, device, free=free) if to is None else lambda _: to)
         if hidden is None:
             finish_rows(data.x)
         elif isinstance(hidden, Computed):
@@ -86,22 +90,23 @@ def exact_logits(
     def output(layer: int, chunk: Array, hidden: Tensor | Computed | None) -> Tensor:
         batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
-        rows = torch.from_numpy(batch.node_ids).long()
-        inputs = model_input(data, batch.node_ids, normalize, device) if hidden is None else rows_of(hidden, rows, device)
+        inputs = features(batch.node_ids) if hidden is None else rows_of(hidden, batch.node_ids, device)
         return model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees))
 
     own, host = own_vertices(data), torch.device("cpu")
     graph = data.graph if own is None else own.graph
     sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
     share, last = share_of(len(every), world_size), model.num_layers - 1
-    most = chunk_edges or edges_on(device)
-    hidden: Tensor | Computed | None = None if x is None else x.to(with_room(device, x.nbytes))
+    free = free_memory(device) if free_bytes is None else free_bytes
+    most = chunk_edges or edges_in(free)
+    hidden: Tensor | Computed | None = None if x is None else x.to(with_room(device, x.nbytes, free))
+    features = features_of(data, normalize, device, free if hidden is None else 0)
     for layer in range(last):
         if own is not None:
             hidden = own.compute(partial(apply, layer, hidden=hidden, to=host), every)
         else:
             part = apply(layer, every[rank * share : (rank + 1) * share], hidden)
-            hidden = part if world_size == 1 else gather_parts(part, share, len(every), device)
+            hidden = part if world_size == 1 else gather_parts(part, share, len(every), device, free)
     if own is None or graph is data.graph:
         return apply(last, nodes, hidden, device)
     return own.compute(partial(apply, last, hidden=hidden, to=host), own.asked(nodes)).all_at_once(nodes).to(device)
@@ -120,28 +125,55 @@ def joined(pieces: Iterable[Tensor], number: int, place: Callable[[int], torch.d
     return out
 
 
-def with_room(device: torch.device, num_bytes: int) -> torch.device:
-    """``device`` where half of its free memory holds ``num_bytes``, else the CPU."""
-    return device if device.type != "cuda" or num_bytes <= _free_bytes(device) // 2 else torch.device("cpu")
-
-
-def edges_on(device: torch.device) -> int:
-    """How many edges a chunk has on ``device``."""
-    return CHUNK_EDGES if device.type != "cuda" else max(CHUNK_EDGES, _free_bytes(device) // EDGE_BYTES)
-
-
-def _free_bytes(device: torch.device) -> int:
-    """Memory of a device that nobody holds, with what torch keeps for later."""
+def free_memory(device: torch.device) -> int:
+    """Bytes of a GPU that nobody holds, with what torch keeps of them for later; 0 for the CPU, of which nothing is asked."""
+    if device.type != "cuda":
+        return 0
     return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def rows_of(hidden: Tensor | Computed, rows: Tensor, device: torch.device) -> Tensor:
-    """Rows (N,) int64 of a hidden layer, on ``device``."""
-    if device.type != "cuda":
-        return hidden[rows].to(device)
-    if isinstance(hidden, Tensor) and hidden.is_cuda:
-        return hidden[rows.to(device)]
-    return hidden[rows].pin_memory().to(device, non_blocking=True)
+def with_room(device: torch.device, num_bytes: int, free: int) -> torch.device:
+    """``device`` where a quarter of its ``free`` bytes holds ``num_bytes``, else the CPU."""
+    return device if device.type != "cuda" or num_bytes <= free // 4 else torch.device("cpu")
+
+
+def edges_in(free: int) -> int:
+    """How many edges a chunk has on a device with ``free`` bytes."""
+    return max(CHUNK_EDGES, free // 4 // EDGE_BYTES)
+
+
+def features_of(data: Dataset, normalize: bool, device: torch.device, free: int) -> Callable[[Array], Tensor]:
+    """A function that returns the features of nodes (N,) as ``model_input`` does.
+
+    It reads a copy of the table on ``device``, as stored, where a quarter of its ``free`` bytes holds one.
+    """
+    table = codes_of(data.x)
+    is_plain = isinstance(table, np.ndarray) and (
+        table.dtype.kind != "u" or table.itemsize == 1
+    )  # torch indexes no wider unsigned integers everywhere
+    if not is_plain or table.nbytes > free // 4:
+        return lambda nodes: model_input(data, nodes, normalize, device)
+    columns = data.x.columns if isinstance(data.x, QuantizedRows) else None
+    step = max(1, GATHERED_BYTES * len(table) // max(1, table.nbytes))
+    pieces = (to_device(as_tensor(np.array(table[begin : begin + step])), device) for begin in range(0, max(1, len(table)), step))
+    copy = joined(pieces, len(table), lambda _: device)
+
+    def rows(nodes: Array) -> Tensor:
+        taken = copy[torch.from_numpy(nodes).to(device).long()]
+        return to_input(taken if columns is None else expand_tensor(taken, columns), normalize)
+
+    return rows
+
+
+def rows_of(hidden: Tensor | Computed, nodes: Array, device: torch.device) -> Tensor:
+    """Rows of ``nodes`` (N,) of a hidden layer, on ``device``."""
+    rows = torch.from_numpy(nodes)
+    if not isinstance(hidden, Tensor):
+        return to_device(hidden[rows.long()], device)
+    if hidden.is_cuda or device.type != "cuda":
+        return hidden[rows.to(hidden.device).long()].to(device)
+    pinned = torch.empty(len(rows), *hidden.shape[1:], dtype=hidden.dtype, pin_memory=True)
+    return torch.index_select(hidden, 0, rows.long(), out=pinned).to(device, non_blocking=True)
 
 
 @torch.no_grad()
@@ -185,9 +217,10 @@ def chunks(indptr: Array, nodes: Array, most: int = CHUNK_EDGES) -> Iterator[Arr
         begin = end
 
 
-def gather_parts(part: Tensor, share: int, total: int, device: torch.device) -> Tensor:
-    """All ranks' parts of a hidden layer, one after another: (total, C) on the CPU. They go over ``device`` some rows at a time."""
-    ranks, out = torch.distributed.get_world_size(), torch.empty(total, part.shape[1])
+def gather_parts(part: Tensor, share: int, total: int, device: torch.device, free: int = 0) -> Tensor:
+    """All ranks' parts of a hidden layer, one after another: (total, C) where ``with_room`` says. They go over ``device`` some rows at a time."""
+    ranks, width = torch.distributed.get_world_size(), part.shape[1]
+    out = torch.empty(total, width, device=with_room(device, 4 * total * width, free))
     step = max(1, GATHERED_BYTES // max(1, ranks * part.shape[1] * part.element_size()))
     for begin in range(0, share, step):
         number = min(step, share - begin)

@@ -10,6 +10,7 @@ import yaml
 from export_case import exported, read
 
 from hoptrain.engine import InputError
+from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models.edge_layers import OF_EDGES
 from hoptrain.trainers.models.layers import Arch
 
@@ -31,7 +32,7 @@ def row(arch, options, folder):
     fields = []
     for name in ("m.pt2", "m.onnx") if HAS_ONNX else ("m.pt2",):
         try:
-            exported(folder / name, arch=arch, **options)
+            exported(folder / name, NeighborSampler([4]), arch=arch, **options)
         except InputError:
             fields.append("")
             continue

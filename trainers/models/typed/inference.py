@@ -14,8 +14,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.trainers.models.features import to_input, with_typed_edge_features
-from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, edges_on, gather_parts, joined, rows_of, with_room
+from hoptrain.trainers.models.features import to_device, to_input, with_typed_edge_features
+from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, edges_in, free_memory, gather_parts, joined, rows_of, with_room
 from hoptrain.trainers.models.typed.gnn import TypedGNN
 from hoptrain.trainers.models.typed.layers import Blocks, Hidden
 
@@ -34,6 +34,7 @@ def exact_typed_logits(
     rank: int = 0,
     world_size: int = 1,
     chunk_edges: int | None = None,
+    free_bytes: int | None = None,
 ) -> dict[str, Tensor]:
     """What the model gives for ``nodes`` (N_t,) of each type of seeds t from their full neighbourhoods: (N_t, C) on ``device``; as ``exact_logits``.
 
@@ -42,26 +43,32 @@ def exact_typed_logits(
     """
     graph, workspace, indptr = data.graph, Workspace(), _offsets_by_type(data.graph)
     shares = {kind: -(-number // world_size) for kind, number in graph.num_nodes.items()}
+    free = (free_memory(device) if free_bytes is None else free_bytes) // max(
+        1, len(model.needed[0])
+    )  # a quarter is for a layer of all types
+    most = chunk_edges or edges_in(free)
 
     def mine(kind: str) -> Array:
         return np.arange(graph.num_nodes[kind])[rank * shares[kind] : (rank + 1) * shares[kind]]
 
     def of_all(kind: str, part: Tensor) -> Tensor:
         """The vectors of all nodes of a type, from every rank's own."""
-        return part if world_size == 1 else gather_parts(part, shares[kind], graph.num_nodes[kind], device)
+        return part if world_size == 1 else gather_parts(part, shares[kind], graph.num_nodes[kind], device, free)
 
     def embed(kind: str) -> Tensor:
         """What enters layer 0, of this rank's nodes of a type."""
         parts = np.array_split(mine(kind), max(1, -(-len(mine(kind)) // _ROWS)))
-        return joined((_embedded(model, data, kind, ids, normalize, device) for ids in parts), len(mine(kind)), partial(with_room, device))
+        return joined(
+            (_embedded(model, data, kind, ids, normalize, device) for ids in parts), len(mine(kind)), partial(with_room, device, free=free)
+        )
 
     def parts(kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
         """A layer's input and blocks for ``nodes`` of a type, chunk by chunk, from ``hidden`` (V_t, H)."""
         sampler = HeteroSampler([-1], kind)
-        for chunk in chunks(indptr[kind], nodes, chunk_edges or edges_on(device)):
+        for chunk in chunks(indptr[kind], nodes, most):
             batch = sampler.sample(graph, chunk, workspace=workspace)
             batch = with_typed_edge_features(batch, data) if model.edge_channels else batch
-            inputs = {name: rows_of(own, torch.from_numpy(batch.node_ids[name]).long(), device) for name, own in hidden.items()}
+            inputs = {name: rows_of(own, batch.node_ids[name], device) for name, own in hidden.items()}
             yield inputs, batch.to(device).blocks[0]
 
     def weights(layer: int, kind: str, hidden: dict[str, Tensor]) -> dict[str, Tensor] | None:
@@ -78,10 +85,10 @@ def exact_typed_logits(
     def apply(layer: int, kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Tensor:
         """One layer's output for ``nodes`` of a type; those of a type that no relation leads to have no neighbours."""
         if not any(relation[2] == kind for relation in model.relations[layer]):
-            return model.alone(layer, kind, rows_of(hidden[kind], torch.from_numpy(nodes).long(), device))
+            return model.alone(layer, kind, rows_of(hidden[kind], nodes, device))
         given, asked = weights(layer, kind, hidden), nodes if len(nodes) else np.zeros(1, np.int64)
         outputs = (model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden))
-        return joined(outputs, len(nodes), partial(with_room, device))
+        return joined(outputs, len(nodes), partial(with_room, device, free=free))
 
     hidden = {kind: of_all(kind, embed(kind)) for kind in model.needed[0]}
     for layer in range(model.num_layers - 1):
@@ -99,7 +106,7 @@ def _offsets_by_type(graph: HeteroGraph) -> dict[str, Array]:
 
 def _embedded(model: TypedGNN, data: HeteroDataset, kind: str, ids: Array, normalize: bool, device: torch.device) -> Tensor:
     """What enters layer 0, of the nodes ``ids`` (N,) of a type: (N, H) on ``device``."""
-    x = {kind: to_input(as_tensor(take_rows(data.x[kind], ids)).to(device), normalize)} if kind in model.inputs else {}
+    x = {kind: to_input(to_device(as_tensor(take_rows(data.x[kind], ids)), device), normalize)} if kind in model.inputs else {}
     return model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind]
 
 
