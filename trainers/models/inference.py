@@ -148,14 +148,11 @@ def features_of(data: Dataset, normalize: bool, device: torch.device, free: int)
     It reads a copy of the table on ``device``, as stored, where a quarter of its ``free`` bytes holds one.
     """
     table = codes_of(data.x)
-    is_plain = isinstance(table, np.ndarray) and (
-        table.dtype.kind != "u" or table.itemsize == 1
-    )  # torch indexes no wider unsigned integers everywhere
-    if not is_plain or table.nbytes > free // 4:
-        return lambda nodes: model_input(data, nodes, normalize, device)
+    if not isinstance(table, np.ndarray) or not 0 < table.nbytes <= free // 4 or (table.dtype.kind == "u" and table.itemsize > 1):
+        return lambda nodes: model_input(data, nodes, normalize, device)  # torch does not index wider unsigned integers everywhere
     columns = data.x.columns if isinstance(data.x, QuantizedRows) else None
-    step = max(1, GATHERED_BYTES * len(table) // max(1, table.nbytes))
-    pieces = (to_device(as_tensor(np.array(table[begin : begin + step])), device) for begin in range(0, max(1, len(table)), step))
+    step = max(1, GATHERED_BYTES * len(table) // table.nbytes)
+    pieces = (to_device(as_tensor(np.array(table[begin : begin + step])), device) for begin in range(0, len(table), step))
     copy = joined(pieces, len(table), lambda _: device)
 
     def rows(nodes: Array) -> Tensor:

@@ -3,15 +3,17 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from hoptrain.engine.features.quantized import codes_of, quantize
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.inference import CHUNK_EDGES, chunks, edges_on, exact_logits, with_room
+from hoptrain.trainers.models import GNN, inference
+from hoptrain.trainers.models.inference import CHUNK_EDGES, EDGE_BYTES, chunks, edges_in, exact_logits, free_memory, with_room
 
 NODES = np.array([199, 0, 5, 77])
 
@@ -38,6 +40,28 @@ def test_equals_full_blocks(dataset, arch, most_edges):
     torch.testing.assert_close(exact, by_blocks(model, dataset), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("features", ["float32", "uint8", "uint16", "bfloat16", "int8", "int4"])
+def test_features_with_room_are_read_from_a_copy(dataset, features, monkeypatch):
+    """In pieces, as they are stored: scores stay the same to the bit, whatever the numbers are kept as."""
+    x = dataset.x
+    if features.startswith("uint"):
+        x = (200 * x).astype(features)
+    elif features != "float32":
+        x = quantize(x, features)
+    data, model = replace(dataset, x=x), make_model("sage")
+    options = {"normalize": False, "device": torch.device("cpu"), "chunk_edges": 50}
+    each_chunk = exact_logits(model, data, NODES, **options)
+    copied = []
+    monkeypatch.setattr(inference, "GATHERED_BYTES", codes_of(x).nbytes // 3)
+    monkeypatch.setattr(inference, "to_device", lambda rows, device: copied.append(len(rows)) or rows)
+    num_bytes = codes_of(x).nbytes
+    for free, wanted in ((4 * num_bytes - 1, 0), (4 * num_bytes, 0 if features == "uint16" else len(x))):
+        copied.clear()
+        assert torch.equal(exact_logits(model, data, NODES, free_bytes=free, **options), each_chunk)
+        assert sum(copied) == wanted
+    assert len(copied) > 2 or features == "uint16"
+
+
 def test_no_vertices_no_scores(dataset):
     scores = exact_logits(make_model("sage"), dataset, np.empty(0, np.int64), normalize=False, device=torch.device("cpu"))
     assert scores.shape == (0, 3)
@@ -51,16 +75,18 @@ def test_chunks_keep_order_and_bounds(graph, most):
     assert all(len(part) == 1 or graph.in_degrees()[part].sum() + len(part) <= most for part in parts)
 
 
-def test_a_layer_stays_on_a_device_that_has_room_for_it(monkeypatch):
-    """What torch keeps of the device's memory for later is free as well."""
+def test_a_layer_stays_on_a_device_that_has_room_for_it():
+    device, host = torch.device("cuda", 0), torch.device("cpu")
+    assert [with_room(device, num_bytes, free=4000) for num_bytes in (1000, 1001)] == [device, host]
+    assert with_room(host, 1 << 60, free=0) == host
+    assert [edges_in(free) for free in (0, 16 * EDGE_BYTES * CHUNK_EDGES)] == [CHUNK_EDGES, 4 * CHUNK_EDGES]
+
+
+def test_free_memory_counts_what_torch_keeps_for_later(monkeypatch):
     for name, found in {"mem_get_info": (3 << 30, 80 << 30), "memory_reserved": 2 << 30, "memory_allocated": 1 << 30}.items():
         monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
-    device, host = torch.device("cuda", 0), torch.device("cpu")
-    assert [with_room(device, num_bytes) for num_bytes in (2 << 30, (2 << 30) + 1)] == [device, host]
-    assert with_room(host, 1 << 60) == host
-    assert edges_on(device) == CHUNK_EDGES
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (63 << 30, 80 << 30))
-    assert edges_on(device) == 4 * CHUNK_EDGES
+    assert free_memory(torch.device("cuda", 0)) == 4 << 30
+    assert free_memory(torch.device("cpu")) == 0
 
 
 RANK = """

@@ -39,14 +39,12 @@ def exact_typed_logits(
     """What the model gives for ``nodes`` (N_t,) of each type of seeds t from their full neighbourhoods: (N_t, C) on ``device``; as ``exact_logits``.
 
     Memory holds the vectors that enter a layer and those that leave it, of the types that the layer needs, and a chunk's messages. A layer that weighs
-    relations by a mean over all nodes is gone through twice.
+    relations by a mean over all nodes is gone through twice. A GPU's free memory, ``free_bytes`` if that is given, is shared by all types.
     """
     graph, workspace, indptr = data.graph, Workspace(), _offsets_by_type(data.graph)
     shares = {kind: -(-number // world_size) for kind, number in graph.num_nodes.items()}
-    free = (free_memory(device) if free_bytes is None else free_bytes) // max(
-        1, len(model.needed[0])
-    )  # a quarter is for a layer of all types
-    most = chunk_edges or edges_in(free)
+    free = free_memory(device) if free_bytes is None else free_bytes
+    most, free = chunk_edges or edges_in(free), free // max(1, len(model.needed[0]))  # a quarter is for a layer of all types
 
     def mine(kind: str) -> Array:
         return np.arange(graph.num_nodes[kind])[rank * shares[kind] : (rank + 1) * shares[kind]]

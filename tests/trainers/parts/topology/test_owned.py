@@ -49,7 +49,7 @@ def scores_of_one_machine(model, data, of_rank, monkeypatch):
     """What each of as many ranks finds that share all features: they gather layers."""
     parts, barrier = [None] * RANKS, threading.Barrier(RANKS, timeout=60)
 
-    def gather(part, share, total, device):
+    def gather(part, share, total, device, free):
         parts[int(current_thread().name)] = part
         barrier.wait()
         whole = torch.cat(parts)[:total]
@@ -90,7 +90,7 @@ def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, plain, arch, gra
         of_rank = [of_rank[0], *(own[:0] for own in of_rank[1:])]
     sizes, chunks = {}, inference.chunks  # of ranks, which have unequal numbers of them
 
-    def unequal(indptr, nodes):
+    def unequal(indptr, nodes, most):
         rank = current_thread().name
         sizes[rank] = sizes.get(rank, 300 + 100 * int(rank)) + 50
         return chunks(indptr, nodes, sizes[rank])
@@ -113,7 +113,7 @@ def test_a_rank_holds_its_share_of_a_layer_and_a_chunk(tmp_path, monkeypatch, pl
     model, number = model_of("sage", data), data.graph.num_nodes
     chunks, layer, start, take = inference.chunks, model.layer, Computed.__init__, Computed.__getitem__
     seen, held, shares = defaultdict(list), defaultdict(list), defaultdict(list)  # of each rank
-    monkeypatch.setattr(inference, "chunks", lambda indptr, nodes: chunks(indptr, nodes, chunk))
+    monkeypatch.setattr(inference, "chunks", lambda indptr, nodes, most: chunks(indptr, nodes, chunk))
 
     def started(self, own, *others):
         start(self, own, *others)
