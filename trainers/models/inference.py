@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hoptrain.engine import Dataset
+from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import QuantizedRows, codes_of
 from hoptrain.engine.storage.take import finish_rows
@@ -61,12 +61,10 @@ def exact_logits(
     With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
     own ``nodes``. Where features lie in parts on several machines, each keeps the rows that it computed, and those of others come chunk by chunk, as features
     do; on a graph in parts each computes vertices of its machine, in the last layer too. ``takes`` tells what the layers take beside activations: a block, or a
-    block and degrees. ``x`` (V, F) enters the first layer, by default the features. A chunk has about ``chunk_edges`` edges, by default 2**20 on the CPU and
-    what free memory allows on a device.
+    block and degrees. ``x`` (V, F) enters the first layer, by default the features. A chunk has about ``chunk_edges`` edges, by default ``edges_in``.
 
-    A GPU's free memory, asked once unless ``free_bytes`` states it, is shared in four: features, as they are stored, and a hidden layer each stay on the GPU
-    where a quarter holds them, two layers at a time; the rest is for a chunk. Each chunk then reads its rows at the speed of the GPU's memory. What does not
-    fit lies on the CPU, and a chunk's rows travel through pinned memory.
+    A GPU's free memory, asked once unless ``free_bytes`` states it, is shared in four: features, as stored, and hidden layers, two at a time, stay on the GPU
+    where a quarter each holds them; the rest is for a chunk. What does not fit lies on the CPU, and a chunk's rows travel through pinned memory.
 
     Examples:
         >>> import torch
@@ -79,7 +77,8 @@ def exact_logits(
 
     def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None, to: torch.device | None = None) -> Tensor:
         """One layer's output for ``nodes`` on ``to``, or where it has room; ``hidden`` (V, C) is its input, None stands for the features."""
-        outputs = (output(layer, chunk, hidden) for chunk in chunks(graph.indptr, nodes if len(nodes) else every[:1], most))
+        asked = chunks(graph.indptr, nodes if len(nodes) else every[:1], chunk_edges or edges_in(free))
+        outputs = (output(layer, chunk, hidden) for chunk in asked)
         found = joined(outputs, len(nodes), partial(with_room, device, free=free) if to is None else lambda _: to)
         if hidden is None:
             finish_rows(data.x)
@@ -87,20 +86,13 @@ def exact_logits(
             hidden.finish()
         return found
 
-    def output(layer: int, chunk: Array, hidden: Tensor | Computed | None) -> Tensor:
-        batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
-        degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
-        inputs = features(batch.node_ids) if hidden is None else rows_of(hidden, batch.node_ids, device)
-        return model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees))
-
     own, host = own_vertices(data), torch.device("cpu")
     graph = data.graph if own is None else own.graph
-    sampler, workspace, every = NeighborSampler([-1]), Workspace(), np.arange(data.graph.num_nodes)
+    every = np.arange(data.graph.num_nodes)
     share, last = share_of(len(every), world_size), model.num_layers - 1
     free = free_memory(device) if free_bytes is None else free_bytes
-    most = chunk_edges or edges_in(free)
     hidden: Tensor | Computed | None = None if x is None else x.to(with_room(device, x.nbytes, free))
-    features = features_of(data, normalize, device, free if hidden is None else 0)
+    output = _chunk_by_layer(model, data, graph, takes, features_of(data, normalize, device, free if hidden is None else 0), device)
     for layer in range(last):
         if own is not None:
             hidden = own.compute(partial(apply, layer, hidden=hidden, to=host), every)
@@ -110,6 +102,21 @@ def exact_logits(
     if own is None or graph is data.graph:
         return apply(last, nodes, hidden, device)
     return own.compute(partial(apply, last, hidden=hidden, to=host), own.asked(nodes)).all_at_once(nodes).to(device)
+
+
+def _chunk_by_layer(
+    model: LayerWise, data: Dataset, graph: Graph, takes: Takes, features: Callable[[Array], Tensor], device: torch.device
+) -> Callable[[int, Array, Tensor | Computed | None], Tensor]:
+    """A function that returns a layer's output for a chunk of nodes (N,), from the hidden layer before or, where that is None, from the features."""
+    sampler, workspace = NeighborSampler([-1]), Workspace()
+
+    def output(layer: int, chunk: Array, hidden: Tensor | Computed | None) -> Tensor:
+        batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
+        degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
+        inputs = features(batch.node_ids) if hidden is None else rows_of(hidden, batch.node_ids, device)
+        return model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees))
+
+    return output
 
 
 def joined(pieces: Iterable[Tensor], number: int, place: Callable[[int], torch.device]) -> Tensor:
@@ -138,7 +145,7 @@ def with_room(device: torch.device, num_bytes: int, free: int) -> torch.device:
 
 
 def edges_in(free: int) -> int:
-    """How many edges a chunk has on a device with ``free`` bytes."""
+    """How many edges a chunk has on a device with ``free`` bytes: as many as a quarter of them holds, and ``CHUNK_EDGES`` at least, as on the CPU."""
     return max(CHUNK_EDGES, free // 4 // EDGE_BYTES)
 
 

@@ -41,10 +41,11 @@ def exact_typed_logits(
     Memory holds the vectors that enter a layer and those that leave it, of the types that the layer needs, and a chunk's messages. A layer that weighs
     relations by a mean over all nodes is gone through twice. A GPU's free memory, ``free_bytes`` if that is given, is shared by all types.
     """
-    graph, workspace, indptr = data.graph, Workspace(), _offsets_by_type(data.graph)
+    graph = data.graph
     shares = {kind: -(-number // world_size) for kind, number in graph.num_nodes.items()}
     free = free_memory(device) if free_bytes is None else free_bytes
     most, free = chunk_edges or edges_in(free), free // max(1, len(model.needed[0]))  # a quarter is for a layer of all types
+    parts = partial(_parts, model, data, _offsets_by_type(graph), Workspace(), most, device)
 
     def mine(kind: str) -> Array:
         return np.arange(graph.num_nodes[kind])[rank * shares[kind] : (rank + 1) * shares[kind]]
@@ -59,15 +60,6 @@ def exact_typed_logits(
         return joined(
             (_embedded(model, data, kind, ids, normalize, device) for ids in parts), len(mine(kind)), partial(with_room, device, free=free)
         )
-
-    def parts(kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
-        """A layer's input and blocks for ``nodes`` of a type, chunk by chunk, from ``hidden`` (V_t, H)."""
-        sampler = HeteroSampler([-1], kind)
-        for chunk in chunks(indptr[kind], nodes, most):
-            batch = sampler.sample(graph, chunk, workspace=workspace)
-            batch = with_typed_edge_features(batch, data) if model.edge_channels else batch
-            inputs = {name: rows_of(own, batch.node_ids[name], device) for name, own in hidden.items()}
-            yield inputs, batch.to(device).blocks[0]
 
     def weights(layer: int, kind: str, hidden: dict[str, Tensor]) -> dict[str, Tensor] | None:
         """Those of the relations that lead to a type, by their mean score over all of its vertices."""
@@ -92,6 +84,26 @@ def exact_typed_logits(
     for layer in range(model.num_layers - 1):
         hidden = {kind: of_all(kind, apply(layer, kind, mine(kind), hidden)) for kind in model.needed[layer + 1]}
     return {kind: apply(model.num_layers - 1, kind, nodes[kind], hidden).to(device) for kind in model.seed_types}
+
+
+def _parts(
+    model: TypedGNN,
+    data: HeteroDataset,
+    indptr: dict[str, Array],
+    workspace: Workspace,
+    most: int,
+    device: torch.device,
+    kind: str,
+    nodes: Array,
+    hidden: dict[str, Tensor],
+) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
+    """A layer's input and blocks for ``nodes`` of a type, in chunks of ``most`` edges, from ``hidden`` (V_t, H)."""
+    sampler = HeteroSampler([-1], kind)
+    for chunk in chunks(indptr[kind], nodes, most):
+        batch = sampler.sample(data.graph, chunk, workspace=workspace)
+        batch = with_typed_edge_features(batch, data) if model.edge_channels else batch
+        inputs = {name: rows_of(own, batch.node_ids[name], device) for name, own in hidden.items()}
+        yield inputs, batch.to(device).blocks[0]
 
 
 def _offsets_by_type(graph: HeteroGraph) -> dict[str, Array]:
