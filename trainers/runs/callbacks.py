@@ -29,6 +29,8 @@ _SHOWN = {
     "train_loss": ("loss", "{:.3g}"),
 }
 """What the progress bar shows of what is logged, beside the validation's score: its name there, and how it is written."""
+_EVERY_S = 0.1
+"""Seconds between two figures of ``FeedMonitor``: Lightning's bookkeeping of one costs a step up to a millisecond, and the progress bar is drawn no oftener."""
 
 
 class FeedMonitor(Callback):
@@ -37,7 +39,7 @@ class FeedMonitor(Callback):
     ``Medges/s`` counts the edges of the blocks trained on; ``wait_%`` is the time between asking for a batch and having it. Both are taken over
     an epoch so far, without the run's first batch, as by ``TimelineMonitor``: its wait holds the start of the workers. ``queue``, with workers, is the
     number of batches that lay ready behind the last one when it was taken. ``hit_%``, with features beyond memory, is the share of the rows that did
-    not have to be read from the disk.
+    not have to be read from the disk. The figures are those of 0.1 s ago at most.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -51,12 +53,13 @@ class FeedMonitor(Callback):
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Start the clock: a run that goes on in the middle of an epoch does not start that one."""
-        self._is_first = True
+        self._is_first, self._told_s = True, -math.inf
         self._begin = (time.perf_counter(), *self._feed(trainer))
 
     def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Start the clock anew; an epoch's first batch is asked for after this."""
         self._begin = (time.perf_counter(), *self._feed(trainer))
+        self._told_s = -math.inf  # Lightning forgets the figures of an epoch when it ends
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *args: Any) -> None:
         """Put the figures into the progress bar and the logs; other loaders than hoptrain's have none."""
@@ -67,9 +70,13 @@ class FeedMonitor(Callback):
             self._is_first = False
             self._begin = (time.perf_counter(), *self._feed(trainer))
             return
+        now = time.perf_counter()
+        if now - self._told_s < _EVERY_S:
+            return
+        self._told_s = now
         begin_s, begin_wait, begin_edges, begin_rows = self._begin
         wait, edges, rows = self._feed(trainer)
-        elapsed = max(time.perf_counter() - begin_s, 1e-9)
+        elapsed = max(now - begin_s, 1e-9)
         figures = {"wait_%": 100 * (wait - begin_wait) / elapsed}
         if edges > begin_edges:
             figures["Medges/s"] = (edges - begin_edges) / elapsed / 1e6
@@ -77,7 +84,8 @@ class FeedMonitor(Callback):
             figures["queue"] = float(loader.num_ready)
         if (used := (read := rows.minus(begin_rows)).num_used) > 0:
             figures["hit_%"] = 100 * (1 - read.num_missed / used)
-        module.log_dict(figures, prog_bar=True, batch_size=1)
+        # Of numbers Lightning would make tensors on the model's device: a GPU would be waited for to write each of them, and to read it.
+        module.log_dict({name: torch.tensor(figure, device="cpu") for name, figure in figures.items()}, prog_bar=True, batch_size=1)
 
     @staticmethod
     def _feed(trainer: Trainer) -> tuple[float, int, Filled]:

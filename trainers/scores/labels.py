@@ -21,16 +21,23 @@ _Scores = dict[str, tuple[str, Callable[[int], Metric]]]
 KEEP_ALL = ("auc", "ap")
 """Scores that keep all outputs until they are told: not of training, whose checkpoints in mid-epoch would hold them."""
 
+# Labels were checked with the data set: to check each batch's again torchmetrics would sort them, and wait for a GPU.
 _SCORES: dict[Kind, _Scores] = {
     "classes": {
-        "acc": ("accuracy", lambda number: MulticlassAccuracy(num_classes=number, average="micro")),
-        "macro_f1": ("macro-F1", lambda number: MulticlassF1Score(num_classes=number, average="macro")),
+        "acc": ("accuracy", lambda number: MulticlassAccuracy(num_classes=number, average="micro", validate_args=False)),
+        "macro_f1": ("macro-F1", lambda number: MulticlassF1Score(num_classes=number, average="macro", validate_args=False)),
         "auc": ("ROC AUC", lambda number: EachLabel("auc")),
     },
     "labels": {
-        "acc": ("micro-F1", lambda number: MultilabelF1Score(num_labels=number, average="micro", ignore_index=-1)),
-        "micro_f1": ("micro-F1", lambda number: MultilabelF1Score(num_labels=number, average="micro", ignore_index=-1)),
-        "macro_f1": ("macro-F1", lambda number: MultilabelF1Score(num_labels=number, average="macro", ignore_index=-1)),
+        "acc": ("micro-F1", lambda number: MultilabelF1Score(num_labels=number, average="micro", ignore_index=-1, validate_args=False)),
+        "micro_f1": (
+            "micro-F1",
+            lambda number: MultilabelF1Score(num_labels=number, average="micro", ignore_index=-1, validate_args=False),
+        ),
+        "macro_f1": (
+            "macro-F1",
+            lambda number: MultilabelF1Score(num_labels=number, average="macro", ignore_index=-1, validate_args=False),
+        ),
         "ap": ("average precision", lambda number: EachLabel("ap")),
         "auc": ("ROC AUC", lambda number: EachLabel("auc")),
     },

@@ -102,6 +102,23 @@ def test_the_wait_for_the_start_of_a_run_does_not_count():
     assert logged["wait_%"] > 100
 
 
+def test_figures_are_logged_no_oftener_than_the_bar_is_drawn(monkeypatch):
+    """As tensors of the CPU, for which no GPU is waited; an epoch's first at once, since Lightning forgets those of the one before."""
+    logged, now = [], [0.0]
+    module = SimpleNamespace(log_dict=lambda figures, **_: logged.append((now[0], figures)))
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    loader = GraphDataModule("digits-knn", NeighborSampler([4]), batch_size=512, num_workers=0).train_dataloader()
+    trainer, monitor = SimpleNamespace(train_dataloader=loader), callbacks.FeedMonitor()
+    monitor.on_train_start(trainer, module)
+    for begin in (0.0, 1.0):
+        monitor.on_train_epoch_start(trainer, module)
+        for step in range(8):
+            now[0] = begin + step / 32
+            monitor.on_train_batch_end(trainer, module)
+    assert [at * 32 for at, _ in logged] == [1, 5, 32, 36]
+    assert {figure.device.type for _, figures in logged for figure in figures.values()} == {"cpu"}
+
+
 def slowly(run):
     """As if most of a run had been waiting for reads."""
 

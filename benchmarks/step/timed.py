@@ -1,0 +1,218 @@
+"""A training whose steps are timed part by part, and what ``torch.profiler`` counts of one on CUDA."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
+
+from hoptrain.benchmarks.common.options import SEED
+from hoptrain.engine import Dataset, InputError
+from hoptrain.samplers import NeighborSampler
+from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch
+from hoptrain.trainers.runs.timeline import TimelineMonitor
+
+WARMUP = 5
+"""Steps before those that count."""
+PARTS = ("loader", "forward", "backward", "optimiser")
+COUNTED = {
+    "launches": ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"),
+    "graph_launches": ("cudaGraphLaunch", "cuGraphLaunch"),
+    "copies": ("cudaMemcpyAsync", "cudaMemcpy"),
+    "waits": ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuEventSynchronize"),
+}
+"""Calls of CUDA that a profile has, by what they are counted as."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Setting:
+    """A training.
+
+    Attributes:
+        data: the data set.
+        fanouts: neighbours per hop.
+        batch_size: seeds of a mini-batch.
+        arch: the model's layers.
+        hidden: width between them.
+        num_workers: sampler processes.
+        steps: that count.
+    """
+
+    data: Dataset
+    fanouts: Sequence[int]
+    batch_size: int
+    arch: str
+    hidden: int
+    num_workers: int
+    steps: int
+
+
+def measure(setting: Setting, device: str) -> dict[str, Any]:
+    """The parts of a step in milliseconds; on CUDA also what a profile counts, else None in its place.
+
+    Raises:
+        InputError: an epoch has one step, which does not count.
+    """
+    clock = StepClock(setting.steps)
+    _train(setting, device, clock)
+    counts: dict[str, float | None] = dict.fromkeys((*COUNTED, "busy_ms", "idle_ms", "profiled_ms"))
+    if device == "cuda":
+        profile = StepProfile(setting.steps)
+        _train(setting, device, profile)
+        counts |= profile.per_step()
+    return {**clock.medians(), **counts}
+
+
+def _train(setting: Setting, device: str, callback: Callback) -> None:
+    sampled_on = "cuda" if device == "cuda" and not setting.num_workers else "cpu"
+    options: dict[str, Any] = {"batch_size": setting.batch_size, "num_workers": setting.num_workers, "sampler_device": sampled_on}
+    data = GraphDataModule(setting.data, NeighborSampler(setting.fanouts), seed=SEED, **options)
+    if len(data.train_dataloader()) < 2:
+        raise InputError(f"--batch-size is {setting.batch_size}: an epoch is one step, and an epoch's first does not count; give less")
+    torch.manual_seed(SEED)
+    model = TimedClassifier(data.num_features, data.num_classes, data.num_hops, arch=setting.arch, hidden_channels=setting.hidden)
+    trainer = Trainer(
+        accelerator="gpu" if device == "cuda" else "cpu",
+        devices=1,
+        max_epochs=-1,  # until the callback ends it
+        callbacks=[TimelineMonitor(), FeedMonitor(), LossWatch(), callback],
+        limit_val_batches=0,
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's advice
+        trainer.fit(model, data)
+
+
+class TimedClassifier(NodeClassifier):
+    """A node classifier that notes when its forward pass begins and ends.
+
+    Attributes:
+        forward_span: of the last step, by ``time.perf_counter``.
+    """
+
+    forward_span = (0.0, 0.0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        """See ``NodeClassifier``."""
+        begin = time.perf_counter()
+        loss = super().training_step(batch, batch_idx)
+        self.forward_span = begin, time.perf_counter()
+        return loss
+
+
+class StepClock(Callback):
+    """Notes the host's seconds for each part of a step, and ends the training when enough are noted.
+
+    Attributes:
+        steps: a row for each step but an epoch's first: the parts in the order of ``PARTS``, and the whole.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Note ``number`` steps after ``WARMUP`` others."""
+        self.steps: list[list[float]] = []
+        self._number = number
+        self._last: float | None = None  # when the step before ended, in this epoch
+        self._backward = [0.0, 0.0]
+        self._stepping = [0.0, 0.0]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let the optimiser tell when it is done."""
+        trainer.optimizers[0].register_step_post_hook(self._on_stepped)
+
+    def _on_stepped(self, *_: Any) -> None:
+        self._stepping[1] = time.perf_counter()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """What lies between epochs is no step's."""
+        self._last = None
+
+    def on_before_backward(self, *_: Any) -> None:
+        """The loss is there."""
+        self._backward[0] = time.perf_counter()
+
+    def on_after_backward(self, *_: Any) -> None:
+        """The gradients are there."""
+        self._backward[1] = time.perf_counter()
+
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        """The weights are changed next."""
+        self._stepping[0] = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        """Note the step."""
+        now, last = time.perf_counter(), self._last
+        self._last = now
+        if last is not None:
+            loader: Any = trainer.train_dataloader
+            spans = (loader.last_wait, pl_module.forward_span, self._backward, self._stepping)
+            self.steps.append([*(end - begin for begin, end in spans), now - last])
+            trainer.should_stop = len(self.steps) == WARMUP + self._number
+
+    def medians(self) -> dict[str, float]:
+        """Milliseconds of each part and of the whole, ``rest_ms`` of what is in no part; and of how many steps."""
+        rows = 1e3 * np.array(self.steps[-self._number :])
+        parts, whole = rows[:, : len(PARTS)], rows[:, -1]
+        found = {f"{name}_ms": float(np.median(column)) for name, column in zip(PARTS, parts.T, strict=True)}
+        return {**found, "rest_ms": float(np.median(whole - parts.sum(1))), "step_ms": float(np.median(whole)), "steps": len(rows)}
+
+
+class StepProfile(Callback):
+    """Profiles steps on CUDA, after ``WARMUP`` others."""
+
+    def __init__(self, steps: int) -> None:
+        """Profile so many."""
+        self._steps, self._done, self._begin, self._seconds = steps, 0, 0.0, 0.0
+        self._profile: Any = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA])
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Begin, or end."""
+        self._done += 1
+        if self._done == WARMUP:
+            torch.cuda.synchronize()
+            self._profile.start()
+            self._begin = time.perf_counter()
+        if self._done == WARMUP + self._steps:
+            torch.cuda.synchronize()
+            self._seconds = time.perf_counter() - self._begin
+            self._profile.stop()
+            trainer.should_stop = True
+
+    def per_step(self) -> dict[str, float]:
+        """What was counted."""
+        return count(self._profile.events(), self._steps, self._seconds)
+
+
+def count(events: Iterable[Any], steps: int, seconds: float) -> dict[str, float]:
+    """Calls of CUDA per step, and the milliseconds of a step for which the GPU works, is idle, and both together.
+
+    Args:
+        events: of a profile, as ``torch.profiler`` has them.
+        steps: that were profiled.
+        seconds: that these took.
+    """
+    names, spans = [], []
+    for event in events:
+        if event.device_type != DeviceType.CUDA:
+            names.append(event.name)
+        elif not event.is_user_annotation:  # a range such as Optimizer.step covers kernels that are there themselves
+            spans.append((event.time_range.start, event.time_range.end))
+    busy, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):  # streams work beside one another
+        busy += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    calls = {what: sum(name in known for name in names) / steps for what, known in COUNTED.items()}
+    whole_ms, busy_ms = 1e3 * seconds / steps, busy / 1e3 / steps
+    return {**calls, "busy_ms": busy_ms, "idle_ms": max(0.0, whole_ms - busy_ms), "profiled_ms": whole_ms}
