@@ -1,25 +1,32 @@
 """``make gpu``: what is to be done first on a machine with a GPU, in parts of at most ten minutes that each leave a record.
 
 A part is one command; its output is kept as ``OUT/PART.log``. One that fails, or takes too long, does not keep the next one from running. The
-last lines say how each ended. ``--dry-run`` prints the commands alone, and needs no GPU.
+last lines say how each ended. Tests run in as many processes as the machine's cores allow, and sanitizers beside one another. Timings are also
+kept in ``benchmarks/results``, by the GPU's name. ``--dry-run`` prints the commands alone, and needs no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from hoptrain.engine.device import cuda_status, is_simulated
+from hoptrain.engine.machine import usable_cores
 from hoptrain.trainers.commands.checks.child import run_within
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 SECONDS = 570
 """Of a part: less than ten minutes, with what it takes to end it."""
 _GRACE = 15
@@ -41,6 +48,8 @@ class Part:
         tool: the program that has to be there, if it is none of ours.
         environment: variables for it.
         seconds: its limit.
+        beside: whether it runs at the same time as its neighbours that do so too; timings do not.
+        record: the name after the GPU's by which its ``results.json`` is kept in ``benchmarks/results``, or None.
     """
 
     question: str
@@ -48,6 +57,8 @@ class Part:
     tool: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     seconds: float = SECONDS
+    beside: bool = False
+    record: str | None = None
 
 
 _HOPTRAIN = (sys.executable, "-m", "hoptrain.trainers.cli")
@@ -56,17 +67,24 @@ _OF_CUDA = ("tests/kernels/cuda", "tests/samplers/cuda", "tests/golden/test_gold
 _PRODUCTS = ("--device", "cuda", "--graphs", "synthetic:products", "--fanouts", "15,10,5", "--modes", "all")
 
 
+def num_processes(cores: int) -> int:
+    """Processes that tests run in: three cores are left to what these start and to the driver."""
+    return max(1, cores - 3)
+
+
 def _tests(question: str, *which: str, **environment: str) -> Part:
-    command = (sys.executable, "-m", "pytest", "-o", "timeout_method=thread", *which)  # a signal does not interrupt a kernel that hangs
+    options = "-n", str(num_processes(usable_cores())), "-o", "timeout_method=thread"  # a signal does not interrupt a kernel that hangs
+    command = (sys.executable, "-m", "pytest", *options, *which)
     return Part(question=question, command=command, environment={"HOPTRAIN_TEST_GPU": "1"} | environment)
 
 
-def _sanitizer(tool: str) -> Part:
+def _sanitizer(tool: str, *options: str) -> Part:
     return Part(
         question=f"does {tool} of compute-sanitizer find a fault in a small bulk of each schedule?",
-        command=("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *_ONE_BULK),
+        command=("compute-sanitizer", "--tool", tool, *options, "--error-exitcode", "9", *_ONE_BULK),
         tool="compute-sanitizer",
         environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},  # else an array lies in a larger block, whose end alone is watched
+        beside=True,
     )
 
 
@@ -75,6 +93,7 @@ def _thresholds(schedule: str) -> Part:
     return Part(
         question=f"would other block sizes and borders be faster by the schedule {schedule!r}?",
         command=(*_HOPTRAIN, "bench", "thresholds", *options),
+        record=f"thresholds-{schedule}",
     )
 
 
@@ -85,8 +104,9 @@ PARTS: Mapping[str, Part] = {
     ),
     "tests": _tests("do the tests of CUDA pass, with tiny blocks, where a bulk of any size meets every border?", *_OF_CUDA),
     "blocks": _tests("do they pass with the blocks that users get?", *_OF_CUDA, HOPTRAIN_TEST_BLOCK="256"),
-    "memcheck": _sanitizer("memcheck"),
+    "memcheck": _sanitizer("memcheck", "--report-api-errors", "no"),  # a refused call of the driver is handled, and is no fault of a bulk
     "racecheck": _sanitizer("racecheck"),
+    "synccheck": _sanitizer("synccheck"),
     "initcheck": _sanitizer("initcheck"),
     "data": Part(
         question="how large is the graph that is timed? It is made now", command=(*_HOPTRAIN, "data", "info", "synthetic:products")
@@ -127,7 +147,7 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
     args = parser.parse_intermixed_args(arguments)
     if unknown := [name for name in args.parts if name not in parts]:
         parser.error(f"there is no part {unknown[0]!r}: choose among {', '.join(parts)}")
-    chosen, out = args.parts or list(parts), args.out.resolve()
+    chosen, out = list(dict.fromkeys(args.parts)) or list(parts), args.out.resolve()
     if args.dry_run:
         for name in chosen:
             print(as_typed(parts[name], out), end="\n\n")
@@ -136,7 +156,9 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
         print(f"make gpu: {reason}", file=sys.stderr)
         return 1
     out.mkdir(parents=True, exist_ok=True)
-    ends = {name: run_part(name, parts[name], out) for name in chosen}
+    ends: dict[str, str] = {}
+    for _, names in groupby(chosen, key=lambda name: parts[name].beside or name):
+        ends |= run_together(list(names), parts, out)
     print()
     for name, end in ends.items():
         print(f"{name:<12}{end:<40}  {out / name}.log")
@@ -159,6 +181,14 @@ def as_typed(part: Part, out: Path) -> str:
     return f"# {part.question}\n{shlex.join(['timeout', '-s', 'INT', '-k', str(_GRACE), f'{part.seconds:g}', 'env', *variables, *command_of(part, out)])}"
 
 
+def run_together(names: Sequence[str], parts: Mapping[str, Part], out: Path) -> dict[str, str]:
+    """Run parts at the same time; returns how each ended."""
+    if len(names) == 1:  # in the main thread, where Ctrl-C ends it; it waits for several, which take about a minute
+        return {names[0]: run_part(names[0], parts[names[0]], out)}
+    with ThreadPoolExecutor(len(names)) as pool:
+        return dict(zip(names, pool.map(lambda name: run_part(name, parts[name], out), names), strict=True))
+
+
 def run_part(name: str, part: Part, out: Path) -> str:
     """Run a part in the project's root and keep its output as ``out/name.log``; returns how it ended, in a few words."""
     print(f"{name}: {part.question}", flush=True)
@@ -175,7 +205,15 @@ def run_part(name: str, part: Part, out: Path) -> str:
             return f"too slow: ended after {part.seconds:g} s"
         except OSError as error:
             return f"did not start: {error.strerror}"
+    if part.record and code == 0:
+        keep(part.record, out / name / "results.json")
     return f"exit code {code}"
+
+
+def keep(record: str, found: Path) -> None:
+    """Copy a ``results.json`` to ``benchmarks/results/GPU_RECORD.json``."""
+    gpu = re.sub(r"\W+", "-", json.loads(found.read_text())["machine"]["gpus"][0].lower())
+    shutil.copyfile(found, RESULTS / f"{gpu}_{record}.json")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """``make gpu``: its parts are commands that hoptrain takes, each has its limit and its record, and none keeps the next one from running."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -84,6 +85,57 @@ def test_parts_are_chosen_by_name(run, tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(parts, "d")
     assert "there is no part 'd': choose among a, b, c" in capsys.readouterr().err
+
+
+MEETING = """
+import pathlib, sys, time
+own, others = pathlib.Path(sys.argv[1]), [pathlib.Path(name) for name in sys.argv[2:]]
+own.touch()
+deadline = time.monotonic() + 20
+while not all(other.exists() for other in others):
+    if time.monotonic() > deadline:
+        sys.exit('alone')
+    time.sleep(0.01)
+"""
+
+
+def test_neighbours_run_beside_one_another_and_others_alone(run, tmp_path):
+    def waiting(name, *others, **options):
+        files = [str(tmp_path / other) for other in (name, *others)]
+        return Part(question="?", command=(sys.executable, "-c", MEETING, *files), **options)
+
+    parts = {
+        "a": waiting("a", "b", beside=True),
+        "b": waiting("b", "a", beside=True),
+        "c": script(f"import os, sys; sys.exit(os.path.exists({str(tmp_path / 'd')!r}))"),
+        "d": waiting("d", "a", "b"),
+    }
+    code, lines = run(parts)
+    assert (code, [line[0] for line in lines]) == (0, ["a", "b", "c", "d"])
+
+
+def test_the_sanitizers_run_beside_one_another_and_timings_alone():
+    names = list(PARTS)
+    beside = [name for name in names if PARTS[name].beside]
+    assert beside == ["memcheck", "racecheck", "synccheck", "initcheck"]
+    assert names[names.index("memcheck") :][:4] == beside
+
+
+@pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (16, 13)])
+def test_tests_take_most_of_the_cores(cores, processes):
+    assert first_run.num_processes(cores) == processes
+
+
+def test_what_a_gpu_gave_is_kept_by_its_name(run, tmp_path, monkeypatch):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    monkeypatch.setattr(first_run, "RESULTS", kept)
+    for name in ("good", "bad"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps({"machine": {"gpus": ["NVIDIA H200"]}, "records": [name]}))
+    run({"good": script("print(1)", record="of-good"), "bad": script("raise SystemExit(1)", record="of-bad")})
+    assert [path.name for path in kept.iterdir()] == ["nvidia-h200_of-good.json"]
+    assert json.loads((kept / "nvidia-h200_of-good.json").read_text())["records"] == ["good"]
 
 
 def test_a_dry_run_prints_each_command_with_its_limit_and_runs_none(tmp_path, capsys):

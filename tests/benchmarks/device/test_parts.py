@@ -30,7 +30,7 @@ plain = pytest.mark.skipif(IS_INTERPRETED, reason="needs no device")
 
 BENCHMARKS = [name for name, part in PARTS.items() if "bench" in part.command]
 SUITES = [name for name, part in PARTS.items() if "pytest" in part.command]
-ELSEWHERE = {"doctor", "data", "fit", "memcheck", "racecheck", "initcheck"}
+ELSEWHERE = {"doctor", "data", "fit", "memcheck", "racecheck", "synccheck", "initcheck"}
 """The doctor, also the check that sanitizers look at: tests/trainers/commands/checks. The others: below."""
 TINY = {
     "sampler": "--graphs {} --batch-size 3 --bulks 1 2 --rounds 1",
