@@ -211,9 +211,10 @@ def run_part(name: str, part: Part, out: Path) -> str:
 
 
 def keep(record: str, found: Path) -> None:
-    """Copy a ``results.json`` to ``benchmarks/results/GPU_RECORD.json``."""
-    gpu = re.sub(r"\W+", "-", json.loads(found.read_text())["machine"]["gpus"][0].lower())
-    shutil.copyfile(found, RESULTS / f"{gpu}_{record}.json")
+    """Copy a ``results.json`` to ``benchmarks/results/GPU_RECORD.json``, if it names a GPU."""
+    for name in json.loads(found.read_text())["machine"]["gpus"][:1]:
+        gpu = re.sub(r"\W+", "-", name.lower())
+        shutil.copyfile(found, RESULTS / f"{gpu}_{record}.json")
 
 
 if __name__ == "__main__":
