@@ -14,7 +14,7 @@ from hoptrain.trainers.watch.sight import Sight
 _MARK = b"\0TORCHELASTIC_USE_AGENT_STORE=True\0"
 _LOOK_S = 1.0  # where the kernel has no descriptors of processes
 _CONNECT_S = 5.0
-_has_begun = False
+_THREAD = "hoptrain-launcher"
 
 
 def end_with_launcher() -> None:
@@ -23,13 +23,11 @@ def end_with_launcher() -> None:
     Raises:
         RuntimeError: torchrun has ended already.
     """
-    global _has_begun
-    if _has_begun or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or any(thread.name == _THREAD for thread in threading.enumerate()):
         return
-    _has_begun = True
     launcher = Sight(_launcher())
     _check_store()  # after the look: if torchrun had ended before it, the process that was seen is another
-    threading.Thread(target=_end_with, args=(launcher,), name="hoptrain-launcher", daemon=True).start()
+    threading.Thread(target=_end_with, args=(launcher,), name=_THREAD, daemon=True).start()
 
 
 def _launcher() -> int:

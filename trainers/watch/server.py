@@ -20,7 +20,7 @@ _BEAT_S = 1.0
 _LINGER_S = 10.0
 """How long the hub stays after a verdict: those that are being started have to hear it too."""
 _GREETING_S = 10.0  # within which a connection has to send the key; a watch sends it at once
-_MOST_STRANGERS = 64  # connections without the key that are kept: each is an open file
+MOST_STRANGERS = 64  # connections without the key that are kept: each is an open file
 
 
 class Server:
@@ -51,7 +51,7 @@ class Server:
             channel = Channel(self._socket.accept()[0], self._key)
         except OSError:  # it has gone again
             return
-        if len(self._strangers) >= _MOST_STRANGERS:
+        if len(self._strangers) >= MOST_STRANGERS:
             self._drop(next(iter(self._strangers)))
         self._strangers[channel] = self._now + _GREETING_S
         self._selector.register(channel, selectors.EVENT_READ, partial(self._hear, channel))
@@ -124,6 +124,11 @@ class Server:
     def _working(self) -> set[int]:
         """Ranks whose watches are there and well."""
         return {rank for rank in self._peers.values() if self._now < (self._hub.members[rank].heard or 0.0) + 2 * _BEAT_S}
+
+    @property
+    def ranks(self) -> set[int]:
+        """Ranks whose watches are connected."""
+        return set(self._peers.values())
 
     @property
     def is_needed(self) -> bool:

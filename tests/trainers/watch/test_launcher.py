@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,6 @@ WRAPPED = ("sh", "-c", '"$0" "$@"; true')  # the shell stays, since another comm
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
-    monkeypatch.setattr(launcher, "_has_begun", False)
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
 
 
@@ -57,9 +57,10 @@ def test_a_rank_that_starts_after_torchrun_has_ended(monkeypatch):
         launcher.end_with_launcher()
 
 
-def test_other_launchers_are_not_looked_at(monkeypatch):
-    monkeypatch.setattr(launcher, "_launcher", None)
+def test_other_launchers_are_not_looked_at():
+    before = threading.enumerate()
     launcher.end_with_launcher()
+    assert threading.enumerate() == before
 
 
 TRAIN = "-m hoptrain.trainers.cli fit --config quickstart --trainer.accelerator cpu --trainer.max_epochs 1000 --data.num_workers 1 --trainer.logger false"

@@ -8,23 +8,33 @@ import pytest
 
 from hoptrain.trainers.watch import server as server_module
 from hoptrain.trainers.watch.channel import Channel
-from hoptrain.trainers.watch.server import Server
+from hoptrain.trainers.watch.server import MOST_STRANGERS, Server
 
 
 @pytest.fixture
-def server():
+def selector():
     with selectors.DefaultSelector() as selector:
-        server = Server(selector, "127.0.0.1", 2)
-        yield server
+        yield selector
         for key in list(selector.get_map().values()):
             key.fileobj.close()
 
 
-def serve(server, now=0.0):
-    while ready := server._selector.select(0.05):
-        for key, _ in ready:
-            key.data()
-    server.tick(now)
+@pytest.fixture
+def server(selector):
+    return Server(selector, "127.0.0.1", 2)
+
+
+@pytest.fixture
+def serve(selector, server):
+    """Lets the server hear all that was sent, and decide."""
+
+    def serve(now=0.0):
+        while ready := selector.select(0.05):
+            for key, _ in ready:
+                key.data()
+        server.tick(now)
+
+    return serve
 
 
 def connect(server):
@@ -50,39 +60,39 @@ def is_open(connection):
 
 
 @pytest.mark.parametrize("text", [b"[" * 60_000 + b"\n", b"x" * 1_000_000, b'{"rank": 0}\n' * 5])
-def test_a_stranger_ends_only_his_own_connection(server, text):
+def test_a_stranger_ends_only_his_own_connection(server, serve, text):
     first = rank(server, 0)
-    serve(server)
+    serve()
     with connect(server) as stranger:
         stranger.setblocking(False)
         stranger.send(text)
-        serve(server)
+        serve()
         assert not is_open(stranger)
     second = rank(server, 1)
-    serve(server)
-    assert sorted(server._peers.values()) == [0, 1]
-    assert server._hub.verdict is None
+    serve()
+    assert server.ranks == {0, 1}
+    assert first.receive() == [{"beat": True}], "and no verdict"
     first.close()
     second.close()
 
 
-def test_strangers_who_only_wait_take_few_files(server):
+def test_strangers_who_only_wait_take_few_files(server, serve):
     with ExitStack() as stack:
-        strangers = [stack.enter_context(connect(server)) for _ in range(server_module._MOST_STRANGERS + 10)]
-        serve(server)
-        assert [is_open(each) for each in strangers] == [False] * 10 + [True] * server_module._MOST_STRANGERS
+        strangers = [stack.enter_context(connect(server)) for _ in range(MOST_STRANGERS + 10)]
+        serve()
+        assert [is_open(each) for each in strangers] == [False] * 10 + [True] * MOST_STRANGERS
         stack.enter_context(closing(rank(server, 1)))
-        serve(server, 5.0)
-        serve(server, 11.0)
+        serve(5.0)
+        serve(11.0)
         assert not any(map(is_open, strangers))
-        assert list(server._peers.values()) == [1]
+        assert server.ranks == {1}
 
 
-def test_a_key_without_a_rank_that_exists(server):
+def test_a_key_without_a_rank_that_exists(server, serve):
     channel = rank(server, 2)
-    serve(server)
-    assert server._peers == {}
-    assert not is_open(channel._socket)
+    serve()
+    assert server.ranks == set()
+    assert channel.receive() is None
     channel.close()
 
 

@@ -68,10 +68,12 @@ def test_a_process_whose_parent_was_faster(start):
     )
 
 
-def test_a_process_of_which_nothing_is_known(start, monkeypatch):
+def test_a_process_of_which_nothing_is_known(start):
     process = start("time.sleep(100)")
     sight = Sight(process.pid)
-    monkeypatch.setattr("hoptrain.trainers.watch.sight._kept_code", lambda end: None)
+    if sight.end is not None:  # older kernels have no such descriptor
+        os.close(sight.end)
+        sight.end = None
     process.kill()
     process.wait()
     sight.look()
