@@ -12,7 +12,7 @@
 # make test-faults: each fault of a worker 50 times, of a rank once, and a hundred trainings drawn at random that are stopped and resumed,
 #   and two hundred faults of one of two machines, half of them with the graph in parts; HOPTRAIN_FAULTS_SEED=2 draws others; and other examples
 #   for what holds of any graph.
-# Where it is set, each of the processes that tests start compiles the project's Python anew.
+# With PYTHONDONTWRITEBYTECODE each process that a test starts would compile the project's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
@@ -26,8 +26,7 @@ RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 TOOLS := $(VENV)/.installed-release
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
-IN_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
-IN_THREE := $(subst 2,3,$(IN_TWO))
+BY_FILE := --dist loadfile --no-loadscope-reorder --numprocesses
 
 .PHONY: setup train test test-all durations test-cuda test-gpu gpu test-faults soak check types release docs format clean
 setup: $(STAMP)
@@ -56,19 +55,19 @@ train: $(RUNS)
 
 test: $(STAMP)
 	@echo "testing, in two processes; make test-all runs what takes longer"
-	@$(BIN)/pytest -m 'not long' $(IN_TWO)
+	@$(BIN)/pytest -m 'not long' $(BY_FILE) 2
 
 test-all: $(STAMP)
 	@echo "testing what takes longer, in three processes; make test-cuda runs what is long about CUDA"
-	@$(BIN)/pytest -m 'long and not cuda' $(IN_THREE)
+	@$(BIN)/pytest -m 'long and not cuda' $(BY_FILE) 3
 
 durations: $(STAMP)
 	@echo "testing all but CUDA's long ones, to record what each test takes in tests/durations.json"
-	@$(BIN)/pytest -m 'not (long and cuda)' $(IN_TWO) --record-durations
+	@$(BIN)/pytest -m 'not (long and cuda)' $(BY_FILE) 2 --record-durations
 
 test-cuda: $(STAMP)
 	@echo "testing CUDA in the simulator and the interpreter, in two processes"
-	@$(BIN)/pytest -m 'long and cuda' $(IN_TWO) --record-durations
+	@$(BIN)/pytest -m 'long and cuda' $(BY_FILE) 2 --record-durations
 	@$(BIN)/python .ci/device_path.py record
 
 test-gpu: $(STAMP)
@@ -83,7 +82,7 @@ test-faults: $(STAMP)
 	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/resume/test_resume_drawn.py
 	HOPTRAIN_FAULTS=34 $(BIN)/pytest --numprocesses 2 tests/trainers/parts/test_machine_faults.py
 	HOPTRAIN_FAULTS=1 $(BIN)/pytest tests/trainers/parts/test_several_machines.py tests/trainers/parts/test_machine_restart.py tests/trainers/parts/test_launchers.py
-	$(BIN)/pytest --hypothesis-profile drawn $(IN_TWO) $(shell grep -lr "^from hypothesis" tests --include='test_*.py')
+	$(BIN)/pytest --hypothesis-profile drawn $(BY_FILE) 2 $(shell grep -lr "^from hypothesis" tests --include='test_*.py')
 
 soak: $(STAMP)
 	$(BIN)/hoptrain bench soak --minutes $(SOAK_MINUTES)

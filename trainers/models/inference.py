@@ -76,10 +76,10 @@ def exact_logits(
     """
 
     def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None, to: torch.device | None = None) -> Tensor:
-        """One layer's output for ``nodes`` on ``to``, or where it has room; ``hidden`` (V, C) is its input, None stands for the features."""
+        """One layer's output for ``nodes`` on ``to``, or where ``device_for`` says; ``hidden`` (V, C) is its input, None stands for the features."""
         asked = chunks(graph.indptr, nodes if len(nodes) else every[:1], chunk_edges or edges_in(free))
         outputs = (output(layer, chunk, hidden) for chunk in asked)
-        found = joined(outputs, len(nodes), partial(with_room, device, free=free) if to is None else lambda _: to)
+        found = joined(outputs, len(nodes), partial(device_for, device, free=free) if to is None else lambda _: to)
         if hidden is None:
             finish_rows(data.x)
         elif isinstance(hidden, Computed):
@@ -91,7 +91,7 @@ def exact_logits(
     every = np.arange(data.graph.num_nodes)
     share, last = share_of(len(every), world_size), model.num_layers - 1
     free = free_memory(device) if free_bytes is None else free_bytes
-    hidden: Tensor | Computed | None = None if x is None else x.to(with_room(device, x.nbytes, free))
+    hidden: Tensor | Computed | None = None if x is None else x.to(device_for(device, x.nbytes, free))
     output = _chunk_by_layer(model, data, graph, takes, features_of(data, normalize, device, free if hidden is None else 0), device)
     for layer in range(last):
         if own is not None:
@@ -139,7 +139,7 @@ def free_memory(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def with_room(device: torch.device, num_bytes: int, free: int) -> torch.device:
+def device_for(device: torch.device, num_bytes: int, free: int) -> torch.device:
     """``device`` where a quarter of its ``free`` bytes holds ``num_bytes``, else the CPU."""
     return device if device.type != "cuda" or num_bytes <= free // 4 else torch.device("cpu")
 
@@ -222,9 +222,9 @@ def chunks(indptr: Array, nodes: Array, most: int = CHUNK_EDGES) -> Iterator[Arr
 
 
 def gather_parts(part: Tensor, share: int, total: int, device: torch.device, free: int = 0) -> Tensor:
-    """All ranks' parts of a hidden layer, one after another: (total, C) where ``with_room`` says. They go over ``device`` some rows at a time."""
+    """All ranks' parts of a hidden layer, one after another: (total, C) where ``device_for`` says. They go over ``device`` some rows at a time."""
     ranks, width = torch.distributed.get_world_size(), part.shape[1]
-    out = torch.empty(total, width, device=with_room(device, 4 * total * width, free))
+    out = torch.empty(total, width, device=device_for(device, 4 * total * width, free))
     step = max(1, GATHERED_BYTES // max(1, ranks * part.shape[1] * part.element_size()))
     for begin in range(0, share, step):
         number = min(step, share - begin)

@@ -13,7 +13,7 @@ import torch
 from hoptrain.engine.features.quantized import codes_of, quantize
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN, inference
-from hoptrain.trainers.models.inference import CHUNK_EDGES, EDGE_BYTES, chunks, edges_in, exact_logits, free_memory, with_room
+from hoptrain.trainers.models.inference import CHUNK_EDGES, EDGE_BYTES, chunks, device_for, edges_in, exact_logits, free_memory
 
 NODES = np.array([199, 0, 5, 77])
 
@@ -41,7 +41,7 @@ def test_equals_full_blocks(dataset, arch, most_edges):
 
 
 @pytest.mark.parametrize("features", ["float32", "uint8", "uint16", "bfloat16", "int8", "int4"])
-def test_features_with_room_are_read_from_a_copy(dataset, features, monkeypatch):
+def test_features_that_fit_are_read_from_a_copy(dataset, features, monkeypatch):
     """In pieces, as they are stored: scores stay the same to the bit, whatever the numbers are kept as."""
     x = dataset.x
     if features.startswith("uint"):
@@ -75,10 +75,10 @@ def test_chunks_keep_order_and_bounds(graph, most):
     assert all(len(part) == 1 or graph.in_degrees()[part].sum() + len(part) <= most for part in parts)
 
 
-def test_a_layer_stays_on_a_device_that_has_room_for_it():
+def test_a_layer_stays_on_a_device_that_holds_it():
     device, host = torch.device("cuda", 0), torch.device("cpu")
-    assert [with_room(device, num_bytes, free=4000) for num_bytes in (1000, 1001)] == [device, host]
-    assert with_room(host, 1 << 60, free=0) == host
+    assert [device_for(device, num_bytes, free=4000) for num_bytes in (1000, 1001)] == [device, host]
+    assert device_for(host, 1 << 60, free=0) == host
     assert [edges_in(free) for free in (0, 16 * EDGE_BYTES * CHUNK_EDGES)] == [CHUNK_EDGES, 4 * CHUNK_EDGES]
 
 

@@ -15,7 +15,7 @@ from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_device, to_input, with_typed_edge_features
-from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, edges_in, free_memory, gather_parts, joined, rows_of, with_room
+from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, device_for, edges_in, free_memory, gather_parts, joined, rows_of
 from hoptrain.trainers.models.typed.gnn import TypedGNN
 from hoptrain.trainers.models.typed.layers import Blocks, Hidden
 
@@ -58,7 +58,7 @@ def exact_typed_logits(
         """What enters layer 0, of this rank's nodes of a type."""
         parts = np.array_split(mine(kind), max(1, -(-len(mine(kind)) // _ROWS)))
         return joined(
-            (_embedded(model, data, kind, ids, normalize, device) for ids in parts), len(mine(kind)), partial(with_room, device, free=free)
+            (_embedded(model, data, kind, ids, normalize, device) for ids in parts), len(mine(kind)), partial(device_for, device, free=free)
         )
 
     def weights(layer: int, kind: str, hidden: dict[str, Tensor]) -> dict[str, Tensor] | None:
@@ -78,7 +78,7 @@ def exact_typed_logits(
             return model.alone(layer, kind, rows_of(hidden[kind], nodes, device))
         given, asked = weights(layer, kind, hidden), nodes if len(nodes) else np.zeros(1, np.int64)
         outputs = (model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden))
-        return joined(outputs, len(nodes), partial(with_room, device, free=free))
+        return joined(outputs, len(nodes), partial(device_for, device, free=free))
 
     hidden = {kind: of_all(kind, embed(kind)) for kind in model.needed[0]}
     for layer in range(model.num_layers - 1):
