@@ -4,13 +4,14 @@ import numba
 import numpy as np
 from numba import njit
 
+from hoptrain.kernels.bare import linked_bare
 from hoptrain.kernels.machine_code import code_folder, kept_in
 from hoptrain.kernels.put_off import put_off
 
 with put_off("scipy.linalg.cython_blas"):  # Numba looks whether it is there; a kernel that calls it loads it
     import numba.np.arraymath  # which every kernel needs
 
-_MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True}
+_MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 _COMPILER = f"numba{numba.__version__}-numpy{np.__version__}"
 
 
@@ -18,5 +19,9 @@ def cpu_kernel(function=None, *, parallel=False):
     """Compile for the CPU: no GIL, no bounds checks (callers validate), C division, machine code cached on disk."""
     if function is None:
         return lambda f: cpu_kernel(f, parallel=parallel)
-    with kept_in(code_folder(function.__code__.co_filename, _COMPILER)):
-        return njit(function, cache=True, parallel=parallel, **_MODES)
+
+    def make(**without):
+        with kept_in(code_folder(function.__code__.co_filename, f"bare-{_COMPILER}" if without else _COMPILER)):
+            return njit(function, cache=True, parallel=parallel, **_MODES | without)
+
+    return linked_bare(make)

@@ -10,6 +10,16 @@ Rules, each with a reason that was tested:
 
 from numba import njit
 
-shared = njit(error_model="numpy")
-inlined = njit(error_model="numpy", forceinline=True)
-"""For what a loop is to run in vectors: a call that is left in its body keeps it scalar."""
+from hoptrain.kernels.bare import linked_bare
+
+
+def shared(function, **options):
+    """Compile a decision on scalars for the CPU; a CUDA kernel that calls it compiles it for the device."""
+    return linked_bare(lambda **without: njit(function, error_model="numpy", **options, **without))
+
+
+def inlined(function):
+    """Compile a decision on scalars that a loop is to make for several at a time: a call that is left in its body would keep it scalar."""
+    return shared(function, forceinline=True)
+
+

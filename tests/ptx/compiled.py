@@ -8,6 +8,7 @@ import numba_cuda
 from numba import njit
 
 import hoptrain.kernels
+from hoptrain.kernels.bare import linked_bare
 from hoptrain.kernels.machine_code import CACHE_ROOT, kept_in
 
 
@@ -21,11 +22,17 @@ def _folder(name, sources, version):
 
 
 _HERE = Path(__file__).parent
-_CODE = _folder("ptx-machine", [_HERE / f"{name}.py" for name in ("ops", "arithmetic", "watch", "machine")], numba.__version__)
+_SOURCES = [_HERE / f"{name}.py" for name in ("ops", "arithmetic", "watch", "machine")]
+_CODE, _BARE = (_folder(name, _SOURCES, numba.__version__) for name in ("ptx-machine", "ptx-machine-bare"))
 TEXTS = _folder("ptx-texts", Path(hoptrain.kernels.__file__).parent.rglob("*.py"), numba_cuda.__version__)
 
 
 def compiled(function):
     """Compile a function of the interpreter; any edit of its sources starts a fresh cache, since they are inlined into each other."""
-    with kept_in(_CODE):
-        return njit(function, cache=True, error_model="numpy")
+
+
+    def make(**without):
+        with kept_in(_BARE if without else _CODE):
+            return njit(function, cache=True, error_model="numpy", **without)
+
+    return linked_bare(make)

@@ -6,6 +6,7 @@ Walks go in chunks, all a step at a time: while one waits for its column, the ne
 import numpy as np
 from numba import njit
 
+from hoptrain.kernels.bare import linked_bare
 from hoptrain.kernels.cpu.prefetch import prefetch_many
 from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, edge_number, make_draw, make_step
 
@@ -13,7 +14,7 @@ _CHUNK = 32
 
 
 def _compiled(function):
-    return njit(function, error_model="numpy", nogil=True)
+    return linked_bare(lambda **without: njit(function, error_model="numpy", nogil=True, **without))
 
 
 def walk_kernel(next_edge, transit_of):
