@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import torch
 
 from hoptrain.engine import Dataset, Graph
-from hoptrain.engine.device import cuda_status
+from hoptrain.engine.device import cuda_status, is_simulated
 from hoptrain.engine.queue.options import QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.kernels.machine_code import CACHE_ROOT
@@ -35,6 +35,11 @@ settings.register_profile("drawn", database=None, deadline=None, suppress_health
 settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True)
 settings.load_profile("fixed")
 
+if is_simulated():
+    from cases.simulator import take_turns
+
+    take_turns()
+
 ROOT = Path(__file__).parents[1]
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -42,9 +47,12 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 def child_processes():
     """Ids of this process's children."""
     children = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
-            children.update(map(int, (task / "children").read_text().split()))
+    for thread in os.listdir("/proc/self/task"):
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open(f"/proc/self/task/{thread}/children") as file,
+        ):  # a thread that has ended meanwhile
+            children.update(map(int, file.read().split()))
     return children
 
 
@@ -134,7 +142,7 @@ def _same_start():
     """A test draws the same weights, and adds up in the same order, whichever tests ran before it in this process."""
     np.random.seed(0)
     random.seed(0)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed remembers each call, with its stack, until there is a device
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

@@ -2,7 +2,6 @@
 interpreter of compiled code in ``ptx``."""
 
 import os
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -30,16 +29,6 @@ SMALL = Thresholds(
 _BLOCK = os.environ.get("HOPTRAIN_TEST_BLOCK")
 TESTED = replace(THRESHOLDS, block=int(_BLOCK), max_blocks=8, resident_blocks=4) if _BLOCK else SMALL
 """What the tests run with: ``SMALL``, or what users get but for few blocks of so many threads, on a device or on the interpreter."""
-
-
-@pytest.fixture(autouse=True)
-def _quick_simulator():
-    """The simulator polls its threads; with Python's usual 5 ms for each to run, it would mostly wait."""
-    before = sys.getswitchinterval()
-    if is_simulated():
-        sys.setswitchinterval(2e-5)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.fixture

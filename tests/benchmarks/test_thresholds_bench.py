@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 
 import numpy as np
-from cuda_case import _quick_simulator, needs_cuda  # noqa: F401 - a fixture that is used by itself
+from cuda_case import needs_cuda
 
 from hoptrain.benchmarks import thresholds
 from hoptrain.benchmarks.common import rounds

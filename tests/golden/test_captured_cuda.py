@@ -3,7 +3,7 @@
 from itertools import islice
 
 import pytest
-from cuda_case import _launched, _quick_simulator, _replays, needs_cuda, simulated, to_host  # noqa: F401
+from cuda_case import _launched, _replays, needs_cuda, simulated, to_host  # noqa: F401
 from golden_batches import check, digests, read
 from golden_samplers import ADDRESSES, ON_CPU, SAMPLED
 from nodewise_cuda_case import on_cuda

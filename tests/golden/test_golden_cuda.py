@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from cuda_case import _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import needs_cuda, to_host
 from golden_batches import check, digests, read
 from golden_samplers import ADDRESSES, ON_CPU, SAMPLED, one_of_each
 from large_cases import LARGE, Twin

@@ -30,7 +30,6 @@ TEXTS = _folder("ptx-texts", Path(hoptrain.kernels.__file__).parent.rglob("*.py"
 def compiled(function):
     """Compile a function of the interpreter; any edit of its sources starts a fresh cache, since they are inlined into each other."""
 
-
     def make(**without):
         with kept_in(_BARE if without else _CODE):
             return njit(function, cache=True, error_model="numpy", **without)

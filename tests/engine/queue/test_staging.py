@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_case import _quick_simulator, needs_cuda, to_device  # noqa: F401
+from cuda_case import needs_cuda, to_device
 
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.queue.staging import Staging

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases.mistakes import refused
-from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, launch, needs_cuda, to_device, to_host
 
 from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.device_store import DeviceRows, as_words

@@ -4,7 +4,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from cuda_case import SMALL, TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import SMALL, TESTED, launch, needs_cuda, to_device, to_host
 
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED, num_units, unit_size
 from hoptrain.kernels.cuda.group import CLASSES, MEMBERS, NUM_CLASSES, NUM_COUNTERS, TRANSITS, Groups, class_of, group_requests

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, launch, needs_cuda, to_device, to_host  # noqa: F401
 
 from hoptrain.kernels.cuda.induce import PAIR_BITS, pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, launch, needs_cuda, to_device, to_host
 
 from hoptrain.kernels.cuda.relabel import clear_table, enter_nodes, find_repeated, hash_of, relabel
 

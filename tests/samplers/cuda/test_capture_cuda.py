@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import TESTED, _quick_simulator, _replays, needs_cuda, simulated, to_host  # noqa: F401
+from cuda_case import TESTED, _replays, needs_cuda, simulated, to_host  # noqa: F401
 from golden.golden_graphs import small
 from work_cuda_case import start_without_room
 

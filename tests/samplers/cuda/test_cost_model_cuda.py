@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import TESTED, needs_cuda, to_host
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS

@@ -7,7 +7,7 @@ import pytest
 import torch
 from cases.mistakes import Mistake, each_of, refused
 from conftest import make_graph
-from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
+from cuda_case import needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
 from numba import cuda
 
 from hoptrain.engine import Dataset, WorkerError, to_bfloat16

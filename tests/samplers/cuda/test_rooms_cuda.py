@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_case import _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import needs_cuda, to_host
 from golden.golden_graphs import small, typed
 from nodewise_cuda_case import on_cuda
 from work_cuda_case import start_without_room

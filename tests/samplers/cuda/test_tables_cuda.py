@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_host  # noqa: F401
+from cuda_case import TESTED, launch, needs_cuda, to_host
 from golden.golden_graphs import typed
 
 from hoptrain.engine import Graph

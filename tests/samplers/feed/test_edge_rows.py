@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from cases.mistakes import refused
-from cuda_case import _quick_simulator, needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
+from cuda_case import needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
 from reference.typed import typed_data
 
 from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16

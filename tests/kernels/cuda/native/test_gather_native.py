@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cpp.machines import ARCHITECTURES, Host, Interpreter, on_each_machine
 from cpp.nvrtc import compile_source, text_of
-from cuda_case import TESTED, _quick_simulator, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, needs_cuda, to_device, to_host
 from ptx.launch import Fault
 
 from hoptrain.engine.device import DeviceStream

@@ -9,7 +9,7 @@ import torch
 from cases.mistakes import refused
 from cpp.machines import Host
 from cpp.nvrtc import FOLDER
-from cuda_case import TESTED, _quick_simulator, needs_cuda, put_stand_in, simulated, to_host  # noqa: F401
+from cuda_case import TESTED, needs_cuda, put_stand_in, simulated, to_host
 from numba import cuda
 
 from hoptrain.engine import device_store

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cases.mistakes import refused
 from conftest import make_graph
-from cuda_case import TESTED, _quick_simulator, needs_cuda, simulated  # noqa: F401
+from cuda_case import TESTED, needs_cuda, simulated
 from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
 
 from hoptrain.engine import Graph

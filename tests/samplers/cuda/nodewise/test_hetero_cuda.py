@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of
-from cuda_case import _quick_simulator, needs_cuda, tested_blocks, to_host  # noqa: F401
+from cuda_case import needs_cuda, tested_blocks, to_host  # noqa: F401
 from nodewise_cuda_case import ADDRESS, on_cuda
 
 from hoptrain.engine import HeteroDataset, HeteroGraph

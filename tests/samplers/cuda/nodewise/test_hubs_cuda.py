@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from cuda_case import TESTED, _quick_simulator, needs_cuda, simulated  # noqa: F401
+from cuda_case import TESTED, needs_cuda, simulated
 from nodewise_cuda_case import check_equal, on_cuda
 
 from hoptrain.engine import Graph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of
 from conftest import make_graph
-from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import TESTED, needs_cuda, to_host
 from reference import neighbor as reference
 
 from hoptrain.engine import Graph, InputError

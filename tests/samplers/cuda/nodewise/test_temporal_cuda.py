@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases.mistakes import refused
 from conftest import make_graph
-from cuda_case import _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import needs_cuda, to_host  # noqa: F401
 from nodewise_cuda_case import check_equal, contents, on_cuda
 
 from hoptrain.engine import Graph

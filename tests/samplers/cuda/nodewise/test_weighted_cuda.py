@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from cuda_case import needs_cuda
 from nodewise_cuda_case import check_equal, on_cuda
 
 from hoptrain.engine import Graph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases.mistakes import refused
 from conftest import make_graph
-from cuda_case import TESTED, _quick_simulator, needs_cuda, to_host  # noqa: F401
+from cuda_case import TESTED, needs_cuda, to_host
 from program_case import Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
 from work_cuda_case import check_bulk_of_16, check_bulks
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of, refused
 from conftest import make_graph
-from cuda_case import _quick_simulator, needs_cuda  # noqa: F401
+from cuda_case import needs_cuda
 from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
 
 import hoptrain.samplers.cuda.subgraphs.saint as saint_cuda
