@@ -21,5 +21,3 @@ def shared(function, **options):
 def inlined(function):
     """Compile a decision on scalars that a loop is to make for several at a time: a call that is left in its body would keep it scalar."""
     return shared(function, forceinline=True)
-
-
