@@ -2,32 +2,28 @@
 
 import os
 import re
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
+from pytorch_lightning import Callback
 
 from hoptrain.engine import Dataset
+from hoptrain.trainers.cli import main
 
-pytestmark = pytest.mark.timeout(400)
-CUTS = """
-    import os, sys
-    from pytorch_lightning import Callback
-    from hoptrain.trainers.cli import main
 
-    class Cut(Callback):
-        def on_train_batch_end(self, trainer, *_):
-            if trainer.global_step == 3:
-                os.truncate(sys.argv[1], int(sys.argv[2]))
+class Cut(Callback):
+    """Cuts a file off in the middle of a training."""
 
-    if __name__ == "__main__":
-        raise SystemExit(main(["fit", *sys.argv[3:]]))
-"""
+    path, size = None, 0
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == 3:
+            os.truncate(self.path, self.size)
+
+
 OPTIONS = (
     "--config=quickstart", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu",
-    "--trainer.max_epochs=3", "--data.batch_size=32", "--trainer.callbacks+=cuts.Cut",
+    "--trainer.max_epochs=3", "--data.batch_size=32", "--trainer.callbacks+=test_fit_cut_files.Cut",
 )  # fmt: skip
 
 
@@ -45,18 +41,17 @@ def folder(tmp_path_factory):
     ("file", "left", "num_workers"),
     [("x", 9000, 0), ("y", 200, 1), ("y", 200, 0), ("indptr", 9000, 0), ("indices", 9000, 1), ("indices", 9000, 0), ("indices", -100, 1)],
 )
-def test_a_file_that_is_cut_off_is_one_line(folder, tmp_path, file, left, num_workers):
+def test_a_file_that_is_cut_off_is_one_line(folder, tmp_path, monkeypatch, capsys, file, left, num_workers):
     """A negative number leaves so many bytes out at the end: where the last page is cut, no read of it fails."""
-    (tmp_path / "cuts.py").write_text(textwrap.dedent(CUTS))
+    monkeypatch.chdir(tmp_path)
     Dataset.open(folder).save(tmp_path / "data")
     path = tmp_path / "data" / f"{file}.npy"
-    size = left if left > 0 else path.stat().st_size + left
-    command = [sys.executable, "cuts.py", path, str(size), *OPTIONS, f"--data.dataset={tmp_path / 'data'}", "--data.memory=500KiB"]
-    run = subprocess.run(
-        [*command, f"--data.num_workers={num_workers}"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
-    last = run.stderr.splitlines()[-1]
-    assert run.returncode == 2, run.stderr
-    assert re.fullmatch(rf".*{re.escape(str(path))} (ends at|has) .* cut off while it was in use; .*copy it again.*", last), run.stderr
-    assert "Traceback" not in run.stderr
+    monkeypatch.setattr(Cut, "path", path)
+    monkeypatch.setattr(Cut, "size", left if left > 0 else path.stat().st_size + left)
+    options = (f"--data.dataset={tmp_path / 'data'}", "--data.memory=500KiB", f"--data.num_workers={num_workers}")
+    assert main(["fit", *OPTIONS, *options]) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(
+        rf".*{re.escape(str(path))} (ends at|has) .* cut off while it was in use; .*copy it again.*", said.splitlines()[-1]
+    ), said
+    assert "Traceback" not in said
