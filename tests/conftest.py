@@ -209,8 +209,13 @@ def meet(monkeypatch):
 
     store, local = torch.distributed.HashStore(), threading.local()
     monkeypatch.setattr("hoptrain.samplers.feed.tier.meeting_of", lambda _: local.meeting)
-    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([0] * 9))
-    return lambda rank: setattr(local, "meeting", Meeting(store, rank, 2))
+    return lambda rank: setattr(local, "meeting", Meeting(store, rank, 2, name="of threads"))
+
+
+@pytest.fixture
+def memory_for_edges(monkeypatch):
+    """Sets the free memory by which a loader decides whether edges stay mapped or are read from their files: ``memory_for_edges(num_bytes)``."""
+    return lambda num_bytes: monkeypatch.setattr("hoptrain.samplers.feed.topology.room.available_memory", lambda: num_bytes)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def check_loader(graph, sampler, batch_size):
     data = Dataset(name="small", graph=graph, x=x, y=y, splits={"train": np.arange(9)}, num_classes=3)
     expected = [contents(batch) for batch in SampleLoader(data, sampler, batch_size=batch_size, seed=5)]
     loader = SampleLoader(data, sampler, batch_size=batch_size, seed=5, device="cuda", bulk=2)
-    loader._task.workspace.on_device.thresholds = TESTED
+    loader.task.workspace.on_device.thresholds = TESTED
     batches = list(loader)
     assert len(batches) > 2
     assert [contents(batch) for batch in batches] == expected

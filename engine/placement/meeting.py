@@ -24,12 +24,21 @@ class Meeting:
         world_size: how many there are.
     """
 
-    def __init__(self, store: Any, rank: int, world_size: int, patience_s: float = PATIENCE_S) -> None:
-        """Take torch's store, or what has its ``set``, ``check`` and ``get``. Every rank makes its meetings in the same order."""
+    def __init__(self, store: Any, rank: int, world_size: int, patience_s: float = PATIENCE_S, name: str | None = None) -> None:
+        """Prepare to exchange answers.
+
+        Args:
+            store: torch's store, or an object with its ``set``, ``check`` and ``get``.
+            rank: of this process.
+            world_size: number of ranks.
+            patience_s: seconds that a rank waits for the others.
+            name: tells this meeting from the others in the store, the same on all ranks; by default its number in this process, for which every rank has to
+                make its meetings in the same order.
+        """
         self.rank: int = rank
         self.world_size: int = world_size
         self._store, self._patience_s = store, patience_s
-        self._name, self._number = f"hoptrain meeting {next(_numbers)}", 0
+        self._name, self._number = f"hoptrain meeting {next(_numbers) if name is None else name}", 0
 
     def exchange(self, what: str, mine: Any, more_s: float = 0.0) -> list[Any]:
         """What all ranks say, by rank; all of them have to ask, at the same place of their program.

@@ -33,10 +33,12 @@ class HitRates:
 
     Attributes:
         expected: by the batches that were counted.
+        rows: (C,) the rows that this GPU, or with others those that share them, keeps.
         had: epoch -> the share that it had, of the batches of this rank; epochs that were not gone through to their end are left out.
     """
 
     expected: float
+    rows: Array
     had: dict[int, float] = field(default_factory=dict)
 
 
@@ -70,7 +72,7 @@ def keep_hot_rows(rows: DeviceRows, size: float | str, task: SampleTask, bulk: i
         parts = shared_out(as_words(store), larger, meeting, group)
         hot = hot if parts is None else larger
     rows.keep_hot(hot, parts)
-    rates = HitRates(float(counts[hot].sum() / max(1, counts.sum())))
+    rates = HitRates(float(counts[hot].sum() / max(1, counts.sum())), hot)
     where = f", shared out among {len(parts)} GPUs" if parts else ""
     _log.info(
         "device_cache: %s of %s rows in device memory%s, %.1f %% of the reads are expected to hit them (counted in %d of %d batches of epoch %d)",

@@ -104,6 +104,10 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         """Batches that lay ready behind the last one when it was taken; 0 without workers."""
         return 0 if self._pool is None else self._pool.num_ready()
 
+    def pids(self) -> list[int]:
+        """Process ids of the sampler processes as they are now: one for each worker, from the first batch until ``close()``; else none."""
+        return [] if self._pool is None else self._pool.pids()
+
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be of ``epoch``: from its beginning, or from the step in it that was loaded."""
         if self._start[0] != epoch:

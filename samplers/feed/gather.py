@@ -20,7 +20,7 @@ _BEYOND_CACHES = 16 << 20
 """Bytes of copies from which on their beginning has left the caches when their end is written, or is about to."""
 _LONG = 16
 """Words of 64 bits in a row, two cache lines."""
-_WORTH_SHARING = 1 << 18
+WORTH_SHARING = 1 << 18
 """Bytes from which on threads share copies: handing a part out costs some tens of microseconds."""
 _PIECES = 8
 """Of what is shared, for each thread: the last ones to finish keep nobody waiting for long."""
@@ -74,7 +74,7 @@ def gather_rows(store: Array, ids: Array, out: Array, workspace: Workspace | Non
 def gather_rows_of_two(store: Array, other: Array, ids: Array, out: Array, workspace: Workspace) -> None:
     """As ``gather_rows``, but of negative ids: ``out[i] = other[-1 - ids[i]]``. Both stores are C-contiguous, with rows of one shape and dtype."""
     rows, others, copies = _as_words(store), _as_words(other), _as_words(out)
-    number = _PIECES * workspace.threads if workspace.threads > 1 and out.nbytes >= _WORTH_SHARING else 1
+    number = _PIECES * workspace.threads if workspace.threads > 1 and out.nbytes >= WORTH_SHARING else 1
     pieces = iter(list(pairwise(len(ids) * i // number for i in range(number + 1))))
 
     def copy_some() -> None:
@@ -95,7 +95,7 @@ def start_gathering(wanted: Sequence[tuple[Array, Array, Array]], workspace: Wor
     Until then ``ids`` stay as they are.
     """
     num_bytes = sum(out.nbytes for _, _, out in wanted)
-    threads = workspace.threads if workspace and num_bytes >= _WORTH_SHARING else 1
+    threads = workspace.threads if workspace and num_bytes >= WORTH_SHARING else 1
     pieces = iter(list(_pieces(wanted, num_bytes, num_bytes // (_PIECES * threads) if threads > 1 else num_bytes)))
 
     def copy_some() -> None:

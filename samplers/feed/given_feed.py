@@ -306,6 +306,10 @@ class GivenFeed:
         batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
         return Source(partial(_given, Made(batch, rows, lambda: None)), items)
 
+    def pids(self) -> list[int]:
+        """Process ids of the workers as they are now; none before the first batch."""
+        return [] if self._pool is None else self._pool.pids()
+
     def close(self) -> None:
         """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
         if self._pool is not None:

@@ -56,6 +56,11 @@ class SampleLoader(EpochLoader[SomeBatch]):
     Features that the data set has as codes (``QuantizedRows``) stay codes in a batch on the host: ``batch.to(device)`` expands them on the device, and
     ``np.asarray(batch.x)`` here.
 
+    Attributes:
+        task: makes the batches, here or in the sampler processes; a ``WorkerPool`` of your own can run it too. ``task.edges`` has the files that edges are
+            read from, or None.
+        tier: with ``memory``, once the first batch was asked for: what was read so far, and how long that was waited for; else None.
+
     Examples:
         >>> from hoptrain import NeighborSampler, SampleLoader, load_dataset
         >>> loader = SampleLoader(load_dataset("digits-knn"), NeighborSampler([10, 5]), batch_size=256, num_workers=0, seed=1)
@@ -71,7 +76,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
     """
 
     _feed: DeviceFeed[SomeBatch] | None = None
-    _tier: Tier | None = None
+    tier: Tier | None = None
 
     def __init__(
         self,
@@ -131,13 +136,13 @@ class SampleLoader(EpochLoader[SomeBatch]):
         self._queue, self._page_lock, self._memory = queue, page_lock, Recycled(max(2, workspace.threads + 1))
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
-        self._task, self._columns = _task_on(data, sampler, schedule, workspace)
-        self._of_tier, self._folder = tier_options(self._task, memory, lookahead), data.path
+        self.task, self._columns = _task_on(data, sampler, schedule, workspace)
+        self._of_tier, self._folder = tier_options(self.task, memory, lookahead), data.path
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         if self._folder is not None:
             check_unchanged(self._folder)
-        task = self._task
+        task = self.task
         if self.num_workers == 0 and task.workspace.device == "cuda":
             if self._feed is None:
                 from hoptrain.samplers.feed.device_feed import DeviceFeed
@@ -145,18 +150,18 @@ class SampleLoader(EpochLoader[SomeBatch]):
                 task.workspace.meeting = meeting_of(task.schedule.world_size)
                 self._feed = DeviceFeed(task, epoch=epoch, columns=self._columns, **self._of_feed)
             return self._feed.run(epoch, steps)
-        if self._of_tier and self._tier is None:
-            self._tier = Tier(task, **self._of_tier, num_workers=self.num_workers, queue=self._queue)
+        if self._of_tier and self.tier is None:
+            self.tier = Tier(task, **self._of_tier, num_workers=self.num_workers, queue=self._queue)
         if self.num_workers and self._pool is None:
             on_map = lock_pages if self._page_lock else None
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=on_map)
-        self._files = mapped_files(*(self._tier.mapped if self._tier else mapped_beside(task, ())))
+        self._files = mapped_files(*(self.tier.mapped if self.tier else mapped_beside(task, ())))
         batches = self._pool.run if self._pool else self._here
-        return map(self._filled, self._tier.run(batches, epoch, steps) if self._tier else batches(epoch, steps))
+        return map(self._filled, self.tier.run(batches, epoch, steps) if self.tier else batches(epoch, steps))
 
     def _here(self, epoch: int, steps: range) -> Iterator[Batch]:
         """Batches of this process: as many at once as it has threads, where nothing can come of that but time."""
-        task, workspace = self._task, self._task.workspace
+        task, workspace = self.task, self.task.workspace
         if workspace.threads == 1 or self._of_tier or not is_known(task.sampler) or task.sampler.feedback or task.sampler.state():
             return run_inline(task, epoch, steps, self._memory)
         tasks = [replace(task, workspace=workspace.part(i)) for i in range(workspace.threads)]
@@ -168,24 +173,19 @@ class SampleLoader(EpochLoader[SomeBatch]):
         """A batch from its slot's arrays and the header that came beside them."""
         check_whole(self._files)  # what lies behind the end of a file, in its last page, reads as zeros
         arrays, header = made
-        return header.filled(with_columns(arrays, self._columns)).out_of(self._task.sampler.graph_of(self._task.graph))
+        return header.filled(with_columns(arrays, self._columns)).out_of(self.task.sampler.graph_of(self.task.graph))
 
     @property
     def hit_rates(self) -> HitRates | None:
         """With a ``device_cache``, once the first batch was asked for: the share of the rows that comes from it, expected and by epoch."""
         return None if self._feed is None else self._feed.hit_rates
 
-    @property
-    def tier(self) -> Tier | None:
-        """With ``memory``, once the first batch was asked for: what was read so far, and how long that was waited for."""
-        return self._tier
-
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
         super().close()
         self._feed = None
-        if self._tier is not None:
-            self._tier.close()
+        if self.tier is not None:
+            self.tier.close()
 
 
 def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: Any, workspace: Workspace) -> tuple[SampleTask, dict[str, Columns]]:

@@ -299,6 +299,10 @@ class Tier:
             yield batch
             del batch  # so that the slot is free before the wait for the next one
 
+    def pids(self) -> list[int]:
+        """Process id of the process that fills the cache, on the rank that runs it, from the first batch until ``close()``; else none."""
+        return [] if self._pool is None else self._pool.pids()
+
     @property
     def has_room(self) -> bool:
         """Whether the cache has room for all rows that come from elsewhere."""

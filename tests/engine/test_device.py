@@ -40,7 +40,9 @@ def test_pages_that_cannot_be_locked_are_used_unlocked(monkeypatch):
     """With one warning, for they all have the same words and come from the same line."""
 
     monkeypatch.setattr(device, "torch_on_device", lambda: SimpleNamespace(cuda=SimpleNamespace(mem_get_info=lambda: None)))
-    monkeypatch.setattr(device, "_driver", lambda: SimpleNamespace(cuMemHostRegister_v2=lambda *arguments: 1, cuMemHostUnregister=None))
+    monkeypatch.setattr(
+        device.ctypes, "CDLL", lambda _: SimpleNamespace(cuMemHostRegister_v2=lambda *arguments: 1, cuMemHostUnregister=None)
+    )
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         for _ in range(3):
@@ -60,7 +62,7 @@ def test_pages_are_locked_as_long_as_their_buffer_lives(monkeypatch):
     monkeypatch.setattr(
         device, "torch_on_device", lambda: SimpleNamespace(cuda=SimpleNamespace(mem_get_info=lambda: calls.append("context")))
     )
-    monkeypatch.setattr(device, "_driver", lambda: driver)
+    monkeypatch.setattr(device.ctypes, "CDLL", lambda _: driver)
     buffer = np.zeros(10, np.uint8)
     address = buffer.ctypes.data
     page_lock(buffer)
@@ -136,7 +138,7 @@ def test_a_gpu_that_there_is_not(four_gpus):
 def test_loaders_take_torch_s_names(four_gpus, dataset):
     options = {"batch_size": 8, "num_workers": 1}
     loader = SampleLoader(dataset, NeighborSampler([2]), device="cuda:3", **options)
-    assert (loader._task.workspace.device, loader._task.workspace.gpu) == ("cuda", 3)
+    assert (loader.task.workspace.device, loader.task.workspace.gpu) == ("cuda", 3)
     assert set(four_gpus) == {("asked", 3)}  # which makes no context
     with refused("GPU 7", "device cuda no numbers", '0 to 3 device="cpu"'):
         SampleLoader(dataset, NeighborSampler([2]), device="cuda:7", **options)

@@ -40,15 +40,17 @@ def test_a_feed(name, folder):
 
 
 @pytest.mark.promise
-def test_feeds_through_workers(folder, pool_of):
+def test_feeds_through_workers(folder, pool_of, monkeypatch):
     """All that sampler processes can make, by two of them."""
     loaders = {name: make(folder) for name, make in FEEDS.items()}
     loaders = {name: loader for name, loader in loaders.items() if not isinstance(loader, ItemLoader)}
     assert len(loaders) > 9
     fed = [getattr(loader, "parts", loader) for loader in loaders.values()]  # those of chunks are fed by another one
-    pool = pool_of(Several([loader._task for loader in fed]), 2)
-    for number, (name, loader) in enumerate(loaders.items()):
-        fed[number].num_workers, fed[number]._pool = 2, Share(pool, number)
+    tasks = [loader.task for loader in fed]
+    pool = pool_of(Several(tasks), 2)
+    monkeypatch.setattr("hoptrain.samplers.feed.loader.WorkerPool", lambda task, *_, **__: Share(pool, tasks.index(task)))
+    for own, (name, loader) in zip(fed, loaders.items(), strict=True):
+        own.num_workers = 2
         check(f"feed: {name}", digests(of_epochs(loader)), GOLDEN[f"feed: {name}"])
 
 

@@ -57,11 +57,10 @@ class Store(dict):
         return all(key in self for key in keys)
 
 
-def meetings(number, monkeypatch, **options):
+def meetings(number, **options):
     """As many ranks of one meeting, in this process."""
-    monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([7] * number))
     store = Store()
-    return [Meeting(store, rank, number, **options) for rank in range(number)]
+    return [Meeting(store, rank, number, name="of threads", **options) for rank in range(number)]
 
 
 def in_threads(functions):

@@ -29,7 +29,7 @@ from hoptrain.samplers.feed.topology.superbatch import Superbatch
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.trainers.commands.table import counted, megabytes
 
-_PLAN_S, _READ_S = 20.0, 2.0
+PLAN_S, _READ_S = 20.0, 2.0
 """How long the plan may take, and the reads."""
 _KNOWN_EPOCHS = 3
 _WORKERS = 2
@@ -165,7 +165,7 @@ def _planned(rows_of: StepRows, topology: Topology | None, budget: Budget, num_s
             missed.append(sum(len(own.rows) for own in reads))
         at_once.append([in_order(own)[0] for own in tables_reads])
         del at_once[:-_KEPT_READS]
-        if time.perf_counter() - begin > _PLAN_S:
+        if time.perf_counter() - begin > PLAN_S:
             break
     edges = topology.counted() if topology else Filled()
     seconds = time.perf_counter() - begin - edges.read_s
@@ -182,7 +182,7 @@ def _largest(rows_of: StepRows, num_steps: int) -> list[int]:
     begin, found = time.perf_counter(), [0] * rows_of.num_tables
     for at in _later(num_steps):
         found = [max(most, len(rows)) for most, rows in zip(found, rows_of(*at), strict=True)]
-        if time.perf_counter() - begin > _PLAN_S:
+        if time.perf_counter() - begin > PLAN_S:
             break
     return found
 

@@ -55,14 +55,19 @@ def check_subgraph(g, subgraph):
     assert torch.equal(subgraph.edata["kind"], g.edata["kind"][edges.long()])
 
 
+def data_of(result):
+    """The features of a graph, or of a block's sources, destinations and edges, with its ids."""
+    nodes = [result.srcdata, result.dstdata] if result.is_block else [result.ndata]
+    return [*nodes, result.edata]
+
+
 def form(result):
     """Kinds, and of graphs the names and dtypes of their features."""
     if isinstance(result, list | tuple):
         return [form(each) for each in result]
     if isinstance(result, torch.Tensor):
         return result.dtype, result.dim()
-    frames = [*result._node_frames, *result._edge_frames]
-    return type(result).__name__, [{key: (scheme.dtype, scheme.shape) for key, scheme in frame.schemes.items()} for frame in frames]
+    return type(result).__name__, [{key: (rows.dtype, rows.shape[1:]) for key, rows in data.items()} for data in data_of(result)]
 
 
 def edge_ids(result):

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 from cases.mistakes import Mistake, each_of, refused
-from dgl_case import check_block, dgl, edge_ids, form, graph
+from conftest import child_processes
+from dgl_case import check_block, data_of, dgl, edge_ids, form, graph
 
 import hoptrain.dgl
 from hoptrain.dgl import negative_sampler
+from hoptrain.samplers.feed.given_feed import GivenFeed
 
 NAMES = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"], "prefetch_edge_feats": ["kind"]}
 pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")  # DGL's, of its own loader
@@ -51,8 +53,7 @@ def plain(value):
         return value.tolist()
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    frames = [*value._node_frames, *value._edge_frames]
-    return [value.adj_tensors("coo")[0].tolist(), [{key: frame[key].tolist() for key in sorted(frame)} for frame in frames]]
+    return [value.adj_tensors("coo")[0].tolist(), [{key: data[key].tolist() for key in sorted(data)} for data in data_of(value)]]
 
 
 def of_edges(g):
@@ -168,15 +169,13 @@ def test_the_seed_of_ranks_changes_the_order(monkeypatch):
 
 
 @pytest.mark.parametrize("make", SPREAD.values(), ids=SPREAD)
-def test_workers_stay_from_epoch_to_epoch(make):
+def test_workers_stay_from_epoch_to_epoch(monkeypatch, make):
     g = graph()
     sampler, number = make(g)
     loader = hoptrain.dgl.DataLoader(g, torch.arange(number), sampler, batch_size=40, shuffle=True)
-    feeds = []
-    for _ in range(2):
-        assert len(list(loader)) == len(loader)
-        feeds.append(loader._feed._task)
-    assert feeds[0] is feeds[1]
+    assert len(list(loader)) == len(loader)
+    monkeypatch.setattr(GivenFeed, "close", lambda feed: pytest.fail("workers stay"))
+    assert len(list(loader)) == len(loader)
 
 
 def test_features_that_were_changed_are_seen_in_the_next_epoch():
@@ -256,7 +255,7 @@ def test_two_loaders_may_use_a_sampler_at_the_same_time():
 
 
 def test_a_loader_that_is_iterated_anew_ends_the_iterator_before():
-    ours, _ = loaders([2], torch.arange(60), batch_size=20, num_workers=1)
+    (ours, _), children = loaders([2], torch.arange(60), batch_size=20, num_workers=1), child_processes()
     before = iter(ours)
     next(before)
     assert len(list(ours)) == 3
@@ -264,7 +263,7 @@ def test_a_loader_that_is_iterated_anew_ends_the_iterator_before():
         next(before)
     other = copy.copy(ours)
     assert len(list(other)) == 3
-    assert other._feed is not ours._feed
+    assert len(child_processes() - children) == 2, "a worker for each"
     for loader in (ours, other):
         loader.close()
 

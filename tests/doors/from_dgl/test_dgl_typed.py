@@ -65,8 +65,9 @@ def check_block(g, block, nodes):
 
 def form(block):
     """Types, and of each the names and dtypes of its features."""
-    frames = [*block._node_frames, *block._edge_frames]
-    schemes = [{key: (scheme.dtype, scheme.shape) for key, scheme in frame.schemes.items()} for frame in frames]
+    views = [(block.srcnodes, block.srctypes), (block.dstnodes, block.dsttypes), (block.edges, block.canonical_etypes)]
+    data = [view[kind].data for view, kinds in views for kind in kinds]
+    schemes = [{key: (rows.dtype, rows.shape[1:]) for key, rows in own.items()} for own in data]
     return type(block).__name__, block.srctypes, block.dsttypes, block.canonical_etypes, block.idtype, schemes
 
 

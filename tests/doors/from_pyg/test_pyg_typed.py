@@ -13,6 +13,7 @@ from torch_geometric.sampler import NodeSamplerInput, NumNeighbors
 from torch_geometric.utils import trim_to_layer
 
 import hoptrain.pyg
+from hoptrain.samplers.feed.given_feed import GivenFeed
 
 WRITES = ("author", "writes", "paper")
 BY_TYPE = {
@@ -103,10 +104,8 @@ def check_meaning(batch, data):
 def form(batch):
     """Names, kinds, dtypes and numbers of dimensions of every type."""
     return {
-        str(store._key): {
-            name: (value.dtype, value.dim()) if isinstance(value, torch.Tensor) else type(value) for name, value in store.items()
-        }
-        for store in batch.stores
+        str(key): {name: (value.dtype, value.dim()) if isinstance(value, torch.Tensor) else type(value) for name, value in store.items()}
+        for key, store in [("", batch.stores[0]), *batch.node_items(), *batch.edge_items()]
     }
 
 
@@ -208,15 +207,16 @@ def test_workers_change_nothing(data, kind):
 def check_induced(batch, data):
     """All edges between the vertices, and no numbers of hops."""
     check_meaning(batch, data)
-    for (source, _, destination), store in ((relation, data[relation]) for relation in data.edge_types):
+    for relation, store in data.edge_items():
+        source, _, destination = relation
         inside = torch.isin(store.edge_index[0], batch[source].n_id) & torch.isin(store.edge_index[1], batch[destination].n_id)
-        assert torch.equal(batch[store._key].e_id.sort().values, inside.nonzero().flatten())
+        assert torch.equal(batch[relation].e_id.sort().values, inside.nonzero().flatten())
     assert "num_sampled_nodes" not in batch["paper"]
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_induced_subgraphs(data, num_workers, direction):
+def test_induced_subgraphs(data, monkeypatch, num_workers, direction):
     hops = hoptrain.pyg.NeighborSampler(data, [3, 2], "induced", sample_direction=direction)
     options = {"subgraph_type": "induced"} if direction == "forward" else {"neighbor_sampler": hops}
     loader = hoptrain.pyg.NeighborLoader(data, [3, 2], ("paper", None), batch_size=30, num_workers=num_workers, **options)
@@ -225,9 +225,9 @@ def test_induced_subgraphs(data, num_workers, direction):
         assert batch["paper"].n_id[:30].tolist() == list(range(30 * number, 30 * number + 30))
         assert 0 < batch["author"].num_nodes < 80
     assert number == 3
-    task = loader._feed._task
-    assert len(list(loader)) == 4
-    assert loader._feed._task is task, "workers stay"
+    with monkeypatch.context() as patch:
+        patch.setattr(GivenFeed, "close", lambda feed: pytest.fail("workers stay from epoch to epoch"))
+        assert len(list(loader)) == 4
     loader.close()
 
 

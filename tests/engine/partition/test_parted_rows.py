@@ -186,7 +186,7 @@ def told_by(parts, monkeypatch, folders, machines):
         own = rows[rank].own
         return rows[rank].machine, rows[rank].ranks, sorted(rows[rank].files) if own is None else (own.first, own.end)
 
-    met = meetings(len(folders), monkeypatch)
+    met = meetings(len(folders))
     return in_threads([lambda rank=rank, meeting=meeting: meet(rank, meeting) for rank, meeting in enumerate(met)])
 
 

@@ -9,8 +9,8 @@ from ranks import in_threads, meetings
 from hoptrain.engine.placement.meeting import meeting_of
 
 
-def test_all_hear_all_again_and_again(monkeypatch):
-    ranks = meetings(3, monkeypatch)
+def test_all_hear_all_again_and_again():
+    ranks = meetings(3)
 
     def say(rank):
         return lambda: [rank.exchange(question, {"rank": rank.rank, "said": said}) for question, said in (("a", None), ("b", "x"))]
@@ -19,11 +19,11 @@ def test_all_hear_all_again_and_again(monkeypatch):
     assert in_threads([say(rank) for rank in ranks]) == [expected] * 3
 
 
-def test_a_rank_that_does_not_come_is_named(monkeypatch):
-    ranks = meetings(3, monkeypatch, patience_s=0.05)
-    ranks[0]._store.set(f"{ranks[0]._name}.0.0", "1")
-    with refused("rank 1", "said where within 0", "ranks iterate loaders alike", RuntimeError):
-        ranks[2].exchange("where it is", 1)
+def test_a_rank_that_does_not_come_is_named():
+    ranks = meetings(3, patience_s=0.05)
+    for rank in (ranks[0], ranks[2]):
+        with refused("rank 1", "said where within 0", "ranks iterate loaders alike", RuntimeError):
+            rank.exchange("where it is", 1)
 
 
 def test_without_a_process_group_nobody_meets(monkeypatch):

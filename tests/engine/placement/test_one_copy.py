@@ -7,13 +7,14 @@ import pytest
 from ranks import in_threads, meetings, run_ranks
 
 from hoptrain.engine import InputError
+from hoptrain.engine.device import to_host
 from hoptrain.engine.device_store import as_words
 from hoptrain.engine.placement import one_copy as module
 from hoptrain.engine.placement.one_copy import one_copy
 
 PROGRAM = """
     import numpy as np
-    from hoptrain.engine.device import DeviceStream
+    from hoptrain.engine.device import DeviceStream, to_host
     from hoptrain.engine.device_store import DeviceGraph, DeviceRows
     from hoptrain.engine.placement import one_copy as module
     from hoptrain.engine.placement.meeting import meeting_of
@@ -31,8 +32,8 @@ PROGRAM = """
                     return found
 
     filled = []
-    offered = module._offered
-    module._offered = lambda array: filled.append(array.nbytes) or offered(array)
+    reserve = module.reserve
+    module.reserve = lambda fd, size: filled.append(size) or reserve(fd, size)
     store = np.random.default_rng(0).random((5000, 100), dtype=np.float32)
     meeting = meeting_of(ranks)
     rows = DeviceRows(store, DeviceStream(), placement="pinned", meeting=meeting, what="x of the data set")
@@ -44,7 +45,7 @@ PROGRAM = """
     meeting.exchange("that all pages are mapped", True)
     ids = np.array([4999, 7, 7, 0])
     right = all(bool((table.gather(ids) == value).all()) for table, value in ((rows, store[ids]), (own, store[ids] + rank), (on_device, store[ids])))
-    right &= graph.indices._ary.tolist() == list(range(20_000))
+    right &= to_host(graph.indices).tolist() == list(range(20_000))
     facts = {"pages": pages(words), "filled": filled, "total": total, "right": right, "writable": words.flags.writeable}
     meeting.exchange("that it has looked", True)
     print(json.dumps(facts))
@@ -85,23 +86,23 @@ def ask_all(ranks, array, **options):
 LARGE = np.arange(20_000)
 
 
-def test_a_rank_that_is_alone_with_its_wish_has_its_own_copy(monkeypatch):
-    ranks = meetings(2, monkeypatch)
+def test_a_rank_that_is_alone_with_its_wish_has_its_own_copy():
+    ranks = meetings(2)
     found = in_threads([lambda rank=rank: one_copy(LARGE, "x", rank, wanted=rank.rank == 1) for rank in ranks])
     assert found == [None, None]
 
 
-def test_small_arrays_are_not_worth_it(monkeypatch):
-    assert one_copy(np.arange(9), "x", meetings(2, monkeypatch)[0]) is None
+def test_small_arrays_are_not_worth_it():
+    assert one_copy(np.arange(9), "x", meetings(2)[0]) is None
 
 
 def test_ranks_of_other_machines_have_their_own(monkeypatch):
     monkeypatch.setattr(module, "machine", lambda: threading.current_thread().name)
-    assert ask_all(meetings(2, monkeypatch), LARGE) == [None, None]
+    assert ask_all(meetings(2), LARGE) == [None, None]
 
 
-def test_arrays_that_differ_in_one_entry_are_two(monkeypatch):
-    ranks, other = meetings(2, monkeypatch), LARGE.copy()
+def test_arrays_that_differ_in_one_entry_are_two():
+    ranks, other = meetings(2), LARGE.copy()
     other[777] += 1
     assert (
         in_threads([lambda rank=rank, array=array: one_copy(array, "x", rank) for rank, array in zip(ranks, (LARGE, other), strict=True)])
@@ -115,14 +116,14 @@ def test_arrays_of_one_file_are_one(tmp_path, monkeypatch):
     np.save(tmp_path / "y.npy", LARGE.reshape(-1, 4))
     monkeypatch.setattr(module.zlib, "crc32", None)
     x, again, y = (as_words(np.load(tmp_path / name, mmap_mode="r")) for name in ("x.npy", "x.npy", "y.npy"))
-    assert module._key(x) == module._key(again) != module._key(y)
-    found = in_threads(
-        [
-            lambda rank=rank, array=array: one_copy(array, "x", rank)
-            for rank, array in zip(meetings(2, monkeypatch), (x, again), strict=True)
-        ]
-    )
-    assert all((one._ary == x).all() for one in found)
+
+    def met(*arrays):
+        return in_threads(
+            [lambda rank=rank, array=array: one_copy(array, "x", rank) for rank, array in zip(meetings(2), arrays, strict=True)]
+        )
+
+    assert all((to_host(one) == x).all() for one in met(x, again))
+    assert met(x, y) == [None, None]
 
 
 @pytest.mark.parametrize("lack", ["seen before", "met"])
@@ -135,7 +136,7 @@ def test_too_little_memory_is_told_by_all_ranks(monkeypatch, lack):
             raise MemoryError("of the queue") from OSError(28, "No space left on device")
 
         monkeypatch.setattr(module, "reserve", refuse)
-    first, second = ask_all(meetings(2, monkeypatch), LARGE)
+    first, second = ask_all(meetings(2), LARGE)
     assert first == second
     reason = "0.00 GiB are free" if lack == "seen before" else "[Errno 28] No space left on device"
     assert first == (
@@ -154,6 +155,6 @@ def test_a_file_that_cannot_be_opened(monkeypatch, caplog):
         return opened(path, flags)
 
     monkeypatch.setattr(module.os, "open", refuse)
-    assert ask_all(meetings(2, monkeypatch), LARGE) == [None, None]
+    assert ask_all(meetings(2), LARGE) == [None, None]
     assert "memory of another rank cannot be opened (Permission denied): this rank makes a copy of its own" in caplog.text
     assert set(module.os.listdir("/proc/self/fd")) == before

@@ -1,8 +1,10 @@
 """Ranks decide alike who shares its hot rows with whom, also where one of them cannot; memory of the host stands for that of GPUs."""
 
 import ctypes
+import gc
 import sys
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,7 +35,7 @@ def test_groups_are_those_who_all_reach_one_another(reached, groups):
 
 def test_a_group_is_of_one_machine(monkeypatch):
     """The GPU of rank 2 has a name that this machine has, too, but is on another one; that of rank 3 is out of reach."""
-    ranks = meetings(4, monkeypatch)
+    ranks = meetings(4)
     monkeypatch.setattr(peers, "gpu_name", lambda: "abbc"[int(threading.current_thread().name)])
     monkeypatch.setattr(peers, "machine", lambda: threading.current_thread().name == "2")
     monkeypatch.setattr(peers, "reachable", lambda gpus: [gpu != "c" for gpu in gpus] if len(gpus) == 3 else [True])
@@ -80,13 +82,19 @@ def test_a_handle_travels_as_text(monkeypatch):
         IpcHandle=IpcHandle,
         binding=SimpleNamespace(CUipcMemHandle=Handle),
     )
-    array = SimpleNamespace(device_ctypes_pointer=ctypes.c_void_p(1536))
-    monkeypatch.setattr(peers, "_lent", [])
+
+    class Array:
+        device_ctypes_pointer = ctypes.c_void_p(1536)
+
     monkeypatch.setitem(sys.modules, "numba.cuda.cudadrv.driver", driver)
-    monkeypatch.setattr(cuda, "device_array", lambda shape, dtype: array)
+    monkeypatch.setattr(cuda, "device_array", lambda shape, dtype: Array())
     monkeypatch.setattr(cuda, "current_context", lambda: "the context")
     lent, handle = lend((5, 3), np.uint32)
-    assert (lent, peers._lent) == (array, [array])  # for as long as the process lives
+    assert isinstance(lent, Array)
+    stays = weakref.ref(lent)
+    del lent
+    gc.collect()
+    assert stays() is not None, "for as long as the process lives"
     assert peers.borrow(handle, (5, 3), np.uint32) == "an array"
     assert opened == {
         "base": None, "bytes": bytes(range(64)), "size": 60, "offset": 512, "context": "the context", "shape": (5, 3), "dtype": np.uint32,
@@ -131,15 +139,15 @@ def of_the_host(monkeypatch):
 ROWS, HOT = np.arange(60, dtype=np.uint32).reshape(20, 3), np.array([3, 4, 7, 11, 19])
 
 
-def share_out(monkeypatch, groups, hot=HOT):
-    ranks = meetings(len(groups), monkeypatch)
+def share_out(groups, hot=HOT):
+    ranks = meetings(len(groups))
     return in_threads(
         [lambda rank=rank, group=group: shared_out(ROWS, hot, rank, group) for rank, group in zip(ranks, groups, strict=True)]
     )
 
 
-def test_slots_are_dealt_out_in_turn(monkeypatch, of_the_host):
-    first, second, alone = share_out(monkeypatch, [[0, 1], [0, 1], [2]])
+def test_slots_are_dealt_out_in_turn(of_the_host):
+    first, second, alone = share_out([[0, 1], [0, 1], [2]])
     assert alone is None
     for parts in (first, second):
         for slot, vertex in enumerate(HOT):
@@ -148,15 +156,15 @@ def test_slots_are_dealt_out_in_turn(monkeypatch, of_the_host):
 
 
 @pytest.mark.parametrize(("refused", "reason"), [("lend", "no memory"), ("borrow", "no access")])
-def test_where_one_cannot_all_of_its_group_keep_their_own(monkeypatch, of_the_host, caplog, refused, reason):
+def test_where_one_cannot_all_of_its_group_keep_their_own(of_the_host, caplog, refused, reason):
     of_the_host.add(refused)
-    assert share_out(monkeypatch, [[0, 1], [0, 1], [2]]) == [None] * 3
+    assert share_out([[0, 1], [0, 1], [2]]) == [None] * 3
     assert f"GPUs cannot share their hot rows ({reason}): each keeps its own" in caplog.text
 
 
 @pytest.mark.parametrize("other", [(ROWS, HOT[::-1]), (ROWS + 1, HOT)])
-def test_ranks_with_other_rows_share_nothing(monkeypatch, of_the_host, caplog, other):
-    ranks = meetings(2, monkeypatch)
+def test_ranks_with_other_rows_share_nothing(of_the_host, caplog, other):
+    ranks = meetings(2)
     tables = [(ROWS, HOT), other]
     assert (
         in_threads([lambda rank=rank, table=table: shared_out(*table, rank, [0, 1]) for rank, table in zip(ranks, tables, strict=True)])
@@ -165,5 +173,5 @@ def test_ranks_with_other_rows_share_nothing(monkeypatch, of_the_host, caplog, o
     assert caplog.text.count("GPUs cannot share their hot rows (they are not the same on all ranks): each keeps its own") == 2
 
 
-def test_fewer_hot_rows_than_ranks_are_not_shared(monkeypatch, of_the_host):
-    assert share_out(monkeypatch, [[0, 1], [0, 1]], HOT[:1]) == [None] * 2
+def test_fewer_hot_rows_than_ranks_are_not_shared(of_the_host):
+    assert share_out([[0, 1], [0, 1]], HOT[:1]) == [None] * 2

@@ -9,7 +9,6 @@ import pytest
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.store import FORMAT, HEADER, VERSION
 from hoptrain.samplers import NeighborSampler, SampleLoader
-from hoptrain.samplers.feed.topology import room
 
 NUM_NODES, WIDTH, NUM_EDGES = 1 << 20, 7_200, (1 << 31) + (1 << 20)
 SEEDS = np.append(np.sort(np.random.default_rng(0).choice(NUM_NODES - 1, 63, replace=False)), NUM_NODES - 1)
@@ -53,16 +52,16 @@ def rows_of_batches(maps):
 
 
 @pytest.mark.parametrize("edges", ["mapped", "read"])
-def test_it_opens_is_planned_and_is_sampled(sparse, monkeypatch, edges):
+def test_it_opens_is_planned_and_is_sampled(sparse, memory_for_edges, edges):
     folder, used = sparse
     if edges == "read":
-        monkeypatch.setattr(room, "available_memory", lambda: 0)
+        memory_for_edges(0)
     data = Dataset.open(folder)
     assert data.graph.num_edges == NUM_EDGES > 1 << 31
     assert data.graph.indptr.dtype == np.int64
     assert data.x.nbytes > 30e9
     with SampleLoader(data, NeighborSampler([5]), memory="64MiB", **OPTIONS) as loader:
-        task, schedule = loader._task, loader.schedule
+        task, schedule = loader.task, loader.schedule
         found, beyond = 0, 0
         for _ in range(2):
             for batch in loader:

@@ -135,11 +135,13 @@ def _check_handed(monkeypatch, data, sampler):
     assert [contents(batch) for batch in found] == [contents(batch) for batch in SampleLoader(data, sampler, **options)]
 
 
-def test_graph_and_features_lie_where_they_are_asked_for(small):
+def test_graph_and_features_lie_where_they_are_asked_for(small, monkeypatch):
+    placements, rows = [], device_feed.DeviceRows
+    monkeypatch.setattr(device_feed, "DeviceRows", lambda *args, **own: (placements.append(own["placement"]), rows(*args, **own))[1])
     loader = loader_of(small, device="cuda", graph_placement="pinned", feature_placement="device")
     assert [contents(batch) for batch in loader] == [contents(batch) for batch in loader_of(small)]
-    assert set(loader._task.workspace.on_device.driver.graph.placement.values()) == {"pinned"}
-    assert {rows.placement for rows in loader._feed._rows.values()} == {"device"}
+    assert set(loader.task.workspace.on_device.driver.graph.placement.values()) == {"pinned"}
+    assert placements == ["device"] * 2
 
 
 @pytest.mark.parametrize(("cache", "rows"), [(0.2, 8), ("60B", 5), ("1KiB", 40)])
@@ -179,7 +181,7 @@ def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
     monkeypatch.setattr(device_cache, "MOST_COUNTED", 4)
     loader = loader_of(small, device="cuda", bulk=2, device_cache=0.2, rank=1, world_size=2)
     next(iter(loader))
-    counts, number, of = device_cache.count_rows(loader._task, 40, 2, 0)
+    counts, number, of = device_cache.count_rows(loader.task, 40, 2, 0)
     ranks = [list(loader_of(small, rank=rank, world_size=2)) for rank in (0, 1)]
     assert (number, of) == (4, 6)
     assert (
@@ -193,7 +195,7 @@ def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(smal
     loader, asked = loader_of(small, device="cuda", device_cache=0.5), []
 
     def free():
-        asked.append(loader._task.workspace.on_device.driver.graph is not None)
+        asked.append(loader.task.workspace.on_device.driver.graph is not None)
         return 1e9 if len(asked) == 1 else 200.0
 
     monkeypatch.setattr(device_cache, "free_memory", free)
@@ -229,7 +231,7 @@ def test_what_a_worker_with_a_device_writes(small, expand):
         out.update({name: np.zeros(shape, dtype) for name, dtype, shape in specs})
         return out
 
-    header = loader._task.make_batch(0, 2, allocate)
+    header = loader.task.make_batch(0, 2, allocate)
     expected = contents(list(loader_of(small, expand))[2])
     assert {name: array.tolist() for name, array in out.items()} == expected[1]
     assert (header.num_seeds, header.batch, [block.num_src for block in header.blocks]) == (expected[0][0], expected[0][3], expected[0][6])
@@ -244,7 +246,7 @@ class OnlyOnTheCPU(Sampler):
 
 @pytest.mark.parametrize("capture", [True, False])
 def test_whether_bulks_are_captured(small, capture):
-    assert loader_of(small, device="cuda", capture=capture)._task.workspace.capture == capture
+    assert loader_of(small, device="cuda", capture=capture).task.workspace.capture == capture
 
 
 @pytest.mark.parametrize("features", ["int8", "int4"])

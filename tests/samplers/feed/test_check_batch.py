@@ -283,7 +283,7 @@ def test_the_samplers_of_the_house_keep_the_rules(graph):
     checked = set()
     for own, sampler in house(graph):
         loader = SampleLoader(data_of(own), sampler, batch_size=1 if sampler.single_item else 16)
-        ready, schedule = loader._task.sampler, loader.schedule
+        ready, schedule = loader.task.sampler, loader.schedule
         for step, batch in zip(range(3), loader, strict=False):
             check_batch(batch, ready, own, schedule.batch_items(0, step))
         checked.add(type(sampler).__name__)

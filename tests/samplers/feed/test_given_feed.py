@@ -48,29 +48,30 @@ def feed():
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
 def test_batches_are_those_of_their_addresses(work, feed, num_workers):
-    one, pools = feed(num_workers, prefetch=3, timeout=60), []
+    one, pids = feed(num_workers, prefetch=3, timeout=60), []
     for epoch in (4, 9):
         wanted = [work.sampler.sample(work.graph, seeds, seed=7, epoch=epoch, batch=2 + step) for step, seeds in enumerate(ITEMS)]
         expected = [(*contents(batch), {"x": work.stores["x"][batch.node_ids].tolist()}) for batch in wanted]
         assert list(one.epoch(work, Place(7, epoch, 1, 2, len(ITEMS)), ITEMS, made)) == expected
-        pools.append(one._pool)
-    assert pools[0] is pools[1]
+        pids.append(one.pids())
+    assert pids[0] == pids[1]
+    assert len(pids[0]) == num_workers
 
 
 def test_rows_that_nobody_waits_for_are_there_before_the_next_batch(feed, monkeypatch):
     """Threads gather while a batch becomes the loader's; ids are good until the next one is sampled."""
-    monkeypatch.setattr("hoptrain.samplers.feed.gather._WORTH_SHARING", 1)
+    monkeypatch.setattr("hoptrain.samplers.feed.gather.WORTH_SHARING", 1)
     monkeypatch.setattr("hoptrain.samplers.feed.given_feed.threads_for", lambda *_: 3)
     wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
     x, kept = np.random.default_rng(0).random((50_000, 9)), []
 
     def careless(step, items, source):
-        kept.append((source(items).node_ids.copy(), source._made.rows["x"]))
+        kept.append((source(items).node_ids.copy(), source))
 
     items = [np.arange(first, 50_000, 3) for first in (0, 1, 2)]
     assert len(list(feed(0).epoch(Work(wide, NeighborSampler([1]), {"x": x}), Place.of(7, 0, 3), items, careless))) == 3
-    for nodes, rows in kept:
-        np.testing.assert_array_equal(rows, x[nodes])
+    for nodes, source in kept:
+        np.testing.assert_array_equal(source.rows()["x"], x[nodes])
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
@@ -208,7 +209,7 @@ def test_other_work_is_started_anew(work, feed):
 def test_an_epoch_without_steps_has_no_batch(work, feed):
     one = feed(1)
     assert list(one.epoch(work, Place(7, 0, 0, 1, 0), [], made)) == []
-    assert one._pool is None
+    assert one.pids() == []
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -177,7 +177,7 @@ def test_workers_end_with_the_with_statement(loader_of):
     def leave():
         with loader as entered:
             next(iter(entered))
-            pids.extend(loader._pool.pids())
+            pids.extend(loader.pids())
             raise RuntimeError("left")
 
     for _ in range(2):

@@ -19,11 +19,11 @@ def test_two_loaders_at_once_with_a_killed_worker_each(dataset):
     train, val = loader_of(dataset, "train", 2), loader_of(dataset, "val", 1)
     batches = iter(train)
     first = contents([next(batches), next(batches)])
-    os.kill(train._pool.pids()[0], signal.SIGKILL)
+    os.kill(train.pids()[0], signal.SIGKILL)
     for _ in range(2):
         evaluation = iter(val)
         checked = contents([next(evaluation)])
-        os.kill(val._pool.pids()[0], signal.SIGKILL)
+        os.kill(val.pids()[0], signal.SIGKILL)
         checked += contents(evaluation)
     assert first + contents(batches) == contents(loader_of(dataset, "train", 0))
     expected = loader_of(dataset, "val", 0)
@@ -38,7 +38,7 @@ def test_a_loop_that_is_left_and_a_new_epoch_with_killed_workers(dataset):
     loader, expected = loader_of(dataset, "train", 2), loader_of(dataset, "train", 0)
     for _ in range(3):
         next(iter(loader))
-        for pid in loader._pool.pids():
+        for pid in loader.pids():
             os.kill(pid, signal.SIGKILL)
     expected.set_epoch(3)
     assert contents(loader) == contents(expected)

@@ -94,7 +94,7 @@ SAMPLERS = {
 def test_without_lookahead_rows_are_read_when_they_are_asked_for(loader_of):
     loader = loader_of(memory=MEMORY, lookahead=0)
     assert same(loader, loader_of()) == 25
-    assert loader.tier._pool is None
+    assert loader.tier.pids() == []
 
 
 def test_a_run_that_is_left_and_one_that_begins_in_the_middle(loader_of):
@@ -125,8 +125,7 @@ def test_a_process_that_is_killed_costs_reads_and_no_batch(loader_of, who):
     for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
         assert contents(ours) == contents(theirs)
         if number in (2, 11):
-            pool = tiered.tier._pool if who == "filler" else tiered._pool
-            os.kill(pool.pids()[0], signal.SIGKILL)
+            os.kill((tiered.tier if who == "filler" else tiered).pids()[0], signal.SIGKILL)
             time.sleep(0.05)
     same(tiered, plain)
 
@@ -141,8 +140,7 @@ def test_ranks_of_a_machine_share_one_cache(loader_of, meet):
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]
     first, second = (loader.tier for loader in tiered)
-    assert first._pool is not None
-    assert second._pool is None
+    assert [len(tier.pids()) for tier in (first, second)] == [1, 0]
     assert first.shared.path == second.shared.path
 
 
@@ -173,7 +171,7 @@ def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
 
 
 def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
-    task = loader_of()._task
+    task = loader_of().task
     rows_of = StepRows(tasks=[replace(task, stores={"x": 0})], num_tables=1)
     sizes = [len(rows_of(0, step)[0]) for step in range(task.schedule.num_steps)]
     assert sizes[0] < max(sizes)
@@ -192,7 +190,7 @@ def test_every_kind_of_sampler(loader_of, name, workers):
     tiered, plain = (loader_of(sampler, **options, **more) for more in ({"memory": "800KiB", "num_workers": workers}, {}))
     for ours, theirs, _ in zip(tiered, plain, range(12)):  # noqa: B905
         assert contents(ours) == contents(theirs)
-    assert (tiered.tier._pool is None) == (name == "mvs")
+    assert (tiered.tier.pids() == []) == (name == "mvs")
 
 
 def test_a_given_schedule_is_planned(loader_of, saved):

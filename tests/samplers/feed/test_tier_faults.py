@@ -21,7 +21,6 @@ from cases.mistakes import refused
 
 from hoptrain.engine import Dataset, QueueOptions
 from hoptrain.samplers import NeighborSampler, SampleLoader
-from hoptrain.samplers.feed.topology import room
 
 SIGNALS = 4 * int(os.environ.get("HOPTRAIN_FAULTS", "5"))
 ROOT = Path(__file__).parents[3]
@@ -56,8 +55,7 @@ class Signals(threading.Thread):
         while self.sent.total() < self._number and self._due.acquire(timeout=120):
             time.sleep(self._draw.uniform(0, 0.3))
             who, what = self._draw.choice(["filler", "worker", "worker"]), self._draw.choice(["kill"] * 5 + ["pause"] * 4 + ["stop"])
-            pool = self._loader.tier._pool if who == "filler" else self._loader._pool
-            pid = self._draw.choice(pool.pids())
+            pid = self._draw.choice((self._loader.tier if who == "filler" else self._loader).pids())
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL if what == "kill" else signal.SIGSTOP)
                 self.sent[f"{who} {what}"] += 1
@@ -67,9 +65,9 @@ class Signals(threading.Thread):
 
 
 @pytest.mark.parametrize("edges", ["mapped", "read"])
-def test_signals_cost_reads_and_no_bit(folder, monkeypatch, edges):
+def test_signals_cost_reads_and_no_bit(folder, memory_for_edges, edges):
     if edges == "read":
-        monkeypatch.setattr(room, "available_memory", lambda: 0)
+        memory_for_edges(0)
     data = Dataset.open(folder)
     queue = QueueOptions(stall_timeout=20.0, max_restarts=1000)
     options = {"batch_size": 64, "seed": 5}
@@ -88,7 +86,7 @@ def test_signals_cost_reads_and_no_bit(folder, monkeypatch, edges):
                     signals.start()
                 signals.tell()
     print(f"{batches} batches, {dict(signals.sent)}")
-    assert (tiered._task.edges is not None) == (edges == "read")
+    assert (tiered.task.edges is not None) == (edges == "read")
     assert signals.sent.total() == SIGNALS
     assert {what.split()[1] for what in signals.sent} >= {"kill", "pause"}
 

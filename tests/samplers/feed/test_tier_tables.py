@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cases.mistakes import refused
 
-from hoptrain.engine import Dataset, HeteroDataset
+from hoptrain.engine import Dataset, HeteroDataset, QueueOptions
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.shared_rows import shared_out, slots_for
@@ -117,8 +117,9 @@ def test_too_little_is_said_with_the_least_that_would_do():
     with refused("9,000,000", "memory 4,493,067 x.paper room 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
         budget.tables()
     least = budget.least({})
-    for memory, slots in ((least, 1), (least - 1, 0)):
-        assert min(table.num_slots for table in replace(budget, memory=memory)._tables(memory)) == slots
+    assert min(table.num_slots for table in replace(budget, memory=least).tables()) == 1
+    with refused(f"{least - 1:,}", "memory room 1,000,000 rows", "least one row more step"):
+        replace(budget, memory=least - 1).tables()
     rows = {"x.paper": 30_000, "x.author": 999_000, "edge_attr": 500}
     wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
     rule = "memory auto 1,000,000 edge_attr.a whole 10,000,000 edges x.author step uses 999,000"
@@ -171,7 +172,7 @@ def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):
     """More workers leave less: a process, and its batches."""
     monkeypatch.setattr(memory_left, "available_memory", lambda: 8 << 30)
     with SampleLoader(with_edges, NeighborSampler([3, 2]), batch_size=64) as loader:
-        task, queue = loader._task, loader._queue
+        task, queue = loader.task, QueueOptions()
         batch, tables = task.rehearse(0), ["x", "edge_attr"]
         none, one = (memory_left.memory_left(task, tables, number, queue, 1)[0] for number in (0, 1))
         assert none - one == memory_left._PROCESS_BYTES + 4 * 30_000 + (queue.prefetch + 1) * batch

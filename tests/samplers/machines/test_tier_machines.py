@@ -64,11 +64,10 @@ def machines(parts, monkeypatch):
 
     def run(work, method="range", **options):
         shared, number = links(), next(numbers)
-        monkeypatch.setattr("hoptrain.engine.placement.meeting._numbers", iter([number] * 2))
 
         def one(rank):
             local.machine = f"machine {rank}"
-            local.meeting = Meeting(store, rank, 2)
+            local.meeting = Meeting(store, rank, 2, name=f"of run {number}")
             data = open_parted(parts / method, shared)
             own = {"batch_size": 50} | options
             if isinstance(memory := own["memory"], tuple):
@@ -166,7 +165,7 @@ def test_the_process_that_fetches_is_not_replaced(machines, plain):
         next(batches)
         if rank == 1:
             return ""
-        os.kill(loader.tier._pool.pids()[0], signal.SIGKILL)
+        os.kill(loader.tier.pids()[0], signal.SIGKILL)
         with pytest.raises(WorkerError) as caught:
             list(batches)
         return str(caught.value)

@@ -8,7 +8,6 @@ from cases.mistakes import refused
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
-from hoptrain.samplers.feed.topology import room
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands import memory_facts
 
@@ -26,12 +25,17 @@ def saved(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _time_to_plan(monkeypatch):
+    """A slow machine takes longer to compile than the plan may take."""
+    monkeypatch.setattr(memory_facts, "PLAN_S", 600.0)
+
+
 def numbers(text):
     return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", text)]
 
 
-def test_an_epoch_reads_what_was_foretold(saved, monkeypatch):
-    monkeypatch.setattr(memory_facts, "_PLAN_S", 600.0)  # a slow machine takes longer to compile
+def test_an_epoch_reads_what_was_foretold(saved):
     data = Dataset.open(saved)
     facts = dict(memory_facts.memory_facts(data, "130KiB", [3, 2], 32))
     with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, memory="130KiB") as loader:
@@ -47,9 +51,8 @@ def test_an_epoch_reads_what_was_foretold(saved, monkeypatch):
     assert float(facts["sampling ahead"].split()[0]) >= 0
 
 
-def test_edges_that_have_no_room(saved, monkeypatch):
-    monkeypatch.setattr(memory_facts, "_PLAN_S", 600.0)
-    monkeypatch.setattr(room, "available_memory", lambda: 10_000)
+def test_edges_that_have_no_room(saved, memory_for_edges):
+    memory_for_edges(10_000)
     data, memory = Dataset.open(saved), "600KiB"  # with room for all rows
     facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
     assert "room for 2,000 of 2,000 rows" in facts["memory"]
@@ -67,7 +70,7 @@ def test_edges_that_have_no_room(saved, monkeypatch):
     assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads an epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 
-def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, monkeypatch):
+def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, memory_for_edges):
     draw, graph = np.random.default_rng(4), {("user", "buys", "item"): 9000, ("item", "like", "item"): 4000}
     num = {"user": 800, "item": 1200}
     edges = {relation: (draw.integers(0, num[relation[0]], n), draw.integers(0, num[relation[2]], n)) for relation, n in graph.items()}
@@ -77,7 +80,7 @@ def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, monkeypatch):
         x={"user": draw.random((800, 32))},
         splits={"train": np.arange(0, 1200, 3)},
     ).save(tmp_path / "typed")
-    monkeypatch.setattr(room, "available_memory", lambda: 10_000)
+    memory_for_edges(10_000)
     data, memory = HeteroDataset.open(tmp_path / "typed"), "600KiB"
     facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
     assert facts["edges"].startswith("0.0 MiB, read from their file for ")
@@ -94,14 +97,13 @@ def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, monkeypatch):
 
 
 def test_a_plan_for_which_there_is_no_time_is_of_fewer_steps(saved, monkeypatch):
-    monkeypatch.setattr(memory_facts, "_PLAN_S", 0.0)
+    monkeypatch.setattr(memory_facts, "PLAN_S", 0.0)
     facts = dict(memory_facts.memory_facts(Dataset.open(saved), "auto", [3, 2], 32))
     assert facts["epoch"].endswith("predicted from 1 step")
     assert "2,000 of 2,000 rows (100%)" in facts["memory"]
 
 
-def test_fanouts_by_relation_and_weights(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(memory_facts, "_PLAN_S", 600.0)
+def test_fanouts_by_relation_and_weights(tmp_path, capsys):
     draw, num = np.random.default_rng(4), {"user": 800, "item": 1200}
     edges = {relation: (draw.integers(0, num[relation[0]], 9000), draw.integers(0, 1200, 9000)) for relation in (BUYS, LIKE)}
     HeteroDataset(
@@ -126,8 +128,7 @@ def test_fanouts_by_relation_and_weights(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("memory", ["15KiB", "60KiB"])
-def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, capsys, monkeypatch):
-    monkeypatch.setattr(memory_facts, "_PLAN_S", 600.0)
+def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, capsys):
     given = ["data", "info", str(saved), "--fanouts", "3,2", "--batch-size", "64", "--memory"]
     assert main([*given, memory]) == 2
     [said] = [line for line in capsys.readouterr().err.splitlines() if "memory is" in line]

@@ -40,7 +40,7 @@ class Data(GraphDataModule):
 
 
 def pids_of(module):
-    return module.loader._pool.pids()
+    return module.loader.pids()
 
 
 class Watch(Callback):
@@ -70,5 +70,5 @@ def test_no_worker_is_left_by_a_fit(dataset, tmp_path, failing):
     else:
         with pytest.raises(error):
             trainer.fit(model, module)
-    assert module.loader._pool is None
+    assert module.loader.pids() == []
     assert not any(Path(f"/proc/{pid}").exists() for pid in module.pids)

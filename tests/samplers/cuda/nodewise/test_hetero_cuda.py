@@ -81,7 +81,7 @@ def test_a_worker_writes_what_it_samples_on_the_device(typed):
     """Here without its process: in the simulator a worker's kernels would take minutes."""
     batches = []
     for device in ("cuda", "cpu"):
-        task = SampleLoader(data_of(typed), HeteroSampler([2, 2], "p"), device=device, batch_size=4)._task
+        task = SampleLoader(data_of(typed), HeteroSampler([2, 2], "p"), device=device, batch_size=4).task
         batches.append([all_contents(header.filled(arrays)) for arrays, header in run_inline(task, 0, range(3))])
     assert batches[0] == batches[1]
 

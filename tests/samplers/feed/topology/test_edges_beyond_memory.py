@@ -12,13 +12,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from cases.hidden_edges import READ, hide_edges_from
 from cases.mistakes import refused
 from ranks import in_threads, run_ranks
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import LaborSampler, NeighborSampler, PinSAGESampler, SampleLoader
-from hoptrain.samplers.feed import tier
-from hoptrain.samplers.feed.topology import room
 
 MEMORY = "500KiB"
 
@@ -46,9 +45,9 @@ def featured(folder):
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small(memory_for_edges):
     """A machine without room for the edges."""
-    monkeypatch.setattr(room, "available_memory", lambda: 600 << 10)
+    memory_for_edges(600 << 10)
 
 
 @pytest.fixture
@@ -76,13 +75,6 @@ def same(tiered, plain):
     return number
 
 
-def hide_edges(loader):
-    """What samples from the map finds vertex 0 alone, edge 0, and no weight."""
-    graph = loader._task.graph
-    graph.indices = np.zeros(1, graph.indices.dtype).repeat(graph.num_edges)
-    graph.edge_ids, graph.weights = graph.indices, np.zeros(graph.num_edges, np.float32)
-
-
 @pytest.mark.parametrize(
     ("num_workers", "sampler"),
     [
@@ -100,7 +92,7 @@ def test_batches_are_those_from_memory(small, loader_of, num_workers, sampler):
     tiered, plain = loader_of(sampler, memory=MEMORY, num_workers=num_workers), loader_of(sampler)
     for _ in range(3):
         assert same(tiered, plain) == 25
-    assert tiered._task.handed is not None
+    assert tiered.task.handed is not None
     assert 0 < tiered.tier.filled.num_missed < tiered.tier.filled.num_used
 
 
@@ -124,29 +116,27 @@ def test_weights_and_features_of_edges_by_their_ids(small, featured, num_workers
     assert data.graph.edge_ids is not None
     own = {"batch_size": 64, "seed": 5}
     with SampleLoader(data, sampler, memory="2MiB", num_workers=num_workers, **own, **lookahead) as tiered:
-        tiered._tier = tier.Tier(tiered._task, **tiered._of_tier, num_workers=num_workers, queue=tiered._queue)
-        hide_edges(tiered)
+        hide_edges_from(tiered, (*READ, "edge_ids"))
         for ours, theirs in zip(tiered, SampleLoader(plain, sampler, **own), strict=True):
             assert contents(ours) == contents(theirs)
             for block, other in zip(ours.blocks, theirs.blocks, strict=True):
                 assert block.edge_attr.tobytes() == other.edge_attr.tobytes()
                 assert len(block.edge_attr)
-        assert set(tiered._task.edges.files) == {"indices", "edge_ids", *(["weights"] if sampler.weighted else [])}
-        assert (tiered._task.handed is None) == bool(lookahead)
+        assert set(tiered.task.edges.files) == {"indices", "edge_ids", *(["weights"] if sampler.weighted else [])}
+        assert (tiered.task.handed is None) == bool(lookahead)
 
 
 def test_nobody_looks_at_the_map(small, loader_of):
     tiered, plain = loader_of(memory=MEMORY), loader_of()
-    tiered._tier = tier.Tier(tiered._task, **tiered._of_tier, num_workers=0, queue=tiered._queue)
-    hide_edges(tiered)
+    hide_edges_from(tiered, (*READ, "edge_ids"))
     assert same(tiered, plain) == 25
 
 
 def test_without_lookahead_each_batch_reads_its_own(small, loader_of):
     tiered = loader_of(memory=MEMORY, lookahead=0)
     assert same(tiered, loader_of()) == 25
-    assert tiered._task.handed is None
-    assert tiered._task.edges.files["indices"].num_reads > 0
+    assert tiered.task.handed is None
+    assert tiered.task.edges.files["indices"].num_reads > 0
 
 
 def test_a_run_that_is_left_and_one_that_begins_in_the_middle(small, loader_of):
@@ -171,8 +161,7 @@ def test_a_process_that_is_killed_costs_reads_and_no_batch(small, loader_of, who
     for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
         assert contents(ours) == contents(theirs)
         if number in (2, 11):
-            pool = tiered.tier._pool if who == "filler" else tiered._pool
-            os.kill(pool.pids()[0], signal.SIGKILL)
+            os.kill((tiered.tier if who == "filler" else tiered).pids()[0], signal.SIGKILL)
             time.sleep(0.05)
     same(tiered, plain)
 
@@ -211,9 +200,8 @@ def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, meet):
         return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]
-    filler = tiered[0].tier._fill.topology
-    assert [[box.path for box in own._task.handed.boxes] for own in tiered] == [[box.path for box in boxes] for boxes in filler.boxes]
-    assert tiered[1].tier._fill is None
+    assert all(loader.task.handed is not None for loader in tiered)
+    assert [len(loader.tier.pids()) for loader in tiered] == [1, 0]
 
 
 TRAINS = """
@@ -232,7 +220,7 @@ TRAINS = """
                 arrays = [*batch.arrays().values(), batch.x, batch.y, *(block.edge_attr for block in batch.blocks)]
                 found.append(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
                 if rank == 0 and epoch == 1 and step == 2:
-                    os.kill(loader.tier._pool.pids()[0], signal.SIGKILL)
+                    os.kill(loader.tier.pids()[0], signal.SIGKILL)
         print(json.dumps([found, loader.tier.shared.path]))
 """
 
@@ -260,13 +248,13 @@ def test_where_edges_are_read_is_said(small, loader_of, caplog):
         "the graph's edges take 0.2 MiB, and there is room for 0.1: they stay mapped, since PinSAGESampler looks at them itself"
         in caplog.messages
     )
-    assert loader._task.edges is None
+    assert loader.task.edges is None
 
 
 def test_edges_that_have_room_stay_mapped(loader_of):
     loader = loader_of(memory=MEMORY)
     next(iter(loader))
-    assert loader._task.edges is None
+    assert loader.task.edges is None
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -4,10 +4,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from cases.hidden_edges import hide_edges, hide_edges_from
 from ranks import in_threads
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, HeteroGraph
-from hoptrain.engine.hetero_graph import RelationColumns, relation_name
+from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import (
     HeteroLaborSampler,
@@ -20,8 +21,7 @@ from hoptrain.samplers import (
     SampleLoader,
     TemporalSampler,
 )
-from hoptrain.samplers.feed import tier
-from hoptrain.samplers.feed.topology import columns, room
+from hoptrain.samplers.feed.topology import columns
 from hoptrain.samplers.feed.topology.edges import EdgeFiles
 from hoptrain.samplers.seeds.timed import TimedSeeds
 
@@ -107,23 +107,6 @@ def opened_at(path):
     return (Dataset if (path / "x.npy").exists() else HeteroDataset).open(path)
 
 
-def hidden(own):
-    """Columns in which whoever looks finds vertex 0 alone, no weight and no time."""
-    options = {name: None if (array := getattr(own, name)) is None else np.zeros_like(array) for name in ("weights", "times")}
-    options["edge_ids"] = own.edge_ids
-    if isinstance(own, RelationColumns):
-        return RelationColumns(own.indptr, np.zeros_like(own.indices), own.num_src, **options, validate=False)
-    return Graph(own.indptr, np.zeros_like(own.indices), **options, validate=False, is_sorted=True)
-
-
-def blind(graph):
-    if isinstance(graph, Graph):
-        return hidden(graph)
-    made = HeteroGraph(graph.num_nodes, {})
-    made.relations.update((relation, hidden(own)) for relation, own in graph.relations.items())
-    return made
-
-
 def files_of(graph):
     relations = (
         {"": graph} if isinstance(graph, Graph) else {f".{relation_name(relation)}": own for relation, own in graph.relations.items()}
@@ -145,8 +128,9 @@ def contents(batch):
 @pytest.mark.parametrize(("name", "sampler"), [*(("plain", own) for own in PLAIN), *(("typed", own) for own in TYPED)], ids=shown)
 def test_batches_beside_each_other_are_those_of_a_graph_in_memory(request, monkeypatch, name, sampler, at_once):
     monkeypatch.setattr(columns, "MOST_AT_ONCE", at_once)
-    graph, draw = opened_at(request.getfixturevalue(name)).graph, np.random.default_rng(2)
-    files, sampler = EdgeFiles(blind(graph), files_of(graph)), sampler.prepare(graph, np.arange(0, V, 2))
+    (graph, hidden), draw = (opened_at(request.getfixturevalue(name)).graph for _ in range(2)), np.random.default_rng(2)
+    hide_edges(hidden)
+    files, sampler = EdgeFiles(hidden, files_of(graph)), sampler.prepare(graph, np.arange(0, V, 2))
     items = [draw.permutation(sampler.items(graph, np.arange(0, V, 2)))[:size] for size in (40, 1, 7)]
     if isinstance(sampler, TimedSeeds):
         items = [np.concatenate([own, draw.integers(0, 110, len(own))]) for own in items]
@@ -172,9 +156,9 @@ LOADED = {
 
 
 @pytest.fixture
-def loader_of(request, opened, monkeypatch):
+def loader_of(request, opened, memory_for_edges):
     """Makes loaders, on a machine without room for the edges, and closes them."""
-    monkeypatch.setattr(room, "available_memory", lambda: 0)
+    memory_for_edges(0)
 
     def make(name, **options):
         folder, sampler = LOADED[name]
@@ -202,13 +186,10 @@ def same(tiered, plain):
 @pytest.mark.parametrize("name", LOADED)
 def test_batches_of_a_loader_are_those_from_memory_and_nobody_looks_at_the_map(loader_of, name, workers):
     tiered, plain = loader_of(name, memory="2MiB", num_workers=workers), loader_of(name)
-    tiered._tier = tier.Tier(tiered._task, **tiered._of_tier, num_workers=workers, queue=tiered._queue)
-    tiered._task.graph = tiered._task.edges.graph = blind(tiered._task.graph)
-    for own in tiered._tier._fill.topology.tasks:
-        own.graph = tiered._task.graph
+    hide_edges_from(tiered)
     for _ in range(2):
         assert same(tiered, plain) == len(plain) > 2
-    assert tiered._task.handed is not None
+    assert tiered.task.handed is not None
 
 
 @pytest.mark.parametrize("name", LOADED)
@@ -221,7 +202,8 @@ def test_ranks_of_a_machine_share_what_is_sampled(loader_of, meet, name):
         return same(tiered[rank], plain[rank])
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [len(plain[0])] * 2
-    assert len(tiered[0].tier._fill.topology.tasks) == 2
+    assert all(loader.task.handed is not None for loader in tiered)
+    assert [len(loader.tier.pids()) for loader in tiered] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -229,9 +211,9 @@ def test_ranks_of_a_machine_share_what_is_sampled(loader_of, meet, name):
     [LinkSampler(NeighborSampler([3, 2]), "filtered"), TemporalSampler([3, 2], AT, monotone=True)],
     ids=["filtered negatives", "paths"],
 )
-def test_what_looks_at_the_map_says_so(plain, opened, monkeypatch, caplog, sampler):
-    monkeypatch.setattr(room, "available_memory", lambda: 0)
+def test_what_looks_at_the_map_says_so(plain, opened, memory_for_edges, caplog, sampler):
+    memory_for_edges(0)
     opened.append(SampleLoader(Dataset.open(plain), sampler, memory="2MiB"))
     next(iter(opened[-1]))
     assert f"they stay mapped, since {type(sampler).__name__} looks at them itself" in caplog.text
-    assert opened[-1]._task.edges is None
+    assert opened[-1].task.edges is None

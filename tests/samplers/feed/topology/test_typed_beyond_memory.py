@@ -10,14 +10,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from cases.hidden_edges import READ, hide_edges_from
 from cases.mistakes import refused
 from ranks import in_threads, run_ranks
 
 from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.samplers import HeteroSampler, HGTSampler, SampleLoader
-from hoptrain.samplers.feed import tier
-from hoptrain.samplers.feed.topology import room
 
 MEMORY = "800KiB"
 CITES, WRITES, BY, OF = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author"), ("field", "of", "paper")
@@ -49,9 +48,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small(memory_for_edges):
     """A machine without room for the edges."""
-    monkeypatch.setattr(room, "available_memory", lambda: 900 << 10)
+    memory_for_edges(900 << 10)
 
 
 @pytest.fixture
@@ -81,13 +80,6 @@ def same(tiered, plain):
     return number
 
 
-def hide_edges(graph):
-    """What samples from the map finds vertex 0 alone, edge 0, and no weight."""
-    for own in graph.relations.values():
-        own.indices = np.zeros(1, own.indices.dtype).repeat(own.num_edges)
-        own.edge_ids, own.weights = own.indices, None if own.weights is None else np.zeros(own.num_edges, np.float32)
-
-
 @pytest.mark.parametrize(
     ("num_workers", "sampler", "lookahead"),
     [
@@ -101,14 +93,13 @@ def hide_edges(graph):
 )
 def test_batches_are_those_from_memory_and_nobody_looks_at_the_map(small, loader_of, num_workers, sampler, lookahead):
     tiered, plain = loader_of(sampler, memory=MEMORY, num_workers=num_workers, **lookahead), loader_of(sampler)
-    tiered._tier = tier.Tier(tiered._task, **tiered._of_tier, num_workers=num_workers, queue=tiered._queue)
-    hide_edges(tiered._task.graph)
+    hide_edges_from(tiered, (*READ, "edge_ids"))
     for _ in range(2):
         assert same(tiered, plain) == 20
-    files = tiered._task.edges.files
+    files = tiered.task.edges.files
     expected = [f"indices.{relation_name(relation)}" for relation in (CITES, WRITES, BY, OF)] + [f"edge_ids.{relation_name(WRITES)}"]
     assert set(files) == {*expected, *(f"weights.{relation_name(relation)}" for relation in (CITES, BY) if sampler.weighted)}
-    assert (tiered._task.handed is None) == bool(lookahead)
+    assert (tiered.task.handed is None) == bool(lookahead)
     if lookahead:
         assert min(file.num_reads for file in files.values()) > 0
     else:
@@ -120,8 +111,8 @@ def test_relations_that_lie_in_memory_are_looked_up_there(small, loader_of, fold
     tiered, plain = loader_of(data=data, memory="2MiB"), loader_of(data=data)
     assert same(tiered, plain) == 20
     assert len(data.graph.relations) == 8
-    assert sorted(name for name in tiered._task.edges.files if "rev_" in name) == []
-    assert len(tiered._task.edges.files) == 5
+    assert sorted(name for name in tiered.task.edges.files if "rev_" in name) == []
+    assert len(tiered.task.edges.files) == 5
 
 
 def test_a_filler_that_is_killed_costs_reads_and_no_batch(small, loader_of):
@@ -129,7 +120,7 @@ def test_a_filler_that_is_killed_costs_reads_and_no_batch(small, loader_of):
     for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
         assert contents(ours) == contents(theirs)
         if number in (2, 11):
-            os.kill(tiered.tier._pool.pids()[0], signal.SIGKILL)
+            os.kill(tiered.tier.pids()[0], signal.SIGKILL)
             time.sleep(0.05)
     same(tiered, plain)
 
@@ -143,8 +134,8 @@ def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, meet):
         return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [20, 20]
-    assert len(tiered[0].tier._fill.topology.tasks) == 2
-    assert tiered[1].tier._fill is None
+    assert all(loader.task.handed is not None for loader in tiered)
+    assert [len(loader.tier.pids()) for loader in tiered] == [1, 0]
 
 
 TRAINS = """
@@ -161,7 +152,7 @@ TRAINS = """
                 arrays = [*batch.arrays().values(), *batch.x.values(), batch.y]
                 found.append(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
                 if rank == 0 and epoch == 1 and step == 2:
-                    os.kill(loader.tier._pool.pids()[0], signal.SIGKILL)
+                    os.kill(loader.tier.pids()[0], signal.SIGKILL)
         print(json.dumps([found, loader.tier.shared.path]))
 """
 
@@ -184,7 +175,7 @@ def test_a_sampler_that_looks_at_the_map_says_so(small, loader_of, caplog):
     next(iter(loader))
     [said] = [line for line in caplog.messages if "edges take" in line]
     assert said == "the graph's edges take 0.3 MiB, and there is room for 0.1: they stay mapped, since HGTSampler looks at them itself"
-    assert loader._task.edges is None
+    assert loader.task.edges is None
 
 
 def test_where_edges_are_read_is_said(small, loader_of, caplog):
@@ -196,7 +187,7 @@ def test_where_edges_are_read_is_said(small, loader_of, caplog):
 def test_edges_that_have_room_stay_mapped(loader_of):
     loader = loader_of(memory=MEMORY, lookahead=0)
     next(iter(loader))
-    assert loader._task.edges is None
+    assert loader.task.edges is None
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -1,0 +1,27 @@
+"""A graph whose edges are hidden, for tests that edges are read from their files and never from the map of them."""
+
+import numpy as np
+
+from hoptrain.samplers.ahead.relations import columns_of
+
+READ = ("indices", "weights", "times")
+"""The arrays that samplers look at."""
+
+
+def hide_edges(graph, names=READ):
+    """Set the arrays of a graph's edges to 0 in memory. The files keep the edges."""
+    for columns in columns_of(graph).values():
+        for name in names:
+            if (array := getattr(columns, name)) is not None:
+                setattr(columns, name, np.zeros_like(array))
+
+
+def hide_edges_from(loader, names=READ):
+    """Let a loader with ``memory`` start its processes anew on a graph whose edges are hidden; the next iteration is of epoch 0.
+
+    The first batch decides where edges come from, so it is made before.
+    """
+    next(iter(loader))
+    loader.close()
+    hide_edges(loader.task.graph, names)
+    loader.set_epoch(0)
