@@ -24,8 +24,9 @@ from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
 _MOST_ROUNDS = 100
-_LEAST_ROOM = 1024
-_EDGES_PER_WORD = 2
+LEAST_ROOM = 1024
+"""Edges beyond the expected number for which a hop reserves memory at first."""
+EDGES_PER_WORD = 2
 """In-edges for each vertex of the graph from which the random words of all vertices are computed before, and then looked up."""
 
 
@@ -184,7 +185,7 @@ class LaborHop:
 
     def _pays(self, num_edges: int) -> bool:
         """Whether so many edges are to be looked at that what concerns each vertex of the graph is rather computed before."""
-        return num_edges >= _EDGES_PER_WORD * self.sources.num_vertices
+        return num_edges >= EDGES_PER_WORD * self.sources.num_vertices
 
     def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
         """By the graph's own ids; where few edges are looked at, all candidates become nodes for a while, so that what is known is small."""
@@ -246,7 +247,7 @@ class LaborHop:
         dtypes = {"edge_ids": id_dtype(graph.num_edges), "indices": graph.indices.dtype, "weights": np.dtype(np.float32)}
         cursor, is_done = kernels.Cursor(0, 0, 0), False
         mean = -(-graph.num_edges // max(1, graph.num_nodes))
-        room = num_dst * min(wanted(mean, self.fanout), mean) + _LEAST_ROOM
+        room = num_dst * min(wanted(mean, self.fanout), mean) + LEAST_ROOM
         while not is_done:
             room *= 2
             arrays = [workspace.array(f"{what}{name}", room, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]

@@ -24,9 +24,9 @@ EXACT_COUNT = 1 << 22
 
 _PARTS = 8
 """Parts of what is shared, for each thread, at most: the last ones to finish keep nobody waiting for long."""
-_PART_EDGES = 1 << 14
+PART_EDGES = 1 << 14
 """Of a part, about, at least: to hand one out, draw it and take it costs some tens of microseconds besides what its edges cost."""
-_WORTH_SHARING = 1 << 15
+WORTH_SHARING = 1 << 15
 """Edges from which threads share."""
 
 
@@ -144,7 +144,7 @@ def _is_shared(hops: Sequence[Hop]) -> bool:
     """By about how many edges there will be, which are fewer than there is memory for where degrees are low."""
     if hops[0].workspace.threads == 1:
         return False
-    return sum(min(_room(hop), (hop.last - hop.first) * _mean_degree(hop)) for hop in hops) >= _WORTH_SHARING
+    return sum(min(_room(hop), (hop.last - hop.first) * _mean_degree(hop)) for hop in hops) >= WORTH_SHARING
 
 
 def _mean_degree(hop: Hop) -> float:
@@ -199,7 +199,7 @@ def _draw_shared(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> 
 def _parts(hops: Sequence[Hop], most: int) -> list[tuple[int, int, int]]:
     """Hops' numbers with the first and last of some destinations: about ``most`` in all or fewer, with about as many edges each."""
     total = sum(map(_room, hops))
-    wanted = min(most, -(-total // _PART_EDGES))
+    wanted = min(most, -(-total // PART_EDGES))
     parts = []
     for number, hop in enumerate(hops):
         own = -(-_room(hop) * wanted // total)

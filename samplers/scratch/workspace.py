@@ -212,8 +212,14 @@ class RelabelTable:
     It is cleared only when its stamps run out: after 2**(32 - bits of a local id) - 1 mini-batches.
     """
 
-    def __init__(self) -> None:
-        """Start without memory."""
+    def __init__(self, direct_bytes: int | None = None) -> None:
+        """Start without memory.
+
+        Args:
+            direct_bytes: bytes up to which the table has an entry for each node of the graph; a larger one is a hash table of a batch's nodes. By default
+                ``DIRECT_TABLE_BYTES``.
+        """
+        self._direct_bytes = direct_bytes
         self._num_vertices = 0
         self._entries = np.zeros(0, np.uint32)
         self._slot_bits = 0
@@ -231,7 +237,8 @@ class RelabelTable:
 
     def _fit(self, capacity: int) -> bool:
         """Make the table large enough for ``capacity`` nodes; True if that emptied it."""
-        is_direct = self._num_vertices * self._entries.itemsize <= DIRECT_TABLE_BYTES
+        most = DIRECT_TABLE_BYTES if self._direct_bytes is None else self._direct_bytes
+        is_direct = self._num_vertices * self._entries.itemsize <= most
         slot_bits = 0 if is_direct else max(self._slot_bits, _hash_bits(capacity))
         size = self._num_vertices if is_direct else 1 << slot_bits
         id_bits = max(self._id_bits, (capacity - 1).bit_length())

@@ -291,7 +291,7 @@ class SaintWalkSampler(SaintSampler):
         num_seeds, is_seed = len(self.split.seeds), self.split.is_seed
         hits, times = np.empty(graph.num_nodes), np.zeros(graph.num_nodes, np.int64)
         together = np.zeros(len(pairs), np.uint32)
-        done, goal = 0, _least_walks(self.error)
+        done, goal = 0, least_walks(self.error)
         while done < goal:
             if goal * num_seeds > _MOST_WALKS:
                 raise InputError(f"error is {self.error}: it takes more than {_MOST_WALKS:,} walks from {num_seeds:,} vertices; raise it")
@@ -316,7 +316,7 @@ class SaintWalkSampler(SaintSampler):
             visits.count_visits(walks, stride, graph.indptr, graph.indices, graph.is_sorted, bits, times, together)
 
 
-def _least_walks(error: float) -> int:
+def least_walks(error: float) -> int:
     """Walks from each root by which the probability of a root has the error, a power of two."""
     least = 1
     while 4 * least * error**2 < 1:

@@ -11,7 +11,8 @@ from hoptrain.samplers.scratch.alias import tables_of
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.saint import SaintNodeSampler, SaintSampler, SaintWalkSampler, check_edges
 
-_MOST_EDGES = 1 << 31
+MOST_EDGES = 1 << 31
+"""Edges from which on a graph is too large for draws of edges by weight."""
 
 
 class Unweighted(SaintSampler):
@@ -50,9 +51,9 @@ class ByDegrees(Unweighted, SaintNodeSampler):
 
     def _prepare_draws(self, graph: Graph) -> None:
         check_edges(graph)
-        if graph.num_edges >= _MOST_EDGES:
+        if graph.num_edges >= MOST_EDGES:
             raise InputError(
-                f"the graph has {graph.num_edges:,} edges: they are drawn by weight from fewer than {_MOST_EDGES:,}; take walks"
+                f"the graph has {graph.num_edges:,} edges: they are drawn by weight from fewer than {MOST_EDGES:,}; take walks"
             )
         out_degrees = np.bincount(graph.indices, minlength=graph.num_nodes)
         masses = self._masses(graph.in_degrees(), out_degrees, graph.indices, graph.destinations())

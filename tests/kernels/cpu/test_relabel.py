@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 
-import hoptrain.samplers.scratch.workspace as workspace
 from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.samplers.scratch.workspace import RelabelTable
 
 
 @pytest.fixture(params=["direct", "hashed"])
-def layout(request, monkeypatch):
-    if request.param == "hashed":
-        monkeypatch.setattr(workspace, "DIRECT_TABLE_BYTES", 0)
-    return request.param
+def table(request):
+    return RelabelTable(direct_bytes=0 if request.param == "hashed" else None)
 
 
 def relabelled(table, ids, num_vertices, dtype):
@@ -28,15 +25,15 @@ def expected(ids):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_order_of_first_appearance(layout, dtype):
-    source, table = np.random.default_rng(1), RelabelTable()
+def test_order_of_first_appearance(table, dtype):
+    source = np.random.default_rng(1)
     for size in (0, 1, 2, 31, 32, 33, 60, 500):
         ids = source.integers(0, 90, size).tolist()
         assert relabelled(table, ids, 90, dtype) == expected(ids)
 
 
-def test_stamps_that_run_out_clear_the_table(layout):
-    table, source = RelabelTable(), np.random.default_rng(2)
+def test_stamps_that_run_out_clear_the_table(table):
+    source = np.random.default_rng(2)
     table.start(1 << 20, 1 << 20)  # 20 bits for a local id leave 12 for the stamp: 4095 batches
     assert table.view().id_bits == 20
     stamps = set()
@@ -48,8 +45,8 @@ def test_stamps_that_run_out_clear_the_table(layout):
     assert 0 not in stamps
 
 
-def test_more_nodes_than_local_ids_have_bits_widen_them_in_mid_batch(layout):
-    table, nodes = RelabelTable(), np.zeros(100, np.int32)
+def test_more_nodes_than_local_ids_have_bits_widen_them_in_mid_batch(table):
+    nodes = np.zeros(100, np.int32)
     nodes[:2] = [8, 3]
     table.start(1000, 2)
     assert table.view().id_bits == 1
@@ -61,9 +58,8 @@ def test_more_nodes_than_local_ids_have_bits_widen_them_in_mid_batch(layout):
     assert ids[:4].tolist() == [1, 2, 0, 2]
 
 
-def test_a_hash_table_that_grows_in_mid_batch_keeps_its_entries(monkeypatch):
-    monkeypatch.setattr(workspace, "DIRECT_TABLE_BYTES", 0)
-    table, nodes = RelabelTable(), np.zeros(500, np.int64)
+def test_a_hash_table_that_grows_in_mid_batch_keeps_its_entries():
+    table, nodes = RelabelTable(direct_bytes=0), np.zeros(500, np.int64)
     nodes[:4] = [70, 10**11, 3, 9]
     table.start(10**12, 4)
     assert table.enter(nodes, 4) == -1
@@ -75,9 +71,8 @@ def test_a_hash_table_that_grows_in_mid_batch_keeps_its_entries(monkeypatch):
     assert ids[:6].tolist() == [3, 4, 1, 4, 5, 6]
 
 
-def test_colliding_vertices_keep_apart(monkeypatch):
-    monkeypatch.setattr(workspace, "DIRECT_TABLE_BYTES", 0)
-    table = RelabelTable()
+def test_colliding_vertices_keep_apart():
+    table = RelabelTable(direct_bytes=0)
     table.start(10**6, 10)
     bits = table.view().slot_bits
     same = [v for v in range(3000) if home(v, bits) == home(7, bits)][:10]
@@ -86,14 +81,12 @@ def test_colliding_vertices_keep_apart(monkeypatch):
     assert relabelled(table, ids, 10**6, np.int64) == expected(ids)
 
 
-def test_a_vertex_entered_twice_is_found(layout):
-    table = RelabelTable()
+def test_a_vertex_entered_twice_is_found(table):
     table.start(50, 5)
     assert table.enter(np.array([4, 9, 2, 9, 4], np.int32), 5) == 3
 
 
-def test_one_table_serves_graphs_of_any_size(layout):
-    table = RelabelTable()
+def test_one_table_serves_graphs_of_any_size(table):
     for num_vertices in (100, 10, 1000, 1, 33):
         for _ in range(3):
             ids = [0, num_vertices - 1, 0]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of
+from cases.relabelling import relabelled_by
 from conftest import make_graph
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from reference import layerwise as reference
 
-import hoptrain.samplers.scratch.workspace as workspace
 from hoptrain.engine import Graph
 from hoptrain.samplers import ASGCNSampler, FastGCNSampler, LadiesSampler, SampleLoader, Workspace
 
@@ -52,8 +52,7 @@ def test_any_problem_is_equal_to_the_reference(problem, name, threads, hashed):
     make, law = SAMPLERS[name]
     sampler, address = make(sizes), (2**64 - 3, 7)
     expected = [reference.batch(graph, seeds, sizes, (*address, 2**32 - 9 + i), **law)[:2] for i, seeds in enumerate(bulk)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workspace, "DIRECT_TABLE_BYTES", 0 if hashed else 1 << 20)
+    with relabelled_by(hashed):
         scratch = Workspace(threads)
         for _ in range(2):  # the second time over used scratch
             batches = sampler.sample_bulk(

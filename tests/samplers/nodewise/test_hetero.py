@@ -102,8 +102,8 @@ def test_any_problem(problem, threads, address):
     bulk = [np.array(seeds[seed_type]) if seed_type else graph.numbered(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_hop, "EXACT_COUNT", 8)
-        patch.setattr(one_hop, "_WORTH_SHARING", 1)
-        patch.setattr(one_hop, "_PART_EDGES", 1)
+        patch.setattr(one_hop, "WORTH_SHARING", 1)
+        patch.setattr(one_hop, "PART_EDGES", 1)
         for _ in range(2):  # the second time over used scratch
             batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
             assert [as_lists(batch) for batch in batches] == expected

@@ -88,7 +88,7 @@ def test_any_problem(problem, threads, known):
     graph, fanouts, sampler = problem["graph"], problem["fanouts"], HeteroLaborSampler(problem["fanouts"])
     workspace, bulk = Workspace(threads), [graph.numbered(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(labor, "_EDGES_PER_WORD", 0 if known else 2)
+        patch.setattr(labor, "EDGES_PER_WORD", 0 if known else 2)
         for _ in range(2):  # the second time over used scratch
             batches = sampler.sample_bulk(graph, bulk, seed=5, epoch=3, first_batch=7, workspace=workspace)
             for i, (batch, items) in enumerate(zip(batches, bulk, strict=True)):
@@ -103,7 +103,7 @@ def test_importances_are_those_of_a_relation_s_own_edges(problem, rounds, known)
     graph, fanouts = problem["graph"], problem["fanouts"]
     sampler, workspace = HeteroLaborSampler(fanouts, importance_rounds=rounds), Workspace()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(labor, "_EDGES_PER_WORD", 0 if known else 2)
+        patch.setattr(labor, "EDGES_PER_WORD", 0 if known else 2)
         for i, seeds in enumerate(problem["bulk"]):
             batch = sampler.sample(graph, seeds, seed=5, epoch=3, batch=i, workspace=workspace)
             assert as_lists(batch) == expected_by_importance(graph, seeds, fanouts, rounds, (5, 3, i))

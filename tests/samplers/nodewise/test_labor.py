@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of
+from cases.relabelling import relabelled_by
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference import labor as reference
 
 import hoptrain.samplers.nodewise.labor as labor
-import hoptrain.samplers.scratch.workspace as workspace
 from hoptrain.engine import Graph
 from hoptrain.samplers import HeteroLaborSampler, LaborSampler, NeighborSampler, SampleLoader, Workspace
 
@@ -48,10 +48,9 @@ def test_any_problem_in_any_variant(problem, threads, hashed, words_ahead, addre
     graph, bulk, fanouts, rounds = problem
     sampler = LaborSampler(fanouts, rounds)
     expected = [reference.batch(graph, seeds, fanouts, rounds, 2**64 - 3, address, address + i) for i, seeds in enumerate(bulk)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workspace, "DIRECT_TABLE_BYTES", 0 if hashed else 1 << 20)
-        patch.setattr(labor, "_EDGES_PER_WORD", 0 if words_ahead else 1 << 20)
-        patch.setattr(labor, "_LEAST_ROOM", 1)
+    with relabelled_by(hashed) as patch:
+        patch.setattr(labor, "EDGES_PER_WORD", 0 if words_ahead else 1 << 20)
+        patch.setattr(labor, "LEAST_ROOM", 1)
         scratch = Workspace(threads)
         for _ in range(2):  # the second time over used scratch
             sampled = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=address, first_batch=address, workspace=scratch)

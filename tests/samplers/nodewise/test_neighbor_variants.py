@@ -8,13 +8,13 @@ from math import ceil
 import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of, refused
+from cases.relabelling import relabelled_by
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from reference import neighbor as reference
 from scipy import stats
 
 import hoptrain.samplers.scratch.hop as hop
-import hoptrain.samplers.scratch.workspace as workspace
 from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.scratch.alias import build_alias_tables
@@ -30,8 +30,8 @@ def as_lists(batch):
 @pytest.fixture
 def any_sizes(monkeypatch):
     """Let tiny hops be shared between threads and counted first, as large ones are."""
-    monkeypatch.setattr(hop, "_WORTH_SHARING", 1)
-    monkeypatch.setattr(hop, "_PART_EDGES", 1)
+    monkeypatch.setattr(hop, "WORTH_SHARING", 1)
+    monkeypatch.setattr(hop, "PART_EDGES", 1)
     monkeypatch.setattr(hop, "EXACT_COUNT", 64)
 
 
@@ -99,8 +99,7 @@ def test_any_problem_in_any_variant(problem, threads, hashed, address, any_sizes
         reference.batch(graph, seeds, fanouts, replace, 2**64 - 3, epoch, first + i, tables=tables, expand=problem["expand"])
         for i, seeds in enumerate(bulk)
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workspace, "DIRECT_TABLE_BYTES", 0 if hashed else 1 << 20)
+    with relabelled_by(hashed):
         scratch = Workspace(threads)
         for _ in range(2):  # the second time over used scratch
             sampled = sampler.sample_bulk(

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of, refused
+from cases.relabelling import relabelled_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import subgraph as reference
 from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 
-import hoptrain.samplers.scratch.workspace as workspace
 from hoptrain.engine import Graph
 from hoptrain.samplers import RippleWalkSampler, SaintWalkSampler, Workspace
 from hoptrain.samplers.subgraphs.induced import Members, induced, members_of
@@ -26,8 +26,7 @@ def members_and_block(graph, drawn, split, scratch):
 @given(graph=graphs(), hashed=st.booleans(), data=st.data())
 def test_any_vertices_of_any_graph(graph, hashed, data):
     vertex = st.integers(0, graph.num_nodes - 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workspace, "DIRECT_TABLE_BYTES", 0 if hashed else 1 << 20)
+    with relabelled_by(hashed):
         scratch = Workspace()
         for _ in range(2):  # the second time over used scratch
             drawn, split = data.draw(st.lists(vertex, min_size=1, max_size=40)), data.draw(st.sets(vertex))
@@ -38,15 +37,15 @@ def test_any_vertices_of_any_graph(graph, hashed, data):
 
 
 @pytest.mark.parametrize("hashed", [False, True])
-def test_columns_of_any_length(hashed, monkeypatch):
+def test_columns_of_any_length(hashed):
     """Hubs between vertices of none or one edge; more edges than are asked for at once."""
-    monkeypatch.setattr(workspace, "DIRECT_TABLE_BYTES", 0 if hashed else 1 << 20)
     rng, chunk = np.random.default_rng(0), 512
     degrees = [1, 3 * chunk, 0, chunk - 1, 1, chunk, 0, 2, 5 * chunk + 7, 0]
     indptr = np.r_[0, np.cumsum(degrees)]
     graph = Graph(indptr, rng.integers(0, 10, indptr[-1]))
     for drawn in ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [9, 8, 2, 0], [1], [9], [6, 5, 3]):
-        members, block = members_and_block(graph, drawn, [2, 5], Workspace())
+        with relabelled_by(hashed):
+            members, block = members_and_block(graph, drawn, [2, 5], Workspace())
         assert tuple(a.tolist() for a in (block.indptr, block.indices, block.edge_ids)) == reference.induced(graph, members.nodes.tolist())
 
 

@@ -6,12 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of, refused
+from cases.relabelling import relabelled_by
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from reference import subgraph as reference
 from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 
-import hoptrain.samplers.scratch.workspace as workspace
 import hoptrain.samplers.subgraphs.saint as saint
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler, SampleLoader
@@ -89,8 +89,7 @@ def test_any_graph(kind, graph, budget, hashed, data):
         )
     length = data.draw(st.integers(1, 7))
     make = {"node": SaintNodeSampler, "edge": SaintEdgeSampler}.get(kind) or (lambda *a, **options: SaintWalkSampler(*a, length, **options))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workspace, "DIRECT_TABLE_BYTES", 0 if hashed else 1 << 20)
+    with relabelled_by(hashed):
         try:
             sampler = make(budget, num_subgraphs=3).prepare(graph, np.array(sorted(split)))
             batch = sampler.sample(graph, np.array([2]), seed=2**64 - 3, epoch=4, batch=2**20)
@@ -114,7 +113,7 @@ def test_walks_are_counted_as_documented(graph, is_sorted, length, roots, data):
     graph = Graph(graph.indptr, np.array([u for column in columns for u in column], np.int64))
     sampler = SaintWalkSampler(roots, length, error=0.9, num_subgraphs=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saint, "_least_walks", lambda error: 8)
+        patch.setattr(saint, "least_walks", lambda error: 8)
         patch.setattr(saint.visits, "walk_pair_rates", without_a_goal(saint.visits.walk_pair_rates))
         weights = sampler.prepare(graph, np.array(split)).weights
     hits, together = counted(columns, split, length, 8)
