@@ -95,7 +95,7 @@ def install():
 
     DeviceStream.capture = lambda self, work: None  # it launches alone
 
-    kept._Files._path = lambda *_: None  # nor is that of programs
+    kept.ProgramFiles._path = lambda *_: None  # nor is that of programs
     native.reason_against = lambda: "the interpreter runs Numba's kernels"  # it has nothing for CuPy to launch on
 
 

@@ -124,13 +124,13 @@ def plan_step(cache, rows, step, first_step, out_rows, out_slots):
 @cpu_kernel
 def _put(cache, slot, bucket):
     steps = len(cache.heads) - NUM_CLASSES
-    place = bucket if 0 <= bucket < steps else len(cache.heads) - 1 - _class(cache.uses[cache.row_of[slot]])
+    place = bucket if 0 <= bucket < steps else len(cache.heads) - 1 - class_of(cache.uses[cache.row_of[slot]])
     cache.below[slot] = cache.heads[place]
     cache.heads[place] = slot
 
 
 @cpu_kernel
-def _class(uses):
+def class_of(uses):
     """A number of uses with four bits of it kept: below ``NUM_CLASSES``, and no less for more uses."""
     exponent = 0
     while uses >= 16:

@@ -18,7 +18,8 @@ from hoptrain.kernels.cuda.compile import COMPILER, jit
 from hoptrain.kernels.cuda.programs.key import NoKeyError, text_of
 from hoptrain.kernels.machine_code import cache_folder, sealed, unsealed
 
-_FOLDER = cache_folder("cuda", COMPILER) / "programs"
+FOLDER = cache_folder("cuda", COMPILER) / "programs"
+"""Where the machine code of programs is kept."""
 
 
 def program_kernel(*functions):
@@ -27,7 +28,7 @@ def program_kernel(*functions):
     def register(function):
         kernel = jit(function)
         if not config.ENABLE_CUDASIM:
-            kernel._cache = _Files(function.__qualname__, functions)
+            kernel._cache = ProgramFiles(function.__qualname__, functions)
         return kernel
 
     return register
@@ -38,13 +39,13 @@ def program_function(function):
     return function if config.ENABLE_CUDASIM else cuda.jit(device=True)(function)
 
 
-class _Files:
+class ProgramFiles:
     """What a dispatcher of numba-cuda's asks for kernels on disk, as ``numba.cuda.core.caching._Cache`` has it."""
 
-    cache_path = str(_FOLDER)
-
-    def __init__(self, name, functions):
-        self._name, self._functions = name, functions
+    def __init__(self, name, functions, folder=FOLDER):
+        """Name the kernel, the user's functions that it is made of, and the folder of the files."""
+        self._name, self._functions, self._folder = name, functions, folder
+        self.cache_path = str(folder)
 
     def load_overload(self, arguments, context):
         """The kernel for some types; None if it is not there."""
@@ -60,7 +61,7 @@ class _Files:
             return
         own = path.with_suffix(f".{uuid.uuid4().hex}")
         with contextlib.suppress(OSError):
-            _FOLDER.mkdir(mode=0o700, exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
             try:
                 own.write_bytes(sealed(dumps(kernel)))
                 own.replace(path)  # whole or not at all, for whoever reads it meanwhile
@@ -74,7 +75,7 @@ class _Files:
         except NoKeyError:
             return None
         parts = self._name, functions, *map(_type_text, arguments), codegen.magic_tuple()
-        return _FOLDER / hashlib.sha256(repr(parts).encode()).hexdigest()
+        return self._folder / hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _type_text(kind):

@@ -16,7 +16,10 @@ from hoptrain.samplers import LaborSampler, LadiesSampler, NeighborSampler, Samp
 
 
 def plan_of(num_rows, num_slots, lookahead, **options):
-    return RowPlan(np.empty(num_rows, np.int32), num_slots, lookahead, **options)
+    slot_of = np.empty(num_rows, np.int32)
+    plan = RowPlan(slot_of, num_slots, lookahead, **options)
+    plan.slot_of, plan.row_of = slot_of, np.full(num_slots, -1)  # as the plan has it, and as its reads make it
+    return plan
 
 
 def drawn(seed, num_rows, num_steps, most):
@@ -35,8 +38,8 @@ def planned(plan, steps, first_tag=1):
             if (later := next(waiting, None)) is not None:
                 plan.foresee(later)
         landed, reads = plan.make_room(), plan.next(tag)
-        slots = plan._cache.slot_of[rows]
-        np.testing.assert_array_equal(plan._cache.row_of[slots], rows)
+        plan.row_of[reads.slots] = reads.rows
+        np.testing.assert_array_equal(plan.row_of[plan.slot_of[rows]], rows)
         assert reads.num_used == len(rows)
         yield landed, reads
 
@@ -173,7 +176,7 @@ def test_beyond_the_window_rows_go_by_how_often_they_were_used():
 
 
 def test_classes_of_uses_grow_with_them():
-    classes = [plan_kernels._class(uses) for uses in range(2**16)]
+    classes = [plan_kernels.class_of(uses) for uses in range(2**16)]
     assert classes == sorted(classes)
     assert classes[:16] == list(range(16))
     assert classes[-1] < plan_kernels.NUM_CLASSES
@@ -190,11 +193,12 @@ def test_other_steps_than_foreseen_cost_reads_and_no_more():
 def test_what_is_foreseen_has_a_bound():
     plan = plan_of(100, 60, 50, most_foreseen=100)
     steps = drawn(6, 100, 60, 20)
-    waiting, most = iter(steps), 0
+    waiting, most, sizes = iter(steps), 0, []
     for tag in range(1, 40):
         for _ in range(plan.wanted):
-            plan.foresee(next(waiting))
-        most = max(most, plan._num_foreseen)
+            plan.foresee(rows := next(waiting))
+            sizes.append(len(rows))
+        most = max(most, sum(sizes[plan.landed :]))  # tags count from 1
         plan.next(tag)
     assert 80 < most < 100 + 2 * 20
 

@@ -73,14 +73,20 @@ def test_machine_code_of_a_program_is_loaded_while_nothing_of_it_changed(tmp_pat
     assert found[0][2] == found[1][2]
 
 
+class Codegen:
+    """Of no architecture."""
+
+    @staticmethod
+    def magic_tuple():
+        return ("none",)
+
+
 @pytest.mark.parametrize("damage", [lambda content: b"", lambda content: bytes(len(content)), lambda content: b"garbage" + content])
 def test_damaged_machine_code_of_a_program_counts_as_none(tmp_path, monkeypatch, damage):
-    monkeypatch.setattr(kept, "_FOLDER", tmp_path / "programs")
     monkeypatch.setattr(kept, "dumps", pickle.dumps)
-    context = SimpleNamespace(refresh=lambda: None, codegen=lambda: None)
-    kernel = SimpleNamespace(codegen=None, launch_config_sensitive=False)
-    files = kept._Files("kernel", (compiled,))
-    monkeypatch.setattr(files, "_path", lambda arguments, codegen: tmp_path / "programs" / "0123")
+    context = SimpleNamespace(refresh=lambda: None, codegen=lambda: Codegen)
+    kernel = SimpleNamespace(codegen=Codegen, launch_config_sensitive=False)
+    files = kept.ProgramFiles("kernel", (), tmp_path / "programs")
     files.save_overload((), kernel)
     assert files.load_overload((), context) == kernel
     (path,) = (tmp_path / "programs").iterdir()

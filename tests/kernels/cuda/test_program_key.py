@@ -116,12 +116,14 @@ def test_what_cannot_be_told_has_no_key(change):
 
 @pytest.mark.parametrize("can_be_written", [True, False])
 def test_a_file_of_machine_code_appears_whole_and_leaves_nothing_beside_it(tmp_path, monkeypatch, can_be_written):
-    path = tmp_path / "abc"
-    monkeypatch.setattr(kept, "_FOLDER", tmp_path)
     monkeypatch.setattr(kept, "dumps", lambda kernel: b"machine code")
-    monkeypatch.setattr(kept._Files, "_path", lambda *_: path)
+    files = kept.ProgramFiles("walk", (), tmp_path)
+    kernel = SimpleNamespace(codegen=SimpleNamespace(magic_tuple=lambda: ("none",)), launch_config_sensitive=False)
+    files.save_overload((), kernel)
+    (path,) = tmp_path.iterdir()
     if not can_be_written:
+        path.unlink()
         path.mkdir()  # no file can be moved there
-    kept._Files("walk", ()).save_overload((), SimpleNamespace(codegen=None, launch_config_sensitive=False))
+        files.save_overload((), kernel)
     assert [*tmp_path.iterdir()] == [path]
     assert kept.unsealed(path) == (b"machine code" if can_be_written else None)
