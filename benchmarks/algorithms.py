@@ -37,7 +37,7 @@ PEERS: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
 }
 GOAL = 2.0
 """How many times as fast as a peer hoptrain should be."""
-_SECONDS = {False: 0.3, True: 0.05}
+SECONDS = {False: 0.3, True: 0.05}
 """What a system's calls of a round take together, about; with and without ``--quick``."""
 _SCALE, _QUICK_SCALE = 0.2, 0.01
 _TOLERANCE = 0.2
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> Result:
             print(data.name, key, file=sys.stderr)
             workload = ALGORITHMS[key].workload(graph, split, args.quick)
             systems = [system for make in opened for system in make(key, workload, threads)]
-            rows, answer = _measure(key, workload, systems, options.num_rounds(args), _SECONDS[args.quick])
+            rows, answer = _measure(key, workload, systems, options.num_rounds(args), SECONDS[args.quick])
             records += [{"graph": data.name} | row for row in rows]
             answers.append(answer)
     args.out.mkdir(parents=True, exist_ok=True)

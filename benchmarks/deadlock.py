@@ -37,7 +37,8 @@ _SHM = (*ALL, "hoptrain, slots_dir=/dev/shm")
 _TIMEOUT = (*PEERS, "torch, timeout=5", HOPTRAIN)
 _HANGS = ("hung", "error, then hung")
 _LIMIT_S = 20.0
-_QUICK_S = 10.0
+QUICK_S = 10.0
+"""Seconds that a program of a peer's gets with ``--quick``."""
 _DIED = r"worker.*(killed|exited)"
 _FULL = r"No space left|shared memory|Bus error|are free"
 _FILES = r"open files"
@@ -129,13 +130,13 @@ def run(args: argparse.Namespace) -> Result:
         data = Path(folder) / "data"
         make_dataset(data)
         for case, system in chosen:
-            limit = args.limit or (_QUICK_S if args.quick and system in PEERS else case.limit)
-            records.append(_try(case, system, data, limit, logs))
+            limit = args.limit or (QUICK_S if args.quick and system in PEERS else case.limit)
+            records.append(tried(case, system, data, limit, logs))
             print(*(records[-1][name] for name in ("case", "system", "outcome")), sep=" | ", flush=True)
     return Result(records=records, summary=_summarize(records), seeds=[SEED])
 
 
-def _try(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[str, Any]:
+def tried(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[str, Any]:
     """One case of one system, as a record."""
     record = {"case": case.name, "what": case.what, "system": system}
     prefix = _private_shm() if case.full_shm else []

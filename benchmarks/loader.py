@@ -49,7 +49,8 @@ from hoptrain.engine.features.quantized import FORMATS
 
 DEFAULT_WORKERS = 0
 """What ``SampleLoader`` takes where nothing is said: in process, with all cores, since a loop that only loads has no use for them."""
-_IDLE_S = 1.0
+IDLE_S = 1.0
+"""Seconds over which the processor time of idle loaders is measured."""
 
 
 class Peer(NamedTuple):
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> Result:
         batches=(2 if args.quick else 8) if args.batches is None else args.batches,
         rounds=options.num_rounds(args),
         patience=args.patience,
-        allocators=_allocators(),
+        allocators=allocators(),
     )
     options.warn_if_busy()
     records: list[dict[str, Any]] = []
@@ -229,7 +230,7 @@ def _on_narrow(mode: str, conditions: Conditions, narrow: Mapping[str, Path]) ->
         yield LoaderSystem(family=HOPTRAIN, name=f"{HOPTRAIN} {form}{what}", mode=mode, workers=DEFAULT_WORKERS, child=child)
 
 
-def _allocators() -> dict[str, dict[str, str]]:
+def allocators() -> dict[str, dict[str, str]]:
     """What peers run with: variables of the environment, by the name of the allocator."""
     found: dict[str, dict[str, str]] = {"malloc": {}}
     library = tcmalloc()
@@ -279,8 +280,8 @@ def _prepare(systems: list[LoaderSystem], case: Case) -> None:
 def _idle_share(children: Collection[Child]) -> float:
     """CPU time of all the children together while none is asked for anything, as a share of a core."""
     before = sum(child.cpu_seconds() for child in children)
-    time.sleep(_IDLE_S)
-    return max(0.0, sum(child.cpu_seconds() for child in children) - before) / _IDLE_S
+    time.sleep(IDLE_S)
+    return max(0.0, sum(child.cpu_seconds() for child in children) - before) / IDLE_S
 
 
 def _row(system: LoaderSystem, costs: Mapping[str, Cost]) -> dict[str, Any]:

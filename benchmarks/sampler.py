@@ -164,7 +164,7 @@ def _measure_graph(
             if options.is_same_work(system.label, edges[system.label], edges[_own(system.mode, system.threads)])
         ]
         rows = [place | _row(system, costs, floors[system.mode], edges[system.label], timing.replace) for system in systems]
-        yield rows, _answers(systems, costs, floors) | _own_answers(data.name, rows)
+        yield rows, answers(systems, costs, floors) | _own_answers(data.name, rows)
 
 
 def _sample(sample: Callable[[Sequence[Array], int], int], seeds: Sequence[Array], first: int, number: int) -> int:
@@ -202,21 +202,21 @@ def _row(system: System, costs: Costs, floor: Array, edges_batch: float, replace
     }
 
 
-def _answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]) -> dict[str, float]:
+def answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]) -> dict[str, float]:
     """One case's part of the summary."""
-    answers: list[dict[str, float]] = []
+    found: list[dict[str, float]] = []
     for own in (system for system in systems if system.name == HOPTRAIN):
         cost, threads = costs[own.label], own.threads
         for peer in systems:
             if peer.family != HOPTRAIN and peer.mode == own.mode and peer.threads <= threads:
                 ratio = costs[peer.label].over(cost.ns)
-                answers += [{f"min_ratio_{key_of(name)}_t{threads}": ratio} for name in (peer.family, peer.name)]
+                found += [{f"min_ratio_{key_of(name)}_t{threads}": ratio} for name in (peer.family, peer.name)]
         if threads == 1:
-            answers.append({"max_floor_multiple": cost.over(floors[own.mode])})
+            found.append({"max_floor_multiple": cost.over(floors[own.mode])})
         elif (alone := _own(own.mode, 1)) in costs:
             machine = costs["line"].over(costs[f"line, {threads}"].ns)
-            answers.append({f"min_scaling_t{threads}": costs[alone].over(cost.ns), f"min_machine_scaling_t{threads}": machine})
-    return summarize(answers)
+            found.append({f"min_scaling_t{threads}": costs[alone].over(cost.ns), f"min_machine_scaling_t{threads}": machine})
+    return summarize(found)
 
 
 def _own_answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

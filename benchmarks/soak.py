@@ -29,9 +29,12 @@ from hoptrain.kernels.child_process import import_path, python
 
 SEED = 1
 _STEPS = 10  # between two checkpoints
-_PAUSE_S = (0.5, 3.0)
-_ACTIONS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP)
-_TARGETS = ("worker",) * 5 + ("rank 0", "rank 1", "all")
+PAUSE_S = (0.5, 3.0)
+"""Least and most seconds between two faults."""
+ACTIONS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP)
+"""Signals that are drawn from."""
+TARGETS = ("worker",) * 5 + ("rank 0", "rank 1", "all")
+"""Processes that are drawn from."""
 _HANG_S = 300.0  # without a step; two ranks start in a minute on a busy machine
 _END_S = 60.0  # for a run to end after a rank has; it takes about 15 s
 _OPTIONS = (
@@ -53,9 +56,9 @@ def run(args: argparse.Namespace) -> Result:
         raise InputError(f"minutes is {args.minutes}: training takes time; give a number above 0")
     seconds = 60 * (1.0 if args.quick else args.minutes)
     with tempfile.TemporaryDirectory() as folder:
-        disturbed, undisturbed = (_Training(Path(folder) / name) for name in ("disturbed", "undisturbed"))
+        disturbed, undisturbed = (Training(Path(folder) / name) for name in ("disturbed", "undisturbed"))
         begin = time.monotonic()
-        _disturb(disturbed, seconds)
+        disturb(disturbed, seconds)
         minutes = (time.monotonic() - begin) / 60
         steps = int(disturbed.checkpoint()["global_step"]) + _STEPS
         disturbed.finish(steps, workers=1, patience=_HANG_S)
@@ -69,7 +72,7 @@ def run(args: argparse.Namespace) -> Result:
     return Result(records=[summary], summary=summary, seeds=[SEED])
 
 
-def _disturb(training: _Training, seconds: float) -> None:
+def disturb(training: Training, seconds: float) -> None:
     """Train for so long, with faults."""
     draw = random.Random(SEED)
     deadline = time.monotonic() + seconds
@@ -78,8 +81,8 @@ def _disturb(training: _Training, seconds: float) -> None:
             if training.process is None:
                 training.start(workers=1)
             training.wait_for_checkpoint()
-            time.sleep(draw.uniform(*_PAUSE_S))
-            target, number = draw.choice(_TARGETS), draw.choice(_ACTIONS)
+            time.sleep(draw.uniform(*PAUSE_S))
+            target, number = draw.choice(TARGETS), draw.choice(ACTIONS)
             if target == "all":
                 training.kill()
             elif training.send(target, number, draw) and target != "worker":
@@ -88,7 +91,7 @@ def _disturb(training: _Training, seconds: float) -> None:
         training.kill()
 
 
-class _Training:
+class Training:
     """A run of ``hoptrain fit`` that is started again and again in its folder.
 
     Attributes:

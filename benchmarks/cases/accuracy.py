@@ -70,7 +70,7 @@ def _row(
 ) -> dict[str, Any]:
     """A line of the table; the line of full neighbourhoods stands among those before."""
     begin = time.perf_counter()
-    scores = [_fit_accuracy(name, algorithm, seed, root, quick) for seed in seeds]
+    scores = [fit_accuracy(name, algorithm, seed, root, quick) for seed in seeds]
     reference = next((row["test_accuracy"] for row in before if (row["data"], row["sampler"]) == (name, FULL)), None)
     mean = statistics.mean(scores)
     return {
@@ -120,7 +120,8 @@ def arguments(algorithm: Algorithm, training: Training) -> dict[str, Any]:
     return dict(algorithm.trained(training))
 
 
-def _fit_accuracy(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool) -> float:
+def fit_accuracy(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool) -> float:
+    """Train once and return the test accuracy."""
     with tempfile.TemporaryDirectory() as scratch:
         options = _options(name, algorithm, seed, root, quick)
         options["trainer"]["default_root_dir"] = scratch

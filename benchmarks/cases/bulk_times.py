@@ -24,7 +24,7 @@ class TimedBulks:
 
     def __init__(self, sampler: Sampler, graph: Graph, workspace: Workspace, bulks: Sequence[Sequence[Array]]) -> None:
         """Sample ``bulks[call]`` with a workspace on "cuda"."""
-        self._sampler, self._graph, self._workspace, self._bulks = sampler, graph, workspace, bulks
+        self._sampler, self._graph, self.workspace, self._bulks = sampler, graph, workspace, bulks
         self.host_s: list[float] = []
         self.device_s: list[float] = []
 
@@ -32,7 +32,7 @@ class TimedBulks:
         """Sample; returns the edges."""
         from numba import cuda
 
-        bulk, workspace, clock = self._bulks[call], self._workspace, time.perf_counter
+        bulk, workspace, clock = self._bulks[call], self.workspace, time.perf_counter
         stream = workspace.stream
         stream.wait_for_torch()
         begin, end = cuda.event(), cuda.event()

@@ -34,10 +34,11 @@ from hoptrain.samplers import MiniBatch, Workspace
 CACHE_LINE = 64
 """Bytes that a processor moves at once."""
 OUTPUT_BYTES = 12
-_READS = 1 << 21
+READS = 1 << 21
+"""Random reads of a measurement."""
 _PIECES = 8
-"""In which threads take them."""
-_COPY_BYTES = 256 << 20
+"""In which threads take the reads."""
+COPY_BYTES = 256 << 20
 """Of each end of a copy: more than the caches hold."""
 _IN_FLIGHT = 64
 """Reads asked for before the first of them is used."""
@@ -83,7 +84,7 @@ def floor_parts(graph: Graph, threads: Iterable[int] = ()) -> dict[str, Callable
     "line, 2" are the accesses of "line" shared among two of ``threads``: how well the machine itself scales. All together take as much memory as
     the graph has, and half a gigabyte.
     """
-    source, target = np.ones(_COPY_BYTES, np.uint8), np.zeros(_COPY_BYTES, np.uint8)
+    source, target = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
     lines = _memory(graph.indices.nbytes)
     return {
         "line": _random_reads(lines),
@@ -116,12 +117,12 @@ def _random_reads(memory: Array, threads: int = 1) -> Callable[[int], int]:
 
     def read_some(pieces: Iterable[int], own: Array) -> None:
         for first in pieces:
-            random_reads(memory, first, _READS // _PIECES, own)
+            random_reads(memory, first, READS // _PIECES, own)
 
     def read(_: int) -> int:
-        pieces = iter(range(0, _READS, _READS // _PIECES))
+        pieces = iter(range(0, READS, READS // _PIECES))
         workspace.run([partial(read_some, pieces, own) for own in places])
-        return _READS
+        return READS
 
     return read
 
@@ -130,8 +131,8 @@ def _random_updates(memory: Array) -> Callable[[int], int]:
     places = np.empty(_IN_FLIGHT, np.int64)
 
     def update(_: int) -> int:
-        random_updates(memory, _READS, places)
-        return _READS
+        random_updates(memory, READS, places)
+        return READS
 
     return update
 

@@ -30,12 +30,12 @@ DONE = "done"
 RAISED = "raised "
 """The program prints a line that begins so when an exception has reached its top."""
 _START_S = 240.0
-_LEAVE_S = 6.0  # how long processes may live on after the one that started them
+LEAVE_S = 6.0  # how long processes may live on after the one that started them
 _MARK = "HOPTRAIN_TRIAL"
 _TICK_S = 0.1
-_IDLE_S = 8.0  # longer than any wait that the cases set: a program that did nothing for so long does nothing any more
+IDLE_S = 8.0  # longer than any wait that the cases set: a program that did nothing for so long does nothing any more
 _BUSY = 0.25  # share of the looks at which a program that does something computes; collectives that wait look around now and then
-_SLOW = 10.0  # how many times its limit a program may take that computes, but gets little of a core
+SLOW = 10.0  # how many times its limit a program may take that computes, but gets little of a core
 
 
 def say(line: str) -> None:
@@ -111,7 +111,7 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
     """
     started = begin = time.monotonic()
     is_ready = False
-    busy: deque[bool] = deque(maxlen=round(_IDLE_S / _TICK_S))
+    busy: deque[bool] = deque(maxlen=round(IDLE_S / _TICK_S))
     while process.poll() is None:
         time.sleep(_TICK_S)
         now = time.monotonic()
@@ -120,21 +120,21 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
             is_ready = re.search(f"^{BEGIN}$", log.read_text(errors="replace"), re.MULTILINE) is not None
             if now - started > _START_S:
                 break
-        elif now - begin > limit - _IDLE_S:
-            busy.append(_is_busy(mark))
+        elif now - begin > limit - IDLE_S:
+            busy.append(is_busy(mark))
             is_idle = len(busy) == busy.maxlen and sum(busy) < _BUSY * len(busy)
-            if now - begin > limit and (is_idle or cpu_seconds(_marked(mark), ended_children=True) > limit or now - begin > _SLOW * limit):
+            if now - begin > limit and (is_idle or cpu_seconds(_marked(mark), ended_children=True) > limit or now - begin > SLOW * limit):
                 break
     return time.monotonic() - begin
 
 
-def _is_busy(mark: str) -> bool:
+def is_busy(mark: str) -> bool:
     """Whether one of the processes computes, or would if it got a core."""
-    return any(_state(path) in "RD" for process in _marked(mark) for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
+    return any(state_of(path) in "RD" for process in _marked(mark) for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
 
 
 def _wait_for_orphans(mark: str) -> int:
-    deadline = time.monotonic() + _LEAVE_S
+    deadline = time.monotonic() + LEAVE_S
     while (found := _marked(mark)) and time.monotonic() < deadline:
         time.sleep(_TICK_S)
     return len(found)
@@ -158,7 +158,7 @@ def _kill_all(mark: str) -> None:
         time.sleep(_TICK_S)
 
 
-def _state(path: Path) -> str:
+def state_of(path: Path) -> str:
     """One letter; X of a process that is gone."""
     try:
         return path.read_text().rpartition(")")[2].split()[0]
@@ -171,7 +171,7 @@ def _stacks(first: int, processes: Sequence[psutil.Process], log: Path) -> str:
     texts, calls = [], []
     for pid in (process.pid for process in processes):
         with suppress(OSError):
-            state, wait = _state(Path(f"/proc/{pid}/stat")), Path(f"/proc/{pid}/wchan").read_text()
+            state, wait = state_of(Path(f"/proc/{pid}/stat")), Path(f"/proc/{pid}/wchan").read_text()
             stack = "" if state == "T" else _stack(pid, log)
             texts.append(f"process {pid}, state {state}, waits in {wait}\n{stack or 'no stack'}\n")
             call = "stopped" if state == "T" else _innermost(stack)

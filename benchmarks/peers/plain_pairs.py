@@ -27,7 +27,7 @@ from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
 from hoptrain.trainers.tasks.pairs.top import best_of_sources
 from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
 
-_BATCH = 65_536
+BATCH = 65_536
 """Links of a step that takes the whole graph, as in OGB's ``examples/linkproppred/ddi/gnn.py``."""
 _EXAMPLE = {"hidden_channels": 50, "batch_size": 1000, "lr": 0.001, "weight_decay": 1e-6, "epochs_a_validation": 5}
 """DistMult in PyG's ``examples/kge_fb15k_237.py``."""
@@ -77,7 +77,7 @@ def _links(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
     data, width, outs = module.data, options["hidden_channels"], options["out_channels"]
     links = edge_index(data)
     if data.x is None:
-        x, graph, size, method = nn.Embedding(data.graph.num_nodes, width).weight, adjacency(data), _BATCH, "dense"
+        x, graph, size, method = nn.Embedding(data.graph.num_nodes, width).weight, adjacency(data), BATCH, "dense"
         nn.init.xavier_uniform_(x)
     else:
         (x, graph), size, method = whole(data, options), links.shape[1], "sparse"

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> Result:
                 records += compare(data, setting, arch, seed, seconds)
                 for record in records[-len(SYSTEMS) :]:
                     print(" | ".join(f"{key} {value}" for key, value in record.items()), flush=True)
-    return Result(records=records, summary=_summary(records), seeds=seeds)
+    return Result(records=records, summary=summary(records), seeds=seeds)
 
 
 def compare(data: Dataset, setting: Setting, arch: str, seed: int, seconds: float) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def compare(data: Dataset, setting: Setting, arch: str, seed: int, seconds: floa
         epochs[name] += 1
         if spent[name] < (len(curves[name]) + 1) * seconds / LOOKS:
             continue
-        val, test = _scores(data, setting, model)
+        val, test = scores_on(data, setting, model)
         tests[name] = test if val > max((score for _, score in curves[name]), default=-1.0) else tests[name]
         curves[name].append((spent[name], val))
         if spent[name] >= seconds:
@@ -116,7 +116,7 @@ def _model(data: Dataset, arch: str, seed: int) -> tuple[Any, Any]:
     return model, torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4 if data.name == "pubmed" else 0.0)
 
 
-def _scores(data: Dataset, setting: Setting, model: Any) -> tuple[float, float]:
+def scores_on(data: Dataset, setting: Setting, model: Any) -> tuple[float, float]:
     """Exact accuracies of validation and test."""
     import torch
 
@@ -179,14 +179,14 @@ def _whole(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[tu
 SYSTEMS: dict[str, Callable[[Dataset, Setting, str, int], Iterator[tuple[float, Any]]]] = {"sampled": _sampled, "whole": _whole}
 
 
-def _summary(records: list[dict[str, Any]]) -> dict[str, float]:
+def summary(records: list[dict[str, Any]]) -> dict[str, float]:
     """How many times as long the whole graph takes to 99 %, where both got there; and by how many points its best score is higher."""
-    summary = {}
+    found = {}
     pairs = zip(records[::2], records[1::2], strict=True)
     for sampled, whole in pairs:
         key = f"{sampled['data']}_{sampled['arch']}_{sampled['seed']}"
-        summary[f"{key}_gap_points"] = 100 * (whole["best_val"] - sampled["best_val"])
+        found[f"{key}_gap_points"] = 100 * (whole["best_val"] - sampled["best_val"])
         slow, fast = whole[f"seconds_to_{TARGETS[-1]}"], sampled[f"seconds_to_{TARGETS[-1]}"]
         if slow is not None and fast is not None:
-            summary[f"{key}_whole_over_sampled"] = slow / fast
-    return summary
+            found[f"{key}_whole_over_sampled"] = slow / fast
+    return found

@@ -22,7 +22,7 @@ def folder(dataset, tmp_path):
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setattr(algorithms, "_SECONDS", {False: 0.001, True: 0.001})
+    monkeypatch.setattr(algorithms, "SECONDS", {False: 0.001, True: 0.001})
 
 
 def slow_peer(graph):

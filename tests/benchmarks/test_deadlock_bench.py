@@ -32,8 +32,8 @@ def bench(out, *options):
 
 
 def test_torch_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr(trial, "_IDLE_S", 2.0)
-    monkeypatch.setattr(deadlock, "_QUICK_S", 3.0)
+    monkeypatch.setattr(trial, "IDLE_S", 2.0)
+    monkeypatch.setattr(deadlock, "QUICK_S", 3.0)
     [row], summary = bench(tmp_path, "--cases", "stop", "--systems", "torch")
     assert (row["case"], row["system"], row["outcome"]) == ("stop", "torch", "hung")
     assert "trainer: " in row["waits"]
@@ -56,7 +56,7 @@ def test_a_program_that_ends(tmp_path):
 
 
 def test_a_program_that_leaves_a_process_and_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(trial, "_LEAVE_S", 0.5)
+    monkeypatch.setattr(trial, "LEAVE_S", 0.5)
     file = Path("/dev/shm") / f"hoptrain-test-{os.getpid()}"
     found = program(
         f"""
@@ -72,11 +72,11 @@ def test_a_program_that_leaves_a_process_and_a_file(tmp_path, monkeypatch):
     file.unlink()
     assert (found.ended, found.code, found.orphans) == (True, 0, 1)
     assert found.shm_files >= 1
-    assert trial._state(Path("/proc", found.text.split()[1], "stat")) in "ZX"
+    assert trial.state_of(Path("/proc", found.text.split()[1], "stat")) in "ZX"
 
 
 def test_a_program_that_waits_is_given_up_with_its_stack(tmp_path, monkeypatch):
-    monkeypatch.setattr(trial, "_IDLE_S", 1.0)
+    monkeypatch.setattr(trial, "IDLE_S", 1.0)
     found = program(
         """
         import faulthandler, os, signal, time
@@ -97,17 +97,17 @@ def test_a_program_that_waits_is_given_up_with_its_stack(tmp_path, monkeypatch):
 
 
 def test_a_program_that_only_looks_around_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(trial, "_IDLE_S", 1.0)
+    monkeypatch.setattr(trial, "IDLE_S", 1.0)
     looks = itertools.cycle([True] + [False] * 4)  # as of ranks in a collective that one of them does not enter
-    monkeypatch.setattr(trial, "_is_busy", lambda mark: next(looks))
+    monkeypatch.setattr(trial, "is_busy", lambda mark: next(looks))
     found = program("import time; print('begin', flush=True); time.sleep(600)", tmp_path, 1)
     assert not found.ended
     assert found.seconds < 30
 
 
 def test_a_program_that_computes_is_given_longer(tmp_path, monkeypatch):
-    monkeypatch.setattr(trial, "_SLOW", 1e3)
-    monkeypatch.setattr(trial, "_IDLE_S", 5.0)
+    monkeypatch.setattr(trial, "SLOW", 1e3)
+    monkeypatch.setattr(trial, "IDLE_S", 5.0)
     monkeypatch.setattr(trial, "cpu_seconds", lambda found, **_: 0.0)  # as where others have the cores
     found = program(
         "import time; print('begin', flush=True); t = time.process_time()\nwhile time.process_time() - t < 2: pass", tmp_path, 0.5
@@ -152,7 +152,7 @@ def test_no_namespace_no_case(tmp_path, monkeypatch):
 
     monkeypatch.setattr(deadlock.subprocess, "run", refuse)
     case = Case(name="full-later", what="full", full_shm=True)
-    assert deadlock._try(case, "torch", tmp_path, 1.0, tmp_path)["outcome"].startswith("skipped (no mount namespace")
+    assert deadlock.tried(case, "torch", tmp_path, 1.0, tmp_path)["outcome"].startswith("skipped (no mount namespace")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def folder(dataset, tmp_path):
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
-    monkeypatch.setattr(loader, "_IDLE_S", 0.1)
+    monkeypatch.setattr(loader, "IDLE_S", 0.1)
     monkeypatch.setattr(loader, "idle_cpu_share", lambda batches: 0.01)
     monkeypatch.setattr(loader, "tcmalloc", lambda: None)
 
@@ -94,7 +94,7 @@ def test_peers(folder, tmp_path, monkeypatch, capsys):
 
 def test_peers_run_with_tcmalloc_too(monkeypatch):
     monkeypatch.setattr(loader, "tcmalloc", lambda: "libtcmalloc.so")
-    assert loader._allocators() == {"malloc": {}, "tcmalloc": {"LD_PRELOAD": "libtcmalloc.so"}}
+    assert loader.allocators() == {"malloc": {}, "tcmalloc": {"LD_PRELOAD": "libtcmalloc.so"}}
 
 
 def test_default_workers(folder):
@@ -197,7 +197,7 @@ def child():
     child.close()
 
 
-def test_child(child, monkeypatch):
+def test_child(child):
     assert child.cpu_seconds() == 0
     assert [child.call("add", 2), child.call("add", 3)] == [7, 10]
     assert child.call("variable", "HOPTRAIN_X") == "1"

@@ -18,8 +18,8 @@ TINY = ["--quick", "--rounds", "2", "--batches", "2", "--batch-size", "16", "--f
 
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch):
-    monkeypatch.setattr(floor, "_READS", 1 << 10)
-    monkeypatch.setattr(floor, "_COPY_BYTES", 1 << 16)
+    monkeypatch.setattr(floor, "READS", 1 << 10)
+    monkeypatch.setattr(floor, "COPY_BYTES", 1 << 16)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_the_fastest_variant_of_up_to_as_many_threads_counts():
     found = [system("hoptrain", "hoptrain", 2), system("DGL", "DGL a", 1), system("DGL", "DGL b", 2), system("DGL", "DGL c", 4)]
     ns = {"hoptrain, all, 2": 10.0, "DGL a, all, 1": 30.0, "DGL b, all, 2": 40.0, "DGL c, all, 4": 5.0}
     costs = {label: rounds.Cost(np.full(3, value), 1.0) for label, value in ns.items()}
-    assert sampler._answers(found, costs, {}) == {"min_ratio_dgl_a_t2": 3.0, "min_ratio_dgl_b_t2": 4.0, "min_ratio_dgl_t2": 3.0}
+    assert sampler.answers(found, costs, {}) == {"min_ratio_dgl_a_t2": 3.0, "min_ratio_dgl_b_t2": 4.0, "min_ratio_dgl_t2": 3.0}
 
 
 # The systems.

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.timeout(600)  # four starts of two ranks, each a minute
 
 def test_a_few_seconds(monkeypatch):
     """Rank 1 is killed, once, in one of its first steps."""
-    monkeypatch.setattr(soak, "_PAUSE_S", (0.0, 0.1))
-    monkeypatch.setattr(soak, "_ACTIONS", (soak.signal.SIGKILL,))
-    monkeypatch.setattr(soak, "_TARGETS", ("rank 1",))
+    monkeypatch.setattr(soak, "PAUSE_S", (0.0, 0.1))
+    monkeypatch.setattr(soak, "ACTIONS", (soak.signal.SIGKILL,))
+    monkeypatch.setattr(soak, "TARGETS", ("rank 1",))
     summary = soak.run(argparse.Namespace(quick=False, minutes=0.01)).summary
     assert (summary["num_rank_1_SIGKILL"], summary["starts"]) == (1, 2)
     assert summary["steps"] > 0
@@ -37,14 +37,14 @@ class Instant:
 
 
 def test_other_weights_are_an_error(monkeypatch):
-    monkeypatch.setattr(soak, "_Training", Instant)
-    monkeypatch.setattr(soak, "_disturb", lambda training, seconds: None)
+    monkeypatch.setattr(soak, "Training", Instant)
+    monkeypatch.setattr(soak, "disturb", lambda training, seconds: None)
     with refused("model.weight", "40 steps faults weights differ", error=RuntimeError):
         soak.run(argparse.Namespace(quick=False, minutes=1))
 
 
 def test_a_run_that_fails_by_itself_is_an_error(tmp_path):
-    training = soak._Training(tmp_path / "run")
+    training = soak.Training(tmp_path / "run")
     with pytest.raises(RuntimeError, match=r"(?s)^the run has failed: .*no_such_option"):
         training.finish(10, 0, 100, "--no_such_option=1")
 

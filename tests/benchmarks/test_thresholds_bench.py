@@ -51,7 +51,7 @@ def test_each_candidate_is_timed_beside_its_own_value(graph, tmp_path, monkeypat
     sampled, timed = [], TimedBulks.__call__
 
     def sample(bulks, call):
-        workspace = bulks._workspace
+        workspace = bulks.workspace
         sampled.append((workspace.kernel, workspace.on_device.thresholds.block, workspace.on_device.thresholds.thread_work))
         return timed(bulks, call)
 

@@ -83,7 +83,7 @@ def test_no_file(tmp_path):
 
 
 def test_outcomes(tmp_path, command, monkeypatch):
-    monkeypatch.setattr(trial, "_IDLE_S", 0.5)
+    monkeypatch.setattr(trial, "IDLE_S", 0.5)
     names = ("good", "absent", "bad", "dies", "silent", "hangs")
     lines = run_grid(Grid(cells=[Cell(name=name) for name in names], rounds=1, limit=3), command, tmp_path)
     found = {line["cell"]["name"]: (line["outcome"], line["found"]) for line in lines}

@@ -75,7 +75,7 @@ def test_the_judge_counts_every_rank():
 def test_runs(name, tmp_path, monkeypatch):
     """Of data that have the form of the configuration's."""
     monkeypatch.setenv("HOPTRAIN_DATA", str(tmp_path))
-    monkeypatch.setattr(plain_pairs, "_BATCH", 300)
+    monkeypatch.setattr(plain_pairs, "BATCH", 300)
     config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     if config["task"] == "links":
         of_items = "destinations" in config["data"]["sampler"]["init_args"]  # they are from 20 on; of users some links are for the test

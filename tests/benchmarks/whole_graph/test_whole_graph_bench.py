@@ -25,9 +25,9 @@ def test_times_are_when_a_score_was_first_seen(monkeypatch):
 
     monkeypatch.setattr(whole_graph, "SYSTEMS", {"sampled": system([0.5, 0.96, 1.0, 0.7]), "whole": system([0.1, 0.8, 0.7, 0.2])})
     monkeypatch.setattr(whole_graph, "LOOKS", 4)
-    monkeypatch.setattr(whole_graph, "_scores", lambda data, setting, score: (score, score / 2))
+    monkeypatch.setattr(whole_graph, "scores_on", lambda data, setting, score: (score, score / 2))
     sampled, whole = whole_graph.compare(load_dataset("digits-knn"), whole_graph.Setting(), "sage", 1, seconds=4)
     assert [sampled[name] for name in ("seconds_to_0.95", "seconds_to_0.99", "best_val", "test", "epochs")] == [2, 3, 1.0, 0.5, 4]
     assert [whole[name] for name in ("seconds_to_0.95", "seconds_to_0.99", "best_val", "test", "epoch_ms")] == [None, None, 0.8, 0.4, 1000]
-    summary = whole_graph._summary([sampled, whole])
+    summary = whole_graph.summary([sampled, whole])
     assert summary == {"digits-knn_sage_1_gap_points": pytest.approx(-20)}
