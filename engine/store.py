@@ -34,7 +34,8 @@ VERIFY_LIMIT = 256 << 20
 LEFTOVER_SECONDS = 24 * 60 * 60
 """The temporary folder of a writer that was killed is removed when nothing in it has changed for so long."""
 
-_PIECE = 64 << 20
+PIECE = 64 << 20
+"""Bytes that are read at once to compare a checksum."""
 _OPENED: dict[Path, str] = {}
 """Folders that this process has opened, and their files when it did last."""
 _MOST_MARKS = 1000
@@ -286,6 +287,6 @@ def crc32(file: Path) -> int:
     """Checksum of a file, read in pieces."""
     value = 0
     with open_regular(file) as stream:
-        while piece := stream.read(_PIECE):
+        while piece := stream.read(PIECE):
             value = zlib.crc32(piece, value)
     return value

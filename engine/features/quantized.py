@@ -22,7 +22,7 @@ FORMATS = tuple(_BITS)
 _CODED = ("int8", "int4")
 _WHOLE = 1 << 24
 """Integers up to it are exact in float32."""
-_PIECE = 8 << 20
+PIECE = 8 << 20
 """Numbers that are narrowed at once, about: the table may be larger than memory."""
 
 Create: TypeAlias = Callable[[str, Any, tuple[int, ...]], Array]
@@ -268,7 +268,7 @@ def _range_of(x: Array, what: str) -> _Range:
 
 
 def _pieces(x: Array) -> list[slice]:
-    step = max(1, _PIECE // max(1, x.shape[1]))
+    step = max(1, PIECE // max(1, x.shape[1]))
     return [slice(begin, begin + step) for begin in range(0, len(x), step)]
 
 

@@ -38,6 +38,9 @@ class WorkerPool:
 
     A process that dies, or makes nothing for ``QueueOptions.stall_timeout`` seconds, is replaced, and its successor makes the batches that have not arrived:
     the same ones, since a batch is a pure function of its number.
+
+    Attributes:
+        workers: the processes, by number; ``stack()`` of one tells where it is.
     """
 
     def __init__(
@@ -71,11 +74,11 @@ class WorkerPool:
         self._generation, self._stop = -1, 0
         job, descriptors = _pickle_task(task)
         files = [job, *descriptors]
-        self._workers: list[WorkerProcess] = []
-        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._workers, files)
+        self.workers: list[WorkerProcess] = []
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), self.workers, files)
         try:
             for index in range(num_workers):
-                self._workers.append(WorkerProcess(index, num_slots, batch_bytes, job, descriptors, on_map, queue.slots_dir))
+                self.workers.append(WorkerProcess(index, num_slots, batch_bytes, job, descriptors, on_map, queue.slots_dir))
         except BaseException:
             self.close()
             raise
@@ -88,15 +91,15 @@ class WorkerPool:
             InputError: the task refused its input.
         """
         self._generation, self._stop = self._generation + 1, steps.stop
-        for worker in self._workers:
+        for worker in self.workers:
             worker.collect()
-            worker.begin(self._generation, epoch, range(steps.start + worker.index, steps.stop, len(self._workers)))
+            worker.begin(self._generation, epoch, range(steps.start + worker.index, steps.stop, len(self.workers)))
         return self._deliver(self._generation, steps.start)
 
     def extend(self, stop: int) -> None:
         """Let the run go on to the step before ``stop``, before its iterator has ended."""
         self._stop = stop
-        for worker in self._workers:
+        for worker in self.workers:
             worker.extend(stop)
 
     def close(self) -> None:
@@ -105,15 +108,15 @@ class WorkerPool:
 
     def num_ready(self) -> int:
         """Batches that have arrived and were not taken yet, as far as the last wait looked."""
-        return sum(worker.num_notices() for worker in self._workers)
+        return sum(worker.num_notices() for worker in self.workers)
 
     def pids(self) -> list[int]:
         """Process ids of the workers as they are now."""
-        return [worker.process.pid for worker in self._workers]
+        return [worker.process.pid for worker in self.workers]
 
     def _deliver(self, generation: int, first: int) -> Iterator[Batch]:
         for step in takewhile(lambda step: step < self._stop or generation != self._generation, count(first)):
-            worker = self._workers[(step - first) % len(self._workers)]
+            worker = self.workers[(step - first) % len(self.workers)]
             slot, specs, facts = self._receive(worker, generation, step)
             yield worker.lend(slot, specs), facts
 
@@ -141,7 +144,7 @@ class WorkerPool:
 
     def _look_after_workers(self) -> None:
         """All of them, not only the one that is due: each goes on as soon as it can."""
-        for worker in self._workers:
+        for worker in self.workers:
             worker.free_returned_slots()
             is_alive = worker.is_alive()
             worker.collect()

@@ -33,7 +33,8 @@ _MOST, _GAP = 256 << 10, 16 << 10
 """Bytes of one read, and bytes between two rows that are rather read than left out."""
 _PIECE = 32
 """Reads that a thread takes at once, where there are enough for all."""
-_LOOK_S = 0.5
+LOOK_S = 0.5
+"""Seconds between two looks at whether reads still end."""
 
 
 class FileRows:
@@ -142,7 +143,7 @@ class FileRows:
         patience = Patience(self.stall_s)
         while not patience.is_over():
             try:
-                return done.get(timeout=_LOOK_S)
+                return done.get(timeout=LOOK_S)
             except Empty:
                 continue
         return InputError(

@@ -21,7 +21,8 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 
-_MOST_JSON = 64 << 20
+MOST_JSON = 64 << 20
+"""Bytes of the largest JSON file that is read."""
 _PIECE = 1 << 20
 
 
@@ -63,9 +64,9 @@ def read_json(path: str | Path) -> Any:
         ValueError: it is no JSON, or larger than 64 MiB.
     """
     with open_regular(path) as file:
-        content = file.read(_MOST_JSON + 1)
-    if len(content) > _MOST_JSON:
-        raise ValueError(f"it is larger than {_MOST_JSON >> 20} MiB")
+        content = file.read(MOST_JSON + 1)
+    if len(content) > MOST_JSON:
+        raise ValueError(f"it is larger than {MOST_JSON >> 20} MiB")
     return parse_json(content)
 
 

@@ -9,7 +9,8 @@ import yaml
 
 from hoptrain.engine.storage.given_files import open_regular
 
-_MOST_BYTES = 4 << 20
+MOST_BYTES = 4 << 20
+"""Bytes of the largest YAML file that is read."""
 _MOST_VALUES = 20_000
 _MOST_LEVELS = 100
 
@@ -23,9 +24,9 @@ def read_yaml(path: str | Path) -> Any:
         yaml.YAMLError: as ``check_yaml``.
     """
     with open_regular(path) as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
     text = content.decode()
     check_yaml(text)
     return yaml.safe_load(text)

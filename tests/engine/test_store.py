@@ -70,7 +70,7 @@ def test_parents_are_made(tmp_path):
 def test_checksum_is_that_of_the_file_in_pieces(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"123456789")
     assert store.crc32(tmp_path / "file") == 0xCBF43926  # the check value that defines CRC-32
-    monkeypatch.setattr(store, "_PIECE", 4)
+    monkeypatch.setattr(store, "PIECE", 4)
     assert store.crc32(tmp_path / "file") == 0xCBF43926
 
 

@@ -168,14 +168,15 @@ class Table:
 
     def _text_piece(self, block: bytes, places: Array, kinds: Mapping[str, Kind], bad: BadRows) -> Piece:
         """By pandas where all is well, else line by line."""
-        columns = self._fast(block, kinds)
+        columns = self.by_pandas(block, kinds)
         if columns is not None and all(
             len(columns[name]) == len(places) and is_good(kind, columns[name]).all() for name, kind in kinds.items()
         ):
             return Piece(columns, places)
         return self._line_by_line(block, places, kinds, bad)
 
-    def _fast(self, block: bytes, kinds: Mapping[str, Kind]) -> dict[str, Array] | None:
+    def by_pandas(self, block: bytes, kinds: Mapping[str, Kind]) -> dict[str, Array] | None:
+        """Parse a block by pandas: columns by name, or None where that could read a cell otherwise than line by line."""
         import pandas  # type: ignore[import-untyped]
 
         if "id" in kinds.values() and _has_leading_zeros(block):

@@ -117,7 +117,7 @@ def test_is_in_the_place_of_an_array(features):
 def test_large_tables_go_by_pieces(monkeypatch):
     x = np.random.default_rng(4).random((50, 3)).astype(np.float32)
     whole = {features: quantize(x, features) for features in FORMATS}
-    monkeypatch.setattr("hoptrain.engine.features.quantized._PIECE", 21)
+    monkeypatch.setattr("hoptrain.engine.features.quantized.PIECE", 21)
     for features, rows in whole.items():
         parts = quantize(x, features)
         if features in TOP:

@@ -83,7 +83,7 @@ def test_a_stack_can_be_asked_for_again(pool_of, tmp_path):
     deadline = time.monotonic() + 60
     while not (tmp_path / "0-0").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    for stack in (pool._workers[0].stack(), pool._workers[0].stack()):
+    for stack in (pool.workers[0].stack(), pool.workers[0].stack()):
         assert stack.startswith("Current thread")
         assert "in _spin" in stack
     batches.close()

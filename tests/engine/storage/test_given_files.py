@@ -120,7 +120,7 @@ def test_json(tmp_path, monkeypatch):
     for read, source in ((read_json, path), (parse_json, "{")):
         with pytest.raises(ValueError, match="property name"):
             read(source)
-    monkeypatch.setattr("hoptrain.engine.storage.given_files._MOST_JSON", 10)
+    monkeypatch.setattr("hoptrain.engine.storage.given_files.MOST_JSON", 10)
     path.write_text(f'"{"x" * 10}"')
     with refused("0 MiB", "larger", error=ValueError):
         read_json(path)

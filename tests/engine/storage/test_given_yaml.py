@@ -35,7 +35,7 @@ def test_files_that_are_none(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
     (tmp_path / "large").write_text("a" * 100)
-    monkeypatch.setattr("hoptrain.engine.storage.given_yaml._MOST_BYTES", 10)
+    monkeypatch.setattr("hoptrain.engine.storage.given_yaml.MOST_BYTES", 10)
     with refused("file", "no regular", error=OSError):
         read_yaml(tmp_path / "fifo")
     with pytest.raises(UnicodeDecodeError):

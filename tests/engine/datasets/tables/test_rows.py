@@ -55,7 +55,7 @@ def test_pieces_by_pandas_are_those_line_by_line(seed, size, tmp_path, monkeypat
     (tmp_path / "t.csv").write_text(text)
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     fast, zipped = read(tmp_path / "t.csv", header=True), read(tmp_path / "t.csv.gz", header=True)
-    monkeypatch.setattr(Table, "_fast", lambda *_: None)
+    monkeypatch.setattr(Table, "by_pandas", lambda *_: None)
     slow = read(tmp_path / "t.csv", header=True)
     assert fast[:2] == slow[:2] == zipped[:2]
     assert fast[2] == slow[2]
@@ -98,7 +98,7 @@ def test_progress_ends_at_the_whole(tmp_path, monkeypatch):
 def test_spaces_around_a_cell_do_not_count(is_fast, tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text('src, dst ,a\na, b,1 \n b ,c, 2\n" c ","a b", 3 \n')
     if not is_fast:
-        monkeypatch.setattr(Table, "_fast", lambda *_: None)
+        monkeypatch.setattr(Table, "by_pandas", lambda *_: None)
     table = Table(tmp_path / "t.csv")
     [piece] = table.pieces({"src": "key", "dst": "key", "a": "number"}, BadRows())
     assert table.names == ["src", "dst", "a"]
