@@ -16,7 +16,8 @@ from hoptrain.trainers.models.features import model_input
 from hoptrain.trainers.models.inference import chunks
 from hoptrain.trainers.models.pyg_layers import SAGELayer, aggregate
 
-_CHUNK_EDGES = 1 << 17
+CHUNK_EDGES = 1 << 17
+"""Edges of the vertices that are computed at once."""
 
 
 class VarianceReduction(Feedback):
@@ -93,7 +94,7 @@ def feature_means(data: Dataset, normalize: bool) -> Tensor:
     """(V, F) float32: for each vertex the mean of its in-neighbours' features as the model takes them; 0 where it has none."""
     graph, sampler, workspace = data.graph, NeighborSampler([-1]), Workspace()
     means = torch.zeros(graph.num_nodes, data.num_features)
-    for nodes in chunks(graph.indptr, np.arange(graph.num_nodes), _CHUNK_EDGES):
+    for nodes in chunks(graph.indptr, np.arange(graph.num_nodes), CHUNK_EDGES):
         batch = sampler.sample(graph, nodes, workspace=workspace).to(means.device)
         (block,) = batch.blocks
         degrees = block.indptr.diff().long()

@@ -1,7 +1,8 @@
 """What stays alive until a copy is done. The copies themselves need a device: test_transfer_cuda.py."""
 
-from collections import deque
-from contextlib import nullcontext
+import gc
+import weakref
+from contextlib import nullcontext, suppress
 from unittest.mock import Mock
 
 import numpy as np
@@ -13,43 +14,55 @@ from hoptrain.samplers.batch import transfer
 
 
 class Event:
-    def __init__(self, done):
-        self.done = done
+    done = False
 
     def query(self):
         return self.done
 
 
-def test_sources_of_copies_that_were_queued_stay_whatever_goes_wrong(monkeypatch):
-    """On a device that is played."""
-    beside, current, array = Mock(), Mock(), np.zeros(3)
-    monkeypatch.setattr(transfer, "_under_way", deque())
-    monkeypatch.setattr(transfer, "_copy_stream", lambda _: beside)
+@pytest.fixture
+def streams(monkeypatch):
+    """Torch's stream and the one that copies, of a device that is played; a copy leaves an event on the latter."""
+    current, beside = Mock(), Mock()
     monkeypatch.setattr(transfer, "as_tensor", lambda _: Mock())
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: beside)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: current)
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
-
-    def copy_and_fail():
-        with transfer.copies_to("cuda:0") as copy:
-            copy(array)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        copy_and_fail()
-    current.wait_event.assert_called_once_with(beside.record_event())
-    ((_, sources),) = transfer._under_way
-    assert sources[0] is array
+    return current, beside
 
 
-def test_sources_go_once_their_copies_are_done(monkeypatch):
-    """In the order in which they were queued: a stream finishes them so."""
-    events = [Event(True), Event(False), Event(True)]
-    monkeypatch.setattr(transfer, "_under_way", deque((event, [np.zeros(1)]) for event in events))
+def copied(beside, device, error=None):
+    """Copy an array: the event after the copy, and a weak reference to the array."""
+    beside.record_event.return_value = event = Event()
+    array = np.zeros(3)
+    with suppress(KeyError), transfer.copies_to(device) as copy:
+        copy(array)
+        if error is not None:
+            raise error
+    return event, weakref.ref(array)
+
+
+def test_sources_of_copies_that_were_queued_stay_whatever_goes_wrong(streams):
+    current, beside = streams
+    event, array = copied(beside, "cuda:100", KeyError())
+    current.wait_event.assert_called_once_with(event)
     transfer.release_copied()
-    assert [event for event, _ in transfer._under_way] == events[1:]
+    gc.collect()
+    assert array() is not None
+    event.done = True
+    transfer.release_copied()
+    assert array() is None
+
+
+def test_sources_go_once_their_copies_are_done(streams):
+    """In the order in which they were queued: a stream finishes them so."""
+    events, arrays = zip(*(copied(streams[1], "cuda:101") for _ in range(3)), strict=True)
+    events[0].done = events[2].done = True
+    transfer.release_copied()
+    assert [array() is None for array in arrays] == [True, False, False]
     events[1].done = True
     transfer.release_copied()
-    assert not transfer._under_way
+    assert [array() is None for array in arrays] == [True, True, True]
 
 
 def test_to_the_cpu_nothing_is_copied():

@@ -51,7 +51,6 @@ def test_bulks_of_several_shapes(replays):
     one, two = [np.arange(9), np.arange(50, 54)], [np.arange(6)]
     check_bulks(NeighborSampler([3, 2]), graph, [one, two, one, two, two, one], workspace)
     assert len(replays) == 4
-    assert len(workspace.on_device.driver.replays._by_shape) == 2
 
 
 def test_numbers_of_seeds_that_are_nearly_equal_are_one_shape(replays):
@@ -140,7 +139,7 @@ def stream(monkeypatch):
         monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
         monkeypatch.setattr(DeviceStream, "entered", lambda self: nullcontext())
         stream = DeviceStream()
-        stream._gpu, stream.numba = 0, SimpleNamespace(handle=7)
+        stream.numba = SimpleNamespace(handle=7)
         return stream
 
     return make

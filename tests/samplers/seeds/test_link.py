@@ -11,6 +11,7 @@ from reference import link as reference
 from hoptrain.engine import Dataset, Graph
 from hoptrain.kernels.shared.draws import bounded_wide
 from hoptrain.samplers import LaborSampler, LinkSampler, NeighborSampler, SampleLoader, ShadowSampler, TemporalSampler, Workspace
+from hoptrain.samplers.seeds.link import tables_by_degree
 from hoptrain.trainers.models import GNN
 
 
@@ -67,7 +68,7 @@ def test_any_problem(problem, threads, address):
     destinations = None if bounds == (0, graph.num_nodes) else bounds
     inner = NeighborSampler(problem["fanouts"], expand=problem["expand"])
     sampler = LinkSampler(inner, negatives, count, exclude, destinations=destinations)
-    table = sampler._degree_table(graph) if negatives == "degree" else None
+    table = tables_by_degree(graph, sampler.bounds(graph)) if negatives == "degree" else None
     epoch, first = address
     expected = [
         reference.batch(graph, edges, problem["options"], problem["fanouts"], problem["expand"], (2**64 - 3, epoch, first + i), table)

@@ -82,7 +82,7 @@ def test_workers_follow_updates_between_epochs(dataset):
 
 def test_the_file_goes_with_the_sampler(graph):
     sampler = MVSSampler(NeighborSampler([1]), 6).prepare(graph, np.arange(3))
-    file = Path(sampler._norms.filename)
+    file = Path(sampler.norms.filename)
     assert file.exists()
     del sampler
     gc.collect()

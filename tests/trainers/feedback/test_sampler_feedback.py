@@ -48,7 +48,7 @@ def test_a_true_history_gives_the_exact_scores(dataset):
 
 
 def test_means_of_features(dataset, monkeypatch):
-    monkeypatch.setattr("hoptrain.trainers.feedback.variance_reduction._CHUNK_EDGES", 50)
+    monkeypatch.setattr("hoptrain.trainers.feedback.variance_reduction.CHUNK_EDGES", 50)
     graph = dataset.graph
     columns = [dataset.x[graph.indices[graph.indptr[v] : graph.indptr[v + 1]]] for v in range(graph.num_nodes)]
     expected = np.stack([rows.mean(0) if len(rows) else np.zeros(dataset.num_features) for rows in columns])

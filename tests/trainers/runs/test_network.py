@@ -1,6 +1,7 @@
 """What ranks meet by is checked before any of them is started, and stays on this machine where all are here."""
 
 import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,7 +58,7 @@ def test_ranks_of_one_machine_meet_on_its_loopback(monkeypatch, num_nodes, world
 
 
 def test_what_the_user_has_set_stays(monkeypatch):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", (other := network._names()[-1]))
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", (other := socket.if_nameindex()[-1][1]))
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     prepare_network(SimpleNamespace(num_nodes=1, world_size=2))
     assert (os.environ["MASTER_ADDR"], os.environ["GLOO_SOCKET_IFNAME"]) == ("localhost", other)

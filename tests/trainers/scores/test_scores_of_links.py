@@ -89,13 +89,8 @@ def test_ranks_of_a_run_add_up(kind, score):
     for metric, rows in zip(parts, (slice(0, 15), slice(15, 15), slice(15, 40)), strict=True):
         metric.update(values[rows], labels[rows])
     together = kind(score)
-    for name, reduce in together._reductions.items():
-        states = [getattr(metric, name) for metric in parts]
-        if isinstance(states[0], list):
-            setattr(together, name, [reduce([row for rows in states for row in rows])])
-        else:
-            setattr(together, name, reduce(torch.stack(states)))
-    together._update_count = 1
+    for metric in parts:
+        together.merge_state(metric)
     assert together.compute() == whole.compute()
 
 

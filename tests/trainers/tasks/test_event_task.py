@@ -77,17 +77,17 @@ def test_a_run_that_is_resumed_in_mid_epoch(tmp_path):
 
 def test_evaluation_goes_on_from_the_training_and_leaves_no_trace(tmp_path):
     trainer, model = fit(tmp_path, dropout=0.0)
-    train, val = model._datamodule.data.ends
+    train, val = trainer.datamodule.data.ends
     before, scores = state(model), dict(trainer.callback_metrics)
     assert int(model.model.memory.num_taken) == train
     assert {f"val_{name}" for name in ("loss", "ap", "auc", "mrr")} <= scores.keys()
-    again = trainer.validate(model, model._datamodule, verbose=False)[0]
+    again = trainer.validate(model, trainer.datamodule, verbose=False)[0]
     assert all(float(scores[name]) == value for name, value in again.items()), "as in the training"
     seen = []
     take_in = type(model.model.memory).take_in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(model.model.memory), "take_in", lambda self, *span: (seen.append(span), take_in(self, *span)))
-        tests = [trainer.test(model, model._datamodule, verbose=False)[0] for _ in range(2)]
+        tests = [trainer.test(model, trainer.datamodule, verbose=False)[0] for _ in range(2)]
     assert seen[0] == (train, train + 20), "first the events of the validation"
     assert [begin for begin, _ in seen] == 2 * [*range(train, val, 20), *range(val, 400, 20)]
     assert tests[0] == tests[1]
@@ -98,7 +98,7 @@ def test_validation_in_mid_epoch_changes_no_training(tmp_path):
     assert same(*(state(fit(tmp_path, max_epochs=1, val_check_interval=interval)[1]) for interval in (1.0, 0.5)))
 
 
-def test_two_ranks_learn_as_one(monkeypatch):
+def test_two_ranks_learn_as_one():
     """Each has half of every batch: memories are the same to the bit, gradients up to the order of sums."""
     module = module_of()
     torch.manual_seed(0)

@@ -25,7 +25,8 @@ from hoptrain.trainers.commands.checks.gpu_numba import NUMBERS, copy, expect_eq
 from hoptrain.trainers.commands.checks.gpu_torch import busy, needs_torch
 from hoptrain.trainers.commands.checks.packages import CUPY, version_of
 
-_STEPS, _WIDTH = 20, 1 << 20
+STEPS, WIDTH = 20, 1 << 20
+"""Rows that are dropped at once, and the numbers in each."""
 _SMALL = Thresholds(block=4, max_blocks=2)
 """In the simulator, which runs every thread of CUDA as one of Python's."""
 
@@ -35,14 +36,14 @@ def memory_of_torch() -> str:
     needs_torch()
     stream = DeviceStream()
     sums = []
-    for step in range(_STEPS):
-        rows = stream.tensor((1, _WIDTH), np.int64)
+    for step in range(STEPS):
+        rows = stream.tensor((1, WIDTH), np.int64)
         fill_rows[(64, 1), 256, stream.numba, 0](stream.lend(rows), step)
         stream.hand_to_torch(rows)
         busy()
         sums.append(rows.sum())
         del rows  # as a loop drops its batch, while the sum is still to come
-    expect_equal("sums of rows that were dropped at once", torch.stack(sums).cpu().numpy(), _WIDTH * np.arange(_STEPS))
+    expect_equal("sums of rows that were dropped at once", torch.stack(sums).cpu().numpy(), WIDTH * np.arange(STEPS))
     return "rows stay as they are until the training has read them"
 
 

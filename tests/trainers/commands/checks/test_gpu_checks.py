@@ -196,7 +196,7 @@ class Reused:
     numba = 0
 
     def __init__(self, blocks):
-        self.blocks = [torch.zeros(1, gpu_engine._WIDTH, dtype=torch.int64) for _ in range(blocks)]
+        self.blocks = [torch.zeros(1, gpu_engine.WIDTH, dtype=torch.int64) for _ in range(blocks)]
         self.sums = []
 
     def tensor(self, shape, dtype):
@@ -214,8 +214,8 @@ class Reused:
 @pytest.mark.parametrize(("blocks", "fails"), [(4, False), (1, True)])
 def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fails):
     """Nothing is summed up before all rows are written: the training is that far behind."""
-    monkeypatch.setattr(gpu_engine, "_STEPS", 4)
-    monkeypatch.setattr(gpu_engine, "_WIDTH", 8)
+    monkeypatch.setattr(gpu_engine, "STEPS", 4)
+    monkeypatch.setattr(gpu_engine, "WIDTH", 8)
     monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
     monkeypatch.setattr(gpu_engine, "busy", lambda: None)
     monkeypatch.setattr(gpu_engine, "DeviceStream", lambda: Reused(blocks))
