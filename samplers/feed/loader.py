@@ -75,8 +75,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
         54 (1043, 64) (54,)
     """
 
-    _feed: DeviceFeed[SomeBatch] | None = None
+    task: SampleTask
     tier: Tier | None = None
+    _feed: DeviceFeed[SomeBatch] | None = None
 
     def __init__(
         self,

@@ -139,7 +139,7 @@ def stream(monkeypatch):
         monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
         monkeypatch.setattr(DeviceStream, "entered", lambda self: nullcontext())
         stream = DeviceStream()
-        stream.numba = SimpleNamespace(handle=7)
+        stream._gpu, stream.numba = 0, SimpleNamespace(handle=7)
         return stream
 
     return make

@@ -40,7 +40,7 @@ def test_a_layer_is_pygs():
     torch.manual_seed(0)
     x, edges, kinds = torch.randn(30, 12), torch.randint(30, (2, 200)), torch.randint(6, (200,))
     edges[1] %= 20
-    [layer] = models.EntityEncoder(1, 6, 12, num_layers=1, num_blocks=3).layers
+    [layer] = models.EntityEncoder(1, 6, 12, num_layers=1, num_blocks=3, dropout=0.0).layers
     outputs = layer((x, x[:21]), edges, kinds), by_relation(layer, x, 21, edges, kinds)
     made = [[out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))] for out in outputs]
     for own, other in zip(*made, strict=True):

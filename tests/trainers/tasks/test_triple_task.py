@@ -77,7 +77,7 @@ def test_the_loss_among_all_entities_is_the_cross_entropy(decoder):
             drawn.set_epoch(epoch)
             for batch in drawn:
                 negatives = torch.from_numpy(batch.node_ids[batch.extra["negatives"]]).long()
-                losses = model.losses(queries, vectors, numbers[0, 1:], negatives)
+                losses = model.cross_entropies(queries, vectors, numbers[0, 1:], negatives)
                 sums.append(losses.expm1() * scores[1])  # the others' sum, by what the loss is
     others = torch.cat(sums)
     assert abs(others.mean() - (scores.sum() - scores[1])) < 5 * others.std() / len(others) ** 0.5

@@ -135,11 +135,11 @@ class TriplePredictor(ScoredModule):
         given, answers = torch.cat([heads, tails]), torch.cat([tails, heads])
         asked = self.relations(torch.cat([relations, self.hparams["num_relations"] + relations]))
         queries = self.triple_score.query(vectors[given], asked)
-        losses = self.losses(queries, vectors, answers, batch.extra["negatives"].long())
+        losses = self.cross_entropies(queries, vectors, answers, batch.extra["negatives"].long())
         self.count("fit", losses, losses, losses.sum())
         return losses.mean()
 
-    def losses(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> Tensor:
+    def cross_entropies(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> Tensor:
         """(N,) cross-entropies of ``answers`` (N,) among themselves and ``negatives`` (K,), each of which stands for V / K entities."""
         others = self.triple_score.match(queries, vectors[negatives]).masked_fill(negatives == answers[:, None], -torch.inf)
         own = self.triple_score.match_own(queries, vectors[answers])
