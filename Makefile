@@ -6,6 +6,8 @@
 # make types: whether every public name has a type that type checkers read alike, by pyright; half a minute.
 # make release: builds build/dist, looks at it as a user who installs it would; publishes nothing.
 # make soak: trains for SOAK_MINUTES while workers and ranks are killed and stopped at random.
+# make test-host-layer: what hoptrain asks of CUDA's driver, over a device that is played in host memory: captures, waits, copies, launches of a step.
+#   Not part of the others. It needs g++, 3 GB in build/host-layer, and Python 3.11 or newer on x86-64 Linux; no GPU.
 # make test-gpu: the tests of CUDA on this machine's device, where `make test` simulates one.
 # make gpu: what is to be done first on a machine with a GPU (docs/gpu.md), in parts that each leave a record in OUT; PARTS names some of them.
 #   It takes this folder as it is: the environment of `make setup` where there is one, else whatever PYTHON has.
@@ -25,10 +27,12 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 RUNS := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 TOOLS := $(VENV)/.installed-release
+HOST_LAYER := build/host-layer
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
+OF_HOST_LAYER := tests/host_layer tests/samplers/cuda/test_loader_cuda.py
 BY_FILE := --dist loadfile --no-loadscope-reorder --numprocesses
 
-.PHONY: setup train test test-all durations test-cuda test-gpu gpu test-faults soak check types release docs format clean
+.PHONY: setup train test test-all durations test-cuda test-host-layer test-gpu gpu test-faults soak check types release docs format clean
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
@@ -69,6 +73,20 @@ test-cuda: $(STAMP)
 	@echo "testing CUDA in the simulator and the interpreter, in two processes"
 	@$(BIN)/pytest -m 'long and cuda' $(BY_FILE) 2 --record-durations
 	@$(BIN)/python .ci/device_path.py record
+
+# torch's CUDA build without what NVIDIA's libraries weigh; "===" takes no other build of the same version.
+$(HOST_LAYER)/.installed: constraints.txt tests/host_layer/packages.txt
+	@echo "installing torch's CUDA build without NVIDIA's libraries into $(HOST_LAYER): 3 GB, some minutes"
+	@$(PYTHON) -m venv $(HOST_LAYER)/venv
+	@$(HOST_LAYER)/venv/bin/pip install --quiet --disable-pip-version-check --no-deps --constraint constraints.txt --requirement tests/host_layer/packages.txt
+	@$(HOST_LAYER)/venv/bin/pip install --quiet --disable-pip-version-check --no-deps $$(sed -n 's/^torch==/torch===/p' constraints.txt)
+	@touch $@
+
+test-host-layer: $(HOST_LAYER)/.installed
+	@echo "testing what hoptrain asks of CUDA's driver, over a device that is played in host memory: g++ builds it in $(HOST_LAYER)/lib"
+	@$(HOST_LAYER)/venv/bin/python tests/host_layer/libraries.py $(HOST_LAYER)/lib
+	HOPTRAIN_CACHE=$(CURDIR)/$(HOST_LAYER)/cache LD_LIBRARY_PATH=$(CURDIR)/$(HOST_LAYER)/lib PYTHONPATH=$(CURDIR):$(CURDIR)/tests:$(CURDIR)/tests/golden \
+		$(HOST_LAYER)/venv/bin/python -m pytest -p host_layer.played_device -rs --timeout 600 $(OF_HOST_LAYER)
 
 test-gpu: $(STAMP)
 	HOPTRAIN_TEST_GPU=1 $(BIN)/pytest -o timeout_method=thread $(OF_CUDA)

@@ -6,6 +6,7 @@ torch's libraries name and compute nothing. It needs g++ and binutils.
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -60,7 +61,9 @@ def stub(name: str, functions: set[str], out: Path, version: str | None) -> None
     code = 0 if name.startswith(SUCCEED) else NOT_SUPPORTED if name.startswith("libcudart.") else 1
     lines = ["#include <stddef.h>"]
     for function in sorted(functions):
-        if function in HANDLES:
+        if function == "cuptiGetResultString":
+            lines.append(f'int {function}(int result, const char** text) {{ *text = "no profiler is played"; return 0; }}')
+        elif function in HANDLES:
             lines.append(f"int {function}(void** handle) {{ *handle = (void*)16; return 0; }}")
         elif function in SIZES:
             arguments = ", ".join([f"void* a{i}" for i in range(SIZES[function] - 1)])
@@ -85,6 +88,8 @@ def version_of(name: str, libraries: list[Path]) -> str | None:
 
 def build(out: Path) -> None:
     """Build all libraries into a folder."""
+    if missing := [tool for tool in ("g++", "gcc", "nm", "readelf") if shutil.which(tool) is None]:
+        raise SystemExit(f"{', '.join(missing)} is not on the PATH: install a C++ compiler and binutils, for instance by 'apt-get install g++'")
     out.mkdir(parents=True, exist_ok=True)
     torch, nvidia = package("torch") / "lib", package("nvidia.cu13")
     real = nvidia / "lib" / "libcudart.so.13"
@@ -100,13 +105,13 @@ def build(out: Path) -> None:
             stub(name, functions, out, version_of(name, libraries))
     refused = out / "refused.cpp"
     text = (SOURCES / "runtime.cpp").read_text()
-    missing = sorted(function for function in needed(libraries, provided)[runtime.name] if not re.search(rf"\b{function}\(", text))
-    refused.write_text("".join(f'extern "C" int {function}() {{ return {NOT_SUPPORTED}; }}\n' for function in missing))
+    refusals = sorted(function for function in needed(libraries, provided)[runtime.name] if not re.search(rf"\b{function}\(", text))
+    refused.write_text("".join(f'extern "C" int {function}() {{ return {NOT_SUPPORTED}; }}\n' for function in refusals))
     versions = out / "runtime.map"
     versions.write_text(f"{runtime.name} {{ global: cuda*; __cuda*; local: *; }};\n")
     script = [f"-Wl,-soname,{runtime.name}", f"-Wl,--version-script={versions}"]
     subprocess.run(["g++", *FLAGS, *include, *script, SOURCES / "runtime.cpp", refused, driver, "-o", runtime], check=True)
-    print(f"built {len(list(out.glob('*.so.*')))} libraries in {out}; the device does not play {', '.join(missing)}")
+    print(f"built {len(list(out.glob('*.so.*')))} libraries in {out}; the device refuses what torch links besides: {', '.join(refusals)}")
 
 
 if __name__ == "__main__":

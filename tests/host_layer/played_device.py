@@ -20,6 +20,7 @@ VOID = {"test_codes_of_features_are_gathered_and_become_the_same_numbers": "torc
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
+    config.addinivalue_line("markers", "answers_with_errors: the test provokes errors of the driver and looks at them itself")
     kernels.install()
 
 

@@ -34,6 +34,11 @@ class Record:
         return sum(self.of("launch").values())
 
     @property
+    def copies(self) -> int:
+        """Copies that were queued one by one."""
+        return sum(number for function, number in self.of("call").items() if function.startswith("cuMemcpy"))
+
+    @property
     def memory(self) -> int:
         """Pieces of memory that were asked of the driver or given back, on the device or pinned on the host."""
         return sum(map(self.calls, ("cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister", "cuMemHostUnregister")))

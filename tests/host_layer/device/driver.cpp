@@ -162,15 +162,7 @@ API cuCtxGetDevice(CUdevice* number) {
     *number = current()->device;
     return CUDA_SUCCESS;
 }
-API cuCtxGetDevice_v2(CUdevice* number, CUcontext context) {
-    CALL;
-    context = context ? context : current();
-    if (!context) return CUDA_ERROR_INVALID_CONTEXT;
-    *number = context->device;
-    return CUDA_SUCCESS;
-}
 API cuCtxSynchronize() { CALL; NOT_IN_CAPTURE; WAITS; device.wait_for_all(call.lock); return CUDA_SUCCESS; }
-API cuCtxSynchronize_v2(CUcontext) { return cuCtxSynchronize(); }
 API cuCtxGetStreamPriorityRange(int* least, int* greatest) { CALL; *least = 0; *greatest = -5; return CUDA_SUCCESS; }
 API cuDeviceCanAccessPeer(int* can, CUdevice from, CUdevice to) { CALL; *can = from != to; return CUDA_SUCCESS; }
 
@@ -178,7 +170,9 @@ API cuDeviceCanAccessPeer(int* can, CUdevice from, CUdevice to) { CALL; *can = f
 
 API cuMemAlloc(CUdeviceptr* address, size_t bytes) {
     CALL; NOT_IN_CAPTURE;
-    return current() ? device.memory.allocate(address, bytes, Place::device) : CUDA_ERROR_INVALID_CONTEXT;
+    if (!current()) return CUDA_ERROR_INVALID_CONTEXT;
+    device.note("memory of device: " + std::to_string(current()->device));
+    return device.memory.allocate(address, bytes, Place::device);
 }
 API cuMemFree(CUdeviceptr address) {
     CALL; NOT_IN_CAPTURE;
@@ -496,7 +490,7 @@ API cuGetProcAddress(const char* name, void** found, int, cuuint64_t, CUdriverPr
     Dl_info here;
     dladdr(reinterpret_cast<void*>(&cuInit), &here);
     static void* library = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-    *found = nullptr;
+    *found = nullptr;  // no two versions of a function that is played here take other arguments
     for (const char* version : {"_v3", "_v2", ""})
         if (!*found) *found = dlsym(library, (std::string(name) + version).c_str());
     if (status) *status = *found ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

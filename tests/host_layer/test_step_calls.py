@@ -1,0 +1,103 @@
+"""What a training step with sampling on CUDA asks of the driver: Lightning's loop with the callbacks that ``hoptrain fit`` adds."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import make_graph
+from cuda_case import tested_blocks  # noqa: F401
+from host_layer.record import Record, read
+from pytorch_lightning import Callback, Trainer
+
+from hoptrain.engine import Dataset
+from hoptrain.samplers import NeighborSampler
+from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers.cli import main
+from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch
+from hoptrain.trainers.runs.timeline import TimelineMonitor
+
+pytestmark = [pytest.mark.usefixtures("tested_blocks"), pytest.mark.filterwarnings("ignore")]  # Lightning's advice
+
+BULKS = 48 // 8
+"""Of an epoch."""
+EVENTS = 2
+"""Events that a step waits for on the device: its batch is there, and so is what is copied to the device for it, which is nothing."""
+LAUNCHES = {("sage", 1): 51, ("sage", 2): 97, ("gcn", 2): 137, ("gin", 2): 98}
+"""Kernels of torch's that a step launches at most, by layers and number of hops."""
+SPARSE_BACKWARDS = {("sage", 1): 0, ("sage", 2): 1, ("gcn", 2): 2, ("gin", 2): 1}
+"""Calls of torch.sparse.mm in a step that need a gradient. The backward pass of each copies shapes from pageable memory and waits for the device."""
+GATHERED = 2
+COPIES = 28
+"""Asynchronous copies of a step at most."""
+
+
+class EachStep(Callback):
+    """What was asked for from one step's end to the next one's, of all steps but an epoch's first."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self._last: Record | None = None
+
+    def on_train_epoch_start(self, *_):
+        self._last = None
+
+    def on_train_batch_end(self, *_):
+        now = read()
+        if self._last is not None:
+            self.records.append(Record(now.counts - self._last.counts))
+        self._last = read()
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    graph, rng = make_graph(), np.random.default_rng(1)
+    x, y = rng.random((graph.num_nodes, 7), dtype=np.float32), rng.integers(0, 9, graph.num_nodes)
+    return Dataset(name="random", graph=graph, x=x, y=y, splits={"train": np.arange(192)}, num_classes=9)
+
+
+@pytest.fixture(params=LAUNCHES, ids=lambda of: f"{of[0]}-{of[1]}")
+def model(request):
+    return request.param
+
+
+def steps_of(data: Dataset, arch: str, hops: int) -> list[Record]:
+    """Train three epochs of 48 steps; return the records of the last one, whose bulks are replayed graphs."""
+    module = GraphDataModule(data, NeighborSampler([5] * hops), seed=1, batch_size=4, num_workers=0, sampler_device="cuda")
+    model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch=arch, hidden_channels=16)
+    each = EachStep()
+    trainer = Trainer(
+        accelerator="gpu", devices=1, max_epochs=3, callbacks=[TimelineMonitor(), FeedMonitor(), LossWatch(), each], limit_val_batches=0,
+        use_distributed_sampler=False, logger=False, log_every_n_steps=1000, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(model, module)
+    assert len(each.records) == 3 * 47
+    return each.records[2 * 47 :]
+
+
+def test_a_step_of_fit(data, model):
+    """Whatever waits but a bulk's end and torch's own backward pass of sparse products would hold the training up in every step."""
+    steps = steps_of(data, *model)
+    assert {step.memory for step in steps} == {0}
+    assert {sum(step.of("pageable").values()) for step in steps} == {SPARSE_BACKWARDS[model]}
+    began = [step.calls("cuGraphLaunch") for step in steps]
+    waits = [sum(step.of("wait").values()) - SPARSE_BACKWARDS[model] for step in steps]
+    assert sum(began) == BULKS - 2, "two begin before an epoch's first step ends"
+    assert (sum(waits), min(waits), max(waits)) == (BULKS - 1, 0, 1), "a step waits if it is the first one of a bulk"
+    assert {step.calls("cuStreamWaitEvent") - bulks for step, bulks in zip(steps, began, strict=True)} == {EVENTS}
+
+
+def test_launches_of_a_step(data, model):
+    steps = steps_of(data, *model)
+    assert max(step.launches for step in steps) <= LAUNCHES[model] + GATHERED, steps[0].of("launch")
+    assert max(step.copies for step in steps) <= COPIES
+
+
+def test_the_benchmark_of_a_step_runs(tmp_path, monkeypatch):
+    """Its profiler sees nothing of a played device, but the loop that it times is whole."""
+    monkeypatch.chdir(tmp_path)
+    options = ["--quick", "--devices", "cuda", "--steps", "4", "--scale", "0.002", "--batch-size", "8"]
+    assert main(["bench", "step", *options, "--out", str(tmp_path)]) == 0
+    (row,) = json.loads((tmp_path / "results.json").read_text())["records"]
+    assert (row["device"], row["steps"]) == ("cuda", 4)
+    assert all(row[f"{part}_ms"] > 0 for part in ("loader", "forward", "backward", "optimiser", "step"))
