@@ -50,7 +50,9 @@ def needed(libraries: list[Path], provided: set[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {name: set() for name in names}
     for function in functions:
         plain, _, version = function.partition("@")
-        owner = version.lstrip("@") if version.lstrip("@") in names else next((n for stem, n in stems if plain.lower().startswith(stem)), None)
+        owner = (
+            version.lstrip("@") if version.lstrip("@") in names else next((n for stem, n in stems if plain.lower().startswith(stem)), None)
+        )
         if owner is not None and version[:6] not in ("GLIBC_", "GLIBCX"):
             found[owner].add(plain)
     return found
@@ -89,7 +91,9 @@ def version_of(name: str, libraries: list[Path]) -> str | None:
 def build(out: Path) -> None:
     """Build all libraries into a folder."""
     if missing := [tool for tool in ("g++", "gcc", "nm", "readelf") if shutil.which(tool) is None]:
-        raise SystemExit(f"{', '.join(missing)} is not on the PATH: install a C++ compiler and binutils, for instance by 'apt-get install g++'")
+        raise SystemExit(
+            f"{', '.join(missing)} is not on the PATH: install a C++ compiler and binutils, for instance by 'apt-get install g++'"
+        )
     out.mkdir(parents=True, exist_ok=True)
     torch, nvidia = package("torch") / "lib", package("nvidia.cu13")
     real = nvidia / "lib" / "libcudart.so.13"

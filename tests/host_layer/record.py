@@ -41,7 +41,9 @@ class Record:
     @property
     def memory(self) -> int:
         """Pieces of memory that were asked of the driver or given back, on the device or pinned on the host."""
-        return sum(map(self.calls, ("cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister", "cuMemHostUnregister")))
+        return sum(
+            map(self.calls, ("cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister", "cuMemHostUnregister"))
+        )
 
     @property
     def mistakes(self) -> dict[str, int]:

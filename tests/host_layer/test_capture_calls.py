@@ -15,7 +15,21 @@ from hoptrain.engine.device import DeviceStream
 from hoptrain.samplers import Workspace
 
 GOLDEN = read()
-NAMES = ["neighbor", "neighbor, weighted", "neighbor, share", "labor", "temporal", "typed", "ladies", "saint, walk", "shadow, ppr", "links", "mvs", "program", "walk"]
+NAMES = [
+    "neighbor",
+    "neighbor, weighted",
+    "neighbor, share",
+    "labor",
+    "temporal",
+    "typed",
+    "ladies",
+    "saint, walk",
+    "shadow, ppr",
+    "links",
+    "mvs",
+    "program",
+    "walk",
+]
 
 
 def bulk_of(case, workspace, which):
@@ -41,7 +55,6 @@ def test_a_capture_that_fails_spoils_nothing():
     memory = stream.empty((4,), "int64")
 
     def asks_for_memory():
-        torch.cuda.memory._set_allocator_settings("")
         torch.empty(200 << 18, dtype=torch.uint8, device="cuda")  # more than torch's allocator has in store
 
     with recorded() as record, pytest.raises(RuntimeError):

@@ -1,7 +1,7 @@
 """What an epoch of a loader with a sampler on CUDA asks of the driver, once epochs like it were there before."""
 
 import gc
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,34 +11,36 @@ from cuda_case import tested_blocks  # noqa: F401
 from host_layer.record import Record, recorded
 
 from hoptrain.engine import Dataset
-from hoptrain.samplers import LinkSampler, NeighborSampler, SampleLoader, Sampler
+from hoptrain.samplers import NeighborSampler, SampleLoader
 
 pytestmark = pytest.mark.usefixtures("tested_blocks")
 
 RUN_WAITS = 2
 """A new run waits for both streams, lest it overwrite what a run before it had under way."""
-HANDED = {"neighbor": 9, "link": 12}
-"""Arrays of a batch that the training's stream reads: node ids, two or three of each hop, features and labels; of links their pairs as well. Each is copied
-out of the bulk or gathered, and torch's allocator records an event when it is given back."""
+HANDED = 9
+"""Arrays of a batch that the training's stream reads: node ids, three of each hop, features and labels. Each is copied out of the bulk or gathered, and
+torch's allocator records an event when it is given back."""
 GATHERED = 2
 """Of these, features and labels."""
-SAMPLERS: dict[str, Sampler] = {
-    "neighbor": NeighborSampler([5, 5]),
-    "link": LinkSampler(NeighborSampler([5, 5])),
-}
+EXPANDS = ["all", "new"]
 
 
 @pytest.fixture(scope="module")
 def data() -> Dataset:
-    graph, rng = make_graph(), np.random.default_rng(1)
+    graph, rng = make_graph(40, 200), np.random.default_rng(1)
     return Dataset(
         name="random",
         graph=graph,
         x=rng.random((graph.num_nodes, 7), dtype=np.float32),
         y=rng.integers(0, 3, graph.num_nodes),
-        splits={"train": np.arange(192)},
+        splits={"train": np.arange(40)},
         num_classes=3,
     )
+
+
+def loader_of(data: Dataset, expand: str = "all", **options: Any) -> SampleLoader:
+    """Return a loader with 40 batches."""
+    return SampleLoader(data, NeighborSampler([3, 2], expand=expand), batch_size=1, device="cuda", **options)
 
 
 def steady_epoch(loader: SampleLoader) -> tuple[Record, int]:
@@ -54,13 +56,13 @@ def steady_epoch(loader: SampleLoader) -> tuple[Record, int]:
 
 
 @pytest.fixture(params=[4, 8])
-def bulk(request: pytest.FixtureRequest) -> Iterator[int]:
+def bulk(request: pytest.FixtureRequest) -> int:
     return request.param
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_an_epoch_waits_once_a_bulk(data, name, bulk):
-    record, number = steady_epoch(SampleLoader(data, SAMPLERS[name], batch_size=4, device="cuda", bulk=bulk))
+@pytest.mark.parametrize("expand", EXPANDS)
+def test_an_epoch_waits_once_a_bulk(data, expand, bulk):
+    record, number = steady_epoch(loader_of(data, expand=expand, bulk=bulk))
     bulks = -(-number // bulk)
     assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS}
     assert record.calls("cuGraphLaunch") == bulks
@@ -68,19 +70,19 @@ def test_an_epoch_waits_once_a_bulk(data, name, bulk):
     assert record.memory == 0
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_a_batch_asks_for_little(data, name, bulk):
+@pytest.mark.parametrize("expand", EXPANDS)
+def test_a_batch_asks_for_little(data, expand, bulk):
     """Its arrays are copied out of the bulk, its rows gathered; one event a batch lets the training begin, one a bulk its successor."""
-    record, number = steady_epoch(SampleLoader(data, SAMPLERS[name], batch_size=4, device="cuda", bulk=bulk))
+    record, number = steady_epoch(loader_of(data, expand=expand, bulk=bulk))
     bulks = -(-number // bulk)
     assert record.launches <= GATHERED * number
-    assert record.copies <= (HANDED[name] - GATHERED) * number
+    assert record.copies <= (HANDED - GATHERED) * number
     assert record.calls("cuStreamWaitEvent") == number + bulks
-    assert record.calls("cuEventRecord") <= (HANDED[name] + 1) * (number + 1) + bulks
+    assert record.calls("cuEventRecord") <= (HANDED + 1) * (number + 1) + bulks
 
 
 def test_without_capture_a_bulk_still_waits_once(data):
-    record, number = steady_epoch(SampleLoader(data, NeighborSampler([5, 5]), batch_size=4, device="cuda", bulk=8, capture=False))
+    record, number = steady_epoch(loader_of(data, bulk=8, capture=False))
     bulks = -(-number // 8)
     assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS}
     assert record.calls("cuGraphLaunch") == 0
@@ -90,13 +92,13 @@ def test_without_capture_a_bulk_still_waits_once(data):
 
 @pytest.mark.parametrize("placement", ["pinned", "device"])
 def test_features_are_gathered_from_where_they_lie(data, placement):
-    loader = SampleLoader(data, NeighborSampler([5, 5]), batch_size=4, device="cuda", graph_placement=placement, feature_placement=placement)
+    loader = loader_of(data, graph_placement=placement, feature_placement=placement)
     record, _ = steady_epoch(loader)
     assert (record.of("pageable"), record.memory) == ({}, 0)
 
 
 def test_a_device_cache_reads_its_counter_once_an_epoch(data):
-    loader = SampleLoader(data, NeighborSampler([5, 5]), batch_size=4, device="cuda", bulk=8, device_cache=0.3)
+    loader = loader_of(data, bulk=8, device_cache=0.3)
     record, number = steady_epoch(loader)
     assert sum(record.of("wait").values()) <= -(-number // 8) + RUN_WAITS + 2 * 2  # it is read, and set to zero, at a run's start and end
     assert record.memory == 0
