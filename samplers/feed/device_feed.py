@@ -11,9 +11,9 @@ from typing import Any, Generic
 
 from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.device import DeviceStream, check_cuda
-from hoptrain.engine.device_store import DeviceRows
 from hoptrain.engine.errors import see
 from hoptrain.engine.features.quantized import Columns
+from hoptrain.engine.placement.device_store import DeviceRows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.batch.transfer import expanded_here
 from hoptrain.samplers.feed.check_batch import check_batch

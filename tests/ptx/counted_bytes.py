@@ -15,7 +15,7 @@ from hoptrain.benchmarks.traffic.bulk import TABLE, count_bytes
 from hoptrain.benchmarks.traffic.count import Count, Moved
 from hoptrain.benchmarks.traffic.facts import Facts, facts_of
 from hoptrain.benchmarks.traffic.record import recorded
-from hoptrain.engine.device_store import DeviceRows
+from hoptrain.engine.placement.device_store import DeviceRows
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers import NeighborSampler, Workspace
 from ptx.launch import SESSION

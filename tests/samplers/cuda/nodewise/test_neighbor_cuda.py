@@ -11,7 +11,7 @@ from reference import neighbor as reference
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.device import DeviceStream
-from hoptrain.engine.device_store import DeviceRows
+from hoptrain.engine.placement.device_store import DeviceRows
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.scratch.alias import build_alias_tables
 
