@@ -23,8 +23,8 @@ import numpy as np
 
 from hoptrain.engine.arrays import BFLOAT16, Array
 from hoptrain.engine.errors import InputError, naming, see
-from hoptrain.engine.storage.cut_files import watch_maps
-from hoptrain.engine.storage.given_files import map_npy, open_regular, read_json
+from hoptrain.engine.files.cut_files import watch_maps
+from hoptrain.engine.files.untrusted import map_npy, open_regular, read_json
 
 FORMAT = "hoptrain-arrays"
 VERSION = 1
@@ -140,7 +140,7 @@ def _write_header(folder: Path, kind: str, meta: Mapping[str, Any]) -> None:
 def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
     """Open a folder written by ``create_folder``: its arrays, memory-mapped read-only, and its ``meta``.
 
-    A file that is cut off later is an ``InputError`` where it is read (``hoptrain.engine.storage.cut_files``).
+    A file that is cut off later is an ``InputError`` where it is read (``hoptrain.engine.files.cut_files``).
 
     Args:
         path: the folder.

@@ -30,7 +30,7 @@ import yaml
 from hoptrain.benchmarks.common.harness import commit, machine, versions
 from hoptrain.benchmarks.common.trial import RAISED, Trial, run_trial
 from hoptrain.engine import InputError
-from hoptrain.engine.storage.given_yaml import read_yaml
+from hoptrain.engine.files.untrusted_yaml import read_yaml
 
 FOUND = "found "
 """A program prints a line that begins so: what it measured, as JSON."""

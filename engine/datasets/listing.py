@@ -16,7 +16,7 @@ from hoptrain.engine.datasets.load import REGISTRY, existing_root, open_either
 from hoptrain.engine.datasets.source import Counts
 from hoptrain.engine.datasets.typed.tables import is_tables
 from hoptrain.engine.errors import reason_of
-from hoptrain.engine.storage.given_files import npz_shapes, read_npz
+from hoptrain.engine.files.untrusted import npz_shapes, read_npz
 
 _TYPED = "a typed graph, for task: hetero"
 

@@ -10,7 +10,7 @@ from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.ogb.graphs import MOLECULES, load_molecules
 from hoptrain.engine.datasets.small_graphs import SmallGraphs, check_fold, folds_of
 from hoptrain.engine.errors import InputError, reason_of
-from hoptrain.engine.storage.given_files import npz_members, read_npz
+from hoptrain.engine.files.untrusted import npz_members, read_npz
 
 
 def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 0) -> SmallGraphs:

@@ -23,9 +23,9 @@ from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.files.untrusted import npz_members, parse_json, read_npz
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.machine import available_memory
-from hoptrain.engine.storage.given_files import npz_members, parse_json, read_npz
 
 Arrays: TypeAlias = dict[str, Array]
 

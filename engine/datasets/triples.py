@@ -13,8 +13,8 @@ from hoptrain.engine.arrays import Array, as_array, is_integer
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found, places, read
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.files.untrusted import open_regular
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.storage.given_files import open_regular
 
 Named = Literal["entities", "relations"]
 _FILES = {"train": "train.txt", "val": "valid.txt", "test": "test.txt"}

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.files.cut_files import watch_maps
 from hoptrain.engine.queue.ring import Allocate, Slot, Spec, carve, total_bytes
-from hoptrain.engine.storage.cut_files import watch_maps
 
 _MAX_TEXT = 8000  # a message below 16 KiB enters the socket in one piece, whatever happens to the process
 

@@ -17,7 +17,7 @@ from hoptrain.dgl.sampler import Sampled, as_fanouts
 from hoptrain.dgl.typed import items_by_type, typed_sampler, typed_subgraph_of
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import reason_of
-from hoptrain.engine.storage.given_files import read_npz
+from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.samplers import HeteroSampler, Sampler
 from hoptrain.samplers import NeighborSampler as Neighbor
 from hoptrain.samplers.batch.copies import distinct

@@ -17,7 +17,7 @@ from pytorch_lightning.cli import LightningArgumentParser
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
-from hoptrain.engine.storage.given_yaml import check_yaml
+from hoptrain.engine.files.untrusted_yaml import check_yaml
 
 _PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a text", NoneType: "null"}
 _MANY = {int: "integers", float: "numbers", str: "texts"}

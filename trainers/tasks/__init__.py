@@ -12,7 +12,7 @@ import yaml
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
-from hoptrain.engine.storage.given_yaml import read_yaml
+from hoptrain.engine.files.untrusted_yaml import read_yaml
 
 TaskName: TypeAlias = Literal[
     "nodes", "adaptive", "images", "graphs", "links", "edges", "triples", "hetero", "hetero_links", "events", "hops", "whole", "steady"

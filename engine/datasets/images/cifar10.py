@@ -16,7 +16,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.ogb.pickled import ArrayUnpickler, plain
 from hoptrain.engine.errors import InputError, reason_of
-from hoptrain.engine.storage.given_files import open_regular
+from hoptrain.engine.files.untrusted import open_regular
 
 _SHAPE = (3, 32, 32)  # channels first, as in the archive
 _PIXELS = 3 * 32 * 32

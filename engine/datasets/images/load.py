@@ -15,7 +15,7 @@ from hoptrain.engine.datasets.cache import convert_once, fingerprint
 from hoptrain.engine.datasets.images.cifar10 import find_cifar10, read_cifar10
 from hoptrain.engine.datasets.npz import find_npz, places
 from hoptrain.engine.errors import InputError, reason_of
-from hoptrain.engine.storage.given_files import read_npz
+from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation
 

@@ -16,8 +16,8 @@ from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.dataset import Dataset, dataset_meta
 from hoptrain.engine.datasets.cache import check_room
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.files.untrusted import map_npy, read_npz
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.storage.given_files import map_npy, read_npz
 from hoptrain.engine.store import FolderWriter
 from hoptrain.kernels.cpu.csc import coo_into_csc, first_out_of_range, sort_columns
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.storage.given_files import open_regular
+from hoptrain.engine.files.untrusted import open_regular
 
 _STORAGES = {
     "Byte": "u1",

@@ -21,8 +21,8 @@ from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
 from hoptrain.engine.datasets.tables.rows import Progress, Table
 from hoptrain.engine.datasets.tables.vertices import VertexTable, Vertices, labels_of, numbers_of, splits_of
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.storage.given_files import map_npy
 
 _ID_NAMES = ("id", "node", "node_id", "vertex", "nodeid")
 _EDGE_NAMES = {name: name for name in ("src", "dst", "weight", "time")}

@@ -24,7 +24,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import DTYPES, EXACT, WHOLE, Kind, is_good, mistake, parsed
 from hoptrain.engine.errors import InputError, reason_of
-from hoptrain.engine.storage.given_files import open_regular
+from hoptrain.engine.files.untrusted import open_regular
 
 BYTES = 1 << 24
 """Of a text file, read at a time."""

@@ -17,9 +17,9 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets import npz
 from hoptrain.engine.datasets.cache import open_cached_typed
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.files.untrusted import npz_members
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
-from hoptrain.engine.storage.given_files import npz_members
 
 _VERSION = 1
 _INDPTR, _INDICES = "_indptr", "_indices"

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from cases.mistakes import refused
 
-from hoptrain.engine.storage.given_yaml import check_yaml, read_yaml
+from hoptrain.engine.files.untrusted_yaml import check_yaml, read_yaml
 
 BOMB = "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefghi", "bcdefghij", strict=True))
 REFUSED = {
@@ -35,7 +35,7 @@ def test_files_that_are_none(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
     (tmp_path / "large").write_text("a" * 100)
-    monkeypatch.setattr("hoptrain.engine.storage.given_yaml.MOST_BYTES", 10)
+    monkeypatch.setattr("hoptrain.engine.files.untrusted_yaml.MOST_BYTES", 10)
     with refused("file", "no regular", error=OSError):
         read_yaml(tmp_path / "fifo")
     with pytest.raises(UnicodeDecodeError):

@@ -10,7 +10,7 @@ HEAD = """
     import _thread, ctypes, faulthandler, mmap, os, signal, sys, threading, time
     import numpy as np
     from hoptrain.engine import InputError, Dataset
-    from hoptrain.engine.storage.cut_files import watch_maps
+    from hoptrain.engine.files.cut_files import watch_maps
 
     def mapped(name, number=1 << 20):
         np.save(name, np.ones(number, np.int64))

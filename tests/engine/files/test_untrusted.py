@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases.mistakes import refused
 
-from hoptrain.engine.storage.given_files import map_npy, npz_members, npz_shapes, open_regular, parse_json, read_json, read_npz
+from hoptrain.engine.files.untrusted import map_npy, npz_members, npz_shapes, open_regular, parse_json, read_json, read_npz
 
 
 def header(shape, descr="'<f4'"):
@@ -120,7 +120,7 @@ def test_json(tmp_path, monkeypatch):
     for read, source in ((read_json, path), (parse_json, "{")):
         with pytest.raises(ValueError, match="property name"):
             read(source)
-    monkeypatch.setattr("hoptrain.engine.storage.given_files.MOST_JSON", 10)
+    monkeypatch.setattr("hoptrain.engine.files.untrusted.MOST_JSON", 10)
     path.write_text(f'"{"x" * 10}"')
     with refused("0 MiB", "larger", error=ValueError):
         read_json(path)

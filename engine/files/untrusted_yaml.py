@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from hoptrain.engine.storage.given_files import open_regular
+from hoptrain.engine.files.untrusted import open_regular
 
 MOST_BYTES = 4 << 20
 """Bytes of the largest YAML file that is read."""

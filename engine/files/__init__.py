@@ -1,0 +1,1 @@
+"""Reading files that may be damaged, malicious, or cut off while they are mapped."""
