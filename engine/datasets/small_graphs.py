@@ -22,8 +22,8 @@ from hoptrain.engine.dataset import (
 )
 from hoptrain.engine.datasets.build import narrow_features
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.storage.take import take_rows
 from hoptrain.engine.store import FolderWriter, create_new_folder, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation
 

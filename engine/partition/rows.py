@@ -7,6 +7,7 @@ machine m has part m, counted by their first ranks, and has it mapped: its own r
 from __future__ import annotations
 
 import socket
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,7 +23,8 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.quantized import Columns, QuantizedRows, codes_of
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import Partition, open_partition, part_folder
-from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.engine.partition.rank_rows import RankRows
+from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.storage.file_rows import FileRows
@@ -54,7 +56,6 @@ class PartedRows:
         ranks: of each machine of the run its ranks; empty until they have met.
         machine: the number of this one.
         own: its part, where there are several.
-        of_ranks: what evaluation takes rows by, once it did, where there are several machines.
         num_reads: reads of this machine's files so far.
         num_bytes: their bytes.
     """
@@ -84,11 +85,11 @@ class PartedRows:
         self.machine = 0
         self.own: OwnRows | None = None
         self._links = links
-        self.of_ranks: Any = None
+        self._rank_rows: RankRows | None = None
         self._fetched: dict[int, tuple[Array, Array]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_links": None, "of_ranks": None}
+        return self.__dict__ | {"_links": None, "_rank_rows": None}
 
     def __len__(self) -> int:
         """V."""
@@ -265,6 +266,38 @@ class PartedRows:
             out[slots[of_part]] = fetched[found]
         if meanwhile is not None:
             meanwhile()
+
+    def take(self, ids: Array) -> Array:
+        """Return the rows (N, F) of vertices ``ids`` (N,). Where they lie on several machines all ranks call this, and ``finish`` at last.
+
+        Raises:
+            InputError: as ``meet``, as exchanges fail, and as files are read.
+        """
+        out = np.empty((len(ids), *self.shape[1:]), self.dtype)
+        as_bytes = out.view(np.uint8).reshape(len(ids), self.row_bytes)
+        if (ranks := self.rank_rows()) is not None:
+            as_bytes[...] = ranks.take(ids)
+        else:
+            distinct, place = np.unique(ids, return_inverse=True)
+            found = np.empty((len(distinct), self.row_bytes), np.uint8)
+            self.read(distinct, np.arange(len(distinct)), found)
+            as_bytes[...] = found[place]
+        return out
+
+    def finish(self) -> None:
+        """Answer the ranks that still take rows; this one takes no more for now."""
+        if (ranks := self.rank_rows()) is not None:
+            ranks.finish()
+
+    def rank_rows(self) -> RankRows | None:
+        """Return what takes rows from all ranks, once these have met; None where one machine has all parts."""
+        torch = sys.modules.get("torch")
+        is_one_of = torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized()
+        if not self.ranks:
+            self.meet(meeting_of(torch.distributed.get_world_size()) if torch is not None and is_one_of else None)
+        if self._rank_rows is None and len(self.ranks) > 1:
+            self._rank_rows = RankRows(self, self.links.ranks())
+        return self._rank_rows
 
     def gather(self, ids: Array, out: Array, *_: Any) -> None:
         """What a batch has in the place of rows where only its size is asked for: nothing."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, ids_at
+from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.queue.shared_memory import mapped_file
-from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.batch.transfer import as_tensor, copies_to
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hoptrain.engine import Dataset, InputError
-from hoptrain.engine.storage.take import finish_rows
+from hoptrain.engine.features.take import finish_rows
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.trainers.feedback.feedback import Apply, Feedback
 from hoptrain.trainers.feedback.history import History

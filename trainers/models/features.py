@@ -7,8 +7,8 @@ from torch import Tensor
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.engine.storage.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.batch.transfer import as_tensor
 

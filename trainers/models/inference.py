@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import QuantizedRows, codes_of
-from hoptrain.engine.storage.take import finish_rows
+from hoptrain.engine.features.take import finish_rows
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor, expand_tensor
 from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs

@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import open_partition
-from hoptrain.engine.partition.rounds import RankRows, ranks_of
+from hoptrain.engine.partition.rank_rows import RankRows
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.topology.graph import PartedGraph
 
@@ -28,7 +28,7 @@ def own_vertices(data: Dataset) -> OwnVertices | None:
         InputError: as ``PartedRows.meet``.
     """
     rows, graph = codes_of(data.x), data.graph
-    taken = ranks_of(rows) if isinstance(rows, PartedRows) else None
+    taken = rows.rank_rows() if isinstance(rows, PartedRows) else None
     if taken is None:
         return None
     exchange, every = taken.exchange, np.arange(len(rows))
@@ -89,7 +89,7 @@ class Computed:
         self.machine: int = exchange.rank
         self.num_parts: int = exchange.size
         self.ranks: list[list[int]] = [[rank] for rank in range(self.num_parts)]
-        self._taken = RankRows(self, exchange)  # type: ignore[arg-type]
+        self._taken = RankRows(self, exchange)
 
     def __len__(self) -> int:
         return len(self._rank_of)

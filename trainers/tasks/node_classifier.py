@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from hoptrain.engine import InputError
-from hoptrain.engine.storage.take import take_rows
+from hoptrain.engine.features.take import take_rows
 from hoptrain.samplers import MiniBatch
 from hoptrain.trainers.models.batches import Takes, chunk_of
 from hoptrain.trainers.models.features import with_edge_features

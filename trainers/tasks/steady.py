@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.storage.take import finish_rows
+from hoptrain.engine.features.take import finish_rows
 from hoptrain.samplers import Block, MiniBatch, Workspace
 from hoptrain.trainers.models.features import model_input
 from hoptrain.trainers.models.inference import neighborhoods

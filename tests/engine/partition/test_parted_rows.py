@@ -18,7 +18,8 @@ from hoptrain.engine.partition import rows as rows_module
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import open_partition, part_folder, write_partition
 from hoptrain.engine.partition.mailbox import CarriedExchange, Mailbox, carry
-from hoptrain.engine.partition.rounds import RankRows, WindowRows, take_parted
+from hoptrain.engine.partition.rank_rows import RankRows
+from hoptrain.engine.partition.rounds import WindowRows
 from hoptrain.engine.partition.rows import PartedRows, open_parted
 from hoptrain.engine.partition.runs import LeftRunError, RunExchange
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows
@@ -166,7 +167,7 @@ def test_a_carrier_that_does_not_answer_is_named():
 def test_one_machine_with_all_parts_asks_nobody(parts, data):
     found = open_parted(parts / "3")
     ids = np.array([5, 59, 5, 0])
-    assert np.array_equal(take_parted(found.x, ids), data.x[ids])
+    assert np.array_equal(found.x.take(ids), data.x[ids])
     assert found.num_features == 3
 
 

@@ -11,7 +11,7 @@ from reference.typed import typed_data
 
 from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
 from hoptrain.engine.device import DeviceStream
-from hoptrain.engine.storage.take import take_rows
+from hoptrain.engine.features.take import take_rows
 from hoptrain.samplers import (
     HeteroLaborSampler,
     HeteroSampler,

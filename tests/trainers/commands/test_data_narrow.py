@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hoptrain.engine import Dataset
+from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.partition.rows import open_parted
-from hoptrain.engine.storage.take import take_rows
 from hoptrain.trainers.cli import main
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.storage.take import take_rows
+from hoptrain.engine.features.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_device, to_input, with_typed_edge_features

@@ -5,7 +5,7 @@ import pytest
 from cases.mistakes import refused
 
 from hoptrain.engine import Address, Dataset, Graph
-from hoptrain.engine.storage import take
+from hoptrain.engine.features import take
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import LaborSampler, NeighborSampler
 from hoptrain.samplers.feed.topology import columns

@@ -8,8 +8,8 @@ from cases.mistakes import refused
 
 from hoptrain.engine import Dataset
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
+from hoptrain.engine.features import take
 from hoptrain.engine.features.quantized import quantize
-from hoptrain.engine.storage import take
 from hoptrain.engine.storage.file_rows import FileRows
 
 

@@ -1,0 +1,92 @@
+"""Rows for evaluation: all ranks of a run take rows together, each from the ranks of the machine that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.partition.exchange import NOTHING, Exchange
+
+
+class RowParts(Protocol):
+    """Rows in parts, each on one machine.
+
+    Attributes:
+        row_bytes: bytes of a row.
+        machine: number of this machine's part.
+        ranks: of each machine its ranks.
+        num_parts: P.
+    """
+
+    row_bytes: int
+    machine: int
+    ranks: list[list[int]]
+
+    @property
+    def num_parts(self) -> int: ...  # noqa: D102
+
+    def __len__(self) -> int: ...
+
+    def owner(self, ids: Array) -> Array:
+        """Return the part of each row of ``ids`` (N,), (N,)."""
+        ...
+
+    def numbers(self, ids: Array, part: int) -> Array:
+        """Return where the rows ``ids`` (N,) of a part stand in it, (N,)."""
+        ...
+
+    def of_own(self, numbers: Array) -> Array:
+        """Return the rows (N, row_bytes) uint8 of this machine's part by their numbers (N,) in it."""
+        ...
+
+
+class RankRows:
+    """Takes rows from all ranks, in two rounds for each piece of the evaluation.
+
+    Attributes:
+        exchange: among all ranks.
+    """
+
+    def __init__(self, rows: RowParts, exchange: Exchange) -> None:
+        """Take an exchange among all ranks."""
+        self._rows, self.exchange = rows, exchange
+        self._dtype = id_dtype(len(rows))
+        self._ranks = [own[exchange.rank % len(own)] for own in rows.ranks]  # of each part the one that is asked
+
+    def take(self, ids: Array) -> Array:
+        """Rows (N, row_bytes) uint8 of vertices ``ids`` (N,)."""
+        rows, owners = self._rows, self._rows.owner(ids)
+        places = [np.flatnonzero(owners == part) for part in range(rows.num_parts)]
+        out = np.empty((len(ids), rows.row_bytes), np.uint8)
+        out[places[rows.machine]] = rows.of_own(rows.numbers(ids[places[rows.machine]], rows.machine))
+        places[rows.machine] = places[rows.machine][:0]
+        came, _ = self._ask([rows.numbers(ids[at], part) for part, at in enumerate(places)], is_done=False)
+        for part, at in enumerate(places):
+            out[at] = came[self._ranks[part]].reshape(-1, rows.row_bytes)[: len(at)]
+        return out
+
+    def finish(self) -> None:
+        """Answer the others until none takes rows any more: they may have more to ask."""
+        is_over = False
+        while not is_over:
+            _, is_over = self._ask([np.empty(0, self._dtype)] * self._rows.num_parts, is_done=True)
+
+    def _ask(self, numbers: Sequence[Array], *, is_done: bool) -> tuple[list[Array], bool]:
+        """What each rank answers to the numbers of rows of each part; and whether all are done."""
+        ranks = self.exchange
+        to = [np.array([is_done], np.uint8)] * ranks.size
+        for part, asked in enumerate(numbers):
+            to[self._ranks[part]] = np.concatenate([to[self._ranks[part]], as_bytes(asked, self._dtype)])
+        to[ranks.rank] = NOTHING
+        got = ranks.exchange(to)
+        asked_here = [message[1:].copy().view(self._dtype) for message in got]
+        answers = [self._rows.of_own(wanted).reshape(-1) for wanted in asked_here]
+        return ranks.exchange(answers), is_done and all(message[0] for rank, message in enumerate(got) if rank != ranks.rank)
+
+
+def as_bytes(ids: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Return ids (N,) as the bytes of another dtype."""
+    return ids.astype(dtype).view(np.uint8)
