@@ -120,3 +120,8 @@ def _epoch_order(num_items: int, seed: int, epoch: int) -> Array:
     order: Array = permutation(num_items, np.uint64(seed), epoch)
     order.flags.writeable = False
     return order
+
+
+def rows_per_rank(num_rows: int, num_ranks: int) -> int:
+    """Return how many rows each rank has where each has a contiguous run of them; the last ranks have fewer, or none."""
+    return -(-num_rows // num_ranks)

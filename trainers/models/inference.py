@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,12 +19,15 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import QuantizedRows, codes_of
 from hoptrain.engine.features.take import finish_rows
+from hoptrain.engine.schedule import rows_per_rank
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor, expand_tensor
 from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input, to_device, to_input, with_edge_features
 from hoptrain.trainers.models.layered import LayerWise
-from hoptrain.trainers.parts.owned import Computed, own_vertices, share_of
+
+if TYPE_CHECKING:
+    from hoptrain.trainers.parts.owned import Computed, OwnVertices
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk on the CPU, about: it bounds the memory of a layer's messages. A node's edges are never divided."""
@@ -82,14 +86,14 @@ def exact_logits(
         found = joined(outputs, len(nodes), partial(device_for, device, free=free) if to is None else lambda _: to)
         if hidden is None:
             finish_rows(data.x)
-        elif isinstance(hidden, Computed):
+        elif not isinstance(hidden, Tensor):
             hidden.finish()
         return found
 
-    own, host = own_vertices(data), torch.device("cpu")
+    own, host = _own_vertices(data), torch.device("cpu")
     graph = data.graph if own is None else own.graph
     every = np.arange(data.graph.num_nodes)
-    share, last = share_of(len(every), world_size), model.num_layers - 1
+    share, last = rows_per_rank(len(every), world_size), model.num_layers - 1
     free = free_memory(device) if free_bytes is None else free_bytes
     hidden: Tensor | Computed | None = None if x is None else x.to(device_for(device, x.nbytes, free))
     output = _chunk_by_layer(model, data, graph, takes, features_of(data, normalize, device, free if hidden is None else 0), device)
@@ -102,6 +106,15 @@ def exact_logits(
     if own is None or graph is data.graph:
         return apply(last, nodes, hidden, device)
     return own.compute(partial(apply, last, hidden=hidden, to=host), own.asked(nodes)).all_at_once(nodes).to(device)
+
+
+def _own_vertices(data: Dataset) -> OwnVertices | None:
+    """Return which nodes each rank computes; None where features do not lie on several machines."""
+    if isinstance(codes_of(data.x), np.ndarray | None):
+        return None
+    from hoptrain.trainers.parts.owned import own_vertices
+
+    return own_vertices(data)
 
 
 def _chunk_by_layer(

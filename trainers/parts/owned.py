@@ -16,6 +16,7 @@ from hoptrain.engine.partition.folder import open_partition
 from hoptrain.engine.partition.rank_rows import RankRows
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.topology.graph import PartedGraph
+from hoptrain.engine.schedule import rows_per_rank
 
 
 def own_vertices(data: Dataset) -> OwnVertices | None:
@@ -33,17 +34,12 @@ def own_vertices(data: Dataset) -> OwnVertices | None:
         return None
     exchange, every = taken.exchange, np.arange(len(rows))
     if not isinstance(graph, PartedGraph):
-        return OwnVertices(graph, (every // share_of(len(rows), exchange.size)).astype(np.int32), exchange)
+        return OwnVertices(graph, (every // rows_per_rank(len(rows), exchange.size)).astype(np.int32), exchange)
     owners, rank_of = rows.owner(every), np.empty(len(rows), np.int32)
     for part, ranks in enumerate(rows.ranks):
         own = np.flatnonzero(owners == part)
         rank_of[own] = np.asarray(ranks)[np.arange(len(own)) * len(ranks) // max(1, len(own))]
     return OwnVertices(open_partition(graph.path).columns(rows.machine).graph, rank_of, exchange)
-
-
-def share_of(number: int, num_ranks: int) -> int:
-    """How many of ``number`` vertices each of some ranks has, where each has a run of them; the last ones have fewer, or none."""
-    return -(-number // num_ranks)
 
 
 class OwnVertices:

@@ -15,12 +15,10 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.derived.full_supervision import fully_supervised
 from hoptrain.engine.derived.made_features import make_features
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.partition.rows import open_parted
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.samplers import HeteroSampler, SampleLoader, Sampler, WeightedSeedSampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.samplers.seeds.weighted import class_shares
-from hoptrain.trainers.parts.carrier import links
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened, say_overlaps
 
 Features = Literal["stored", "degrees", "walks"]
@@ -211,6 +209,9 @@ class GraphDataModule(SampledDataModule):
                 raise InputError(f"{name} is {value} with partitions: features lie in the parts, and are read from there; leave it out")
         if not self.of_vertices:
             raise InputError(f"partitions with {type(self).__name__}: parts are for tasks on vertices, as task: nodes; leave it out")
+        from hoptrain.engine.partition.rows import open_parted
+        from hoptrain.trainers.parts.carrier import links
+
         data = open_parted(partitions, links())
         if options["scale"] != data.meta.get("scale", 1.0):
             raise InputError(
