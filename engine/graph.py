@@ -287,6 +287,12 @@ class Graph:
         return cls.from_edges(src.cpu().numpy(), dst.cpu().numpy(), int(graph.num_nodes()))
 
 
+class PartialGraph(Graph):
+    """Some columns of a graph, the others empty. Unlike a whole graph it may lack an edge of positive weight."""
+
+    __slots__ = ()
+
+
 def checked_columns(
     indptr: Array, indices: Array, num_src: int | None, weights: Array | None, times: Array | None, edge_ids: Array | None
 ) -> tuple[Array, Array, Array | None, Array | None, Array | None]:

@@ -21,10 +21,10 @@ from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError, check_choice
 from hoptrain.engine.features.quantized import Rows, codes_of, files_of, rows_in
-from hoptrain.engine.graph import Graph, as_offsets, check_offsets
+from hoptrain.engine.graph import Graph, PartialGraph, as_offsets, check_offsets
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, check_method, vertex_sizes
-from hoptrain.engine.partition.topology.columns import OwnColumns, OwnGraph, own_columns
+from hoptrain.engine.partition.topology.columns import OwnColumns, own_columns
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.store import FolderWriter, checking, complete_header, create_folder, create_new_folder, kind_of, open_folder
 
@@ -91,7 +91,7 @@ class Partition:
         """
         arrays, folder = self._arrays(part), part_folder(self.path, part)
         with complete_header(folder), checking(folder) as is_new:
-            own = OwnGraph.from_arrays(arrays, self.data.graph.is_sorted, is_new)
+            own = PartialGraph.from_arrays(arrays, self.data.graph.is_sorted, is_new)
             if own.num_nodes != self.data.graph.num_nodes:
                 raise InputError(
                     f"indptr is of {own.num_nodes:,} nodes, and the graph has {self.data.graph.num_nodes:,}: partition the data again"

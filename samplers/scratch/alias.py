@@ -8,8 +8,8 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.graph import PartialGraph
 from hoptrain.engine.hetero_graph import RelationColumns
-from hoptrain.engine.partition.topology.columns import OwnGraph
 from hoptrain.kernels.cpu import alias as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 
@@ -47,7 +47,7 @@ def drawable_weights(graph: Graph | RelationColumns) -> Array:
         InputError: as ``build_alias_tables``.
     """
     weights = weights_of(graph)
-    some = isinstance(graph, OwnGraph) or any(weights[i : i + _PIECE].any() for i in range(0, len(weights), _PIECE))
+    some = isinstance(graph, PartialGraph) or any(weights[i : i + _PIECE].any() for i in range(0, len(weights), _PIECE))
     if graph.num_edges and not some:
         raise no_weight(graph.num_edges)
     return weights

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
-from hoptrain.engine.graph import Graph
+from hoptrain.engine.graph import Graph, PartialGraph
 from hoptrain.kernels.cpu.columns import copy_columns
-
-
-class OwnGraph(Graph):
-    """The columns of a part's vertices. What all edges of a graph have to have, as a weight above 0, is not asked of these alone."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -70,7 +64,7 @@ def own_columns(graph: Graph, place: Array, bounds: Array, part: int) -> OwnColu
     indptr = indptr.astype(offset_dtype(int(indptr[-1])))
     weights = None if graph.weights is None else _copied(graph, graph.weights, nodes, int(indptr[-1]))
     sources = _copied(graph, graph.indices, nodes, int(indptr[-1]))
-    own = OwnGraph(indptr, sources, weights=weights, is_sorted=graph.is_sorted, validate=False)
+    own = PartialGraph(indptr, sources, weights=weights, is_sorted=graph.is_sorted, validate=False)
     return OwnColumns(graph=own, whole=graph.indptr, place=place, bounds=bounds, part=part)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.graph import PartialGraph
 from hoptrain.engine.hetero_graph import RelationColumns
-from hoptrain.engine.partition.topology.columns import OwnGraph
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
@@ -122,7 +122,7 @@ class RelationFiles:
 
     def _drawn_from(self, asked: Asked, own: Mapping[str, Array]) -> Drawn:
         whole, starts = self.whole, self._starts
-        at_hand = OwnGraph(starts, own["indices"], weights=own.get("weights"), is_sorted=False, validate=False)
+        at_hand = PartialGraph(starts, own["indices"], weights=own.get("weights"), is_sorted=False, validate=False)
         drawn = draw(at_hand, asked, self._workspace)
         shift = np.repeat(whole.indptr[asked.nodes].astype(np.int64) - starts[asked.nodes], np.diff(drawn.indptr))
         weights = None if drawn.weights is None else drawn.weights.copy()
