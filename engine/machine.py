@@ -11,6 +11,7 @@ from hoptrain.engine.errors import InputError
 
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _MALLOC_OPTIONS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")
 
@@ -116,3 +117,21 @@ def check_num_nodes(num_nodes: int, most: int) -> None:
             f"num_nodes is {num_nodes:,}: offsets of so many nodes take {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are available; number the "
             "nodes 0 to V - 1, as np.unique(edges, return_inverse=True) does"
         )
+
+
+def parse_size(size: float | str, option: str) -> tuple[float, int]:
+    """Return share and bytes, one of them 0, of the value of an option: "2GiB" is (0.0, 2147483648), 0.1 is (0.1, 0).
+
+    Raises:
+        InputError: the value is neither bytes with a unit nor a share in (0, 1].
+    """
+    found = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", str(size))
+    try:
+        number, unit = float(found[1]), found[2]  # type: ignore[index]
+    except (TypeError, ValueError):
+        number, unit = 0.0, ""
+    if unit in _UNITS and number > 0:
+        return 0.0, int(number * _UNITS[unit])
+    if unit or not 0 < number <= 1:
+        raise InputError(f"{option} is {size}: it is bytes such as 2GiB, or a share of the rows such as 0.1; correct it")
+    return number, 0

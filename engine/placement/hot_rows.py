@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
-
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+from hoptrain.engine.machine import parse_size
 
 
 def num_cached(size: float | str, num_rows: int, row_bytes: int) -> int:
@@ -23,31 +20,13 @@ def num_cached(size: float | str, num_rows: int, row_bytes: int) -> int:
     Raises:
         InputError: another size, or one without room for a row.
     """
-    share, num_bytes = parsed_size(size)
+    share, num_bytes = parse_size(size, "device_cache")
     rows = int(share * num_rows) if share else num_bytes // row_bytes
     if not rows:
         raise InputError(
             f"device_cache is {size}: of {num_rows:,} rows of {row_bytes:,} bytes it has room for none; give more, or leave it out"
         )
     return min(rows, num_rows)
-
-
-def parsed_size(size: float | str, option: str = "device_cache") -> tuple[float, int]:
-    """Share and bytes, one of them 0, of the value of an option.
-
-    Raises:
-        InputError: it is neither.
-    """
-    found = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", str(size))
-    try:
-        number, unit = float(found[1]), found[2]  # type: ignore[index]
-    except (TypeError, ValueError):
-        number, unit = 0.0, ""
-    if unit in _UNITS and number > 0:
-        return 0.0, int(number * _UNITS[unit])
-    if unit or not 0 < number <= 1:
-        raise InputError(f"{option} is {size}: it is bytes such as 2GiB, or a share of the rows such as 0.1; correct it")
-    return number, 0
 
 
 def hottest(counts: Array, number: int) -> Array:

@@ -13,7 +13,7 @@ from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_o
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.quantized import Columns
-from hoptrain.engine.placement.hot_rows import parsed_size
+from hoptrain.engine.machine import parse_size
 from hoptrain.engine.placement.meeting import meeting_of
 from hoptrain.engine.queue.ahead import Batch, run_inline, run_together
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
@@ -240,7 +240,7 @@ def _check_placements(device: str, num_workers: int, graph: str, features: str, 
         )
     if cache is None:
         return
-    parsed_size(cache)
+    parse_size(cache, "device_cache")
     if device == "cpu" or num_workers:
         raise InputError(f'device_cache is {cache}: it is memory of a GPU that samples, with device="cuda" and num_workers=0; leave it out')
     if features == "device":

@@ -14,9 +14,8 @@ import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.machine import available_memory
+from hoptrain.engine.machine import available_memory, parse_size
 from hoptrain.engine.partition.rows import PartedRows
-from hoptrain.engine.placement.hot_rows import parsed_size
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows
@@ -42,7 +41,7 @@ def memory_bytes(memory: str) -> int | None:
     if memory == "auto":
         return None
     try:
-        _, num_bytes = parsed_size(memory, "memory")
+        _, num_bytes = parse_size(memory, "memory")
     except InputError:
         num_bytes = 0
     if not num_bytes:
