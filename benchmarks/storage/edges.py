@@ -23,7 +23,7 @@ from hoptrain.benchmarks.storage.speed import System, control_group, drop_cached
 from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import RelationColumns
-from hoptrain.engine.partition.mailbox import Mailbox
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Allocate
@@ -180,7 +180,7 @@ def handover(
         sampler, items = prepared(each, graph, data.split("train"))
         schedule = Schedule(items=items, batch_size=batch_size, seed=options.SEED)
         task = SampleTask(graph=graph, stores={}, sampler=sampler, schedule=schedule, workspace=Workspace())
-        box, shared = Mailbox.make(), SharedRows.make([CachedTable(1, 1, 1, 1)], 1)
+        box, shared = SharedMessageSlot.make(), SharedRows.make([CachedTable(1, 1, 1, 1)], 1)
         handed = Handed(boxes=[box], shared=shared, rank=0, patience_s=60.0)
         times: list[list[float]] = []
         for number in range(2 + (4 if is_quick else _STEPS)):

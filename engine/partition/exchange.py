@@ -4,49 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.queue.message_slot import Message, size_of, split, write_into
 
 NOTHING = np.empty(0, np.uint8)
-
-
-class Written(NamedTuple):
-    """A message that is written where it is sent from: a window's rows are too many to be copied on their way.
-
-    Attributes:
-        num_bytes: of it.
-        write: writes them, into (num_bytes,) uint8.
-    """
-
-    num_bytes: int
-    write: Callable[[Array], None]
-
-
-Message: TypeAlias = Array | Written
-"""Bytes (n,) uint8, or what writes them."""
-
-
-def size_of(message: Message) -> int:
-    """Its bytes."""
-    return message.num_bytes if isinstance(message, Written) else len(message)
-
-
-def write_into(message: Message, out: Array) -> None:
-    """Write it to ``out`` (n,) uint8."""
-    if isinstance(message, Written):
-        message.write(out)
-    else:
-        out[...] = message
-
-
-def split(content: Array, sizes: Sequence[int]) -> list[Array]:
-    """Messages of these sizes, one behind another in ``content``, as views."""
-    return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
 
 
 class Exchange(Protocol):

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.partition.exchange import NOTHING, Exchange, Written
+from hoptrain.engine.partition.exchange import NOTHING, Exchange
 from hoptrain.engine.partition.rank_rows import as_bytes
 from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.queue.message_slot import Written
 
 
 class WindowRows:

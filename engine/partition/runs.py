@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.partition.exchange import NOTHING, Exchange, Message, Written, size_of, write_into
+from hoptrain.engine.partition.exchange import NOTHING, Exchange
+from hoptrain.engine.queue.message_slot import Message, Written, size_of, write_into
 
 _RUN = np.dtype(np.int64)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
@@ -34,7 +34,7 @@ class Handed:
         patience_s: how long to wait for a step.
     """
 
-    boxes: Sequence[Mailbox]
+    boxes: Sequence[SharedMessageSlot]
     shared: SharedRows
     rank: int
     patience_s: float
@@ -55,19 +55,19 @@ class Handed:
         return read(parts)
 
 
-def put(boxes: Sequence[Mailbox], tag: int, message: Sequence[Array]) -> None:
+def put(boxes: Sequence[SharedMessageSlot], tag: int, message: Sequence[Array]) -> None:
     """Hand over what ``written`` made of a step's batch, in the place of a step that nobody asks for any more: who still reads that one is told."""
     box = boxes[tag % len(boxes)]
     box.put(0, [])
     box.put(tag, message)
 
 
-def boxes_of(num_places: int, rank: int, ranks: Sequence[int], meeting: Meeting | None) -> list[list[Mailbox]]:
+def boxes_of(num_places: int, rank: int, ranks: Sequence[int], meeting: Meeting | None) -> list[list[SharedMessageSlot]]:
     """Of each of ``ranks``, those of this machine, the places of its samples: the first one makes them, the others find them."""
-    own = [[Mailbox.make() for _ in range(num_places)] for _ in ranks] if rank == ranks[0] else []
+    own = [[SharedMessageSlot.make() for _ in range(num_places)] for _ in ranks] if rank == ranks[0] else []
     paths = [[box.path for box in boxes] for boxes in own]
     told = meeting.exchange("where its samples lie", paths)[ranks[0]] if meeting else paths
-    return own or [[Mailbox(path) for path in boxes] for boxes in told]
+    return own or [[SharedMessageSlot(path) for path in boxes] for boxes in told]
 
 
 def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> list[Array]:

@@ -21,12 +21,12 @@ import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.ahead import Batch
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows
@@ -258,7 +258,13 @@ class Tier:
             self._fill = self._filler(task, ranks, made, boxes, ahead, lookahead=lookahead, window=made.window)
 
     def _filler(
-        self, task: SampleTask, ranks: Sequence[int], made: _Shared, boxes: list[list[Mailbox]], ahead: SamplesAhead | None, **steps: Any
+        self,
+        task: SampleTask,
+        ranks: Sequence[int],
+        made: _Shared,
+        boxes: list[list[SharedMessageSlot]],
+        ahead: SamplesAhead | None,
+        **steps: Any,
     ) -> FillTask:
         """What fills the cache, for all of ``ranks``."""
         files, numbers = [rows.file for rows in self.rows.values()], {name: rows.table for name, rows in self.rows.items()}

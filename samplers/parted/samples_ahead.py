@@ -12,10 +12,10 @@ from hoptrain.engine import Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import open_partition
-from hoptrain.engine.partition.mailbox import Mailbox
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.topology.columns import OwnColumns
 from hoptrain.engine.partition.topology.graph import PartedGraph
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.storage.shared_rows import tag_of
 from hoptrain.samplers.ahead.handover import put, written
@@ -37,7 +37,7 @@ class SamplesAhead:
     sampler: Any
     columns: OwnColumns
     schedules: Sequence[Schedule]
-    boxes: Sequence[Sequence[Mailbox]]
+    boxes: Sequence[Sequence[SharedMessageSlot]]
     _rows: dict[tuple[int, int], Array] = field(default_factory=dict)
     _workspace: Workspace = field(default_factory=Workspace)
 

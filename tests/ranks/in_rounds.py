@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hoptrain.engine.partition.exchange import Written
+from hoptrain.engine.queue.message_slot import Written
 
 
 def exchanged(own):

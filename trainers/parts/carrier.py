@@ -19,8 +19,9 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import see
-from hoptrain.engine.partition.mailbox import FAILURE, CarriedExchange, Mailbox, carry
+from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
 from hoptrain.engine.partition.rows import Links, PartedRows
+from hoptrain.engine.queue.message_slot import FAILURE, SharedMessageSlot
 from hoptrain.kernels.child_process import import_path, python
 from hoptrain.samplers.feed.tier import FETCH_S
 from hoptrain.trainers.parts.gloo import GlooExchange
@@ -49,7 +50,7 @@ def _start(rows: PartedRows) -> CarriedExchange:
             "MASTER_ADDR and MASTER_PORT are not set: machines find one another by them; start the ranks by torchrun, or set both"
         )
     name = f"hoptrain carrier {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{next(_numbers)}"
-    letters, answers = Mailbox.make(), Mailbox.make()
+    letters, answers = SharedMessageSlot.make(), SharedMessageSlot.make()
     program = "from hoptrain.trainers.parts.carrier import main; main()"
     try:
         process = subprocess.Popen(
@@ -70,7 +71,7 @@ def _start(rows: PartedRows) -> CarriedExchange:
 
 def _guard(letters: str, carrier: int, is_over: threading.Event) -> None:
     """End this rank where the carrier, or the process that fetches rows, has ended or stands: it may be in a collective whose others wait for these rows."""
-    box, sights, looks = Mailbox(letters), dict[int, Sight](), dict[int, int]()
+    box, sights, looks = SharedMessageSlot(letters), dict[int, Sight](), dict[int, int]()
     while not is_over.wait(1.0):
         for pid, what in ((carrier, "exchanges rows with"), (box.writer, "fetches rows of")):
             if not pid:
@@ -101,8 +102,8 @@ def _end(process: subprocess.Popen[bytes], is_over: threading.Event) -> None:
 
 
 def main() -> None:
-    """Entry of the process: ``argv`` has both mailboxes, the machine's number, how many there are, and the group's name."""
-    letters, answers = Mailbox(sys.argv[1]), Mailbox(sys.argv[2])
+    """Entry of the process: ``argv`` has both message slots, the machine's number, how many there are, and the group's name."""
+    letters, answers = SharedMessageSlot(sys.argv[1]), SharedMessageSlot(sys.argv[2])
     rank, size, name = int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
     threading.Thread(target=_end_with_parent, daemon=True).start()
     timeout = timedelta(seconds=FETCH_S)

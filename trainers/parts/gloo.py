@@ -12,7 +12,8 @@ from torch import distributed
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import see
-from hoptrain.engine.partition.exchange import Message, exchange_by, split
+from hoptrain.engine.partition.exchange import exchange_by
+from hoptrain.engine.queue.message_slot import Message, split
 
 MOST_BYTES = 1 << 29
 """Of one collective, sent or received: counts are 32 bits wide below it."""

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.partition.mailbox import Mailbox
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.filler import Filled
 from hoptrain.samplers.ahead.handover import put, written
 from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
@@ -34,7 +34,7 @@ class Superbatch:
 
     tasks: Sequence[SampleTask]
     edges: EdgeFiles
-    boxes: Sequence[Sequence[Mailbox]]
+    boxes: Sequence[Sequence[SharedMessageSlot]]
     rows_in: Callable[[Sequence[BatchAndRows]], list[Array]]
     memory: int
     num_together: int = 1

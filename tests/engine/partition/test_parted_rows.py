@@ -15,13 +15,14 @@ from ranks import in_threads, meetings
 
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.partition import rows as rows_module
+from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import open_partition, part_folder, write_partition
-from hoptrain.engine.partition.mailbox import CarriedExchange, Mailbox, carry
 from hoptrain.engine.partition.rank_rows import RankRows
 from hoptrain.engine.partition.rounds import WindowRows
 from hoptrain.engine.partition.rows import PartedRows, open_parted
 from hoptrain.engine.partition.runs import LeftRunError, RunExchange
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows
 
 NUMBER, ROW_BYTES, ID_BYTES, HEAD_BYTES = 60, 12, 4, 8
@@ -134,7 +135,7 @@ def test_ranks_take_rows_together_as_often_as_each_needs(parts, data, ranks_each
 def test_a_carrier_exchanges_for_another_process():
     made, locals_ = [], LocalExchange.among(2)
     for local in locals_:
-        letters, answers = Mailbox.make(), Mailbox.make()
+        letters, answers = SharedMessageSlot.make(), SharedMessageSlot.make()
         threading.Thread(target=carry, args=(letters, answers, local), daemon=True).start()
         made.append((letters, CarriedExchange(local.rank, 2, letters, answers, carrier=1, patience_s=20)))
 
@@ -155,7 +156,7 @@ def test_a_carrier_exchanges_for_another_process():
 
 
 def test_a_carrier_that_does_not_answer_is_named():
-    letters, answers, nothing = Mailbox.make(), Mailbox.make(), [np.empty(0, np.uint8)] * 2
+    letters, answers, nothing = SharedMessageSlot.make(), SharedMessageSlot.make(), [np.empty(0, np.uint8)] * 2
     with refused("0.2 s", "rows other machines not come", "hoptrain explain rows"):
         CarriedExchange(0, 2, letters, answers, os.getpid(), 0.2).exchange(nothing)
     with subprocess.Popen(["sleep", "60"]) as carrier:

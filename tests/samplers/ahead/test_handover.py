@@ -5,7 +5,7 @@ import pytest
 from cases.mistakes import refused
 
 from hoptrain import HeteroGraph, HeteroSampler, LaborSampler, NeighborSampler, RandomWalk, load_dataset
-from hoptrain.engine.partition.mailbox import Mailbox
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers.ahead.handover import Handed, boxes_of, put, read, written
 
@@ -70,7 +70,7 @@ def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
     shared = SharedRows.make([CachedTable(10, 4, 10, 10_000)], 1)
     shared.publish(tag_of(2, 0))
     put(boxes, tag_of(1, 0), first)
-    handed, get = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0), Mailbox.get
+    handed, get = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0), SharedMessageSlot.get
 
     def get_late(box):
         box.put(0, [])
@@ -78,6 +78,6 @@ def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
         box.put(tag_of(2, 0), second)
         return found
 
-    monkeypatch.setattr(Mailbox, "get", get_late)
+    monkeypatch.setattr(SharedMessageSlot, "get", get_late)
     with refused("step 0", "sample not there loader", "new iterator"):
         handed.batch(1, 0)

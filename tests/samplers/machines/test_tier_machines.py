@@ -12,11 +12,12 @@ from ranks import in_threads
 
 from hoptrain.engine import Dataset, WorkerError
 from hoptrain.engine.partition import rows
+from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import write_partition
-from hoptrain.engine.partition.mailbox import CarriedExchange, Mailbox, carry
 from hoptrain.engine.partition.rows import Links, open_parted
 from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.samplers import MVSSampler, NeighborSampler, PinSAGESampler, SampleLoader
 from hoptrain.samplers.feed import tier
 
@@ -55,7 +56,7 @@ def machines(parts, monkeypatch):
         opened = [iter(exchanges), iter(exchanges)]
 
         def connect(x):
-            to, answers = Mailbox.make(), Mailbox.make()
+            to, answers = SharedMessageSlot.make(), SharedMessageSlot.make()
             letters.append(to)
             threading.Thread(target=carry, args=(to, answers, next(opened[x.machine])[x.machine]), daemon=True).start()
             return CarriedExchange(x.machine, 2, to, answers, os.getpid(), 30.0)

@@ -11,9 +11,10 @@ from ranks import in_threads
 
 from hoptrain import Graph, LaborSampler, NeighborSampler, Node2Vec, PinSAGESampler, RandomWalk
 from hoptrain.engine import Address
-from hoptrain.engine.partition.exchange import LocalExchange, size_of
+from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.topology.columns import own_columns
 from hoptrain.engine.partition.topology.graph import PartedGraph
+from hoptrain.engine.queue.message_slot import size_of
 from hoptrain.samplers.parted.window import check_alone, sample_window
 
 NUMBER = 90

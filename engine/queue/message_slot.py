@@ -1,36 +1,61 @@
-"""An exchange by way of another process on this machine, the carrier: who fills a cache imports no torch, and the carrier has nothing but its collectives.
-
-Both speak through two pieces of memory without a name, one for each direction. A message is there once its number is.
-"""
+"""One message at a time from one process to another, in shared memory without a name. A message is there once its number is."""
 
 from __future__ import annotations
 
 import mmap
 import os
-import time
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import InputError, see
-from hoptrain.engine.partition.exchange import Message, Swap, size_of, split, write_into
-from hoptrain.engine.patience import Patience
+from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 
-_LOOK_S = 0.0005
-_ALIVE_S = 0.5
-STOPPED_S = 10.0
-"""A carrier that is stopped for so long is taken for lost."""
 _HEAD = 4096  # bytes: number, kind, parts, sizes of the parts; the last number is who wrote it
 _MOST_PARTS = _HEAD // 8 - 4
 MESSAGE, FAILURE = 0, 1
 
 
-class Mailbox:
-    """One message at a time, from one process to another; pickled it is where to find it. The next one overwrites it.
+class Written(NamedTuple):
+    """A message that is written where it is sent from: a window's rows are too many to be copied on their way.
+
+    Attributes:
+        num_bytes: of it.
+        write: writes them, into (num_bytes,) uint8.
+    """
+
+    num_bytes: int
+    write: Callable[[Array], None]
+
+
+Message: TypeAlias = Array | Written
+"""Bytes (n,) uint8, or what writes them."""
+
+
+def size_of(message: Message) -> int:
+    """Its bytes."""
+    return message.num_bytes if isinstance(message, Written) else len(message)
+
+
+def write_into(message: Message, out: Array) -> None:
+    """Write it to ``out`` (n,) uint8."""
+    if isinstance(message, Written):
+        message.write(out)
+    else:
+        out[...] = message
+
+
+def split(content: Array, sizes: Sequence[int]) -> list[Array]:
+    """Messages of these sizes, one behind another in ``content``, as views."""
+    return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
+
+
+class SharedMessageSlot:
+    """A message buffer in shared memory with one writer and one reader. A new message overwrites the previous one; pickling transfers the path alone.
 
     Attributes:
         path: of the memory, for processes of this user on this machine.
@@ -42,12 +67,12 @@ class Mailbox:
         self._pages: mmap.mmap | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Mailbox, (self.path,)
+        return SharedMessageSlot, (self.path,)
 
     @classmethod
-    def make(cls) -> Mailbox:
+    def make(cls) -> SharedMessageSlot:
         """New memory, which lives as long as the object and those who map it."""
-        fd = anonymous_file("hoptrain-mail")
+        fd = anonymous_file("hoptrain-message")
         os.fchmod(fd, 0o600)
         reserve(fd, _HEAD).close()
         made = cls(f"/proc/{os.getpid()}/fd/{fd}")
@@ -125,74 +150,6 @@ class Mailbox:
                 reserve(file, size * 17 // 16).close()  # a window is large, and the next one as large
             self._pages = mmap.mmap(file, os.fstat(file).st_size)
         except MemoryError as error:
-            raise InputError(f"a window's rows for other machines: {error}") from error
+            raise InputError(f"a message to another process: {error}") from error
         finally:
             os.close(file)
-
-
-class CarriedExchange:
-    """An ``Exchange`` that a carrier makes.
-
-    Attributes:
-        rank: of this machine.
-        size: machines.
-    """
-
-    def __init__(self, rank: int, size: int, letters: Mailbox, answers: Mailbox, carrier: int, patience_s: float) -> None:
-        """Take both directions, the carrier's process id, and how long to wait for it."""
-        self.rank, self.size = rank, size
-        self._letters, self._answers, self._carrier, self._patience_s = letters, answers, carrier, patience_s
-
-    def exchange(self, to: Sequence[Message]) -> list[Array]:
-        """See ``Exchange``."""
-        number = self._letters.number + 1
-        self._letters.put(number, to)
-        patience, stopped, due = Patience(self._patience_s), Patience(STOPPED_S), time.monotonic()
-        while self._answers.number != number:
-            if time.monotonic() >= due:
-                due = time.monotonic() + _ALIVE_S
-                state = _state(self._carrier)
-                if state in ("", "Z", "X"):
-                    raise InputError(
-                        "the process that exchanges rows with other machines was killed: by hand, or since memory ran out" + see("rows")
-                    )
-                if state != "T":
-                    stopped = Patience(STOPPED_S)
-                elif stopped.is_over():
-                    raise InputError(
-                        f"the process that exchanges rows with other machines was stopped (SIGSTOP) for {STOPPED_S:g} s" + see("rows")
-                    )
-            if patience.is_over():
-                raise InputError(
-                    f"rows of other machines have not come for {self._patience_s:g} s: one of them makes no steps" + see("rows")
-                )
-            time.sleep(_LOOK_S)
-        kind, parts = self._answers.get(copy=False)
-        if kind == FAILURE:
-            raise InputError(parts[0].tobytes().decode(errors="replace"))
-        return parts
-
-
-def carry(letters: Mailbox, answers: Mailbox, exchange: Swap) -> None:
-    """The carrier's part: make each exchange that a letter asks for, from box to box, until one fails, which is answered."""
-    done = 0
-    while True:
-        while (number := letters.number) == done:
-            time.sleep(_LOOK_S)
-        try:
-            exchange.swap(*letters.content(), answers.room)
-            answers.post(number)
-        except Exception as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            answers.put(number, [np.frombuffer(text.encode(), np.uint8)], FAILURE)
-            return
-        done = number
-
-
-def _state(pid: int) -> str:
-    """A letter for what a process does, as /proc has it; nothing where there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""

@@ -1,0 +1,92 @@
+"""An exchange by way of another process on this machine, the carrier: who fills a cache imports no torch, and the carrier has nothing but its collectives.
+
+Both speak through two message slots, one for each direction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import InputError, see
+from hoptrain.engine.partition.exchange import Swap
+from hoptrain.engine.patience import Patience
+from hoptrain.engine.queue.message_slot import FAILURE, Message, SharedMessageSlot
+
+_LOOK_S = 0.0005
+_ALIVE_S = 0.5
+STOPPED_S = 10.0
+"""A carrier that is stopped for so long is taken for lost."""
+
+
+class CarriedExchange:
+    """An ``Exchange`` that a carrier makes.
+
+    Attributes:
+        rank: of this machine.
+        size: machines.
+    """
+
+    def __init__(
+        self, rank: int, size: int, letters: SharedMessageSlot, answers: SharedMessageSlot, carrier: int, patience_s: float
+    ) -> None:
+        """Take both directions, the carrier's process id, and how long to wait for it."""
+        self.rank, self.size = rank, size
+        self._letters, self._answers, self._carrier, self._patience_s = letters, answers, carrier, patience_s
+
+    def exchange(self, to: Sequence[Message]) -> list[Array]:
+        """See ``Exchange``."""
+        number = self._letters.number + 1
+        self._letters.put(number, to)
+        patience, stopped, due = Patience(self._patience_s), Patience(STOPPED_S), time.monotonic()
+        while self._answers.number != number:
+            if time.monotonic() >= due:
+                due = time.monotonic() + _ALIVE_S
+                state = _state(self._carrier)
+                if state in ("", "Z", "X"):
+                    raise InputError(
+                        "the process that exchanges rows with other machines was killed: by hand, or since memory ran out" + see("rows")
+                    )
+                if state != "T":
+                    stopped = Patience(STOPPED_S)
+                elif stopped.is_over():
+                    raise InputError(
+                        f"the process that exchanges rows with other machines was stopped (SIGSTOP) for {STOPPED_S:g} s" + see("rows")
+                    )
+            if patience.is_over():
+                raise InputError(
+                    f"rows of other machines have not come for {self._patience_s:g} s: one of them makes no steps" + see("rows")
+                )
+            time.sleep(_LOOK_S)
+        kind, parts = self._answers.get(copy=False)
+        if kind == FAILURE:
+            raise InputError(parts[0].tobytes().decode(errors="replace"))
+        return parts
+
+
+def carry(letters: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swap) -> None:
+    """The carrier's part: make each exchange that a letter asks for, from slot to slot, until one fails, which is answered."""
+    done = 0
+    while True:
+        while (number := letters.number) == done:
+            time.sleep(_LOOK_S)
+        try:
+            exchange.swap(*letters.content(), answers.room)
+            answers.post(number)
+        except Exception as error:
+            text = " ".join(str(error).split()) or type(error).__name__
+            answers.put(number, [np.frombuffer(text.encode(), np.uint8)], FAILURE)
+            return
+        done = number
+
+
+def _state(pid: int) -> str:
+    """A letter for what a process does, as /proc has it; nothing where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""
