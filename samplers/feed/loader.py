@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
+import numpy as np
+
+from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
@@ -14,7 +16,6 @@ from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.quantized import Columns
 from hoptrain.engine.machine import parse_size
-from hoptrain.engine.placement.meeting import meeting_of
 from hoptrain.engine.queue.ahead import Batch, run_inline, run_together
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
@@ -27,14 +28,13 @@ from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.early import is_known
 from hoptrain.samplers.feed.epochs import EpochLoader, rank_and_world_size, threads_for
 from hoptrain.samplers.feed.gather import split_columns, with_columns
-from hoptrain.samplers.feed.memory_left import mapped_beside
 from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import Tier, tier_options
 from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:
     from hoptrain.samplers.feed.device_cache import HitRates
     from hoptrain.samplers.feed.device_feed import DeviceFeed
+    from hoptrain.samplers.feed.tier import Tier
 
 _DEFAULT_BULK = 8
 _AT_ONCE = 2 << 30
@@ -138,7 +138,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self.task, self._columns = _task_on(data, sampler, schedule, workspace)
-        self._of_tier, self._folder = tier_options(self.task, memory, lookahead), data.path
+        self._of_tier, self._folder = _tier_options(self.task, memory, lookahead), data.path
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         if self._folder is not None:
@@ -146,17 +146,20 @@ class SampleLoader(EpochLoader[SomeBatch]):
         task = self.task
         if self.num_workers == 0 and task.workspace.device == "cuda":
             if self._feed is None:
+                from hoptrain.engine.placement.meeting import meeting_of
                 from hoptrain.samplers.feed.device_feed import DeviceFeed
 
                 task.workspace.meeting = meeting_of(task.schedule.world_size)
                 self._feed = DeviceFeed(task, epoch=epoch, columns=self._columns, **self._of_feed)
             return self._feed.run(epoch, steps)
         if self._of_tier and self.tier is None:
+            from hoptrain.samplers.feed.tier import Tier
+
             self.tier = Tier(task, **self._of_tier, num_workers=self.num_workers, queue=self._queue)
         if self.num_workers and self._pool is None:
             on_map = lock_pages if self._page_lock else None
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=on_map)
-        self._files = mapped_files(*(self.tier.mapped if self.tier else mapped_beside(task, ())))
+        self._files = mapped_files(*(self.tier.mapped if self.tier else _arrays_of(task)))
         batches = self._pool.run if self._pool else self._here
         return map(self._filled, self.tier.run(batches, epoch, steps) if self.tier else batches(epoch, steps))
 
@@ -193,6 +196,21 @@ def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: Any, workspace: Wo
     """What batches are made of; and what its features' codes stand for, by store."""
     stores, columns = split_columns(sampler.stores_of(data))
     return SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace), columns
+
+
+def _tier_options(task: SampleTask, memory: str | None, lookahead: int | None) -> dict[str, Any]:
+    """Return the options of a ``Tier``: none without ``memory``, which features that are no arrays have by default."""
+    if memory is None and lookahead is None and all(isinstance(store, np.ndarray) for store in task.stores.values()):
+        return {}
+    from hoptrain.samplers.feed.tier import tier_options
+
+    return tier_options(task, memory, lookahead)
+
+
+def _arrays_of(task: SampleTask) -> list[Array]:
+    """Return the arrays of the graph and of the stores."""
+    relations = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
+    return [array for columns in relations for array in columns.arrays().values()] + list(task.stores.values())
 
 
 def _workspace(
