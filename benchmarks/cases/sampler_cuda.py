@@ -47,9 +47,10 @@ from hoptrain.benchmarks.traffic.predict import Device, predict, this_device
 from hoptrain.benchmarks.traffic.record import recorded
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream, cuda_status
+from hoptrain.engine.device import cuda_status
 from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.placement.device_store import as_words, has_native, native_gather, numba_gather, to_device
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace

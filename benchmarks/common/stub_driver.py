@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 CAPABILITY = (9, 0)

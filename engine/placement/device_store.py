@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import PLACEMENTS, DeviceStream, to_host
+from hoptrain.engine.device import PLACEMENTS
 from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.placement.device_stream import DeviceStream, to_host
 from hoptrain.engine.placement.hot_rows import slots_of
 from hoptrain.engine.placement.meeting import Meeting
 from hoptrain.engine.placement.one_copy import one_copy

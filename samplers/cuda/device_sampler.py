@@ -21,9 +21,9 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import Buffers
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.engine.placement.device_store import DeviceGraph, choose_placement, to_device
+from hoptrain.engine.placement.device_stream import Buffers
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.scan import scan_into_room
 from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, Table, Words

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.device import Buffers
 from hoptrain.engine.placement.device_store import DeviceGraph
+from hoptrain.engine.placement.device_stream import Buffers
 from hoptrain.kernels.cuda.draw import count_draws
 from hoptrain.kernels.cuda.group import NUM_CLASSES, NUM_COUNTERS, Groups, clear
 from hoptrain.kernels.cuda.launch import Launch

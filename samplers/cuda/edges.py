@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers.batch.minibatch import Block
 
 

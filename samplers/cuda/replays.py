@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable
 
-from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.errors import reason_of
+from hoptrain.engine.placement.device_stream import DeviceStream
 
 MOST_SHAPES = 8
 """Shapes of which graphs are kept: an epoch has that of its bulks and of the last one, a training those of validation as well."""

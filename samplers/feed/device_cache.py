@@ -12,8 +12,8 @@ import numpy as np
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import to_host
 from hoptrain.engine.placement.device_store import DeviceRows, as_words, free_memory, to_device
+from hoptrain.engine.placement.device_stream import to_host
 from hoptrain.engine.placement.hot_rows import hottest, num_cached
 from hoptrain.engine.placement.peers import peer_group, shared_out
 from hoptrain.kernels.cuda.gather import count_ids

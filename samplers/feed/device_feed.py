@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any, Generic
 
 from hoptrain.engine import InputError, WorkerError
-from hoptrain.engine.device import DeviceStream, check_cuda
+from hoptrain.engine.device import check_cuda
 from hoptrain.engine.errors import see
 from hoptrain.engine.features.quantized import Columns
 from hoptrain.engine.placement.device_store import DeviceRows
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.batch.transfer import expanded_here
 from hoptrain.samplers.feed.check_batch import check_batch

@@ -13,12 +13,13 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream, default_gpu, is_simulated
-from hoptrain.engine.queue.staging import Staging
+from hoptrain.engine.device import default_gpu, is_simulated
 from hoptrain.kernels.cpu import relabel as kernels
 
 if TYPE_CHECKING:
+    from hoptrain.engine.placement.device_stream import DeviceStream
     from hoptrain.engine.placement.meeting import Meeting
+    from hoptrain.engine.placement.staging import Staging
     from hoptrain.kernels.cuda.thresholds import Thresholds
 
 DEVICES = ("cpu", "cuda")
@@ -113,6 +114,8 @@ class Workspace:
             InputError: CUDA cannot be used.
         """
         if self._stream is None:
+            from hoptrain.engine.placement.device_stream import DeviceStream
+
             self._stream = DeviceStream(self.gpu)
         return self._stream
 
@@ -120,6 +123,8 @@ class Workspace:
     def staging(self) -> Staging:
         """On CUDA what brings a mini-batch to the host."""
         if self._staging is None:
+            from hoptrain.engine.placement.staging import Staging
+
             self._staging = Staging(self.stream)
         return self._staging
 

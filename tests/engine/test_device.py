@@ -101,6 +101,7 @@ def four_gpus(monkeypatch):
         raise AssertionError("a context on GPU 0")
 
     monkeypatch.setattr(device, "is_simulated", lambda: False)
+    monkeypatch.setattr("hoptrain.engine.placement.device_stream.is_simulated", lambda: False)
     monkeypatch.setattr("hoptrain.samplers.scratch.workspace.is_simulated", lambda: False)
     monkeypatch.setattr(cuda, "gpus", Gpus(range(4)))
     monkeypatch.setattr(cuda, "current_context", without_a_number)

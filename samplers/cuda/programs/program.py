@@ -12,8 +12,8 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.device import DeviceStream, to_host
 from hoptrain.engine.placement.device_store import to_device
+from hoptrain.engine.placement.device_stream import DeviceStream, to_host
 from hoptrain.kernels.cuda.draw import REPLACE
 from hoptrain.kernels.cuda.group import ROW_BITS
 from hoptrain.kernels.cuda.programs import program as kernels

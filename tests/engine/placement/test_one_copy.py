@@ -7,14 +7,14 @@ import pytest
 from ranks import in_threads, meetings, run_ranks
 
 from hoptrain.engine import InputError
-from hoptrain.engine.device import to_host
 from hoptrain.engine.placement import one_copy as module
 from hoptrain.engine.placement.device_store import as_words
+from hoptrain.engine.placement.device_stream import to_host
 from hoptrain.engine.placement.one_copy import one_copy
 
 PROGRAM = """
     import numpy as np
-    from hoptrain.engine.device import DeviceStream, to_host
+    from hoptrain.engine.placement.device_stream import DeviceStream, to_host
     from hoptrain.engine.placement.device_store import DeviceGraph, DeviceRows
     from hoptrain.engine.placement import one_copy as module
     from hoptrain.engine.placement.meeting import meeting_of

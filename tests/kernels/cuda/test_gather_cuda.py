@@ -5,8 +5,8 @@ import pytest
 from cases.mistakes import refused
 from cuda_case import TESTED, launch, needs_cuda, to_device, to_host
 
-from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.placement.device_store import DeviceRows, as_words
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.kernels.cuda.gather import count_ids, count_placed, word_dtype
 
 pytestmark = needs_cuda

@@ -12,7 +12,7 @@ from cuda_case import TESTED, _replays, needs_cuda, simulated, to_host  # noqa: 
 from golden.golden_graphs import small
 from work_cuda_case import start_without_room
 
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers import ASGCNSampler, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.replays import MOST_SHAPES, Replays
 

@@ -11,8 +11,9 @@ from cuda_case import needs_cuda, put_stand_in, simulated, tested_blocks, to_hos
 from numba import cuda
 
 from hoptrain.engine import Dataset, WorkerError, to_bfloat16
-from hoptrain.engine.device import DeviceStream, is_simulated
+from hoptrain.engine.device import is_simulated
 from hoptrain.engine.features.quantized import QuantizedRows, quantize
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers import (
     LaborSampler,
     LadiesSampler,

@@ -9,7 +9,7 @@ from cuda_case import TESTED, launch, needs_cuda, to_host
 from golden.golden_graphs import typed
 
 from hoptrain.engine import Graph
-from hoptrain.engine.device import Buffers, DeviceStream
+from hoptrain.engine.placement.device_stream import Buffers, DeviceStream
 from hoptrain.kernels.cuda.stamped import EMPTY
 from hoptrain.samplers import HeteroSampler, LaborSampler, LadiesSampler, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.drivers import driver_for

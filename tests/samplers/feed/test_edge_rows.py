@@ -10,8 +10,8 @@ from cuda_case import needs_cuda, put_stand_in, simulated, tested_blocks, to_hos
 from reference.typed import typed_data
 
 from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
-from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.features.take import take_rows
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers import (
     HeteroLaborSampler,
     HeteroSampler,

@@ -10,8 +10,9 @@ import torch
 from numba import cuda
 
 from hoptrain.engine import Graph
-from hoptrain.engine.device import DeviceStream, is_simulated, page_lock, to_host
+from hoptrain.engine.device import is_simulated, page_lock
 from hoptrain.engine.placement.device_store import DeviceRows
+from hoptrain.engine.placement.device_stream import DeviceStream, to_host
 from hoptrain.engine.placement.one_copy import pages_of
 from hoptrain.engine.placement.registered import registered
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve

@@ -9,8 +9,8 @@ from cpp.nvrtc import compile_source, text_of
 from cuda_case import TESTED, needs_cuda, to_device, to_host
 from ptx.launch import Fault
 
-from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.placement.device_store import DeviceRows
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.kernels.cuda.native.gather import LINE_BYTES, WORDS, shape
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 

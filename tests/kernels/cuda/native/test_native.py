@@ -12,9 +12,9 @@ from cpp.nvrtc import FOLDER
 from cuda_case import TESTED, needs_cuda, put_stand_in, simulated, to_host
 from numba import cuda
 
-from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.placement import device_store
 from hoptrain.engine.placement.device_store import DeviceRows
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.native.gather import cupy_stream, placed_gather

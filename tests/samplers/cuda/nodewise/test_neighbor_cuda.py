@@ -10,8 +10,8 @@ from cuda_case import TESTED, needs_cuda, to_host
 from reference import neighbor as reference
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.engine.device import DeviceStream
 from hoptrain.engine.placement.device_store import DeviceRows
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.scratch.alias import build_alias_tables
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.engine.queue.ring import Spec, carve, total_bytes
 
 

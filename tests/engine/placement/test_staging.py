@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from cuda_case import needs_cuda, to_device
 
-from hoptrain.engine.device import DeviceStream
-from hoptrain.engine.queue.staging import Staging
+from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.placement.staging import Staging
 
 pytestmark = needs_cuda
 
