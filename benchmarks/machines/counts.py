@@ -16,9 +16,10 @@ from hoptrain.benchmarks.machines.optimum import WINDOW
 from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.partition.exchange import LocalExchange
+from hoptrain.engine.partition.fill import DistributedFillTask
 from hoptrain.engine.partition.folder import GRAPHS, open_partition
 from hoptrain.engine.partition.rows import PartedRows
-from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
+from hoptrain.engine.storage.filler import Filled, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.ahead.handover import boxes_of
@@ -149,7 +150,7 @@ class Cluster:
             rows = self._machines[machine]
             shared = SharedRows.make([CachedTable(len(rows), rows.row_bytes, slots[machine], _PLENTY)], 1)
             ahead = self._ahead[machine]
-            task = FillTask(
+            task = DistributedFillTask(
                 shared=shared, files=[rows], rows_of=ahead or self._rows_of[machine], num_steps=self.num_steps,
                 lookahead=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=WINDOW, exchange=exchanges[machine], ahead=ahead,
             )  # fmt: skip

@@ -2,33 +2,20 @@
 
 The pool brings all that such a process needs: it ends with its trainer, is replaced when it dies or stops, and what goes wrong in it is raised
 where the trainer waits for the step. A successor begins with an empty cache: that costs reads, and changes no batch.
-
-Rows of other machines are asked for a window of steps ahead (``hoptrain.engine.partition.rounds``): steps are planned two windows at a time, and are
-carried out one by one. A window ends with its run, and a plan that was not carried out, since its run was left early, is thrown away.
-
-Where the graph is parted too, machines sample together, ``lookahead`` steps of a run ahead: what is known is then the same number of steps on all of them.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
-import numpy as np
-
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.partition.exchange import Exchange
-from hoptrain.engine.partition.rounds import WindowRows
-from hoptrain.engine.partition.rows import PartedRows
-from hoptrain.engine.partition.runs import LeftRunError, RunExchange
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.budget import Budget
-from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, StepReads, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_of
 from hoptrain.kernels.shared.philox import MAX_EPOCH
@@ -73,25 +60,26 @@ class Filled(NamedTuple):
         return Filled(*map(sub, self, other))
 
 
-class Ahead(Protocol):
-    """What samples steps together with other machines, where the graph is parted.
+Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
+"""Seconds that trainers were waited for, what came from other machines, and of each table the reads of the steps that are read now."""
+
+
+class RowFile(Protocol):
+    """A table whose rows are read from files.
 
     Attributes:
-        num_places: steps whose samples are there at a time.
+        num_reads: reads of the device so far.
+        num_bytes: their bytes.
     """
 
     @property
-    def num_places(self) -> int: ...  # noqa: D102
+    def num_reads(self) -> int: ...  # noqa: D102
 
-    def begin(self) -> None:
-        """A run begins: nothing is sampled."""
+    @property
+    def num_bytes(self) -> int: ...  # noqa: D102
 
-    def sample(self, run: int, epoch: int, steps: range, exchange: Exchange) -> None:
-        """Sample some steps."""
-
-
-_Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
-"""Seconds that trainers were waited for, what came from other machines, and of each table the reads of the steps that are read now."""
+    def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
+        """Read ``rows`` (M,), ascending, into ``out[slots]``, and call ``meanwhile`` once the reads are under way."""
 
 
 class Topology(Protocol):
@@ -133,32 +121,21 @@ class FillTask:
         rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
         num_steps: steps of an epoch.
         lookahead: of the plans.
-        window: steps whose rows other machines are asked for at once.
-        exchange: with them, where the features lie in parts on several machines.
-        ahead: what samples with them, where the graph does too.
         topology: samples in the place of ``rows_of``, where the graph is larger than memory.
         budget: the cache's, which says what is missing where a step's rows have no room.
     """
 
     shared: SharedRows
-    files: Sequence[FileRows | PartedRows]
+    files: Sequence[RowFile]
     rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
     lookahead: int
-    window: int = 1
-    exchange: Exchange | None = None
-    ahead: Ahead | None = None
     topology: Topology | None = None
     budget: Budget | None = None
     _plans: list[RowPlan] = field(default_factory=list)
-    _planned: deque[tuple[int, list[StepReads]]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, 0)
     _run: int = 0
-    _first: int = 0
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
-    _rounds: tuple[RunExchange, WindowRows] | None = None
-    _sampled: int = 0
-    _foreseen: int = 0
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Filled:
         """See that the rows of a step are there; ``epoch`` has its run (``run_and_epoch``). There are no arrays."""
@@ -167,11 +144,11 @@ class FillTask:
         tag = tag_of(run, step)
         if tag <= self.shared.ready:  # it was read with one before, or by a predecessor that did not come to say so
             return Filled()
-        if run != self._run and (self.topology is not None or self.ahead is not None):
+        if run != self._run and self._hands_over:
             self.shared.wait_until_taken(tag_of(run, -1))  # a place of its first steps may still hold a sample of the run before
         begin = time.perf_counter()
         self._look_ahead(run, epoch, step)
-        planned = self._plan(run, step) if self.exchange is None else self._fetch(run, epoch, step, self.exchange)
+        planned = self._plan(run, epoch, step)
         if planned is None:  # this run was left: wait until it is here as well
             self.shared.wait_until_taken(tag_of(run + 1, -1))
             return Filled()
@@ -187,8 +164,13 @@ class FillTask:
         self._due = (epoch, last + 1) if last + 1 < self.num_steps else (epoch + 1, 0)
         return filled
 
-    def _plan(self, run: int, step: int) -> _Planned:
-        """Plan a step, and those after it in its run that are read with it."""
+    @property
+    def _hands_over(self) -> bool:
+        """Whether samples of steps are handed over, in places that are used again."""
+        return self.topology is not None
+
+    def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
+        """Plan a step, and those after it in its run that are read with it; None where the run was left."""
         waits = [0.0]
         tags = range(tag_of(run, step), tag_of(run, max(step, self.shared.last_step(run))) + 1)
         coming = iter(tags)
@@ -207,71 +189,14 @@ class FillTask:
         self.shared.wait_until_taken(tag)
         return time.perf_counter() - begin
 
-    def _fetch(self, run: int, epoch: int, step: int, exchange: Exchange) -> _Planned | None:
-        """See that a step is planned, and what others have of it is here; None where they are in a later run."""
-        if self._rounds is None:
-            of_run = RunExchange(exchange)
-            self._rounds = of_run, WindowRows(next(file for file in self.files if isinstance(file, PartedRows)), of_run)
-        rounds, rows = self._rounds
-        before, seconds, rounds.run = (rows.num_fetched, rounds.num_rounds, rounds.num_sent), 0.0, run
-        if not self._planned:  # the run begins
-            self._first = step
-            rows.begin()
-            starts = [step, step + self.window]
-        else:
-            starts = [step + self.window] if (step - self._first) % self.window == 0 else []
-        try:
-            for start in starts:
-                seconds += self._sample(run, epoch, min(start + self.lookahead, self.num_steps), rounds)
-                wanted = self._plan_window(run, range(start, min(start + self.window, self.num_steps)))
-                begin = time.perf_counter()
-                rows.next(wanted)
-                seconds += time.perf_counter() - begin
-        except LeftRunError:
-            return None
-        fetched = Filled(
-            num_fetched=rows.num_fetched - before[0],
-            num_rounds=rounds.num_rounds - before[1],
-            num_sent=rounds.num_sent - before[2],
-            fetch_s=seconds,
-        )
-        landed, reads = self._planned.popleft()
-        waited = self._wait_until_taken(landed)
-        for table, own in enumerate(reads):
-            self.shared.slot_of(table)[own.rows] = own.slots
-        return waited, fetched, [[own] for own in reads]
-
-    def _sample(self, run: int, epoch: int, last: int, exchange: Exchange) -> float:
-        """Where the graph is parted, see that the steps before ``last`` are sampled; returns the seconds that it took."""
-        if self.ahead is None or last <= self._sampled:
-            return 0.0
-        if (overwritten := last - 1 - self.ahead.num_places) >= self._first:
-            self.shared.wait_until_taken(tag_of(run, overwritten))
-        begin = time.perf_counter()
-        self.ahead.sample(run, epoch, range(self._sampled, last), exchange)
-        self._sampled = last
-        return time.perf_counter() - begin
-
-    def _plan_window(self, run: int, steps: range) -> Array:
-        """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""
-        table = next(i for i, file in enumerate(self.files) if isinstance(file, PartedRows))
-        wanted = [np.empty(0, np.int32)]
-        for step in steps:
-            self._foresee(self._wanted)
-            reads = [plan.next(tag_of(run, step)) for plan in self._plans]
-            self._planned.append((max(plan.landed for plan in self._plans), reads))
-            wanted.append(reads[table].rows)
-        return np.unique(np.concatenate(wanted))
-
     def _fill(self, table: int, reads: Sequence[StepReads]) -> Filled:
         """Read the rows of a table for some steps, and look ahead meanwhile."""
         file, times = self.files[table], [time.perf_counter()]
         rows, slots = in_order(reads)
 
         def meanwhile() -> None:
-            if table == 0 and self.exchange is None:
-                for _ in reads:
-                    self._foresee(self._wanted)
+            if table == 0:
+                self._foresee_meanwhile(len(reads))
             times.append(time.perf_counter())
 
         before = file.num_reads, file.num_bytes
@@ -282,35 +207,41 @@ class FillTask:
         counts = sum(own.num_used for own in reads), len(rows), file.num_reads - before[0], file.num_bytes - before[1]
         return Filled(*counts, read_s=end - worked, work_s=worked - begin)
 
+    def _foresee_meanwhile(self, num_steps: int) -> None:
+        """Look as far ahead as the plans of ``num_steps`` steps will need, while their rows are read."""
+        for _ in range(num_steps):
+            self._foresee(self._wanted)
+
     def _look_ahead(self, run: int, epoch: int, step: int) -> None:
-        """See that the plans' next step is this one, or the one behind those that are planned."""
-        if not self._plans or (self._planned and run != self._run):
+        """See that the plans' next step is this one."""
+        if not self._plans:
             self.shared.wait_until_taken(self.shared.ready)  # what a predecessor gave to readers
-            self._planned.clear()
             self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
             self._later = self._steps_from(epoch, step)
-        elif (epoch, step) != self._due or (self.ahead is not None and run != self._run):
+        elif not self._is_due(run, epoch, step):
             for plan in self._plans:
                 plan.forget()
             if self.topology is not None:
                 self.topology.forget()
             self._later = self._steps_from(epoch, step)
-        if self.ahead is not None and run != self._run:
-            self.ahead.begin()
-            self._sampled = self._foreseen = step
         self._run = run
         if not self._plans[0].num_known:
             self._foresee(1)
 
+    def _is_due(self, run: int, epoch: int, step: int) -> bool:
+        """Return whether the plans go on with this step."""
+        return (epoch, step) == self._due
+
     def _new_plan(self, number: int) -> RowPlan:
         table = self.shared.tables[number]
         most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
-        # Steps that are planned and not carried out change nothing that readers see.
-        slot_of = self.shared.slot_of(number) if self.exchange is None else np.empty(table.num_rows, np.int32)
         in_flight = IN_FLIGHT if self.topology is None else self.topology.num_in_flight
-        return RowPlan(
-            slot_of, table.num_slots, self.lookahead, most, in_flight=in_flight, too_little=self._too_little if self.budget else None
-        )
+        too_little = self._too_little if self.budget else None
+        return RowPlan(self._slots_of_plan(number), table.num_slots, self.lookahead, most, in_flight=in_flight, too_little=too_little)
+
+    def _slots_of_plan(self, number: int) -> Array:
+        """Return the array (V,) in which the plan of a table keeps where each row is."""
+        return self.shared.slot_of(number)
 
     def _too_little(self) -> InputError:
         budget = cast(Budget, self.budget)
@@ -324,14 +255,9 @@ class FillTask:
         return min(plan.wanted for plan in self._plans)
 
     def _foresee(self, number: int) -> None:
-        if self.ahead is not None:
-            number = min(number, self._sampled - self._foreseen)
-            self._foreseen += number
         for _ in range(number):
-            for plan, file, rows in zip(
-                self._plans, self.files, self._rows_of_next(), strict=False
-            ):  # none behind the last step that there can be
-                plan.foresee(file.elsewhere(rows) if isinstance(file, PartedRows) else rows)
+            for plan, rows in zip(self._plans, self._rows_of_next(), strict=False):  # none behind the last step that there can be
+                plan.foresee(rows)
 
     def _rows_of_next(self) -> Sequence[Array]:
         if self.topology is not None:

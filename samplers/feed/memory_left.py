@@ -5,7 +5,8 @@ Of features in parts some is for the rows of other machines on their way, which 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
@@ -19,10 +20,12 @@ from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.shared_rows import bytes_for
+from hoptrain.engine.storage.shared_rows import CachedTable, bytes_for
 from hoptrain.samplers.ahead.relations import columns_of, named
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES, Workspace
+
+_log = logging.getLogger(__name__)
 
 _PROCESS_BYTES = 128 << 20
 """Of a sampler process its own: Python, NumPy and Numba's code take 80 MiB."""
@@ -95,6 +98,16 @@ def budget_of(
         is_auto=is_auto,
         messages=messages.num_bytes if messages else None,
     )
+
+
+def log_budget(said: str, budget: Budget, tables: Sequence[CachedTable], lookahead: int) -> None:
+    """Log how much memory the cache has, and how many of the rows it holds."""
+    slots, rows, whole = sum(table.num_slots for table in tables), sum(budget.most.values()), " and ".join(budget.whole)
+    _log.info(
+        "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead%s",
+        f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
+        whole and f"; beside them {sum(budget.whole.values()) / 2**20:,.1f} MiB for all of {whole}",
+    )  # fmt: skip
 
 
 def mapped_beside(task: SampleTask, tables: Collection[str]) -> list[Array]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from hoptrain.engine import InputError, QueueOptions, Schedule
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.fill import DistributedFillTask
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
@@ -32,7 +33,7 @@ from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.plan import IN_FLIGHT
-from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
+from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
 from hoptrain.samplers.ahead.handover import Handed, boxes_of
 from hoptrain.samplers.feed.gather import gather_rows, gather_rows_of_two
 from hoptrain.samplers.feed.memory_left import (
@@ -40,6 +41,7 @@ from hoptrain.samplers.feed.memory_left import (
     budget_of,
     feature_files,
     held_whole,
+    log_budget,
     mapped_beside,
     memory_bytes,
     memory_left,
@@ -236,7 +238,7 @@ class Tier:
             messages = None if apart is None else Messages.of(task, apart, ranks, columns is None, steps)
             budget = budget_of(task.stores, files, room, EDGE_SHARE * is_read, memory is None, messages)
             tables = budget.tables()
-            _say_room(said, budget, tables, lookahead)
+            log_budget(said, budget, tables, lookahead)
             in_flight = steps_in_flight(task, budget.of_edges // HANDED_SHARE, len(ranks)) if is_read else 0
             return _Shared(SharedRows.make(tables, len(ranks)), messages.window(room) if messages else 1, in_flight, budget)
 
@@ -255,27 +257,24 @@ class Tier:
             ahead = SamplesAhead(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
         if schedule.rank == ranks[0]:
             self._apart = apart
-            self._fill = self._filler(task, ranks, made, boxes, ahead, lookahead=lookahead, window=made.window)
+            numbers = {name: own.table for name, own in self.rows.items()}
+            tasks = [replace(task, stores=numbers, schedule=replace(schedule, rank=rank), workspace=Workspace()) for rank in ranks]
+            self._fill = self._filler(tasks, made, boxes, ahead, lookahead)
 
     def _filler(
-        self,
-        task: SampleTask,
-        ranks: Sequence[int],
-        made: _Shared,
-        boxes: list[list[SharedMessageSlot]],
-        ahead: SamplesAhead | None,
-        **steps: Any,
+        self, tasks: list[SampleTask], made: _Shared, boxes: list[list[SharedMessageSlot]], ahead: SamplesAhead | None, lookahead: int
     ) -> FillTask:
-        """What fills the cache, for all of ``ranks``."""
-        files, numbers = [rows.file for rows in self.rows.values()], {name: rows.table for name, rows in self.rows.items()}
-        tasks = [replace(task, stores=numbers, schedule=replace(task.schedule, rank=rank), workspace=Workspace()) for rank in ranks]
+        """Return what fills the cache, for the ``tasks`` of all ranks that share it."""
+        files, task = [rows.file for rows in self.rows.values()], tasks[0]
         rows_of = StepRows(tasks=tasks, num_tables=len(files))
+        steps: dict[str, Any] = {"num_steps": task.schedule.num_steps, "lookahead": lookahead, "budget": made.budget}
+        if self._apart is not None:
+            return DistributedFillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, window=made.window, ahead=ahead, **steps)
         topology = None
         if made.in_flight and task.edges is not None and made.budget is not None:
             memory = made.budget.of_edges // 2
             topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=memory)
-        options: dict[str, Any] = {"budget": made.budget, "num_steps": task.schedule.num_steps, "topology": topology, "ahead": ahead}
-        return FillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, **options, **steps)
+        return FillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
         """The batches of some steps, each once its rows are there.
@@ -290,7 +289,8 @@ class Tier:
         if shared is not None:
             shared.begin(self._rank, run, steps)  # before anybody is asked for a step of it
         if self._fill is not None and self._pool is None:
-            self._fill.exchange = None if self._apart is None else self._apart.links.machines(self._apart)
+            if isinstance(self._fill, DistributedFillTask) and self._apart is not None:
+                self._fill.exchange = self._apart.links.machines(self._apart)
             self._pool = WorkerPool(self._fill, 1, self._queue)
         fills: Iterator[Batch] = repeat(({}, Filled())) if self._pool is None else self._pool.run(run_and_epoch(run, epoch), steps)
         made = batches(run_and_epoch(run, epoch), steps)
@@ -318,7 +318,7 @@ class Tier:
 
     def close(self) -> None:
         """End the process that fills the cache; the next run starts another."""
-        if self._fill is not None:
+        if isinstance(self._fill, DistributedFillTask):
             self._fill.exchange = None  # what carries it ends with it
         if self._pool is not None:
             self._pool.close()
@@ -347,15 +347,6 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
         raise InputError(found["failed"])
     made = made or _Shared(SharedRows(*found["where"]), found["window"], found["in_flight"])
     return made._replace(window=min(each["window"] for each in of_all if "window" in each))
-
-
-def _say_room(said: str, budget: Budget, tables: Sequence[CachedTable], lookahead: int) -> None:
-    slots, rows, whole = sum(table.num_slots for table in tables), sum(budget.most.values()), " and ".join(budget.whole)
-    _log.info(
-        "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead%s",
-        f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, lookahead,
-        whole and f"; beside them {sum(budget.whole.values()) / 2**20:,.1f} MiB for all of {whole}",
-    )  # fmt: skip
 
 
 def tier_options(task: SampleTask, memory: str | None, lookahead: int | None) -> dict[str, Any]:

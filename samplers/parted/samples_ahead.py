@@ -25,7 +25,7 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 @dataclass(eq=False, kw_only=True)
 class SamplesAhead:
-    """What the process does that samples for all ranks of a machine; it is a ``hoptrain.engine.storage.filler.Ahead``.
+    """What the process does that samples for all ranks of a machine; it is a ``hoptrain.engine.partition.fill.Ahead``.
 
     Attributes:
         sampler: the same on all machines.

@@ -1,0 +1,157 @@
+"""What the process does that fills a cache with rows of several machines: it asks these for the rows of a window of steps ahead.
+
+Steps are planned two windows at a time, and are carried out one by one. A window ends with its run, and a plan that was not carried out, since its run
+was left early, is thrown away.
+
+Where the graph is partitioned too, machines sample together, ``lookahead`` steps of a run ahead: what is known is then the same number of steps on all
+of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.partition.exchange import Exchange
+from hoptrain.engine.partition.rounds import WindowRows
+from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.partition.runs import LeftRunError, RunExchange
+from hoptrain.engine.storage.filler import Filled, FillTask, Planned
+from hoptrain.engine.storage.plan import StepReads
+from hoptrain.engine.storage.shared_rows import tag_of
+
+
+class Ahead(Protocol):
+    """What samples steps together with other machines, where the graph is parted.
+
+    Attributes:
+        num_places: steps whose samples are there at a time.
+    """
+
+    @property
+    def num_places(self) -> int: ...  # noqa: D102
+
+    def begin(self) -> None:
+        """A run begins: nothing is sampled."""
+
+    def sample(self, run: int, epoch: int, steps: range, exchange: Exchange) -> None:
+        """Sample some steps."""
+
+
+@dataclass(eq=False, kw_only=True)
+class DistributedFillTask(FillTask):
+    """Fills a cache with rows of several machines, one of whose tables is ``PartedRows``.
+
+    Attributes:
+        window: steps whose rows other machines are asked for at once.
+        exchange: among the machines; it is there before the first step is asked for.
+        ahead: samples together with the other machines, where the graph is partitioned too.
+    """
+
+    window: int = 1
+    exchange: Exchange | None = None
+    ahead: Ahead | None = None
+    _planned: deque[tuple[int, list[StepReads]]] = field(default_factory=deque)
+    _first: int = 0
+    _rounds: tuple[RunExchange, WindowRows] | None = None
+    _sampled: int = 0
+    _foreseen: int = 0
+
+    @property
+    def _hands_over(self) -> bool:
+        return self.ahead is not None
+
+    def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
+        """See that a step is planned, and what other machines have of it is here; None where they are in a later run."""
+        if self._rounds is None:
+            of_run = RunExchange(cast(Exchange, self.exchange))
+            self._rounds = of_run, WindowRows(next(file for file in self.files if isinstance(file, PartedRows)), of_run)
+        rounds, rows = self._rounds
+        before, seconds, rounds.run = (rows.num_fetched, rounds.num_rounds, rounds.num_sent), 0.0, run
+        if not self._planned:  # the run begins
+            self._first = step
+            rows.begin()
+            starts = [step, step + self.window]
+        else:
+            starts = [step + self.window] if (step - self._first) % self.window == 0 else []
+        try:
+            for start in starts:
+                seconds += self._sample(run, epoch, min(start + self.lookahead, self.num_steps), rounds)
+                wanted = self._plan_window(run, range(start, min(start + self.window, self.num_steps)))
+                begin = time.perf_counter()
+                rows.next(wanted)
+                seconds += time.perf_counter() - begin
+        except LeftRunError:
+            return None
+        fetched = Filled(
+            num_fetched=rows.num_fetched - before[0],
+            num_rounds=rounds.num_rounds - before[1],
+            num_sent=rounds.num_sent - before[2],
+            fetch_s=seconds,
+        )
+        landed, reads = self._planned.popleft()
+        waited = self._wait_until_taken(landed)
+        for table, own in enumerate(reads):
+            self.shared.slot_of(table)[own.rows] = own.slots
+        return waited, fetched, [[own] for own in reads]
+
+    def _sample(self, run: int, epoch: int, last: int, exchange: Exchange) -> float:
+        """Where the graph is parted, see that the steps before ``last`` are sampled; returns the seconds that it took."""
+        if self.ahead is None or last <= self._sampled:
+            return 0.0
+        if (overwritten := last - 1 - self.ahead.num_places) >= self._first:
+            self.shared.wait_until_taken(tag_of(run, overwritten))
+        begin = time.perf_counter()
+        self.ahead.sample(run, epoch, range(self._sampled, last), exchange)
+        self._sampled = last
+        return time.perf_counter() - begin
+
+    def _plan_window(self, run: int, steps: range) -> Array:
+        """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""
+        table = next(i for i, file in enumerate(self.files) if isinstance(file, PartedRows))
+        wanted = [np.empty(0, np.int32)]
+        for step in steps:
+            self._foresee(self._wanted)
+            reads = [plan.next(tag_of(run, step)) for plan in self._plans]
+            self._planned.append((max(plan.landed for plan in self._plans), reads))
+            wanted.append(reads[table].rows)
+        return np.unique(np.concatenate(wanted))
+
+    def _foresee_meanwhile(self, num_steps: int) -> None:
+        """Do nothing: windows are planned before their rows are asked for."""
+
+    def _look_ahead(self, run: int, epoch: int, step: int) -> None:
+        """See that the plans' next step is this one, or the one behind those that are planned."""
+        if run != self._run and self._planned:
+            self._planned.clear()
+            self._plans.clear()
+        if run != self._run and self.ahead is not None:
+            self.ahead.begin()
+            self._sampled = self._foreseen = step
+        super()._look_ahead(run, epoch, step)
+
+    def _is_due(self, run: int, epoch: int, step: int) -> bool:
+        return super()._is_due(run, epoch, step) and (self.ahead is None or run == self._run)
+
+    def _slots_of_plan(self, number: int) -> Array:
+        """Return an array apart from the cache's: steps that are planned and not carried out change nothing that readers see."""
+        return np.empty(self.shared.tables[number].num_rows, np.int32)
+
+    def _foresee(self, number: int) -> None:
+        if self.ahead is not None:
+            number = min(number, self._sampled - self._foreseen)
+            self._foreseen += number
+        super()._foresee(number)
+
+    def _rows_of_next(self) -> Sequence[Array]:
+        """Return of each table the rows of the next step that take slots of the cache."""
+        return [
+            file.elsewhere(rows) if isinstance(file, PartedRows) else rows
+            for file, rows in zip(self.files, super()._rows_of_next(), strict=False)
+        ]
