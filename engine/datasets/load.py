@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from hoptrain.engine.dataset import KIND as PLAIN
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import diabetes, digits, npz, pyg, synthetic
 from hoptrain.engine.datasets.cache import is_folder, open_cached_typed
@@ -19,8 +20,6 @@ from hoptrain.engine.datasets.typed.npz import is_typed, load_hetero_npz
 from hoptrain.engine.datasets.typed.tables import is_tables, load_tables
 from hoptrain.engine.errors import InputError, did_you_mean
 from hoptrain.engine.hetero_dataset import KIND, HeteroDataset
-from hoptrain.engine.partition.folder import KIND as PARTITION
-from hoptrain.engine.partition.folder import PART_KIND as PART
 from hoptrain.engine.store import HEADER, kind_of
 
 REGISTRY: Mapping[str, Source] = (
@@ -144,11 +143,12 @@ def _open_path(path: Path, seed_type: str | None = None) -> Dataset | HeteroData
 
 def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | HeteroDataset:
     """Open a folder of a data set, typed or not; ``verify`` compares checksums."""
-    if kind_of(folder) in (PARTITION, PART):
+    kind = kind_of(folder)
+    if kind not in (KIND, PLAIN, None):
         raise InputError(
-            f"{folder} is a data set in parts, or one of them: name the data set that was parted, and the parts by data.partitions"
+            f"{folder} holds {kind!r}, not a data set: name a folder that holds one, and a folder of 'hoptrain data partition' by data.partitions"
         )
-    return (HeteroDataset if kind_of(folder) == KIND else Dataset).open(folder, verify=verify)
+    return (HeteroDataset if kind == KIND else Dataset).open(folder, verify=verify)
 
 
 def _open_as(folder: Path, name: str, scale: float) -> Dataset | HeteroDataset:
