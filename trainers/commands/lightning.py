@@ -31,7 +31,6 @@ from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch, PredictionW
 from hoptrain.trainers.runs.interruption import raise_lost_interrupts
 from hoptrain.trainers.runs.layer_options import LayerOption  # noqa: F401 - trainer.callbacks knows its subclasses by their names
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
-from hoptrain.trainers.runs.restarts import meet_again
 from hoptrain.trainers.runs.run_folder import Curves, RunFolder
 from hoptrain.trainers.runs.termination import Termination, say_terminated
 from hoptrain.trainers.runs.timeline import TimelineMonitor
@@ -39,6 +38,7 @@ from hoptrain.trainers.scores import LOWER_IS_BETTER
 from hoptrain.trainers.tasks import Task, TaskName, task_of
 from hoptrain.trainers.tasks.options import check_folder, check_seed, check_share, check_trainer, check_trainer_options, no_room
 from hoptrain.trainers.tasks.shared_data import share_of
+from hoptrain.trainers.watch.restarts import rejoin_process_group
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     # The schedule gives each rank its own share already; a second sampler would divide it again.
@@ -230,7 +230,7 @@ class HoptrainCLI(LightningCLI):
             self._checkpoint().monitor = None
             _say(f"no split is named val (there are {', '.join(splits) or 'none'}): nothing is validated, and the last weights are kept")
             warnings.filterwarnings("ignore", message="Total length of `DataLoader` across ranks is zero")
-        meet_again(self.trainer)
+        rejoin_process_group(self.trainer)
 
     def _resume_after_an_exception(self) -> None:
         """Name the file that Lightning resumes from where ``OnExceptionCheckpoint`` finds one and no checkpoint is given; keep the run's folder."""

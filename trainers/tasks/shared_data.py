@@ -23,7 +23,6 @@ from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.resume.checkpoints import keep_checkpoints_whole
 from hoptrain.trainers.resume.exact_resume import ExactResume
-from hoptrain.trainers.runs.roll_call import meet
 from hoptrain.trainers.tasks.options import check_share
 
 _log = logging.getLogger(__name__)
@@ -62,7 +61,9 @@ class SharedDataModule(LightningDataModule):
         self._trainer = trainer
         if isinstance(trainer, Trainer):  # whose default would shard each rank's share of an evaluation once more
             trainer._accelerator_connector.use_distributed_sampler = False
-        if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING:
+        if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING and trainer.world_size > 1:
+            from hoptrain.trainers.runs.roll_call import meet
+
             self._met = meet(trainer, calls_roll=self._is_parted)  # kept until the process group has it
 
     @abstractmethod

@@ -216,6 +216,6 @@ def _begin() -> None:
         is_one_machine = os.environ["WORLD_SIZE"] == os.environ.get("LOCAL_WORLD_SIZE")
         host = "127.0.0.1" if is_one_machine else os.environ["MASTER_ADDR"]
         member = Member(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), host)
-        from hoptrain.trainers.runs.restarts import exchange  # imports torch, which takes seconds
+        from hoptrain.trainers.watch.restarts import exchange  # imports torch, which takes seconds
 
         member.join(exchange(member.address))

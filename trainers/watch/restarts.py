@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MEETING_S = 120.0
 
 
-def meet_again(trainer: Trainer) -> None:
+def rejoin_process_group(trainer: Trainer) -> None:
     """Let the ranks of a restarted job meet under names of their own.
 
     torchrun may keep one store for all attempts (it does with its default, static rendezvous), where the addresses of the ranks before still
