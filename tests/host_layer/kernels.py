@@ -5,11 +5,12 @@ import gc
 import itertools
 
 import numpy as np
-from host_layer.record import LIBRARY
 from numba import types
 from numba.cuda import dispatcher
 from ptx import launch, memory, watch
 from ptx.launch import SESSION
+
+from host_layer.record import LIBRARY
 
 Words = ctypes.POINTER(ctypes.c_uint32)
 RUNNER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, Words, Words, ctypes.c_int, Words, Words, ctypes.c_uint32)

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 SOURCES = Path(__file__).with_name("device")
@@ -43,7 +42,7 @@ def needed(libraries: list[Path], provided: set[str]) -> dict[str, set[str]]:
     for library in libraries:
         names |= set(re.findall(r"NEEDED.*\[(.*)\]", output_of("readelf", "--dynamic", "--wide", library)))
         functions |= {line.split()[-1] for line in output_of("nm", "--dynamic", "--undefined-only", library).splitlines()}
-    system = "libc. libm. libdl. librt. libpthread. libgcc_s. libstdc++. libgomp. ld-linux".split()
+    system = ["libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "libgomp.", "ld-linux"]
     names = {name for name in names if not name.startswith(tuple(system)) and name not in provided}
     # A symbol without a version is told by its first letters: ncclAllReduce is of libnccl.so.2, cuFileRead of libcufile.so.0.
     stems = sorted(((re.sub(r"^lib|(_host)?\.so.*", "", name).lower(), name) for name in names), reverse=True)

@@ -11,6 +11,7 @@ os.environ["HOPTRAIN_TEST_GPU"] = "1"
 os.environ.setdefault("HOST_LAYER_DEVICES", "2")
 
 import pytest
+
 from host_layer import kernels
 from host_layer.record import recorded
 

@@ -8,11 +8,11 @@ import torch
 from cuda_case import TESTED, to_host
 from golden_batches import check, digests, read
 from golden_samplers import ADDRESSES, SAMPLED
-from host_layer.record import recorded
 from nodewise_cuda_case import on_cuda
 
-from hoptrain.engine.device import DeviceStream
+from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers import Workspace
+from host_layer.record import recorded
 
 GOLDEN = read()
 NAMES = [

@@ -8,10 +8,10 @@ import pytest
 import torch
 from conftest import make_graph
 from cuda_case import tested_blocks  # noqa: F401
-from host_layer.record import Record, recorded
 
 from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from host_layer.record import Record, recorded
 
 pytestmark = pytest.mark.usefixtures("tested_blocks")
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from conftest import make_graph
 from cuda_case import tested_blocks  # noqa: F401
-from host_layer.record import Record, read
 from pytorch_lightning import Callback, Trainer
 
 from hoptrain.engine import Dataset
@@ -15,6 +14,7 @@ from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch
 from hoptrain.trainers.runs.timeline import TimelineMonitor
+from host_layer.record import Record, read
 
 pytestmark = [pytest.mark.usefixtures("tested_blocks"), pytest.mark.filterwarnings("ignore")]  # Lightning's advice
 

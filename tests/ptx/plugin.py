@@ -95,7 +95,9 @@ def install():
 
     DeviceStream.capture = lambda self, work: None  # it launches alone
 
-    kept.ProgramFiles._path = lambda *_: None  # nor is that of programs
+    path_of = kept.ProgramFiles._path
+    # Nor is that of programs.
+    kept.ProgramFiles._path = lambda files, *kernel: None if files.cache_path == str(kept.FOLDER) else path_of(files, *kernel)
     native.reason_against = lambda: "the interpreter runs Numba's kernels"  # it has nothing for CuPy to launch on
 
 
