@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hoptrain.engine.arrays import read_only
 from hoptrain.samplers.ahead.relations import columns_of
 
 READ = ("indices", "weights", "times")
@@ -13,7 +14,7 @@ def hide_edges(graph, names=READ):
     for columns in columns_of(graph).values():
         for name in names:
             if (array := getattr(columns, name)) is not None:
-                setattr(columns, name, np.zeros_like(array))
+                setattr(columns, name, read_only(np.zeros(len(array), array.dtype)))  # as kernels were compiled for
 
 
 def hide_edges_from(loader, names=READ):
