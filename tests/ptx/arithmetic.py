@@ -265,6 +265,12 @@ def floating(op, a, b, flag, width, signed, to):
 
 
 @compiled
+def fused(a, b, c, width):
+    """The bits of a * b + c, rounded once; of float32 from the sum in float64, of float64 twice: the last bit may differ from a device's."""
+    return bits_of(number_of(a, width) * number_of(b, width) + number_of(c, width), width)
+
+
+@compiled
 def holds(op, x, y):
     """A comparison that is false of what is not a number."""
     if op == F_SETP_EQ:

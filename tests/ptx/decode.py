@@ -50,7 +50,7 @@ class Program:
 
 
 _REGISTER = re.compile(r"%(p|rs|rd|r|fd|f)\d+")
-_HIGH_WORD = re.compile(r"\{\s*\.reg\s+\.b32\s+tmp;\s*mov\.b64\s+\{tmp,\s*(%r\d+)\},\s*(%rd\d+);\s*\}")
+_HIGH_HALF = re.compile(r"\{\s*\.reg\s+\.b(16|32)\s+tmp;\s*mov\.b(?:32|64)\s+\{tmp,\s*(%rs?\d+)\},\s*(%rd?\d+);\s*\}")
 """As the newer NVVM takes the upper half of a register."""
 _VECTOR = re.compile(r"(\.v[24]\.[^;{}]*)\{([^{}]*)\}")
 """The registers of a vector's load or store."""
@@ -72,7 +72,7 @@ def decode(ptx):
         raise Unsupported("functions that were not inlined, or local memory")
     files = {int(number): path for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text)}
     head = re.search(r"\.entry\s+\S+?\s*\((.*?)\)\s*(?:\.\w+\s+[\d, ]+\s*)*\{", text, re.S)
-    body = _HIGH_WORD.sub(r"high.b64 \1, \2, 32;", text[head.end() : text.rindex("}")])
+    body = _HIGH_HALF.sub(r"high.b\1 \2, \3, \1;", text[head.end() : text.rindex("}")])
     body = _VECTOR.sub(r"\1<\2>", body)
     decoder = _Decoder(head[1], text[: head.start()], body)
     rows, lines, places, place = [], [], [], ("", 0)
@@ -203,11 +203,15 @@ class _Decoder:
         elif head == "cvta" and "global" in parts:
             self._compute(row, "mov", operands, "u", 64)
         elif head == "high":
-            self._compute(row, "shr", operands, "u", 64, to=32, widths=[64, 32])
+            half = int(parts[1][1:])
+            self._compute(row, "shr", operands, "u", 2 * half, to=half, widths=[2 * half, 32])
         elif head == "cvt":
             self._convert(row, parts[1:], operands)
         elif head == "setp" and len(parts) == 3:
             self._compare(row, parts[1], operands, *_type(parts[2]))
+        elif head == "rcp" and parts[1:] in (["rn", "f32"], ["rn", "f64"]):
+            one = "0f3F800000" if parts[-1] == "f32" else "0d3FF0000000000000"
+            self._compute(row, "f_div", [operands[0], one, operands[1]], "u", int(parts[-1][1:]))
         elif parts[-1] in ("f32", "f64") and parts[1:-1] in ([], ["rn"]) and head != "selp":
             self._compute(row, "mov" if head == "mov" else f"f_{head}", operands, "u", int(parts[-1][1:]))
         elif head in ("mul", "mad"):

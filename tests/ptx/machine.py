@@ -5,7 +5,7 @@ Threads take turns by accesses to memory: what a thread computes between two of 
 
 import numpy as np
 
-from ptx.arithmetic import extended, floating, from_integer, integer, is_less, narrowed
+from ptx.arithmetic import extended, floating, from_integer, fused, integer, is_less, narrowed
 from ptx.compiled import compiled
 from ptx.ops import (
     ARGUMENT_BITS,
@@ -22,6 +22,7 @@ from ptx.ops import (
     DST,
     DST_WIDTH,
     F_ADD,
+    F_FMA,
     F_OF_INT,
     FENCE,
     GUARD,
@@ -141,6 +142,8 @@ def compute(row, r):
         value = integer(op, a, b, r[row[C]], r[row[D]], width, signed)
     elif op == F_OF_INT:
         value = from_integer(a, width, signed, row[DST_WIDTH])
+    elif op == F_FMA:
+        value = fused(a, b, r[row[C]], width)
     else:
         value = floating(op, a, b, row[D], width, signed, row[DST_WIDTH])
     return narrowed(value, row[DST_WIDTH])

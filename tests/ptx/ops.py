@@ -9,7 +9,7 @@ OP, WIDTH, SIGNED, DST, A, B, C, D, GUARD, DST_WIDTH, SPACE, COLUMNS = range(12)
 )
 (SETP_EQ, SETP_NE, SETP_LT, SETP_LE, SETP_GT, SETP_GE, NOT_PRED, CVTA_SHARED) = range(38, 46)
 (F_ADD, F_SUB, F_MUL, F_DIV, F_MIN, F_MAX, F_NEG, F_ABS, F_CVT, F_TO_INT) = range(46, 56)
-(F_SETP_EQ, F_SETP_NE, F_SETP_LT, F_SETP_LE, F_SETP_GT, F_SETP_GE, F_OF_INT) = range(56, 63)
+(F_SETP_EQ, F_SETP_NE, F_SETP_LT, F_SETP_LE, F_SETP_GT, F_SETP_GE, F_OF_INT, F_FMA) = range(56, 64)
 
 OPCODES = {name.lower(): number for name, number in list(globals().items()) if name.isupper() and name not in (
     "OP", "WIDTH", "SIGNED", "DST", "A", "B", "C", "D", "GUARD", "DST_WIDTH", "SPACE", "COLUMNS"

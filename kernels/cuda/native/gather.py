@@ -51,8 +51,9 @@ def placed_gather(rows, upload, *, pinned, parts=(), where=None):
 
 @lru_cache(maxsize=16)
 def cupy_stream(handle):
-    """Return CuPy's object for a stream of another library's, by its address; made once."""
-    return importlib.import_module("cupy").cuda.Stream.from_external(_Stream(handle))
+    """Return CuPy's object for a stream of another library's, by its address; made once. That of CUDA's default stream is 0."""
+    streams = importlib.import_module("cupy").cuda.Stream
+    return streams.from_external(_Stream(handle)) if handle else streams.null
 
 
 class _Stream:

@@ -1,0 +1,1 @@
+"""What training asks of a block on the device: sums over its edges."""
