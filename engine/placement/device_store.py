@@ -121,18 +121,22 @@ def native_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream)
     return copy
 
 
-def has_native() -> bool:
-    """Whether the kernels in CUDA C++ are used: CuPy is there, and compiles and loads them. If it cannot, a warning says so, once."""
-    return native.reason_against() is None and _loads()
+def has_native(name: str = "gather") -> bool:
+    """Whether the kernels of NAME.cu are used: CuPy is there, and compiles and loads them. If it cannot, a warning says so, once."""
+    return native.reason_against() is None and _loads(name)
+
+
+_DOING = {"gather": "rows are gathered", "aggregate": "neighbours are added up"}
+"""Name of a source -> what its kernels do."""
 
 
 @cache
-def _loads() -> bool:
+def _loads(name: str) -> bool:
     try:
-        native.load("gather")
+        native.load(name)
     except Exception as error:  # CuPy's errors, the compiler's and the driver's have no common class
         warnings.warn(
-            f"rows are gathered by Numba's kernels, since CuPy does not load those in CUDA C++: {reason_of(error)}; install the one for this "
+            f"{_DOING[name]} by Numba's kernels, since CuPy does not load those in CUDA C++: {reason_of(error)}; install the one for this "
             "CUDA (pip install 'hoptrain[cuda]'), or uninstall it",
             RuntimeWarning,
             stacklevel=2,

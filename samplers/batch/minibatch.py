@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, weakref_slot=True)
 class Block:
     """One hop's bipartite graph: ``num_dst`` destinations, ``num_src`` sources, M edges; the destinations are the first sources.
 

@@ -13,7 +13,7 @@ from hoptrain.engine import InputError
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.gnn import GNN
 from hoptrain.trainers.models.layers import symmetric_weights
-from hoptrain.trainers.models.pyg_layers import aggregate
+from hoptrain.trainers.models.sums import aggregate
 
 
 class LightGCN(nn.Module):

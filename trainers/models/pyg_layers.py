@@ -5,8 +5,7 @@ Weights begin as PyG's do, to the bit, and outputs equal theirs. Only GAT is PyG
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_files_that_go
 from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
+from hoptrain.trainers.models.sums import aggregate
 
 _ADDITION = 8
 """What adding up a neighbour's value costs, in multiplications of a dense product: it is read from anywhere in memory."""
@@ -24,38 +24,6 @@ def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) 
     """One layer; ``options`` are heads, concat and dropout of those with attention, and the ``edge_channels`` of those that read features of edges."""
     kinds: dict[Arch, type[nn.Module]] = {"sage": SAGELayer, "gat": GATLayer, "gcn": GCNLayer, "gin": GINLayer}
     return kinds[arch](in_channels, out_channels, **options) if arch in kinds else EdgeLayer(arch, in_channels, out_channels, **options)
-
-
-def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
-    """Over each destination's edges the sum (or the mean) of ``x`` (num_src, C), times ``weights`` (M,): (num_dst, C), at least float32.
-
-    Sums are float32 in mixed precision too, by torch's fused gather-and-reduce: one of many values of 16 bits would stop growing, and its
-    kernel on the CPU takes no two kinds of numbers. Where torch traces the model for another to run, plain operations stand in for it: no
-    tracing follows sparse tensors.
-    """
-    if torch.compiler.is_compiling():
-        return _traced_sums(block, x, weights, reduce)
-    with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        warnings.filterwarnings(
-            "ignore", message="Sparse invariant checks are implicitly disabled"
-        )  # torch 2.11 says so despite the option
-        x = x if x.dtype == torch.float64 else x.float()
-        values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
-        shape = (block.num_dst, block.num_src)
-        edges = torch.sparse_csr_tensor(block.indptr, block.indices, values, shape, check_invariants=False)
-        in_one = reduce == "mean" and not x.is_cuda  # CUDA has no mean
-        out: Tensor = torch.sparse.mm(edges, x, "mean") if in_one else torch.sparse.mm(edges, x)
-        return out if in_one or reduce == "sum" else out / block.indptr.diff().clamp(min=1)[:, None]
-
-
-def _traced_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
-    degrees = block.indptr.diff().long()
-    owner = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees, output_size=block.num_edges)
-    rows = (x if x.dtype == torch.float64 else x.float())[block.indices.long()]
-    values = rows if weights is None else rows * weights[:, None]
-    out = values.new_zeros(block.num_dst, x.shape[1]).index_add(0, owner, values)
-    return out if reduce == "sum" else out / degrees.clamp(min=1)[:, None]
 
 
 class SAGELayer(nn.Module):

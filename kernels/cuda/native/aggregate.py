@@ -36,7 +36,7 @@ def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE)
         piece: the logarithm of the edges that are added up in one go.
     """
     numbers, results = _name(rows), _name(out)
-    word = _word(numbers, rows.shape[1] // edges.heads, (rows, out), results)
+    word = _word(numbers, rows.shape[1] // edges.heads, (rows, out))
     given, grid, block = _given(launch, edges, rows, word)
     partial = 0
     with cupy_stream(int(launch.stream)):
@@ -53,7 +53,7 @@ def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE)
 def edge_dots(launch, edges, rows, gradient, out, *, inverse=None):
     """``out[e, head]``, the derivative by each weight of the sums whose gradient is ``gradient`` (D, W); arguments as of ``sum_rows``."""
     numbers = _name(rows)
-    word = _word(numbers, rows.shape[1] // edges.heads, (rows, gradient), sum_type(numbers))
+    word = _word(numbers, rows.shape[1] // edges.heads, (rows, gradient))
     given, *_ = _given(launch, edges, rows, word)
     grid, block = grid_of(launch.thresholds, edges.num_rows, SHORT)
     with cupy_stream(int(launch.stream)):
@@ -68,11 +68,10 @@ def _given(launch, edges, rows, word):
     return (*addresses, width, width // heads, heads, edges.num_rows), *grid_of(launch.thresholds, edges.num_rows, width)
 
 
-def _word(numbers, head_width, arrays, results):
+def _word(numbers, head_width, arrays):
     """Numbers of a word: one unless a head's columns and the addresses of all rows are multiples of the widest."""
-    word = min(WORD[numbers], WORD[results]) if (numbers, results) == ("float32", "bfloat16") else WORD[numbers]
     aligned = all(pointer(array) % 16 == 0 for array in arrays)
-    return word if head_width % word == 0 and aligned else 1
+    return WORD[numbers] if head_width % WORD[numbers] == 0 and aligned else 1
 
 
 def _name(array):

@@ -8,7 +8,7 @@ from pytorch_lightning import Trainer
 from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers import GraphDataModule, NodeClassifier
-from hoptrain.trainers.models.pyg_layers import aggregate
+from hoptrain.trainers.models.sums import aggregate
 
 
 def trainer(folder, precision):

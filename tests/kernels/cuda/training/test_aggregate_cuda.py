@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases.edge_sums import DEGREES, block_of, expected_dots, expected_sums
-from cuda_case import TESTED, _quick_simulator, launch, needs_cuda, to_device, to_host  # noqa: F401
+from cuda_case import TESTED, launch, needs_cuda, to_device, to_host
 from numba import cuda
 
 from hoptrain.engine.device import is_simulated

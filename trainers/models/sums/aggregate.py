@@ -1,0 +1,54 @@
+"""The function by which layers add up their neighbours' vectors."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.sums.on_device import sums_on_device
+
+
+def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
+    """Over each destination's edges the sum (or the mean) of ``x`` (num_src, C), times ``weights``: (num_dst, C), at least float32.
+
+    ``weights`` are (M,), or (M, H) where each of H heads has C / H of the columns and weights of its own.
+
+    Sums are float32 in mixed precision too: one of many values of 16 bits would stop growing. On a GPU kernels of hoptrain's own add (``on_device``);
+    on the CPU torch's fused gather-and-reduce, which takes no two kinds of numbers. Where torch traces the model for another to run, plain operations
+    stand in for it: no tracing follows sparse tensors.
+    """
+    if torch.compiler.is_compiling():
+        return _traced_sums(block, x, weights, reduce)
+    if x.is_cuda:
+        return sums_on_device(block, x, weights, mean=reduce == "mean")
+    if weights is not None and weights.dim() == 2:
+        return torch.cat([_host_sums(block, *own, reduce) for own in zip(x.chunk(weights.shape[1], 1), weights.unbind(1), strict=True)], 1)
+    return _host_sums(block, x, weights, reduce)
+
+
+def _host_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings(
+            "ignore", message="Sparse invariant checks are implicitly disabled"
+        )  # torch 2.11 says so despite the option
+        x = x if x.dtype == torch.float64 else x.float()
+        values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
+        shape = (block.num_dst, block.num_src)
+        edges = torch.sparse_csr_tensor(block.indptr, block.indices, values, shape, check_invariants=False)
+        out: Tensor = torch.sparse.mm(edges, x, "mean") if reduce == "mean" else torch.sparse.mm(edges, x)
+        return out
+
+
+def _traced_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
+    degrees = block.indptr.diff().long()
+    owner = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees, output_size=block.num_edges)
+    rows = (x if x.dtype == torch.float64 else x.float())[block.indices.long()]
+    if weights is not None:
+        rows = rows * (weights[:, None] if weights.dim() == 1 else weights.repeat_interleave(x.shape[1] // weights.shape[1], 1))
+    out = rows.new_zeros(block.num_dst, x.shape[1]).index_add(0, owner, rows)
+    return out if reduce == "sum" else out / degrees.clamp(min=1)[:, None]

@@ -1,0 +1,219 @@
+"""Sums over a block's edges on a GPU, and their derivatives, by the kernels of ``hoptrain.kernels.cuda.native.aggregate`` or Numba's.
+
+They run on torch's current stream. The forward kernel adds by destination, and the backward one by source, over the block transposed: every sum has a
+fixed order, so that the same block gives the same bits. A block is transposed when a derivative is first asked for, and not where its input needs none.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hoptrain.engine import InputError
+from hoptrain.engine.device import check_cuda
+from hoptrain.samplers import Block
+
+_ADDED = (torch.float32, torch.bfloat16, torch.float64)
+"""Types that the kernels read; others become float32 first."""
+_MOST_EDGES = 2**31 - 8
+"""Of a block: the kernels count them with 32 bits, four at a time."""
+
+
+def sums_on_device(block: Block, x: Tensor, weights: Tensor | None, *, mean: bool) -> Tensor:
+    """Return ``aggregate`` of tensors on a GPU: (num_dst, C) float32, or float64 of float64.
+
+    Raises:
+        InputError: the block has more edges than 32 bits count; or there are no kernels for want of numba-cuda.
+        ValueError: ``x`` has not a row for each source, or the heads do not divide its columns.
+    """
+    if block.num_edges > _MOST_EDGES:
+        raise InputError(f"a block has {block.num_edges:,} edges: a GPU adds up {_MOST_EDGES:,} at most; use smaller batches")
+    x = x if x.dtype in _ADDED else x.float()
+    heads = 1 if weights is None or weights.dim() == 1 else weights.shape[1]
+    if x.shape[0] != block.num_src or x.shape[1] % heads:
+        raise ValueError(
+            f"x is {tuple(x.shape)}: a block of {block.num_src} sources needs a row for each, of columns that {heads} heads share"
+        )
+    out: Tensor = _Sums.apply(x, None if weights is None else weights.to(_sum_type(x)), block, mean)
+    return out
+
+
+class _Sums(torch.autograd.Function):
+    """The sums, with their derivatives by the rows and by the weights."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: Tensor | None, block: Block, mean: bool) -> Tensor:
+        x, weights = x.contiguous(), None if weights is None else weights.contiguous()
+        inverse = x.new_empty(block.num_dst, dtype=_sum_type(x)) if mean else None
+        out = _add(_Part(block.indptr.int(), block.indices.int(), weights), x, _sum_type(x), inverse)
+        needs_x, needs_weights = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(x if needs_weights else None, weights if needs_x or needs_weights else None, inverse)
+        ctx.block, ctx.dtype = block, x.dtype
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, weights, inverse = ctx.saved_tensors
+        gradient, block = gradient.contiguous(), ctx.block
+        by_x = by_weights = None
+        if ctx.needs_input_grad[0]:
+            there = transposed(block)
+            own = None if weights is None else weights[there.order]
+            by_x = _add(_Part(there.indptr, there.indices, own, inverse), gradient, ctx.dtype)
+        if ctx.needs_input_grad[1]:
+            by_weights = _dots(_Part(block.indptr.int(), block.indices.int(), weights), x, gradient, inverse)
+        return by_x, by_weights, None, None
+
+
+class _Part(NamedTuple):
+    """What ``hoptrain.kernels.cuda.training.edges.Edges`` says of a block, in tensors."""
+
+    indptr: Tensor
+    indices: Tensor
+    weights: Tensor | None = None
+    scale: Tensor | None = None
+
+    @property
+    def heads(self) -> int:
+        return 1 if self.weights is None or self.weights.dim() == 1 else self.weights.shape[1]
+
+
+class Transposed(NamedTuple):
+    """The edges of a block by source, those of a source in the order that they have in the block.
+
+    Attributes:
+        indptr: (num_src+1,) int32.
+        indices: (M,) int32 destinations.
+        order: (M,) int64 numbers of the edges in the block.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    order: Tensor
+
+
+_transposed: WeakKeyDictionary[Block, Transposed] = WeakKeyDictionary()
+"""Of blocks that were asked for, while they live: on a whole graph every layer of every epoch has the same one."""
+
+
+def transposed(block: Block) -> Transposed:
+    """Return the block's edges by source; made on the device when first asked for."""
+    if block not in _transposed:
+        by_source, order = torch.sort(block.indices.int(), stable=True)
+        sources = torch.arange(block.num_src + 1, dtype=torch.int32, device=order.device)
+        indptr = torch.searchsorted(by_source, sources, out_int32=True)
+        owner = torch.searchsorted(block.indptr[1:].int(), order.int(), right=True, out_int32=True)
+        _transposed[block] = Transposed(indptr, owner, order)
+    return _transposed[block]
+
+
+def _add(part: _Part, rows: Tensor, dtype: torch.dtype, inverse: Tensor | None = None) -> Tensor:
+    """The sums of ``rows`` over the edges, as ``dtype``; with ``inverse`` the means, and it receives what their sums were multiplied by."""
+    shape = (len(part.indptr) - 1, rows.shape[1])
+    if not len(part.indices) or not rows.shape[1]:
+        if inverse is not None:
+            inverse.zero_()
+        return rows.new_zeros(shape, dtype=dtype)
+    if _has_native():
+        from hoptrain.kernels.cuda.native.aggregate import sum_rows as add_native
+
+        out = rows.new_empty(shape, dtype=dtype)
+        add_native(launch_for(rows), _edges(part), rows, out, inverse=inverse, empty=partial(_empty, rows))
+        return out
+    from hoptrain.kernels.cuda.training.aggregate import sum_rows
+
+    wide = _widened(rows)
+    out = wide.new_empty(shape)
+    sum_rows(launch_for(rows), _lent(part), _lend(wide), _lend(out), inverse=_lend(inverse), empty=partial(_lent_empty, rows))
+    return out.to(dtype)
+
+
+def _dots(part: _Part, rows: Tensor, gradient: Tensor, inverse: Tensor | None) -> Tensor:
+    """The derivative by the weights, of their shape."""
+    assert part.weights is not None
+    out = torch.empty_like(part.weights)
+    if not out.numel() or not rows.shape[1]:
+        return out.zero_()
+    if _has_native():
+        from hoptrain.kernels.cuda.native.aggregate import edge_dots as multiply_native
+
+        multiply_native(launch_for(rows), _edges(part), rows, gradient, out, inverse=inverse)
+        return out
+    from hoptrain.kernels.cuda.training.aggregate import edge_dots
+
+    given = _lent(part), _lend(_widened(rows)), _lend(gradient), _lend(out.view(len(out), -1))
+    edge_dots(launch_for(rows), *given, inverse=_lend(inverse), empty=partial(_lent_empty, rows))
+    return out
+
+
+@cache
+def _has_native() -> bool:
+    """Whether the kernels in CUDA C++ add, or else Numba's.
+
+    Raises:
+        InputError: there are neither.
+    """
+    check_cuda()
+    from hoptrain.engine.placement.device_store import has_native
+
+    return has_native("aggregate")
+
+
+def launch_for(rows: Tensor) -> Any:
+    """Return a launch on torch's current stream of the GPU of ``rows``."""
+    from hoptrain.kernels.cuda.launch import Launch
+    from hoptrain.kernels.cuda.thresholds import THRESHOLDS
+
+    stream = _numba_stream(torch.cuda.current_stream(rows.device).cuda_stream)
+    return Launch(stream=stream, thresholds=THRESHOLDS, num_batches=1)
+
+
+@lru_cache(maxsize=16)
+def _numba_stream(handle: int) -> Any:
+    from numba import cuda
+
+    return cuda.external_stream(handle) if handle else cuda.default_stream()
+
+
+def _edges(part: _Part) -> Any:
+    from hoptrain.kernels.cuda.training.edges import Edges
+
+    return Edges(ptr=part.indptr, ind=part.indices, weights=part.weights, scale=part.scale, heads=part.heads)
+
+
+def _lent(part: _Part) -> Any:
+    """The edges as Numba's kernels take them."""
+    from hoptrain.kernels.cuda.training.edges import Edges
+
+    weights = None if part.weights is None else part.weights.view(len(part.weights), -1)
+    arrays = {"ptr": part.indptr, "ind": part.indices, "weights": weights, "scale": part.scale}
+    return Edges(heads=part.heads, **{name: _lend(array) for name, array in arrays.items()})
+
+
+def _lend(array: Tensor | None) -> Any:
+    from numba import cuda
+
+    return None if array is None else cuda.as_cuda_array(array.detach())
+
+
+def _empty(like: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
+    return like.new_empty(shape, dtype=getattr(torch, dtype))
+
+
+def _lent_empty(like: Tensor, shape: tuple[int, ...], dtype: str) -> Any:
+    return _lend(_empty(like, shape, dtype))
+
+
+def _widened(rows: Tensor) -> Tensor:
+    """Rows as Numba's kernels read them."""
+    return rows.to(_sum_type(rows))
+
+
+def _sum_type(rows: Tensor) -> torch.dtype:
+    return torch.float64 if rows.dtype == torch.float64 else torch.float32
