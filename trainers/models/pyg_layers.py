@@ -105,8 +105,29 @@ class GATLayer(nn.Module):
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply to one block."""
         refuse_weights(block, "arch gat")
+        if x.is_cuda and not torch.compiler.is_compiling():
+            return self.attend(x, block)
         out: Tensor = self.conv((x, x[: block.num_dst]), block.edge_index(), size=(block.num_src, block.num_dst))
         return out
+
+    def attend(self, x: Tensor, block: Block) -> Tensor:
+        """The same by ``aggregate``, which keeps no message for each edge: the sums with weights before the softmax divides them, and what it divides by."""
+        conv, num_dst = self.conv, block.num_dst
+        hidden = conv.lin(x)
+        by_head = hidden.view(len(x), conv.heads, -1)
+        of_source, of_own = (by_head * conv.att_src).sum(-1), (by_head[:num_dst] * conv.att_dst).sum(-1)
+        source, destination = block.edge_index()
+        loops = F.leaky_relu(of_source[:num_dst] + of_own, conv.negative_slope)
+        edges = F.leaky_relu(of_source[source] + of_own[destination], conv.negative_slope)
+        edges = edges.masked_fill((source == destination)[:, None], float("-inf"))  # a destination attends to itself once
+        with torch.no_grad():
+            most = loops.scatter_reduce(0, destination[:, None].expand_as(edges), edges, "amax")
+        edges, loops = (edges - most[destination]).exp(), (loops - most).exp()
+        total = aggregate(block, edges.new_ones(len(x), conv.heads), edges) + loops
+        edges, loops = (F.dropout(weights, conv.dropout, self.training) for weights in (edges, loops))
+        sums = aggregate(block, hidden, edges).view(num_dst, conv.heads, -1) + loops[..., None] * by_head[:num_dst]
+        out = sums / total[..., None]
+        return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
 
 
 class GCNLayer(nn.Module):

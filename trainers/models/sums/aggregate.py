@@ -18,15 +18,16 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
     ``weights`` are (M,), or (M, H) where each of H heads has C / H of the columns and weights of its own.
 
     Sums are float32 in mixed precision too: one of many values of 16 bits would stop growing. On a GPU kernels of hoptrain's own add (``on_device``);
-    on the CPU torch's fused gather-and-reduce, which takes no two kinds of numbers. Where torch traces the model for another to run, plain operations
-    stand in for it: no tracing follows sparse tensors.
+    on the CPU torch's fused gather-and-reduce, which takes no two kinds of numbers. Plain operations stand in for it where torch traces the model for
+    another to run, since no tracing follows sparse tensors, and on the CPU for weights of several heads or with a derivative: torch's fails where a
+    destination has two edges from the same source.
     """
     if torch.compiler.is_compiling():
-        return _traced_sums(block, x, weights, reduce)
+        return _plain_sums(block, x, weights, reduce)
     if x.is_cuda:
         return sums_on_device(block, x, weights, mean=reduce == "mean")
-    if weights is not None and weights.dim() == 2:
-        return torch.cat([_host_sums(block, *own, reduce) for own in zip(x.chunk(weights.shape[1], 1), weights.unbind(1), strict=True)], 1)
+    if weights is not None and (weights.dim() == 2 or weights.requires_grad):
+        return _plain_sums(block, x, weights, reduce)
     return _host_sums(block, x, weights, reduce)
 
 
@@ -44,7 +45,7 @@ def _host_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal[
         return out
 
 
-def _traced_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
+def _plain_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
     degrees = block.indptr.diff().long()
     owner = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees, output_size=block.num_edges)
     rows = (x if x.dtype == torch.float64 else x.float())[block.indices.long()]

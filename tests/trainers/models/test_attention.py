@@ -1,0 +1,45 @@
+"""Attention as a sum with weights, which a GPU takes, beside PyG's convolution, which the CPU takes: outputs and derivatives."""
+
+import pytest
+import torch
+from cases.edge_sums import DEGREES, block_of
+
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.pyg_layers import GATLayer
+
+
+def make_block(case):
+    """Local ids from 0 on: some edges lead from a destination to itself."""
+    ptr, ind = (torch.from_numpy(array) for array in block_of(case))
+    return Block(indptr=ptr, indices=ind, edge_ids=ind, num_src=14)
+
+
+@pytest.mark.parametrize("case", [case for case in DEGREES if DEGREES[case]])
+@pytest.mark.parametrize(("heads", "concat"), [(1, True), (3, True), (2, False)])
+def test_it_is_pygs(case, heads, concat):
+    torch.manual_seed(0)
+    block, layer = make_block(case), GATLayer(5, 6, heads=heads, concat=concat, dropout=0.0).double()
+    x = 20 * torch.randn(14, 5, dtype=torch.float64)  # far from each other: without the largest score exp would overflow
+    found = []
+    for apply in (lambda rows: layer(rows, block, None), lambda rows: layer.attend(rows, block)):
+        rows = x.clone().requires_grad_()
+        layer.zero_grad()
+        out = apply(rows)
+        (out * torch.arange(out.numel(), dtype=out.dtype).view_as(out)).sum().backward()
+        found.append([out.detach(), rows.grad, *(parameter.grad.clone() for parameter in layer.parameters())])
+    for expected, own in zip(*found, strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_dropout_falls_on_the_shares():
+    """In expectation nothing changes, and with nothing kept only the bias is left."""
+    torch.manual_seed(0)
+    block, layer = make_block("ragged"), GATLayer(5, 6, heads=2, concat=True, dropout=0.999999).train()
+    torch.nn.init.normal_(layer.conv.bias)
+    out = layer.attend(torch.randn(14, 5), block)
+    torch.testing.assert_close(out, layer.conv.bias.expand_as(out))
+    layer.conv.dropout = 0.3
+    x, total = torch.randn(14, 5), 0
+    for _ in range(1000):
+        total = total + layer.attend(x, block).detach() / 1000
+    torch.testing.assert_close(total, layer.eval().attend(x, block).detach(), rtol=0, atol=0.1)
