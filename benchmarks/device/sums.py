@@ -1,0 +1,131 @@
+"""Sums over the edges of a real batch on a GPU, forward and backward: how far from float64, how fast, and beside torch.sparse.mm?
+
+``python -m hoptrain.benchmarks.device.sums`` prints a line for each block, type of rows and kind of sum, in half a minute: milliseconds by CUDA events,
+the share of the memory's bandwidth that the bytes of ``hoptrain.kernels.cuda.native.aggregate`` come to, and the largest error beside float64. It ends
+with exit code 1 if an error is too large, or if a second backward pass gives other bits. ``--device cpu`` shows that it runs, without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from hoptrain import NeighborSampler, SampleLoader, load_dataset
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.sums import aggregate, on_device
+
+WIDTHS = (100, 256, 256)
+"""Columns of what each layer adds up: the features of ogbn-products, then hidden vectors."""
+KINDS = ("sum", "mean", "weighted")
+TOO_FAR = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+"""Largest error, as a share of the largest number: a derivative by rows of 16 bits is rounded to them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the synthetic products (%(default)s)")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=20, help="of which the mean is taken (%(default)s)")
+    parser.add_argument("--bandwidth", type=float, default=4.8, metavar="TB/S", help="of the GPU's memory (%(default)s, an H200's)")
+    args = parser.parse_args(arguments)
+    data = load_dataset("synthetic:products", scale=args.scale)
+    loader = SampleLoader(data, NeighborSampler([15, 10, 5]), batch_size=args.batch_size, num_workers=0)
+    blocks = next(iter(loader)).to(args.device).blocks
+    if args.device != "cpu":
+        print(f"{torch.cuda.get_device_name(args.device)}, kernels in {'CUDA C++' if on_device._has_native() else 'Numba'}")
+    wrong = 0
+    for block, width in zip(blocks, WIDTHS, strict=True):
+        for dtype in TOO_FAR:
+            for kind in KINDS:
+                wrong += not compared(block, width, dtype, kind, args.rounds, args.bandwidth)
+    print(f"{wrong} of {len(blocks) * len(TOO_FAR) * len(KINDS)} are wrong")
+    return int(wrong > 0)
+
+
+def compared(block: Block, width: int, dtype: torch.dtype, kind: str, rounds: int, bandwidth: float) -> bool:
+    """Print a line; returns whether all is as it has to be."""
+    device = block.indptr.device
+    x = torch.randn(block.num_src, width, device=device).to(dtype).requires_grad_()
+    weights = torch.rand(block.num_edges, device=device) if kind == "weighted" else None
+    gradient = torch.randn(block.num_dst, width, device=device)
+
+    def forward() -> Tensor:
+        return aggregate(block, x, weights, "mean" if kind == "mean" else "sum")
+
+    def both() -> None:
+        x.grad = None
+        forward().backward(gradient)
+
+    def torchs() -> None:
+        x.grad = None
+        of_torch(block, x.float(), weights, kind).backward(gradient)
+
+    both()
+    out, first = forward().detach(), _gradient(x)
+    both()
+    repeats = torch.equal(first, _gradient(x))
+    exact = x.detach().double().requires_grad_()
+    expected = of_torch(block, exact, None if weights is None else weights.double(), kind)
+    expected.backward(gradient.double())
+    errors = [_error(out, expected.detach()), _error(first, _gradient(exact))]
+    times = [timed(work, rounds, device) for work in (forward, both, torchs)]
+    moved = block.num_edges * (width * x.element_size() + 4) + block.num_dst * (4 + 4 * width)
+    share = moved / 1e9 / times[0] / bandwidth  # GB in milliseconds are TB/s
+    size = f"{block.num_src:,} sources, {block.num_dst:,} destinations, {block.num_edges:,} edges, width {width}"
+    print(
+        f"{size}, {dtype}, {kind}: forward {times[0]:.3f} ms ({share:.0%}), with backward {times[1]:.3f} ms, by torch.sparse.mm {times[2]:.3f} ms; "
+        f"errors {errors[0]:.1e} and {errors[1]:.1e}{'' if repeats else '; the derivative differs from run to run'}",
+        flush=True,
+    )
+    return repeats and errors[0] < TOO_FAR[torch.float32] and errors[1] < TOO_FAR[dtype]
+
+
+def of_torch(block: Block, x: Tensor, weights: Tensor | None, kind: str) -> Tensor:
+    """The sums by torch's sparse product, in the type of ``x``."""
+    values = x.new_ones(block.num_edges) if weights is None else weights
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        matrix = torch.sparse_csr_tensor(block.indptr, block.indices, values, (block.num_dst, block.num_src), check_invariants=False)
+        out: Tensor = torch.sparse.mm(matrix, x)
+    return out / block.indptr.diff().clamp(min=1)[:, None] if kind == "mean" else out
+
+
+def timed(work: Callable[[], object], rounds: int, device: torch.device) -> float:
+    """Milliseconds of ``work``: on a GPU by its events, else by the clock."""
+    for _ in range(min(3, rounds)):
+        work()
+    if device.type == "cpu":
+        begin = time.perf_counter()
+        for _ in range(rounds):
+            work()
+        return 1e3 * (time.perf_counter() - begin) / rounds
+    begins, ends = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begins.record()
+    for _ in range(rounds):
+        work()
+    ends.record()
+    ends.synchronize()
+    milliseconds: float = begins.elapsed_time(ends) / rounds
+    return milliseconds
+
+
+def _gradient(x: Tensor) -> Tensor:
+    assert x.grad is not None
+    return x.grad.clone()
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    """The largest difference, as a share of the largest number."""
+    return float((found.double() - expected).abs().max() / expected.abs().max())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
