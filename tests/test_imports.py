@@ -62,6 +62,28 @@ def test_a_worker_imports_no_other_sampler():
     assert imported_by(program, (*HEAVY, "scipy.linalg", *others)) == []
 
 
+APART = (
+    "engine.partition", "engine.placement", "engine.storage", "samplers.ahead", "samplers.cuda", "samplers.feed.device_feed", "samplers.feed.tier",
+    "samplers.feed.topology", "samplers.nodewise.hetero", "samplers.parted", "kernels.cuda", "trainers.parts", "trainers.pipeline", "trainers.watch",
+    "pyg", "dgl",
+)  # fmt: skip
+"""What a run imports only where it uses it; ``pyproject.toml`` has the contract."""
+EPOCH = "data = load_dataset('digits-knn')\nfor batch in SampleLoader(data, NeighborSampler([2]), split='val'): pass"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"from hoptrain import NeighborSampler, SampleLoader, load_dataset\n{EPOCH}",
+        "from hoptrain import GraphDataModule, NodeClassifier, NeighborSampler",
+    ],
+    ids=["loader", "task"],
+)
+def test_a_plain_graph_imports_no_partition_storage_device_or_watch(program):
+    load_dataset("digits-knn")  # converted by scikit-learn where nobody has opened it yet
+    assert imported_by(program, tuple(f"hoptrain.{module}" for module in APART)) == []
+
+
 def imported_by(program, modules):
     """Which of ``modules`` a fresh interpreter has imported after it has run ``program``."""
     code = f"import sys\n{program}\nprint([name for name in {modules} if name in sys.modules])"

@@ -16,9 +16,10 @@ from hoptrain.engine.derived.full_supervision import fully_supervised
 from hoptrain.engine.derived.made_features import make_features
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
-from hoptrain.samplers import HeteroSampler, SampleLoader, Sampler, WeightedSeedSampler
+from hoptrain.samplers import SampleLoader, Sampler, WeightedSeedSampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.samplers.seeds.weighted import class_shares
+from hoptrain.samplers.typed import TypedSampler
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened, say_overlaps
 
 Features = Literal["stored", "degrees", "walks"]
@@ -284,7 +285,7 @@ def _balanced(data: Any, sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
 
 
 def _check_sampler(sampler: object) -> None:
-    if not isinstance(sampler, Sampler) or isinstance(sampler, HeteroSampler):
+    if not isinstance(sampler, Sampler) or isinstance(sampler, TypedSampler):
         rule = "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for task: hetero"
         raise InputError(f"sampler is {sampler!r}: training takes {rule}")
 
