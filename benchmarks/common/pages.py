@@ -6,6 +6,8 @@ import base64
 import re
 from pathlib import Path
 
+from hoptrain.engine import InputError
+
 _STYLE = (
     ":root{color-scheme:light dark}body{font:15px/1.5 sans-serif;max-width:100em;margin:2em auto;padding:0 1em;color:#222}p{max-width:72em}"
     "table{display:block;overflow-x:auto;border-collapse:collapse;font-size:13px;margin:1em 0}"
@@ -18,8 +20,15 @@ _STYLE = (
 
 
 def html(text: str, folder: Path) -> str:
-    """The page whose Markdown is ``text`` and whose pictures, PNGs, lie in ``folder``."""
-    from markdown import markdown  # here, since nothing else needs what TensorBoard has brought
+    """Return the page whose Markdown is ``text`` and whose pictures, PNGs, lie in ``folder``.
+
+    Raises:
+        InputError: markdown is not installed.
+    """
+    try:
+        from markdown import markdown
+    except ImportError as error:
+        raise InputError("report.html needs markdown, which is not installed: install it with 'pip install hoptrain[bench]'") from error
 
     body = markdown(text, extensions=["tables", "fenced_code"])
     body = re.sub(r'(?<=src=")\w+\.png(?=")', lambda name: f"data:image/png;base64,{_base64(folder / name[0])}", body)

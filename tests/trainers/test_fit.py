@@ -2,6 +2,7 @@
 
 import csv
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_a_run_leaves_logs_and_checkpoints(inline_run):
     folder = inline_run[0] / "runs" / "version_0"
     assert (folder / "config.yaml").exists()
     assert (folder / "checkpoints" / "last.ckpt").exists()
-    assert list(folder.glob("events.out.tfevents.*"))
+    assert bool(list(folder.glob("events.out.tfevents.*"))) == bool(find_spec("tensorboard"))
     assert len(column(inline_run[0], "train_loss_step")) == 18
     for name in ("train_loss", "train_acc", "val_loss", "val_acc"):
         assert len(column(inline_run[0], name)) == 2

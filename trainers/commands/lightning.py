@@ -31,7 +31,7 @@ from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch, PredictionW
 from hoptrain.trainers.runs.interruption import raise_lost_interrupts
 from hoptrain.trainers.runs.layer_options import LayerOption  # noqa: F401 - trainer.callbacks knows its subclasses by their names
 from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
-from hoptrain.trainers.runs.run_folder import Curves, RunFolder
+from hoptrain.trainers.runs.run_folder import make_loggers
 from hoptrain.trainers.runs.termination import Termination, say_terminated
 from hoptrain.trainers.runs.timeline import TimelineMonitor
 from hoptrain.trainers.scores import LOWER_IS_BETTER
@@ -196,8 +196,7 @@ class HoptrainCLI(LightningCLI):
             callbacks.append(Summary())
         self.trainer_defaults["callbacks"] = callbacks
         if options.logger in (None, True):
-            table = RunFolder(options.default_root_dir, name="")
-            kwargs["logger"] = [table, Curves(table)]
+            kwargs["logger"] = make_loggers(options.default_root_dir)
         try:
             trainer: Trainer = super().instantiate_trainer(**kwargs)
         except (InputError, MisconfigurationException):

@@ -1,11 +1,12 @@
-"""The folder of a run, ``version_N``, with ``metrics.csv``, TensorBoard's files and the checkpoints."""
+"""The folder of a run, ``version_N``, with ``metrics.csv``, the checkpoints, and TensorBoard's files where tensorboard is installed."""
 
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 from lightning_utilities.core.rank_zero import rank_zero_only
-from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 
 
 class RunFolder(CSVLogger):
@@ -39,3 +40,9 @@ class Curves(TensorBoardLogger):
     def _get_next_version(self) -> int:
         version = self._table.version
         return int(version)
+
+
+def make_loggers(folder: str) -> list[Logger]:
+    """Return the loggers of a run in ``folder``: a ``RunFolder``, and ``Curves`` where tensorboard is installed."""
+    table = RunFolder(folder, name="")
+    return [table, Curves(table)] if find_spec("tensorboard") else [table]

@@ -1,16 +1,23 @@
 """Runs that start together have folders of their own."""
 
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from threading import Barrier
 
 import pytest
 from lightning_utilities.core.rank_zero import rank_zero_only
 
-from hoptrain.trainers.runs.run_folder import Curves, RunFolder
+from hoptrain.trainers.runs.run_folder import Curves, RunFolder, make_loggers
 
 NUM_RUNS = 8
 
 
+needs_tensorboard = pytest.mark.skipif(
+    not find_spec("tensorboard"), reason="tensorboard is not installed: pip install hoptrain[tensorboard]"
+)
+
+
+@needs_tensorboard
 def test_runs_that_start_together_have_a_folder_each(tmp_path):
     (tmp_path / "runs" / "version_3").mkdir(parents=True)
     together = Barrier(NUM_RUNS)
@@ -33,3 +40,14 @@ def test_the_other_ranks_make_no_folder(tmp_path, monkeypatch, rank):
     monkeypatch.setattr(rank_zero_only, "rank", rank)
     assert RunFolder(tmp_path / "runs", name="").version == 0
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_without_tensorboard_has_its_table_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("hoptrain.trainers.runs.run_folder.find_spec", lambda name: None)
+    assert [type(logger) for logger in make_loggers(str(tmp_path))] == [RunFolder]
+
+
+@needs_tensorboard
+def test_a_run_with_tensorboard_has_curves_beside_its_table(tmp_path):
+    table, curves = make_loggers(str(tmp_path))
+    assert (type(table), type(curves)) == (RunFolder, Curves)
