@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from hoptrain import NeighborSampler, SampleLoader, load_dataset
-from hoptrain.samplers import Block
+from hoptrain.engine import load_dataset
+from hoptrain.samplers import Block, NeighborSampler, SampleLoader
 from hoptrain.trainers.models.sums import aggregate, on_device
 
 WIDTHS = (100, 256, 256)
@@ -62,11 +62,11 @@ def compared(block: Block, width: int, dtype: torch.dtype, kind: str, rounds: in
 
     def both() -> None:
         x.grad = None
-        forward().backward(gradient)
+        forward().backward(gradient)  # type: ignore[no-untyped-call]
 
     def torchs() -> None:
         x.grad = None
-        of_torch(block, x.float(), weights, kind).backward(gradient)
+        of_torch(block, x.float(), weights, kind).backward(gradient)  # type: ignore[no-untyped-call]
 
     both()
     out, first = forward().detach(), _gradient(x)
@@ -74,7 +74,7 @@ def compared(block: Block, width: int, dtype: torch.dtype, kind: str, rounds: in
     repeats = torch.equal(first, _gradient(x))
     exact = x.detach().double().requires_grad_()
     expected = of_torch(block, exact, None if weights is None else weights.double(), kind)
-    expected.backward(gradient.double())
+    expected.backward(gradient.double())  # type: ignore[no-untyped-call]
     errors = [_error(out, expected.detach()), _error(first, _gradient(exact))]
     times = [timed(work, rounds, device) for work in (forward, both, torchs)]
     moved = block.num_edges * (width * x.element_size() + 4) + block.num_dst * (4 + 4 * width)

@@ -14,7 +14,8 @@ from hoptrain.trainers.feedback.history import History
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.features import model_input
 from hoptrain.trainers.models.inference import chunks
-from hoptrain.trainers.models.pyg_layers import SAGELayer, aggregate
+from hoptrain.trainers.models.pyg_layers import SAGELayer
+from hoptrain.trainers.models.sums import aggregate
 
 CHUNK_EDGES = 1 << 17
 """Edges of the vertices that are computed at once."""

@@ -126,8 +126,8 @@ class GATLayer(nn.Module):
         total = aggregate(block, edges.new_ones(len(x), conv.heads), edges) + loops
         edges, loops = (F.dropout(weights, conv.dropout, self.training) for weights in (edges, loops))
         sums = aggregate(block, hidden, edges).view(num_dst, conv.heads, -1) + loops[..., None] * by_head[:num_dst]
-        out = sums / total[..., None]
-        return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
+        out: Tensor = sums / total[..., None]
+        return torch.add(out.flatten(1) if conv.concat else out.mean(1), conv.bias)
 
 
 class GCNLayer(nn.Module):

@@ -16,7 +16,7 @@ from hoptrain.trainers.models.features import model_input
 from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import address_seed
 from hoptrain.trainers.models.layers import Dropout
-from hoptrain.trainers.models.pyg_layers import aggregate
+from hoptrain.trainers.models.sums import aggregate
 from hoptrain.trainers.tasks.node_classifier import NodeClassifier
 from hoptrain.trainers.tasks.node_data import GraphDataModule
 from hoptrain.trainers.tasks.options import check_training

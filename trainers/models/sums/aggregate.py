@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.sums.on_device import sums_on_device
 
 
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
@@ -25,6 +24,8 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
     if torch.compiler.is_compiling():
         return _plain_sums(block, x, weights, reduce)
     if x.is_cuda:
+        from hoptrain.trainers.models.sums.on_device import sums_on_device
+
         return sums_on_device(block, x, weights, mean=reduce == "mean")
     if weights is not None and (weights.dim() == 2 or weights.requires_grad):
         return _plain_sums(block, x, weights, reduce)

@@ -39,7 +39,7 @@ def sums_on_device(block: Block, x: Tensor, weights: Tensor | None, *, mean: boo
         raise ValueError(
             f"x is {tuple(x.shape)}: a block of {block.num_src} sources needs a row for each, of columns that {heads} heads share"
         )
-    out: Tensor = _Sums.apply(x, None if weights is None else weights.to(_sum_type(x)), block, mean)
+    out: Tensor = _Sums.apply(x, None if weights is None else weights.to(_sum_type(x)), block, mean)  # type: ignore[no-untyped-call]
     return out
 
 
