@@ -88,5 +88,5 @@ def test_every_room_is_a_package():
 
 def test_files_of_tests_have_names_of_their_own():
     """Two of one name in different folders could not be collected by one run."""
-    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "__init__.py"]
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("__init__.py", "conftest.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []
