@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
-from hoptrain.samplers.checks import check_vertices
+from hoptrain.samplers.checks import seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Upload, longest
 from hoptrain.samplers.cuda.draws import GraphDraws
@@ -23,11 +24,14 @@ from hoptrain.samplers.nodewise.hetero import HeteroSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.typed import MOST_HOPS
 
+_NONE: Array = np.zeros(0, np.int64)
+
 
 class _Sampled(NamedTuple):
-    """The edges of a relation in a hop, and what their sizes are called."""
+    """The edges of a relation in a hop, and what the sizes are called: the first node that is expanded, the last one, and the edges."""
 
     edges: Edges
+    first: str
     num_dst: str
     num_edges: str
 
@@ -37,7 +41,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
 
     Attributes:
         columns: the device's copy of each relation.
-        sampled: of each hop, by relation.
+        sampled: of each hop, by relation. Where nodes are expanded once, the arrays of the last hop have the edges of all.
         schedules: of the draws of a bulk, see ``learn_requests``.
         counts: for each hop the sizes that tell the nodes after it, by type; the first entry is before all.
     """
@@ -49,12 +53,11 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             InputError: CUDA cannot be used, an unknown kernel or placement, an option that has no kernels, or fanouts that do not fit the
                 graph's relations.
         """
-        options = {"weighted=True": sampler.weighted, 'expand="new"': sampler.expand != "all", "seed_type=None": sampler.seed_type is None}
-        for option, is_given in options.items():
-            if is_given:
-                raise InputError(f'HeteroSampler with {option} and device="cuda": it has no kernels for CUDA; use device="cpu"')
+        if sampler.weighted:
+            raise InputError('HeteroSampler with weighted=True and device="cuda": it has no kernels for CUDA; use device="cpu"')
         super().__init__(workspace)
-        self.host_graph, self.seed_type, self.fanouts = graph, str(sampler.seed_type), sampler.fanouts_of(graph)
+        self.host_graph, self.seeds_of, self.fanouts = graph, partial(sampler.seeds_of, graph), sampler.fanouts_of(graph)
+        self.nested = sampler.expand == "new"
         self.mode, self.num_hops = REPLACE if sampler.replace else DISTINCT, sampler.num_hops
         self.columns = {relation: self.place_graph(own) for relation, own in graph.relations.items()}
         steps = [f"{hop}.{number}" for hop in range(self.num_hops) for number in range(len(self.columns))]
@@ -66,35 +69,42 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
 
     def begin(self, seeds: list[Array]) -> None:
         """Check the seeds."""
-        self.seeds = [check_vertices(some, self.host_graph.num_nodes[self.seed_type]) for some in seeds]
-        self.most_nodes, most = self._bounds(longest(self.seeds))
+        self.asked = [self.seeds_of(some) for some in seeds]
+        self.seeds = [np.concatenate([ids for ids, _ in asked.by_type.values()] or [_NONE]) for asked in self.asked]
+        if any(asked.kind is None for asked in self.asked):  # the size "repeated" does not say of which type a place is
+            for ids in (ids for asked in self.asked for ids, _ in asked.by_type.values()):
+                values, counts = np.unique(ids, return_counts=True)
+                if len(values) < len(ids):
+                    raise seed_given_twice(values[counts.argmax()])
+        self.most_nodes, most = self._bounds({name: longest(self._seeds_of(name)) for name in self.host_graph.num_nodes})
         room = max(self.most_nodes.values())
         self.dtype = np.promote_types(self.dtype, id_dtype(4 * room + most + 2))
-        self.given[f"nodes.{self.seed_type}"] = [len(some) for some in self.seeds]
+        self.given |= {f"nodes.{name}": list(map(len, self._seeds_of(name))) for name in self.host_graph.num_nodes}
         self.begin_tables(room + most + 2)
 
-    def _bounds(self, most_seeds: int) -> tuple[dict[str, int], int]:
-        """The nodes of each type that a batch can have, and the edges of a step."""
-        graph = self.host_graph
-        known = {name: most_seeds if name == self.seed_type else 0 for name in graph.num_nodes}
+    def _bounds(self, most_seeds: dict[str, int]) -> tuple[dict[str, int], int]:
+        """The nodes of each type that a batch can have, and the edges that stand in an array."""
+        graph, known = self.host_graph, dict(most_seeds)
+        standing = dict.fromkeys(self.fanouts, 0)
         most = 0
         for hop in range(self.num_hops):
             before = dict(known)
-            for (source, name, destination), fanouts in self.fanouts.items():
-                num_edges = graph.relations[source, name, destination].num_edges
-                edges = num_edges if fanouts[hop] < 0 else before[destination] * fanouts[hop]
-                known[source], most = min(graph.num_nodes[source], known[source] + edges), max(most, edges)
+            for relation, fanouts in self.fanouts.items():
+                source, _, destination = relation
+                edges = graph.relations[relation].num_edges if fanouts[hop] < 0 else before[destination] * fanouts[hop]
+                standing[relation] = edges + (standing[relation] if self.nested else 0)
+                known[source], most = min(graph.num_nodes[source], known[source] + edges), max(most, standing[relation])
         return known, most
 
     def _seeds_of(self, name: str) -> list[Array]:
-        return self.seeds if name == self.seed_type else [np.zeros(0, np.int64)] * self.num_batches
+        return [asked.by_type[name][0] if name in asked.by_type else _NONE for asked in self.asked]
 
     def uploads(self) -> dict[str, Upload]:
         """The seeds of each type."""
         return {f"seeds.{name}": Upload(self._seeds_of(name), id_dtype(number)) for name, number in self.host_graph.num_nodes.items()}
 
     def queue(self) -> None:
-        """Hop after hop; each expands the nodes of a relation's destination type that there were before it."""
+        """Hop after hop; each expands the nodes of a relation's destination type that there were before it, or those that the hop before found."""
         self.frontiers = {
             name: DeviceFrontier(self, number, id_dtype(number), f".{name}", room=self.most_nodes[name])
             for name, number in self.host_graph.num_nodes.items()
@@ -105,55 +115,70 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         self.counts = [{name: f"nodes.{name}" for name in self.frontiers}]
         self.sampled: list[dict[Relation, _Sampled]] = []
         self.schedules: list[tuple[int, GraphDraws, int, str]] = []
+        first = dict.fromkeys(self.frontiers, "zeros")
+        # Bounds for a batch: the nodes of each type that a hop expands, and the edges of each relation that stand in arrays that hops share.
+        fresh, self._standing = {name: frontier.known for name, frontier in self.frontiers.items()}, dict.fromkeys(self.columns, 0)
         for hop in range(self.num_hops):
             before, known = self.counts[-1], {name: frontier.known for name, frontier in self.frontiers.items()}
             self.counts.append(dict(before))
+            self._found = dict.fromkeys(self.frontiers, 0)
+            expanded = fresh if self.nested else known
             self.sampled.append({
-                relation: self._sample(hop, number, relation, before[relation[2]], known[relation[2]])
+                relation: self._sample(hop, number, relation, (first[relation[2]], before[relation[2]]), expanded[relation[2]], known[relation[2]])
                 for number, relation in enumerate(self.columns)
             })  # fmt: skip
+            fresh = {name: min(self.host_graph.num_nodes[name], number) for name, number in self._found.items()}
+            first = before if self.nested else first
 
-    def _sample(self, hop: int, number: int, relation: Relation, num_dst: str, capacity: int) -> _Sampled:
-        """One relation; a size says how many destinations there are, ``capacity`` at most."""
-        (source, _, destination), sizes = relation, self.sizes
+    def _sample(self, hop: int, number: int, relation: Relation, spans: tuple[str, str], capacity: int, known: int) -> _Sampled:
+        """One relation; sizes say from which to which destination, ``capacity`` at most, of ``known`` at most that there are."""
+        (source, _, destination), sizes, (first, num_dst) = relation, self.sizes, spans
         frontier, zeros, step, fanout = self.frontiers[source], sizes["zeros"], f"{hop}.{number}", self.fanouts[relation][hop]
-        end, counts = sizes[f"edges{step}"], self.counts[-1]
+        end, counts, shares = sizes[f"edges{step}"], self.counts[-1], self.nested and hop > 0
+        low, base, before = sizes[first], sizes[f"edges{hop - 1}.{number}"] if shares else zeros, self._standing[relation] if shares else 0
+        name = f".{number}" if self.nested else step
         draws = GraphDraws(self.columns[relation], self.launch, self.buffers, self.kernel, f".{destination}")
-        requests = self.frontiers[destination].nodes, zeros, sizes[num_dst]
+        requests = self.frontiers[destination].nodes, low, sizes[num_dst]
         place = hop * len(self.columns) + number
         draw = fanout, self.mode, self.addresses[place]
-        indptr = self.matrix(f"indptr.{step}", capacity + 1, self.dtype)
+        indptr = self.matrix(f"indptr.{name}", known + 1, self.dtype, keep=shares)
         draws.count(requests, capacity, draw, indptr)
         if fanout < 0:
-            guess, bounds = min(draws.num_edges, FEW_EDGES * capacity), (zeros, sizes[num_dst], zeros)
-            most = self.scan_into_room(f"needed{step}", guess, indptr, capacity, bounds, end)
+            guess, bounds = before + min(draws.num_edges, FEW_EDGES * capacity), (low, sizes[num_dst], base)
+            room = self.scan_into_room(f"needed{step}", guess, indptr, capacity, bounds, end)
+            most = min(room, draws.num_edges) if capacity else 0
         else:
-            exclusive_scan(self.launch, indptr, capacity, zeros, sizes[num_dst], zeros, self.sums(capacity), end)
+            exclusive_scan(self.launch, indptr, capacity, low, sizes[num_dst], base, self.sums(capacity), end)
             most = capacity * fanout
+            room = before + most
         edges = Edges(
             indptr,
-            self.matrix(f"edge_ids.{step}", most, id_dtype(draws.num_edges)),
-            self.matrix(f"indices.{step}", most, id_dtype(self.host_graph.num_nodes[source])),
+            self.matrix(f"edge_ids.{name}", room, id_dtype(draws.num_edges), keep=shares),
+            self.matrix(f"indices.{name}", room, id_dtype(self.host_graph.num_nodes[source]), keep=shares),
         )
         if most:
             draws.expected = self.expected(place)
-            schedule = draws.draw(requests, capacity, capacity, draw, (edges.indptr, edges.edge_ids, edges.indices))
+            schedule = draws.draw(requests, capacity, known, draw, (edges.indptr, edges.edge_ids, edges.indices))
             self.schedules.append((place, draws, fanout, schedule))
             after = f"nodes{step}"
-            frontier.relabel(edges.indices, most, (zeros, end), sizes[counts[source]], sizes[after])
+            frontier.relabel(edges.indices, most, (base, end), sizes[counts[source]], sizes[after])
             counts[source] = after
-        return _Sampled(edges, num_dst, f"edges{step}")
+        self._standing[relation] = room
+        self._found[source] += most
+        return _Sampled(edges, first, num_dst, f"edges{step}")
 
     def learn_sizes(self) -> None:
         """The first bulk tells how many requests a seed leads to, for each relation."""
-        numbers = [int(self.host_size(own.num_dst).sum()) for hop in self.sampled for own in hop.values()]
+        numbers = [int((self.host_size(own.num_dst) - self.host_size(own.first)).sum()) for hop in self.sampled for own in hop.values()]
         self.learn_requests(numbers, self.schedules)
 
     def batches(self) -> Bulk[HeteroMiniBatch]:
         """The mini-batches."""
         nodes = {name: self.stream.result(frontier.nodes) for name, frontier in self.frontiers.items()}
         hops = [
-            {relation: own._replace(edges=own.edges.results(self.stream)) for relation, own in sampled.items()} for sampled in self.sampled
+            {relation: own._replace(edges=last[relation].edges.results(self.stream)) for relation, own in sampled.items()}
+            for sampled in self.sampled
+            for last in [self.sampled[-1] if self.nested else sampled]
         ]
 
         def block(b: int, own: _Sampled, num_src: str) -> Block:
@@ -166,9 +191,10 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                     {relation: block(b, own, counts[relation[0]]) for relation, own in hop.items()}
                     for hop, counts in zip(reversed(hops), reversed(self.counts), strict=False)
                 ),
-                seed_counts={name: len(self.seeds[b]) if name == self.seed_type else 0 for name in nodes},
-                seed_type=self.seed_type,
-                num_seeds=len(self.seeds[b]),
+                seed_counts={name: len(self._seeds_of(name)[b]) for name in nodes},
+                seed_type=self.asked[b].kind,
+                num_seeds=self.asked[b].number,
+                nested=self.nested,
             )
 
         return Bulk(self.num_batches, batch)

@@ -26,7 +26,7 @@ def typed():
 
 
 def contents(batch):
-    facts = batch.seed_type, batch.num_seeds, batch.seed, batch.epoch, batch.batch
+    facts = batch.seed_type, batch.seed_counts, batch.num_seeds, batch.seed, batch.epoch, batch.batch, batch.nested
     num_src = [{relation: block.num_src for relation, block in hop.items()} for hop in batch.blocks]
     return facts, num_src, {name: (to_host(array).dtype, to_host(array).tolist()) for name, array in batch.arrays().items()}
 
@@ -37,6 +37,9 @@ def contents(batch):
         ([2, 3], {}, "sample"),
         ([2, -1], {"replace": True}, "transit"),
         ({"p:cites:p": [2, 0], "a:writes:p": [0, -1], "p:of:a": [3, 2], "p:in:venue": [-1, 1]}, {}, "auto"),
+        ([2, 3, 1], {"expand": "new"}, "sample"),
+        ([2, -1, 2], {"expand": "new"}, "transit"),
+        ({"p:cites:p": [2, 0, 1], "a:writes:p": [0, -1, 2], "p:of:a": [3, 2, 1], "p:in:venue": [-1, 1, 1]}, {"expand": "new"}, "auto"),
     ],
 )
 def test_equal_to_the_cpu(typed, fanouts, options, kernel):
@@ -46,6 +49,15 @@ def test_equal_to_the_cpu(typed, fanouts, options, kernel):
         seeds = [np.array(own) for own in bulk]
         found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
         assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_seeds_of_several_types_are_those_of_the_cpu(typed, expand):
+    """Other types in each batch; the numbers are those that a loader's schedule deals out."""
+    sampler, workspace = HeteroSampler([2, 2], expand=expand), on_cuda()
+    seeds = [typed.numbered(own) for own in ({"p": [3, 7], "a": [1]}, {"venue": [2], "p": [5]}, {"a": [4, 9, 2]})]
+    found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
+    assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
 
 
 def test_a_bulk_of_16(typed):
@@ -93,6 +105,18 @@ def sampled(typed, seeds, *kernel):
 MISTAKES = {
     "a seed given twice": Mistake(lambda typed: sampled(typed, [3, 3]), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"),
     "a seed that the graph has not": Mistake(lambda typed: sampled(typed, [15]), value="seed 15", rule="not graph", remedy="0 14"),
+    "a seed of several types given twice": Mistake(
+        lambda typed: HeteroSampler([2]).sample(typed, {"p": [4], "a": [3, 3]}, workspace=on_cuda()),
+        value="seed 3",
+        rule="given twice",
+        remedy="numpy.unique(seeds)",
+    ),
+    "edges by weight": Mistake(
+        lambda typed: HeteroSampler([2], "a", weighted=True).sample(typed, [3], workspace=on_cuda()),
+        value="weighted=True",
+        rule="no kernels CUDA",
+        remedy='device="cpu"',
+    ),
     "an unknown schedule": Mistake(
         lambda typed: sampled(typed, [3], "warp"), value="'warp'", rule="kernel schedules", remedy="auto, sample, transit"
     ),
