@@ -216,13 +216,18 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
         return finish
 
+    @property
+    def device_sampler(self) -> Sampler[Any, Any]:
+        """The sampler whose kernels sample on a device for this one."""
+        return self
+
     def driver(self, graph: SomeGraph, workspace: Workspace) -> Driver:
         """What samples on the workspace's device in the place of this one; it has a copy of the graph there.
 
         Raises:
             InputError: the sampler has no kernels for CUDA.
         """
-        found: Driver = import_module(_DRIVERS).driver_for(graph, self, workspace)
+        found: Driver = import_module(_DRIVERS).driver_for(graph, self.device_sampler, workspace)
         return found
 
 

@@ -39,6 +39,11 @@ class DeviceStream:
             self._device = self._torch_stream.device if self._torch_stream else None
             self.numba: Any = cuda.external_stream(self._torch_stream.cuda_stream) if self._torch_stream else cuda.stream()
 
+    @property
+    def torch_device(self) -> Any:
+        """The GPU as torch names it; "cpu" if simulated, where memory is the host's."""
+        return self._device if self._torch else "cpu"
+
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Let the stream's GPU be the current one of this thread meanwhile; a new thread's is GPU 0."""

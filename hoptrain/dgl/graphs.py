@@ -15,7 +15,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import RelationColumns, relation_name
-from hoptrain.samplers.feed.given_feed import version_of
+from hoptrain.samplers.feed.given import version_of
 
 Kept = TypeVar("Kept")
 

@@ -23,7 +23,8 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.samplers.feed.early import runs_ahead
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Source, Work, plain_rows, version_of
+from hoptrain.samplers.feed.given import Place, Source, Work, plain_rows, version_of
+from hoptrain.samplers.feed.given_feed import GivenFeed
 
 _of_dgl = dgl.dataloading.dataloader
 
@@ -69,11 +70,12 @@ class DataLoader(dgl.dataloading.DataLoader):
         """Take the indices; nothing is started yet.
 
         Raises:
-            InputError: a graph or a sampler that cannot be taken, indices that are no tensor.
+            InputError: a graph or a sampler that cannot be taken, indices that are no tensor, a GPU for which this DGL was not built.
             ValueError: as DGL.
         """
         on_host(graph)
         _inner(graph_sampler)
+        _check_device(device, use_uva)
         if isinstance(indices, Mapping) and not is_typed(graph):
             raise InputError(f"indices are a dict of {', '.join(map(str, indices))}: those of typed graphs; give a tensor")
         if kwargs.get("in_order") is False:
@@ -188,6 +190,21 @@ class DataLoader(dgl.dataloading.DataLoader):
             kept[kind] = state, x, made
         rows: Array = kept[kind][2]
         return rows
+
+
+def _check_device(device: Any, use_uva: bool) -> None:
+    """Refuse a GPU that this DGL cannot put blocks on.
+
+    Raises:
+        InputError: it was built without CUDA, or finds no GPU.
+    """
+    is_gpu = use_uva if device is None else isinstance(device, int) or torch.device(device).type == "cuda"
+    if is_gpu and not dgl.ndarray.gpu(0).exist:
+        given = "use_uva is True" if device is None else f"device is {str(device)!r}"
+        raise InputError(
+            f"{given}: DGL {dgl.__version__} here was built without CUDA, or finds no GPU, so it makes no blocks there; install DGL's build "
+            "for CUDA, or leave it out and move the blocks' tensors yourself"
+        )
 
 
 def _by_key(pairs: Tensor, keys: list[Any]) -> dict[Any, Tensor]:

@@ -13,7 +13,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.feed.given_feed import Source
+from hoptrain.samplers.feed.given import Source
 
 
 class Sampled:

@@ -17,7 +17,7 @@ from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import HeteroMiniBatch, Sampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_typed_copies
-from hoptrain.samplers.feed.given_feed import version_of
+from hoptrain.samplers.feed.given import version_of
 from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
 from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler, typed_items
 from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler

@@ -206,5 +206,5 @@ def honoured(kwargs: dict[str, Any], *, filter_per_worker: bool | None = None) -
         raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
     ignored = [name for name in _WITHOUT_MEANING if kwargs.get(name)] + ["filter_per_worker"] * bool(filter_per_worker)
     if ignored:
-        warnings.warn(f"without meaning here: {', '.join(ignored)}; workers run no torch, and gather x themselves", stacklevel=4)
+        warnings.warn(f"without meaning here: {', '.join(ignored)}; workers run no torch, and gather x themselves", stacklevel=5)
     return {name: value for name, value in kwargs.items() if name not in (*_WITHOUT_MEANING, *SET_BY_LOADERS)}

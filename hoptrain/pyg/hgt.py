@@ -11,13 +11,13 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSamplerInput
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.arguments import checked_seeds, honoured
+from hoptrain.pyg.arguments import checked_seeds
 from hoptrain.pyg.hops import HopFed
 from hoptrain.pyg.outputs import as_typed_output
 from hoptrain.pyg.typed_graphs import typed_converted
 from hoptrain.samplers import HGTSampler
 from hoptrain.samplers.batch.copies import distinct_by_type, with_typed_copies
-from hoptrain.samplers.feed.given_feed import Source
+from hoptrain.samplers.feed.given import Source
 
 _LAYERS = 2
 """Blocks of a batch: of two the outermost has all edges, and it alone is read."""
@@ -49,7 +49,8 @@ class HGTLoader(HopFed, torch_geometric.loader.HGTLoader):
             raise InputError(f"data is a {type(data).__name__}: this loader samples by types; give a HeteroData, or take NeighborLoader")
         self._budgets = _Budgets(data, num_samples, is_sorted)
         nodes, _ = checked_seeds(data, input_nodes)
-        options = honoured(kwargs, filter_per_worker=filter_per_worker)
+        self.data: Any = data
+        options = self.torch_options(kwargs, self._budgets.sampler, filter_per_worker=filter_per_worker)
         NodeLoader.__init__(
             self,
             data,
@@ -75,6 +76,10 @@ class _Budgets(BaseSampler):
         self.graph, self.perm = made.graph, made.permutation
         self.sampler = HGTSampler(num_samples, num_layers=_LAYERS).prepare(self.graph, np.zeros(0, np.int64))
         self.source: Source | None = None
+
+    def own_name(self, relation: Any) -> Any:
+        """The same."""
+        return relation
 
     def sample_from_nodes(self, inputs: NodeSamplerInput) -> HeteroSamplerOutput:
         """Of the seeds of a batch; only a loader that feeds asks it, which has set the source."""

@@ -13,11 +13,14 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch_geometric.sampler.base import SubgraphType
 
-from hoptrain.pyg.features import put, without
+from hoptrain.engine.hetero_graph import relation_name
+from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
 from hoptrain.pyg.feed import Fed
 from hoptrain.samplers import Sampler
-from hoptrain.samplers.feed.given_feed import Source
+from hoptrain.samplers.feed.given import Source
 
 
 class Hops(Protocol):
@@ -25,12 +28,17 @@ class Hops(Protocol):
 
     graph: Any
     """What is sampled."""
+    perm: Any
+    """The user's numbers of its edges, None where they are the same; or these by edge type."""
     source: Source | None
     """In place of sampling here and now."""
 
     @property
     def sampler(self) -> Sampler[Any, Any]:
         """Hoptrain's algorithm."""
+
+    def own_name(self, relation: Any) -> Any:
+        """What the graph calls one of the user's edge types."""
 
 
 def _without_meaning(name: str) -> Any:
@@ -79,23 +87,51 @@ class HopFed(Fed):
         """See ``Fed.features``; none where the user's code may choose other vertices than those that were sampled."""
         return super().features() if cast(Any, self).transform_sampler_output is None else {}
 
+    def numbers(self) -> dict[str, Tensor]:
+        """See ``Fed.numbers``; none where a batch has other edges than those that were sampled."""
+        hops = self.hops
+        if cast(Any, self).transform_sampler_output is not None or getattr(hops, "subgraph_type", None) == SubgraphType.bidirectional:
+            return {}
+        return numbers_of(hops.perm, hops.own_name)
+
     def assembled(self, index: list[int], source: Source, state: int) -> Any:
         """By PyG's ``collate_fn`` and ``filter_fn``, from seeds, and their times where there are some."""
-        loader: Any = self
         out = self._collated(index, state, source)
         if source.batch is None:
             return out  # which nobody sampled: the feed says so
-        if not source.names or _numbers(out.node) != _numbers(source.batch.node_ids):  # some seeds stand there several times
-            return loader.filter_fn(out)
-        whole, transform = self.data, self.transform
-        self.data, self.transform = without(whole, source.names), None
+        feed, whole = source.on_device, self.data
+        if _numbers(out.node) != _numbers(source.batch.node_ids):  # some seeds stand there several times
+            made = self._filtered(out, whole, self.hops.perm)
+            made = made if feed is None else made.to(feed.beside.torch_device)
+            return made if self.transform is None else self.transform(made)
+        names = names_of(source.names)
+        attributes = None if feed is None else self.attributes(feed, names)
+        perm = self._numbered(out, source)
+        made = self._filtered(out, without(whole, names) if attributes is None else attributes.rest, perm)
+        if attributes is None:
+            put(made, whole, source.rows())
+        else:
+            made = attributes.put(made, out.node, out.edge, source)
+        return made if self.transform is None else self.transform(made)
+
+    def _numbered(self, out: Any, source: Source) -> Any:
+        """Give the edges the user's numbers where these were looked up; returns what is left to look up, as ``perm``."""
+        perm, found = self.hops.perm, numbers_in(source)
+        if not isinstance(perm, dict):
+            out.edge = found.get("", out.edge)
+            return None if found else perm
+        by_type = {relation: relation_name(self.hops.own_name(relation)) for relation in out.edge}
+        out.edge = {relation: found.get(name, out.edge[relation]) for relation, name in by_type.items()}
+        return {relation: None if by_type.get(relation) in found else own for relation, own in perm.items()}
+
+    def _filtered(self, out: Any, whole: Any, perm: Any) -> Any:
+        """PyG's ``filter_fn`` without the transform: the batch of ``whole``, with the numbers of edges that ``perm`` says."""
+        kept = self.data, self.transform, self.hops.perm
+        self.data, self.transform, self.hops.perm = whole, None, perm
         try:
-            made = loader.filter_fn(out)
+            return cast(Any, self).filter_fn(out)
         finally:
-            self.data: Any = whole
-            self.transform = transform
-        put(made, whole, source.rows())
-        return made if transform is None else transform(made)
+            self.data, self.transform, self.hops.perm = kept
 
 
 def _numbers(nodes: Any) -> Any:

@@ -9,7 +9,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.arguments import check_lengths, checked_links, checked_seeds, honoured
+from hoptrain.pyg.arguments import check_lengths, checked_links, checked_seeds
 from hoptrain.pyg.hops import HopFed
 from hoptrain.pyg.sampler import NeighborSampler
 
@@ -50,6 +50,8 @@ class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
         hops = neighbor_sampler or NeighborSampler(
             data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
         )
+        checked(hops)
+        self.data: Any = data
         input_nodes, seeds = checked_seeds(data, input_nodes)
         check_lengths(seeds, "seeds", input_time=input_time)
         super().__init__(
@@ -61,8 +63,8 @@ class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=False,
-            neighbor_sampler=checked(hops),
-            **honoured(kwargs, filter_per_worker=filter_per_worker),
+            neighbor_sampler=hops,
+            **self.torch_options(kwargs, hops.sampler, filter_per_worker=filter_per_worker, **on_host(hops, transform_sampler_output)),
         )
 
     @property
@@ -109,6 +111,8 @@ class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
         hops = neighbor_sampler or NeighborSampler(
             data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
         )
+        checked(hops)
+        self.data: Any = data
         edge_label_index, number = checked_links(data, edge_label_index)
         check_lengths(number, "links", edge_label=edge_label, edge_label_time=edge_label_time)
         super().__init__(
@@ -123,14 +127,22 @@ class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=False,
-            neighbor_sampler=checked(hops),
-            **honoured(kwargs, filter_per_worker=filter_per_worker),
+            neighbor_sampler=hops,
+            **self.torch_options(kwargs, hops.sampler, filter_per_worker=filter_per_worker, **on_host(hops, transform_sampler_output)),
         )
 
     @property
     def hops(self) -> NeighborSampler:
         """The sampler."""
         return checked(self.link_sampler)
+
+
+def on_host(hops: NeighborSampler, transform_sampler_output: Any) -> dict[str, bool]:
+    """Return whether options are given that run on the host, by the name of each."""
+    return {
+        "transform_sampler_output": transform_sampler_output is not None,
+        "subgraph_type='bidirectional'": hops.subgraph_type == SubgraphType.bidirectional,
+    }
 
 
 def checked(sampler: object) -> NeighborSampler:

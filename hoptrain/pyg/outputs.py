@@ -53,6 +53,9 @@ def as_typed_output(batch: HeteroMiniBatch, *, tells_trees: bool, tells_hops: bo
 
 def _destinations(block: Block) -> Tensor:
     """(M,) the destination of each edge."""
+    if isinstance(block.indptr, Tensor):
+        numbers = torch.arange(block.num_dst, device=block.indptr.device)
+        return numbers.repeat_interleave(block.indptr.diff(), output_size=block.num_edges)
     return torch.from_numpy(np.repeat(np.arange(block.num_dst), np.diff(block.indptr)))
 
 
@@ -61,6 +64,11 @@ def _steps(totals: list[int]) -> list[int]:
     return [after - before for before, after in pairwise([0, *totals])]
 
 
-def _owned(ids: Array) -> Tensor:
-    """A copy as int64. NumPy makes it: of an array of this size torch's threads are no faster, and wait for each other."""
+def _owned(ids: Array | Tensor) -> Tensor:
+    """A copy as int64. NumPy makes it: of an array of this size torch's threads are no faster, and wait for each other.
+
+    A tensor on a GPU is the batch's own, and stays what it is if its ids are int64.
+    """
+    if isinstance(ids, Tensor):
+        return ids.long()
     return torch.from_numpy(ids.astype(np.int64))

@@ -15,11 +15,12 @@ from torch_geometric.data import Data
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.pyg.arguments import honoured
+from hoptrain.engine.device import to_host
+from hoptrain.pyg.features import numbers_of
 from hoptrain.pyg.feed import Fed, subgraph_of
 from hoptrain.pyg.graphs import converted, homogeneous
 from hoptrain.samplers import MiniBatch, Sampler, Workspace
-from hoptrain.samplers.feed.given_feed import Source
+from hoptrain.samplers.feed.given import Source
 from hoptrain.samplers.subgraphs.unweighted import BySources, BySumOfDegrees, Unweighted, Walks
 
 _ITEM = np.zeros(1, np.int64)
@@ -72,7 +73,7 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         self._converted = converted(data, backward=self._backward)
         graph = self._converted.graph
         self._made = self._draws().prepare(graph, np.arange(graph.num_nodes))
-        options = honoured(kwargs)
+        options = self.torch_options(kwargs, self._made)
         if options.get("batch_sampler") is not None:
             raise InputError("batch_sampler is given: each step is one subgraph (Trainer.predict needs whole batches); leave it out")
         steps: Any = range(num_steps)
@@ -98,14 +99,24 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
     def assembled(self, index: list[int], source: Source, state: int) -> Data:
         """The subgraph of what was drawn."""
         batch = source(_ITEM)
-        made = subgraph_of(self.data, source, self._converted)
+        made = subgraph_of(self, source, self._converted)
         if self._backward:
             made.edge_index = made.edge_index.flip(0)
         made.num_nodes = len(batch.node_ids)
         if self.sample_coverage > 0:
-            nodes, edges = self._members(batch)
-            made.node_norm, made.edge_norm = self.node_norm[nodes], self.edge_norm[edges]
+            nodes, edges = self._members(batch.map(to_host))
+            device = made.edge_index.device
+            made.node_norm, made.edge_norm = self.node_norm[nodes].to(device), self.edge_norm[edges].to(device)
         return made
+
+    def numbers(self) -> dict[str, Tensor]:
+        """See ``Fed.numbers``."""
+        return numbers_of(self._converted.permutation)
+
+    @property
+    def _batch_indices(self) -> int:
+        """One: each is a subgraph."""
+        return 1
 
     def _members(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
         """The vertices, and the user's numbers of the edges as they stand in a batch."""

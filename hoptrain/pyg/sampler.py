@@ -16,6 +16,7 @@ from torch_geometric.sampler.utils import reverse_edge_type
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import to_host
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.pyg.arguments import STRATEGIES, check_sampling, checked_fanouts
 from hoptrain.pyg.graphs import converted
@@ -125,14 +126,14 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         return InducedSampler(hops, len(fanouts) + 1) if self.subgraph_type == SubgraphType.induced else hops
 
     def _make_typed(self, fanouts: dict[Relation, list[int]]) -> Sampler[Any, Any]:
-        own: Any = {self._own_name(relation): numbers for relation, numbers in fanouts.items()}
+        own: Any = {self.own_name(relation): numbers for relation, numbers in fanouts.items()}
         if self.disjoint:
             strategy: Any = STRATEGIES[self.temporal_strategy]
             return TimedSeeds(HeteroTemporalSampler(own, strategy=strategy, replace=self.replace))
         hops = HeteroSampler(own, replace=self.replace, weighted=self._is_weighted, expand="new")
         return HeteroInducedSampler(hops, hops.num_hops + 1) if self.subgraph_type == SubgraphType.induced else hops
 
-    def _own_name(self, relation: Relation) -> Relation:
+    def own_name(self, relation: Relation) -> Relation:
         """What the graph calls one of the user's edge types, or the user one of the graph's."""
         return reverse_edge_type(relation) if self.sample_direction == "backward" else relation
 
@@ -145,7 +146,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         items = np.concatenate([seeds, self._times_of(None, seed, seed_time).numpy()]) if self.disjoint else seeds
         batch = (self.source or self._sampled)(items)
         if copies is not None:
-            batch = with_copies(batch, copies)
+            batch = with_copies(batch.map(to_host), copies)
         out = as_output(batch, tells_trees=self.disjoint, tells_hops=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
             out.row, out.col = out.col, out.row
@@ -160,12 +161,14 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
             items = np.concatenate([items, *times])
         batch = (self.source or self._sampled)(items)
         tells_hops = self.subgraph_type != SubgraphType.induced
-        out = as_typed_output(with_typed_copies(batch, copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops)
+        out = as_typed_output(
+            with_typed_copies(batch.map(to_host), copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops
+        )
         if self.sample_direction == "backward":
             for name in ("row", "col", "edge", "num_sampled_edges"):
                 by_relation = getattr(out, name)
                 if by_relation is not None:
-                    setattr(out, name, {self._own_name(relation): own for relation, own in by_relation.items()})
+                    setattr(out, name, {self.own_name(relation): own for relation, own in by_relation.items()})
             out.row, out.col = out.col, out.row
         return out
 

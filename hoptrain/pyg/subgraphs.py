@@ -17,14 +17,15 @@ from torch_geometric.loader.cluster import Partition
 from torch_geometric.loader.utils import filter_hetero_data
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.pyg.arguments import checked_nodes, honoured
-from hoptrain.pyg.features import put, without
+from hoptrain.engine.hetero_graph import relation_name
+from hoptrain.pyg.arguments import checked_nodes
+from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
 from hoptrain.pyg.feed import Fed, subgraph_of
 from hoptrain.pyg.graphs import Converted, converted, homogeneous
 from hoptrain.pyg.typed_graphs import TypedConverted, typed_converted
 from hoptrain.samplers import HeteroMiniBatch, Sampler, ShadowSampler
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.feed.given_feed import Source
+from hoptrain.samplers.feed.given import Source
 from hoptrain.samplers.subgraphs.around import InducedSampler
 from hoptrain.samplers.subgraphs.cluster import partition
 from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
@@ -56,7 +57,7 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         nodes = torch.arange(data.num_nodes) if chosen is None else chosen
         self.node_idx: Any = nodes.nonzero().flatten() if nodes.dtype == torch.bool else nodes
         positions: Any = range(len(self.node_idx))
-        super().__init__(positions, **honoured(kwargs))
+        super().__init__(positions, **self.torch_options(kwargs, self._made, ShaDowKHopSampler=True))
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
@@ -112,7 +113,7 @@ class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
         self.edge_index: Any = None if self._is_typed else data.edge_index
         if self._is_typed:
             self.edge_index, self.node_dict, self.edge_dict = to_homogeneous_edge_index(data)
-        options, size = honoured(kwargs), ceil(self.num_nodes / num_parts)
+        options, size = self.torch_options(kwargs, self._made), ceil(self.num_nodes / num_parts)
         if options.get("batch_sampler") is None and options.setdefault("batch_size", size) != size:
             raise InputError(f"batch_size is {options['batch_size']}: num_parts {num_parts} makes it {size}; leave it out")
         vertices: Any = range(self.num_nodes)
@@ -125,9 +126,12 @@ class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
 
     def assembled(self, index: list[int], source: Source, state: int) -> Data | HeteroData:
         """As ``data.subgraph(index)``; vertices of a typed graph are numbered type after type, and so are they there."""
-        of = typed_subgraph_of if self._is_typed else subgraph_of
         source(np.array(index))
-        return of(self.data, source, self._converted)
+        return (typed_subgraph_of if self._is_typed else subgraph_of)(self, source, self._converted)
+
+    def numbers(self) -> dict[str, Tensor]:
+        """See ``Fed.numbers``."""
+        return numbers_of(self._converted.permutation)
 
 
 def _all_between(data: Any) -> tuple[Any, Sampler[Any, Any]]:
@@ -137,18 +141,19 @@ def _all_between(data: Any) -> tuple[Any, Sampler[Any, Any]]:
     return converted(homogeneous(data)), InducedSampler(None, _ALL_EDGES)
 
 
-def typed_subgraph_of(data: HeteroData, source: Source, converted: TypedConverted) -> HeteroData:
+def typed_subgraph_of(loader: Fed, source: Source, converted: TypedConverted) -> HeteroData:
     """``subgraph_of`` of a typed graph."""
+    data, numbers = loader.data, numbers_in(source)
     tensors: HeteroMiniBatch = source.batch.to("cpu")
     rows, cols, edges = {}, {}, {}
     for relation, block in tensors.blocks[0].items():
-        numbers, (row, col), own = converted.permutation[relation], block.edge_index(), block.edge_ids.long()
-        if numbers is not None:
-            own, order = numbers[own].sort()
+        (row, col), own = block.edge_index(), block.edge_ids.long()
+        if converted.permutation[relation] is not None:
+            own, order = numbers[relation_name(relation)].sort()
             row, col = row[order], col[order]
         rows[relation], cols[relation], edges[relation] = row, col, own
     nodes = {kind: ids.long() for kind, ids in tensors.node_ids.items()}
-    made = filter_hetero_data(without(data, source.names), nodes, rows, cols, edges)
+    made = filter_hetero_data(without(data, names_of(source.names)), nodes, rows, cols, edges)
     put(made, data, source.rows())
     return made
 
@@ -208,7 +213,7 @@ class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
         self.data: Any = cluster_data.data
         self._made = InducedSampler(None, _ALL_EDGES)
         self._graph = Graph(partition.indptr.numpy(), partition.index.numpy())
-        super().__init__(cluster_data, **honoured(kwargs))
+        super().__init__(cluster_data, **self.torch_options(kwargs, self._made))
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
@@ -219,7 +224,7 @@ class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
         """The clusters, and the edges between all of their vertices."""
         begins = self.cluster_data.partition.partptr.tolist()
         source(np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index]))
-        made = subgraph_of(self.data, source, Converted(self._graph, None))
+        made = subgraph_of(self, source, Converted(self._graph, None))
         if self.cluster_data.partition.sparse_format == "csr":
             made.edge_index = made.edge_index.flip(0)
         return made

@@ -95,6 +95,10 @@ DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
 """What makes a driver of a graph, a sampler and a workspace; also for subclasses, as long as they sample on the CPU as the class does."""
 
 
+_SAMPLE_ON_CPU = frozenset(("sample_on_cpu", "_draw"))
+"""Methods that say what a sampler samples on the CPU; ``_draw`` is that of GraphSAINT's samplers."""
+
+
 def driver_for(graph: object, sampler: object, workspace: Workspace) -> Driver:
     """What samples on the workspace's device; the workspace keeps it, with the graph's copy, until another graph or sampler is asked for.
 
@@ -108,10 +112,23 @@ def driver_for(graph: object, sampler: object, workspace: Workspace) -> Driver:
     return slot.driver
 
 
+def check_driver(sampler: object) -> None:
+    """Raise if nothing samples on a CUDA device in the place of a sampler.
+
+    Raises:
+        InputError: it has no kernels for CUDA.
+    """
+    _maker(sampler)
+
+
 def _made(graph: object, sampler: object, workspace: Workspace) -> Driver:
+    return _maker(sampler)(graph, sampler, workspace)
+
+
+def _maker(sampler: object) -> Callable[[Any, Any, Workspace], Driver]:
     for kind in type(sampler).__mro__:
         if kind in DRIVERS:
-            return DRIVERS[kind](graph, sampler, workspace)
-        if "sample_on_cpu" in vars(kind):
+            return DRIVERS[kind]
+        if not _SAMPLE_ON_CPU.isdisjoint(vars(kind)):
             break  # what it samples is not what its parent's kernels do
     raise InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')

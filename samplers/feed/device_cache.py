@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.feed.task import SampleTask
 
 _log = logging.getLogger(__name__)
+
+ScheduledBulk: TypeAlias = tuple[Any, range]
+"""A schedule, or ``GivenBatches``, and the steps of it that are sampled at once."""
 
 MOST_COUNTED = 1024
 """Batches that are sampled to count by: an epoch of more is counted by that many, from all over it."""
@@ -42,7 +45,9 @@ class HitRates:
     had: dict[int, float] = field(default_factory=dict)
 
 
-def keep_hot_rows(rows: DeviceRows, size: float | str, task: SampleTask, bulk: int, epoch: int) -> HitRates:
+def keep_hot_rows(
+    rows: DeviceRows, size: float | str, task: SampleTask, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
+) -> HitRates:
     """Have ``rows`` keep in device memory what is read most in ``epoch``, and say what that will bring.
 
     All ranks count the batches of all ranks, so they come to the same rows without a word, also where they share them out among their GPUs.
@@ -53,6 +58,7 @@ def keep_hot_rows(rows: DeviceRows, size: float | str, task: SampleTask, bulk: i
         task: what a batch is.
         bulk: batches that are sampled at once.
         epoch: whose batches are counted.
+        counted: the bulks that are sampled to count by, where the schedule does not know them; each is asked for when the one before it is counted.
 
     Raises:
         InputError: there is no room for it.
@@ -63,7 +69,7 @@ def keep_hot_rows(rows: DeviceRows, size: float | str, task: SampleTask, bulk: i
     need = own * row_bytes + len(store) * 4
     task.sampler.driver(task.graph, task.workspace)  # the graph comes first, and the cache has what it leaves
     _check_room(size, need)
-    counts, number, of = count_rows(task, len(store), bulk, epoch)
+    counts, number, of = count_rows(task, len(store), bulk, epoch, counted)
     _check_room(size, need)  # now that sampling has its memory as well
     meeting, parts, hot = task.workspace.meeting, None, hottest(counts, own)
     group = [0] if meeting is None else peer_group(meeting)
@@ -89,13 +95,15 @@ def _check_room(size: float | str, need: int) -> None:
         )
 
 
-def count_rows(task: SampleTask, num_rows: int, bulk: int, epoch: int) -> tuple[Array, int, int]:
+def count_rows(
+    task: SampleTask, num_rows: int, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
+) -> tuple[Array, int, int]:
     """How often each row of the features is read: (V,) int32; in how many batches of all ranks that was counted, and of how many."""
     workspace = task.workspace
     counts = to_device(np.zeros(num_rows, np.int32), "device", workspace.stream)
     launch = Launch(stream=workspace.stream.numba, thresholds=workspace.on_device.thresholds or THRESHOLDS, num_batches=1)
     number = 0
-    for schedule, steps in _counted(task, bulk):
+    for schedule, steps in _counted(task, bulk) if counted is None else counted:
         seeds = [schedule.batch_items(epoch, step) for step in steps]
         address = {"seed": schedule.seed, "epoch": epoch, "first_batch": schedule.batch_number(steps[0])}
         for batch in task.sampler.start_bulk(task.graph, seeds, **address, workspace=workspace)():
@@ -103,10 +111,10 @@ def count_rows(task: SampleTask, num_rows: int, bulk: int, epoch: int) -> tuple[
             launch.flat(count_ids, len(ids), workspace.stream.lend(ids), counts)
             number += 1
     workspace.stream.synchronize()
-    return to_host(counts), number, task.schedule.num_steps * task.schedule.world_size
+    return to_host(counts), number, task.schedule.num_steps * task.schedule.world_size if counted is None else number
 
 
-def _counted(task: SampleTask, bulk: int) -> Iterator[tuple[Any, range]]:
+def _counted(task: SampleTask, bulk: int) -> Iterator[ScheduledBulk]:
     """The schedule of each rank with the steps of a bulk: all of them, or every so many."""
     ranks, steps = task.schedule.world_size, range(task.schedule.num_steps)
     bulks = [(rank, steps[i : i + bulk]) for rank in range(ranks) for i in range(0, len(steps), bulk)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
 from hoptrain.engine import InputError, WorkerError
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import check_cuda
 from hoptrain.engine.errors import see
 from hoptrain.engine.features.quantized import Columns
@@ -18,7 +19,7 @@ from hoptrain.engine.placement.device_stream import DeviceStream
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.batch.transfer import expanded_here
 from hoptrain.samplers.feed.check_batch import check_batch
-from hoptrain.samplers.feed.device_cache import HitRates, keep_hot_rows
+from hoptrain.samplers.feed.device_cache import HitRates, ScheduledBulk, keep_hot_rows
 from hoptrain.samplers.feed.gather import named_rows, with_columns
 from hoptrain.samplers.feed.task import SampleTask
 
@@ -33,6 +34,8 @@ class DeviceFeed(Generic[SomeBatch]):
 
     Attributes:
         hit_rates: with a device cache what it brings.
+        beside: the stream that rows are gathered on.
+        placement: of features and labels, as it was asked for.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class DeviceFeed(Generic[SomeBatch]):
         device_cache: float | str | None = None,
         epoch: int = 0,
         columns: Mapping[str, Columns] | None = None,
+        counted: Iterable[ScheduledBulk] | None = None,
     ) -> None:
         """Copy features and labels to where the device reads them; the sampler copies the graph with the first bulk.
 
@@ -53,6 +57,7 @@ class DeviceFeed(Generic[SomeBatch]):
             device_cache: what of the features, then in host memory, is kept in device memory as well: bytes or a share of the rows.
             epoch: in which the rows are counted that are to be kept there.
             columns: what the codes of a store stand for, by its name: a batch has numbers.
+            counted: the bulks that rows are counted in; by default those of ``epoch``.
 
         Raises:
             InputError: CUDA cannot be used; there is nothing to keep in the cache, or no room for it.
@@ -62,71 +67,70 @@ class DeviceFeed(Generic[SomeBatch]):
         if device_cache is not None and "x" not in task.stores:
             raise InputError(f"device_cache is {device_cache}: the data set has not one table of features for all vertices; leave it out")
         self._columns = columns or {}
-        self._task, self._bulk, self._stream = task, bulk, workspace.stream
+        self._task, self._bulk, self._stream, self.placement = task, bulk, workspace.stream, placement
         # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
-        self._beside = DeviceStream(workspace.gpu)
-        with self._beside.entered():
-            self._place(placement, device_cache, epoch)
+        self.beside = DeviceStream(workspace.gpu)
+        with self.beside.entered():
+            self._place(placement, device_cache, epoch, counted)
         self._workspaces = deque([workspace])
         self._run = 0
 
-    def _place(self, placement: str, device_cache: float | str | None, epoch: int) -> None:
+    def _place(self, placement: str, device_cache: float | str | None, epoch: int, counted: Iterable[ScheduledBulk] | None) -> None:
         """Copy the rows to where the device reads them."""
-        task, workspace = self._task, self._task.workspace
+        task = self._task
         self._rows = {
-            name: DeviceRows(
-                store,
-                self._beside,
-                placement="pinned" if device_cache is not None and name == "x" else placement,
-                thresholds=workspace.on_device.thresholds,
-                what=f"{name} of the data set",
-                meeting=workspace.meeting,
-            )
+            name: self.table(store, f"{name} of the data set", "pinned" if device_cache is not None and name == "x" else placement)
             for name, store in task.stores.items()
         }
         self._edge_ids: DeviceRows | None = None
         if "edge_attr" in task.stores and task.graph.edge_ids is not None:
-            options: dict[str, Any] = {
-                "thresholds": workspace.on_device.thresholds,
-                "what": "edge_ids of the graph",
-                "meeting": workspace.meeting,
-            }
-            self._edge_ids = DeviceRows(task.graph.edge_ids, self._beside, placement=placement, **options)
+            self._edge_ids = self.table(task.graph.edge_ids, "edge_ids of the graph")
         self.hit_rates: HitRates | None = None
         if device_cache is not None:
-            self.hit_rates = keep_hot_rows(self._rows["x"], device_cache, task, self._bulk, epoch)
+            self.hit_rates = keep_hot_rows(self._rows["x"], device_cache, task, self._bulk, epoch, counted)
+
+    def table(self, store: Array, what: str, placement: str | None = None) -> DeviceRows:
+        """Return rows (V, ...) where the GPU reads them, gathered on ``beside``; ``what`` names them for people, ``placement`` is the feed's by default."""
+        workspace = self._task.workspace
+        options: dict[str, Any] = {"thresholds": workspace.on_device.thresholds, "what": what, "meeting": workspace.meeting}
+        return DeviceRows(store, self.beside, placement=placement or self.placement, **options)
 
     def run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         """The batches of ``steps``, in order. A new run ends the one before."""
+        return self.run_bulks(epoch, (steps[i : i + self._bulk] for i in range(0, len(steps), self._bulk)))
+
+    def run_bulks(self, epoch: int, bulks: Iterable[range]) -> Iterator[SomeBatch]:
+        """The batches of the steps of ``bulks``, each of which is asked for when the one before it is done. A new run ends the one before."""
         self._run += 1
         with self._stream.entered():
             self._stream.synchronize()  # a bulk that the run before had under way would be overwritten
-            self._beside.synchronize()
+            self.beside.synchronize()
             if self.hit_rates is not None:
                 self._rows["x"].take_hits()  # those of a run that was left
-        return self._batches(self._run, epoch, [steps[i : i + self._bulk] for i in range(0, len(steps), self._bulk)])
+        return self._batches(self._run, epoch, iter(bulks))
 
-    def _batches(self, run: int, epoch: int, bulks: list[range]) -> Iterator[SomeBatch]:
-        finish = self._start(epoch, bulks[0]) if bulks else list
-        num_rows = 0
-        for bulk, following in zip(bulks, [*bulks[1:], None], strict=True):
+    def _batches(self, run: int, epoch: int, bulks: Iterator[range]) -> Iterator[SomeBatch]:
+        num_rows, following = 0, next(bulks, None)
+        finish = self._start(epoch, following) if following is not None else list
+        while (bulk := following) is not None:
             begin = time.perf_counter()
             batches = finish()
+            following = next(bulks, None)
             if following is not None:
                 finish = self._start(epoch, following)
             sample_s = (time.perf_counter() - begin) / len(bulk)
             for i, step in enumerate(bulk):
                 self._check(run, step)
                 begin = time.perf_counter()
-                with self._beside.entered():
-                    batch = batches[i].map(self._beside.copy)
+                with self.beside.entered():
+                    batch = batches[i].map(self.beside.copy)
                     check_batch(batch, self._task.sampler, self._task.graph)
                     rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
-                    self._beside.hand_to_torch(*batch.arrays().values(), *rows.values())
+                    self.beside.hand_to_torch(*batch.arrays().values(), *rows.values())
                     filled = batch.with_rows({name: expanded_here(own) for name, own in with_columns(rows, self._columns).items()})
                     gather_s = time.perf_counter() - begin
                     num_rows += len(rows["x"]) if self.hit_rates is not None else 0
-                    if self.hit_rates is not None and step == bulks[-1][-1]:
+                    if self.hit_rates is not None and following is None and step == bulk[-1]:
                         self._note_hits(epoch, num_rows, self.hit_rates)
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 
@@ -136,7 +140,7 @@ class DeviceFeed(Generic[SomeBatch]):
         workspace = self._workspaces[0]
         self._workspaces.rotate()
         with self._stream.entered():
-            self._stream.wait_for(self._beside)
+            self._stream.wait_for(self.beside)
         seeds = [task.schedule.batch_items(epoch, step) for step in steps]
         first = task.schedule.batch_number(steps[0])
         address = {"seed": task.schedule.seed, "epoch": epoch, "first_batch": first}

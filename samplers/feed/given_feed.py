@@ -4,177 +4,50 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import count, islice
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.queue.ahead import Batch, run_ahead
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
-from hoptrain.kernels.cpu.shuffle import random_words
-from hoptrain.kernels.shared.philox import HOP_HOST, MAX_BATCH
-from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.sampled import SampledBatch
 from hoptrain.samplers.batch.transfer import release_copied
-from hoptrain.samplers.feed.epochs import rank_and_world_size, threads_for
-from hoptrain.samplers.feed.given import GivenBatches
+from hoptrain.samplers.feed.epochs import threads_for
+from hoptrain.samplers.feed.given import Asked, GivenBatches, Made, Place, Source, Work
+from hoptrain.samplers.feed.loader import DeviceOptions
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.scratch.workspace import Workspace
 
+if TYPE_CHECKING:
+    from hoptrain.samplers.feed.device_cache import HitRates
+    from hoptrain.samplers.feed.device_feed import DeviceFeed
+
 Index = TypeVar("Index")
-
-
-class Place(NamedTuple):
-    """Where an epoch's random numbers are."""
-
-    seed: int
-    epoch: int
-    rank: int
-    world_size: int
-    num_steps: int
-
-    @classmethod
-    def of(cls, seed: int, epoch: int, num_steps: int | None) -> Place:
-        """Of this rank. Where nobody knows the number of steps, each rank has its part of all numbers that batches may have."""
-        rank, world_size = rank_and_world_size()
-        return cls(seed, epoch, rank, world_size, MAX_BATCH // world_size if num_steps is None else num_steps)
-
-    def state(self, step: int) -> int:
-        """Where a generator of the host starts for the batch of a step."""
-        return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
-
-
-class Work(NamedTuple):
-    """What batches are made of. Another object in one of the places starts the workers anew."""
-
-    graph: Any
-    """A ``Graph`` or a ``HeteroGraph``."""
-    sampler: Sampler[Any, Any]
-    """Prepared."""
-    stores: Mapping[str, Array]
-    """Features that come with the vertices of a batch: rows (V, F), by the name that they have for it."""
-    state: Callable[[], object] = tuple
-    """Of the features: another one after something was written into them."""
-
-    def is_same(self, other: Work) -> bool:
-        """Whether all objects are the same ones."""
-        if self.graph is not other.graph or self.sampler is not other.sampler or self.stores.keys() != other.stores.keys():
-            return False
-        return all(rows is other.stores[name] for name, rows in self.stores.items())
-
-    def check(self) -> None:
-        """Refuse features that are not one row for each vertex: gathering reads rows without looking at how many there are.
-
-        Raises:
-            InputError: there are fewer or more.
-        """
-        for name, rows in self.stores.items():
-            kind = name.partition(".")[2]
-            number = self.graph.num_nodes[kind] if kind else self.graph.num_nodes
-            if len(rows) != number:
-                raise InputError(
-                    f"{name} has {len(rows):,} rows for {number:,} vertices: give one for each, and a loader of the graph as it is"
-                )
-
-
-def plain_rows(x: Any) -> Array | None:
-    """A tensor of torch as an array that workers may gather rows of: (V, F) numbers on the CPU, one row after another. None for any other object.
-
-    Whatever else an index into ``x`` would do, such as to hand on gradients, is for torch.
-    """
-    import torch
-
-    gathered = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8)
-    is_plain = type(x) is torch.Tensor and x.device.type == "cpu" and x.layout == torch.strided and x.dtype in gathered and x.dim() == 2
-    if not is_plain or not x.is_contiguous() or x.requires_grad or x.is_neg() or x.is_inference():
-        return None
-    rows: Array = x.numpy()
-    return rows
-
-
-def version_of(x: Any) -> int:
-    """Return how often torch changed a tensor in place; 0 for other objects, and for tensors of inference mode, whose changes torch does not count."""
-    try:
-        return int(x._version)
-    except (AttributeError, RuntimeError):
-        return 0
-
-
-class Made(NamedTuple):
-    """A batch, its rows by name, and what has to be called before these are read."""
-
-    batch: SampledBatch
-    rows: dict[str, Array]
-    finish: Callable[[], None]
-
-
-class Source:
-    """From the items (B,) that a loader's batch asks for to the batch of hoptrain's, and the rows that come with it, in memory of their own.
-
-    While the batch becomes one of the loader's, other threads may gather the rows.
-    """
-
-    def __init__(self, make: Callable[[Array], Made], items: Array | None = None) -> None:
-        """State what makes the batch, and the items where they are known."""
-        self._make, self._items = make, items
-        self._made: Made | None = None
-
-    def __call__(self, items: Array) -> Any:
-        """The batch, without rows; its arrays are good until the next one.
-
-        Raises:
-            InputError: other items than before.
-        """
-        if self._items is not None and not np.array_equal(items, self._items):
-            raise InputError("the sampler asked for other seeds the second time: let a negative sampler draw by torch's generator alone")
-        if self._made is None:
-            self._items, self._made = items, self._make(items)
-        return self._made.batch
-
-    @property
-    def batch(self) -> Any:
-        """The batch; None as long as nobody has asked for it."""
-        return self._made and self._made.batch
-
-    @property
-    def names(self) -> list[str]:
-        """Of the rows."""
-        return list(self._made.rows) if self._made else []
-
-    def rows(self) -> dict[str, Array]:
-        """The rows (S, F) by the name of their store."""
-        if self._made is None:
-            return {}
-        self._made.finish()
-        return self._made.rows
-
-
-class Asked(Exception):
-    """What a batch asks of hoptrain: raised by a source that is there to know it."""
-
-    def __init__(self, items: Array) -> None:
-        """Note the items (B,)."""
-        super().__init__()
-        self.items = items
 
 
 class GivenFeed:
     """Sampler processes that stay from epoch to epoch, as long as they have the same work."""
 
-    def __init__(self, num_workers: int, prefetch: int | None = None, timeout: float = 0) -> None:
-        """State the processes, what they have ready, and the seconds after which one that makes nothing is replaced; None and 0 for defaults."""
+    def __init__(self, num_workers: int, prefetch: int | None = None, timeout: float = 0, on_device: DeviceOptions | None = None) -> None:
+        """State the processes, what they have ready, and the seconds after which one that makes nothing is replaced; None and 0 for defaults.
+
+        With ``on_device`` there are no processes: a GPU samples, one bulk ahead of the batches that are taken.
+        """
         options: dict[str, Any] = {"prefetch": prefetch} if prefetch else {}
         options |= {"stall_timeout": timeout} if timeout else {}
         self._workers, self._queue = num_workers, QueueOptions(**options) if num_workers else DEFAULTS
-        self._ahead = num_workers * (self._queue.prefetch + 1) or 2
+        self._options = on_device
+        self._ahead = 2 * on_device.bulk if on_device else num_workers * (self._queue.prefetch + 1) or 2
         self._memory, self._iteration = Recycled(3), 0
+        self._device: DeviceFeed[Any] | None = None
         self._pool: WorkerPool | None = None
         self._thread: Generator[Made] | None = None
         self._work: Work | None = None
@@ -183,19 +56,26 @@ class GivenFeed:
         self._state: Callable[[], object]
 
     def epoch(
-        self, work: Work, place: Place, indices: Iterable[Index], made: Callable[[int, Index, Source], Any], is_ahead: bool = False
+        self,
+        work: Work,
+        place: Place,
+        indices: Iterable[Index],
+        made: Callable[[int, Index, Source], Any],
+        is_ahead: bool = False,
+        counted: Iterable[Index] = (),
     ) -> Iterator[Any]:
         """The loader's batches of an epoch.
 
         Args:
             work: what batches are made of.
             place: of the epoch.
-            indices: what the loader deals out to each step; asked for no more steps ahead than the workers have slots, without workers for one if
-                they may run ahead, else for none.
-            made: (step, index, source) -> the loader's batch; it asks the source once. With workers, or ahead, it is called twice for each step:
-                before, for what it asks of the source, which raises ``Asked``, and then with the batch.
+            indices: what the loader deals out to each step; asked for no more steps ahead than the workers have slots, than two bulks of a GPU have
+                batches, without either for one if they may run ahead, else for none.
+            made: (step, index, source) -> the loader's batch; it asks the source once. With workers, a GPU, or ahead, it is called twice for each
+                step: before, for what it asks of the source, which raises ``Asked``, and then with the batch.
             is_ahead: whether without workers a thread samples the next batch while the consumer has this one. All else is done in the consumer's
                 thread, a step early for ``indices``, and for what ``made`` asks.
+            counted: of a ``device_cache``, indices such as those of an epoch, whose batches are sampled to count how often rows are read.
 
         Raises:
             InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew; see ``Work.check``.
@@ -209,6 +89,8 @@ class GivenFeed:
         self._work, self._state = work, work.state
         self._schedule.begin(place.seed, place.num_steps)
         self._iteration += 1
+        if self._options is not None:
+            return self._on_device(self._iteration, place.epoch, indices, made, self._options, counted)
         batches = self._sent if self._workers else self._made_ahead if is_ahead else self._here
         return batches(self._iteration, place.epoch, indices, made)
 
@@ -290,19 +172,59 @@ class GivenFeed:
             release_copied()
             yield made(step, index, self._arrived(items, *next(arriving)))
 
+    def _on_device(
+        self,
+        iteration: int,
+        epoch: int,
+        indices: Iterable[Index],
+        made: Callable[[int, Index, Source], Any],
+        options: DeviceOptions,
+        counted: Iterable[Index],
+    ) -> Iterator[Any]:
+        """By a GPU, which has the items of two bulks before it."""
+        from hoptrain.samplers.feed.device_feed import DeviceFeed
+
+        under_way = deque[tuple[Index, Array]]()
+
+        def bulks(indices: Iterable[Index]) -> Iterator[range]:
+            for some in _in_bulks(enumerate(indices), options.bulk):
+                for step, index in some:
+                    under_way.append((index, _items_of(made, step, index)))
+                    self._schedule.give(step, under_way[-1][1])
+                yield range(some[0][0], some[-1][0] + 1)
+
+        if self._device is None:
+            cache = options.device_cache
+            to_count = None if cache is None else ((self._schedule, steps) for steps in bulks(counted))
+            self._device = DeviceFeed(self._task, options.bulk, options.feature_placement, cache, epoch, counted=to_count)
+            under_way.clear()
+        device = self._device
+        for step, batch in enumerate(device.run_bulks(epoch, bulks(indices))):
+            self._check_iteration(iteration, step)
+            index, items = under_way.popleft()
+            source = Source(partial(_given, Made(batch, _rows_in(batch), lambda: None)), items, device)
+            del batch
+            yield made(step, index, source)
+            del source
+
+    @property
+    def hit_rates(self) -> HitRates | None:
+        """With a ``device_cache``, once the first batch was asked for, the share of the rows that comes from it, expected and by epoch."""
+        return None if self._device is None else self._device.hit_rates
+
     def _check_iteration(self, iteration: int, step: int) -> None:
         if iteration != self._iteration:
             raise InputError(f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader")
 
     def _task_for(self, work: Work, place: Place) -> SampleTask:
         self._schedule = GivenBatches(self._ahead, place.rank, place.world_size)
-        workspace = Workspace(threads_for(None, self._workers, "cpu"))
+        workspace = Workspace(threads_for(None, self._workers, "cpu")) if self._options is None else self._options.workspace()
         schedule: Any = self._schedule
         return SampleTask(graph=work.graph, stores=dict(work.stores), sampler=work.sampler, schedule=schedule, workspace=workspace)
 
     def _arrived(self, items: Array, arrays: dict[str, Array], header: Any) -> Source:
         """A batch from its slot's arrays and the header that came beside them."""
-        rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores}
+        rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores or name.startswith("edge_attr.")}
         batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
         return Source(partial(_given, Made(batch, rows, lambda: None)), items)
 
@@ -311,10 +233,27 @@ class GivenFeed:
         return [] if self._pool is None else self._pool.pids()
 
     def close(self) -> None:
-        """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
+        """End the workers, and free what is on a GPU; the next epoch starts anew. They also end with this object, and with this process."""
+        self._device = None
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+
+def _in_bulks(steps: Iterator[tuple[int, Index]], bulk: int) -> Iterator[list[tuple[int, Index]]]:
+    """Return so many steps with their indices at a time, and at the end those that are left."""
+    while some := list(islice(steps, bulk)):
+        yield some
+
+
+def _rows_in(batch: Any) -> dict[str, Any]:
+    """Return the rows that a batch has, by the names that they have in a slot of the queue."""
+    if isinstance(batch, HeteroMiniBatch):
+        of_edges = {f"edge_attr.{relation_name(relation)}.0": block.edge_attr for relation, block in batch.blocks[0].items()}
+        rows = {f"x.{kind}": own for kind, own in batch.x.items()} | of_edges
+    else:
+        rows = {"x": batch.x, "edge_attr.0": batch.blocks[0].edge_attr}
+    return {name: own for name, own in rows.items() if own is not None}
 
 
 def _given(batch: Made, _: Array) -> Made:

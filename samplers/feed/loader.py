@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from hoptrain.samplers.feed.device_feed import DeviceFeed
     from hoptrain.samplers.feed.tier import Tier
 
-_DEFAULT_BULK = 8
+DEFAULT_BULK = 8
+"""Batches that a GPU samples at once, unless the user says how many."""
 _AT_ONCE = 2 << 30
 """Bytes that batches made at once, without workers, may have, with their threads' tables of vertices. Where they would have more, threads share each."""
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
@@ -132,8 +133,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
         Raises:
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
-        self._of_feed: dict[str, Any] = {"bulk": bulk or _DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
-        workspace = _workspace(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
+        self._of_feed: dict[str, Any] = {"bulk": bulk or DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
+        workspace = workspace_on(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
         self._queue, self._page_lock, self._memory = queue, page_lock, Recycled(max(2, workspace.threads + 1))
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
@@ -192,6 +193,43 @@ class SampleLoader(EpochLoader[SomeBatch]):
             self.tier.close()
 
 
+class DeviceOptions(NamedTuple):
+    """How a GPU samples for a loader; the options are those of ``SampleLoader``."""
+
+    gpu: int | None = None
+    bulk: int = DEFAULT_BULK
+    graph_placement: str = "auto"
+    feature_placement: str = "auto"
+    device_cache: float | str | None = None
+    capture: bool = True
+
+    @classmethod
+    def checked(
+        cls,
+        device: Any,
+        bulk: int | None = None,
+        graph_placement: str = "auto",
+        feature_placement: str = "auto",
+        device_cache: float | str | None = None,
+        capture: bool = True,
+    ) -> DeviceOptions | None:
+        """Return the options, or None where ``device`` is the CPU or None.
+
+        Raises:
+            InputError: an option that cannot be, or has no effect with the others; CUDA cannot be used.
+        """
+        of_feed = {"placement": feature_placement, "device_cache": device_cache}
+        name = "cpu" if device is None else str(device)
+        workspace = workspace_on(name, 0, DEFAULTS, bulk, False, None, capture, graph_placement, of_feed)
+        if workspace.device == "cpu":
+            return None
+        return cls(split_device(name)[1], bulk or DEFAULT_BULK, graph_placement, feature_placement, device_cache, capture)
+
+    def workspace(self) -> Workspace:
+        """Return a new workspace on the GPU."""
+        return Workspace(1, "cuda", placement=self.graph_placement, gpu=self.gpu, capture=self.capture)
+
+
 def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: Any, workspace: Workspace) -> tuple[SampleTask, dict[str, Columns]]:
     """What batches are made of; and what its features' codes stand for, by store."""
     stores, columns = split_columns(sampler.stores_of(data))
@@ -213,7 +251,7 @@ def _arrays_of(task: SampleTask) -> list[Array]:
     return [array for columns in relations for array in columns.arrays().values()] + list(task.stores.values())
 
 
-def _workspace(
+def workspace_on(
     device: str,
     num_workers: int,
     queue: QueueOptions,
@@ -224,7 +262,11 @@ def _workspace(
     placement: str,
     of_feed: dict[str, Any],
 ) -> Workspace:
-    """The workspace on a device, once all options that go with the device were looked at."""
+    """Return a workspace on a device, once all options that go with the device were checked; arguments are those of ``SampleLoader``.
+
+    Raises:
+        InputError: an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
+    """
     kind, gpu = split_device(device)
     _check_options(num_workers, queue, kind, gpu, bulk, page_lock)
     _check_placements(kind, num_workers, placement, of_feed["placement"], of_feed["device_cache"])

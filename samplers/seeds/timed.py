@@ -42,6 +42,11 @@ class TimedSeeds(Sampler[Any, Any]):
         half = len(seeds) // 2
         return self.sampler.sample_on_cpu(graph, seeds[:half], address, workspace, times=seeds[half:])
 
+    @property
+    def device_sampler(self) -> Sampler[Any, Any]:
+        """The sampler, which takes the times beside the seeds."""
+        return self.sampler
+
     def start_bulk(
         self, graph: Any, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
     ) -> Callable[[], Sequence[Any]]:

@@ -337,6 +337,12 @@ def negatives_that_torch_does_not_draw():
 
 
 MISTAKES = {
+    "a GPU, and DGL's build for CPUs": Mistake(
+        lambda: batches(device="cuda"), value="'cuda'", rule="DGL without CUDA no blocks", remedy="install CUDA leave out"
+    ),
+    "pinned memory, and DGL's build for CPUs": Mistake(
+        lambda: batches(use_uva=True), value="use_uva is True", rule="DGL without CUDA no blocks", remedy="install CUDA leave out"
+    ),
     "a sampler of DGL's": Mistake(
         lambda: batches(graph_sampler=dgl.dataloading.NeighborSampler([2])),
         value="NeighborSampler",

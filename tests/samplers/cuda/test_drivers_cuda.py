@@ -11,6 +11,7 @@ from nodewise_cuda_case import on_cuda
 from hoptrain import samplers
 from hoptrain.samplers import LinkSampler, MVSSampler, NeighborSampler, Sampler
 from hoptrain.samplers.cuda.drivers import DRIVERS, driver_for
+from hoptrain.samplers.subgraphs.unweighted import BySources, BySumOfDegrees
 
 pytestmark = needs_cuda
 
@@ -55,3 +56,10 @@ def test_a_workspace_keeps_the_driver_of_one_graph_and_sampler():
     assert driver_for(graph, links, workspace) is around
     links.sampler = NeighborSampler([3])
     assert driver_for(graph, links, workspace) is not around
+
+
+def test_draws_of_another_law_have_no_driver():
+    """GraphSAINT's of both ends of an edge, whose tables are of edges; those of sources draw nodes, as their parent does."""
+    assert driver_for(make_graph(9, 20), BySources(3, 2, normalise=False, num_subgraphs=1), on_cuda())
+    with refused('device="cuda"', "BySumOfDegrees no kernels CUDA", 'device="cpu"'):
+        driver_for(make_graph(9, 20), BySumOfDegrees(3, 2, normalise=False, num_subgraphs=1), on_cuda())

@@ -12,7 +12,8 @@ from cases.mistakes import refused
 
 from hoptrain.engine import Graph, WorkerError
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.feed.given_feed import GivenFeed, Place, Work
+from hoptrain.samplers.feed.given import Place, Work
+from hoptrain.samplers.feed.given_feed import GivenFeed
 
 ITEMS = [np.array([3, 1, 4]), np.array([1, 5])]
 

@@ -1,0 +1,161 @@
+"""Batches of PyG's objects on a GPU: all that a graph's nodes and edges have, read from device or pinned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.storage import EdgeStorage, NodeStorage
+
+from hoptrain.engine import InputError
+from hoptrain.engine.device_store import DeviceRows
+from hoptrain.pyg.features import put, without
+from hoptrain.pyg.graphs import state_of
+from hoptrain.samplers import Sampler
+from hoptrain.samplers.batch.transfer import as_tensor
+from hoptrain.samplers.feed.device_feed import DeviceFeed
+from hoptrain.samplers.feed.given import Source, plain_rows
+
+DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "device_cache", "capture")
+"""Arguments of the loaders that PyG's do not have; they are those of ``hoptrain.SampleLoader``."""
+
+
+def check_on_device(sampler: Sampler[Any, Any], data: Any, num_workers: int, **refused: bool) -> None:
+    """Refuse what a GPU cannot sample for a loader.
+
+    Args:
+        sampler: the sampler.
+        data: the loader's.
+        num_workers: of the loader.
+        refused: whether options are given that run on the host, by the name of each.
+
+    Raises:
+        InputError: one of these.
+    """
+    from hoptrain.samplers.cuda.drivers import check_driver
+
+    check_driver(sampler.device_sampler)
+    if num_workers:
+        raise InputError(f'num_workers is {num_workers} with device="cuda": the GPU samples in this process; leave one of them out')
+    for name, is_given in refused.items():
+        if is_given:
+            raise InputError(f'{name} with device="cuda": it works on samples that are on the host; leave one of them out')
+    for store in data.stores:
+        if "adj_t" in store:
+            raise InputError('adj_t with device="cuda": batches on a GPU have an edge_index; give the data one')
+
+
+class _Attribute(NamedTuple):
+    key: Any
+    """Of its store in a ``HeteroData``; None in a ``Data``."""
+    name: str
+    of_edges: bool
+    value: Any
+
+
+class DeviceAttributes:
+    """What a graph's nodes and edges have, where a GPU reads it.
+
+    Attributes:
+        data: the graph as it was given.
+        rest: the graph without these, on the GPU; its ``edge_index`` has the length alone.
+        device: torch's name of the GPU.
+    """
+
+    def __init__(self, data: Any, feed: DeviceFeed[Any], names: list[str]) -> None:
+        """Copy them; ``names`` are the features that ``feed`` gathers itself.
+
+        Raises:
+            InputError: an attribute that is no tensor of numbers on the CPU, and on no GPU.
+        """
+        self.data, self._feed = data, feed
+        self.device: Any = feed.beside.torch_device
+        self._state = _state(data)
+        self.rest = without(data, names)
+        self._rows: list[tuple[_Attribute, DeviceRows]] = []
+        for each in list(_attributes(self.rest)):
+            if isinstance(each.value, Tensor) and each.value.is_cuda:
+                continue  # PyG's code takes its rows there
+            self._rows.append((each, feed.table(_gathered(each), f"{each.name} of the data")))
+            del _store(self.rest, each.key)[each.name]
+        for key, store in _stores(data):
+            if isinstance(store, NodeStorage):
+                _store(self.rest, key).num_nodes = store.num_nodes
+            if "edge_index" in store:
+                of_all = torch.empty((1, 1), dtype=torch.int64, device=self.device).expand(2, store.num_edges)
+                _store(self.rest, key).edge_index = of_all
+        self.rest = self.rest.to(self.device)
+
+    def is_of(self, data: Any, feed: DeviceFeed[Any]) -> bool:
+        """Return whether these are ``data``'s as it is now, for the same feed."""
+        return self._feed is feed and self.data is data and self._state == _state(data)
+
+    def put(self, made: Any, node: Any, edge: Any, source: Source) -> Any:
+        """Give them to a batch that was made of ``rest``, and move what else it has to the GPU.
+
+        Args:
+            made: the batch.
+            node: (S,) ids of its nodes, by type where there are several.
+            edge: (M,) the user's numbers of its edges, likewise.
+            source: of the features that the feed has gathered.
+        """
+        with self._feed.beside.entered():
+            for each, rows in self._rows:
+                ids: Any = edge if each.of_edges else node
+                ids = ids if each.key is None else ids[each.key]
+                _store(made, each.key)[each.name] = as_tensor(rows.gather(ids if ids.is_cuda else ids.numpy()))
+        put(made, self.data, source.rows())
+        for key, store in _stores(self.data):
+            if isinstance(store, NodeStorage) and "num_nodes" not in store and "num_nodes" in _store(made, key):
+                del _store(made, key)["num_nodes"]
+        return made.to(self.device)
+
+
+def _stores(data: Any) -> Iterator[tuple[Any, Any]]:
+    """The stores of nodes and of edges, by their keys."""
+    if isinstance(data, Data):
+        yield None, data._store
+    elif isinstance(data, HeteroData):
+        yield from [*data.node_items(), *data.edge_items()]
+
+
+def _store(data: Any, key: Any) -> Any:
+    return data._store if key is None else data[key]
+
+
+def _attributes(data: Any) -> Iterator[_Attribute]:
+    """What has a row for each node or each edge, by the first dimension."""
+    for key, store in _stores(data):
+        for name, value in store.items():
+            if name in ("edge_index", "num_nodes") or data.__cat_dim__(name, value, store) != 0:
+                continue
+            if isinstance(store, NodeStorage) and store.is_node_attr(name):
+                yield _Attribute(key, name, False, value)
+            elif isinstance(store, EdgeStorage) and store.is_edge_attr(name):
+                yield _Attribute(key, name, True, value)
+
+
+def _gathered(each: _Attribute) -> Any:
+    """The rows of an attribute as an array.
+
+    Raises:
+        InputError: it has none.
+    """
+    value = torch.from_numpy(each.value) if isinstance(each.value, np.ndarray) else each.value
+    rows = plain_rows(value.contiguous() if type(value) is Tensor and value.layout == torch.strided else value)
+    if rows is None:
+        of = "" if each.key is None else f" of {each.key if isinstance(each.key, str) else ':'.join(each.key)}"
+        kind = f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise InputError(
+            f'{each.name}{of} is {kind} with device="cuda": a GPU gathers rows of numbers that need no gradient; convert it, or leave device out'
+        )
+    return rows
+
+
+def _state(data: Any) -> Mapping[Any, Any]:
+    """Which objects are in it, and how often torch changed each in place."""
+    return {(key, name): state_of(value) for key, store in _stores(data) for name, value in store.items()}
