@@ -60,6 +60,7 @@ def test_a_workspace_keeps_the_driver_of_one_graph_and_sampler():
 
 def test_draws_of_another_law_have_no_driver():
     """GraphSAINT's of both ends of an edge, whose tables are of edges; those of sources draw nodes, as their parent does."""
-    assert driver_for(make_graph(9, 20), BySources(3, 2, normalise=False, num_subgraphs=1), on_cuda())
+    graph, options = make_graph(9, 20), {"normalise": False, "num_subgraphs": 1}
+    assert driver_for(graph, BySources(3, 2, **options).prepare(graph, np.arange(9)), on_cuda())
     with refused('device="cuda"', "BySumOfDegrees no kernels CUDA", 'device="cpu"'):
-        driver_for(make_graph(9, 20), BySumOfDegrees(3, 2, normalise=False, num_subgraphs=1), on_cuda())
+        driver_for(graph, BySumOfDegrees(3, 2, **options).prepare(graph, np.arange(9)), on_cuda())
