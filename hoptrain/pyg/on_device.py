@@ -12,7 +12,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
 
 from hoptrain.engine import InputError
-from hoptrain.engine.device_store import DeviceRows
+from hoptrain.engine.placement.device_store import DeviceRows
 from hoptrain.pyg.features import put, without
 from hoptrain.pyg.graphs import state_of
 from hoptrain.samplers import Sampler

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.engine.device import to_host
+from hoptrain.engine.placement.device_stream import to_host
 from hoptrain.pyg.features import numbers_of
 from hoptrain.pyg.feed import Fed, subgraph_of
 from hoptrain.pyg.graphs import converted, homogeneous

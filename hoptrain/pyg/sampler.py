@@ -16,8 +16,8 @@ from torch_geometric.sampler.utils import reverse_edge_type
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.device import to_host
 from hoptrain.engine.hetero_graph import Relation
+from hoptrain.engine.placement.device_stream import to_host
 from hoptrain.pyg.arguments import STRATEGIES, check_sampling, checked_fanouts
 from hoptrain.pyg.graphs import converted
 from hoptrain.pyg.outputs import as_output, as_typed_output

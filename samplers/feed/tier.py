@@ -272,8 +272,7 @@ class Tier:
             return DistributedFillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, window=made.window, ahead=ahead, **steps)
         topology = None
         if made.in_flight and task.edges is not None and made.budget is not None:
-            memory = made.budget.of_edges // 2
-            topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=memory)
+            topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=made.budget.of_edges // 2)
         return FillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
 
     def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
