@@ -214,8 +214,11 @@ class Buffers:
         self._pinned: dict[str, Array] = {}
         self.version = 0
 
-    def array(self, name: str, shape: Sequence[int], dtype: DTypeLike, *, keep: int = 0) -> Any:
-        """An array of at least ``shape``, never empty, of undefined contents; of a matrix the first ``keep`` rows stay as they were."""
+    def array(self, name: str, shape: Sequence[int], dtype: DTypeLike, *, keep: bool = False) -> Any:
+        """Return an array of at least ``shape``, never empty, of undefined contents. With ``keep`` it is a matrix whose contents stay when it grows.
+
+        One that is kept is zero at first: whole rows are copied when it grows, also entries that no kernel has written.
+        """
         shape = [max(1, asked) for asked in shape]
         old = self._arrays.get(name)
         if old is not None and old.dtype == dtype and all(has >= asked for has, asked in zip(old.shape, shape, strict=True)):
@@ -223,10 +226,15 @@ class Buffers:
         if old is not None:
             shape = [max(has, asked) for has, asked in zip(old.shape, shape, strict=True)]
         new = self._stream.empty(shape, dtype)
-        if old is not None and keep:
-            from hoptrain.kernels.cuda.rows import copy_rows
+        if keep:
+            from hoptrain.kernels.cuda.rows import copy_rows, fill_rows
 
-            copy_rows[(min(64, -(-old.shape[1] // self._block)), keep), self._block, self._stream.numba, 0](old, new)
+            def blocks(matrix: Any) -> tuple[int, int]:
+                return min(64, -(-matrix.shape[1] // self._block)), matrix.shape[0]
+
+            fill_rows[blocks(new), self._block, self._stream.numba, 0](new, 0)
+            if old is not None:
+                copy_rows[blocks(old), self._block, self._stream.numba, 0](old, new)
         self._arrays[name] = new
         self.version += 1
         return new

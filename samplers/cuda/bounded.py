@@ -168,7 +168,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         high, end = self.num_nodes[hop], self.num_edges[hop]
         draw = fanout, self.mode, self.addresses[hop]
 
-        indptr = self.matrix(f"indptr{name}", self.known + 1, self.dtype, keep=shares and hop > 0)
+        indptr = self.matrix(f"indptr{name}", self.known + 1, self.dtype, keep=shares)
         self._count((self.nodes, low, high), requests, draw, indptr)
         before = self.num_shared_edges if shares else 0
         if fanout < 0:
@@ -178,8 +178,8 @@ class Bounded(DeviceSampler[MiniBatch]):
         else:
             exclusive_scan(self.launch, indptr, requests, low, high, base, self.sums(requests), end)
             most, room = requests * fanout, before + requests * fanout
-        edge_ids = self.matrix(f"edge_ids{name}", room, id_dtype(self.num_graph_edges), keep=shares and hop > 0)
-        indices = self.matrix(f"indices{name}", room, self.id_dtype, keep=shares and hop > 0)
+        edge_ids = self.matrix(f"edge_ids{name}", room, id_dtype(self.num_graph_edges), keep=shares)
+        indices = self.matrix(f"indices{name}", room, self.id_dtype, keep=shares)
         weights = self._draw((self.nodes, low, high), requests, draw, (indptr, edge_ids, indices))
 
         self.frontier.relabel(indices, most, (base, end), *self.num_nodes[hop : hop + 2])

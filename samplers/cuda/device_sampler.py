@@ -256,8 +256,8 @@ class DeviceSampler(ABC, Generic[Batch]):
         return self._host_sizes[self.size_names.index(name), : self.num_batches]
 
     def matrix(self, name: str, width: int, dtype: DTypeLike, *, keep: bool = False) -> Any:
-        """A buffer (K, ``width``), or larger."""
-        return self.buffers.array(name, (self.num_batches, width), dtype, keep=self.num_batches if keep else 0)
+        """A buffer (K, ``width``), or larger; with ``keep`` its contents stay when it grows in the middle of a bulk."""
+        return self.buffers.array(name, (self.num_batches, width), dtype, keep=keep)
 
     def scan_into_room(
         self, size: str, guess: int, counts: Any, requests: int, bounds: tuple[Any, Any, Any], end: Any, counters: Any = None

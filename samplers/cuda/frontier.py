@@ -54,7 +54,7 @@ class DeviceFrontier:
         """Begin with these (K, ``known`` or more); the size "repeated" falls to the place of the first one that stands there twice."""
         work = self._work
         self.known = known
-        self.nodes = work.matrix(f"nodes{self._name}", self.known, self._id_dtype)
+        self.nodes = work.matrix(f"nodes{self._name}", self.known, self._id_dtype, keep=True)
         if self.stamped is None:
             table = self._reserve(self.known, num_nodes)
             work.launch.rows(enter_nodes, self.known, given, num_nodes, *table, self.nodes)

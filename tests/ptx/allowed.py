@@ -1,7 +1,6 @@
 """What kernels may do although it looks like a fault, each with its reason. Anything else that the machine notes fails a test."""
 
 from ptx.launch import BESIDE_ATOMIC, SAME_VALUE
-from ptx.watch import KINDS, UNWRITTEN
 
 _STALE_KEY = "find_slot: an old key is the empty one, and the atomic compare-and-swap that follows settles it"
 _STALE_WORD = (
@@ -21,7 +20,6 @@ ALLOWED = {
      SAME_VALUE): "push_edges: all threads of a new vertex write the same 0 to residue and score, and a barrier comes before the first addition",
     ("enter_packed", "if ask_word(words, part_bits, b, vertex, start[b] + i, start[b] + span, most_probes) < 0:", BESIDE_ATOMIC): _STALE_WORD,
     ("ask_packed", "slot = ask_word(words, part_bits, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)", BESIDE_ATOMIC): _STALE_WORD,
-    ("copy_rows", "target[b, i] = source[b, i]", KINDS[UNWRITTEN]): "whole rows are copied, also what was not written yet and is not read later",
 }  # fmt: skip
 """(kernel, the line of the source with the plain access, kind) -> reason. The line of an inlined function is that of the call.
 
