@@ -73,7 +73,9 @@ class StandIn:
 
     def __init__(self):
         self.foreign = []
-        stream = SimpleNamespace(cuda_stream=0, device="cpu", wait_stream=lambda other: None)
+        stream = SimpleNamespace(
+            cuda_stream=0, device="cpu", wait_stream=lambda other: None, record_event=lambda: SimpleNamespace(synchronize=lambda: None)
+        )
         self.cuda = SimpleNamespace(Stream=lambda gpu: stream, stream=lambda stream: nullcontext(), current_stream=lambda device: stream)
 
     def __getattr__(self, name):

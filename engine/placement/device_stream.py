@@ -84,6 +84,13 @@ class DeviceStream:
             for array in arrays:
                 array.record_stream(current)
 
+    def torch_queued(self) -> Callable[[], None]:
+        """Return a function that waits until torch has done what it has queued so far; without torch it does nothing."""
+        if not self._torch_stream:
+            return lambda: None
+        wait: Callable[[], None] = self._torch.cuda.current_stream(self._device).record_event().synchronize
+        return wait
+
     def empty(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
         """A device array (Numba's interface) of undefined contents, for kernels of this stream."""
         from numba import cuda

@@ -25,6 +25,23 @@ from hoptrain.samplers.feed.task import SampleTask
 
 _log = logging.getLogger(__name__)
 
+BULK_SEEDS = 8192
+"""Seeds of a bulk where its size is not given. A bulk has a fixed cost, so small batches are sampled many at once; its buffers grow with its seeds."""
+MOST_AHEAD = 8
+"""Batches by which the host may be ahead of the training. Each has its rows in memory, and a bulk of 64 would let it be 128 ahead."""
+
+
+def default_bulk(batch_size: int, num_steps: int, single_item: bool) -> int:
+    """Return how many batches to sample at once: ``BULK_SEEDS`` together, from 2 to 64, and at least four bulks in an epoch.
+
+    Args:
+        batch_size: seeds of a batch.
+        num_steps: batches of an epoch.
+        single_item: whether a batch is one item, such as a random subgraph; then ``batch_size`` tells nothing about its size, and a bulk has 8.
+    """
+    wished = 8 if single_item else min(max(BULK_SEEDS // batch_size, 2), 64)
+    return max(1, min(wished, num_steps // 4))
+
 
 class DeviceFeed(Generic[SomeBatch]):
     """Samples bulks on a CUDA device and gathers features and labels there.
@@ -41,7 +58,7 @@ class DeviceFeed(Generic[SomeBatch]):
     def __init__(
         self,
         task: SampleTask,
-        bulk: int,
+        bulk: int | None,
         placement: str = "auto",
         device_cache: float | str | None = None,
         epoch: int = 0,
@@ -52,7 +69,7 @@ class DeviceFeed(Generic[SomeBatch]):
 
         Args:
             task: what a batch is; its workspace is on "cuda".
-            bulk: batches that are sampled at once.
+            bulk: batches that are sampled at once; None for ``default_bulk``.
             placement: of features and labels, "device", "pinned" or "auto".
             device_cache: what of the features, then in host memory, is kept in device memory as well: bytes or a share of the rows.
             epoch: in which the rows are counted that are to be kept there.
@@ -67,12 +84,14 @@ class DeviceFeed(Generic[SomeBatch]):
         if device_cache is not None and "x" not in task.stores:
             raise InputError(f"device_cache is {device_cache}: the data set has not one table of features for all vertices; leave it out")
         self._columns = columns or {}
-        self._task, self._bulk, self._stream, self.placement = task, bulk, workspace.stream, placement
+        self._task, self._stream, self.placement = task, workspace.stream, placement
+        self._bulk = bulk or default_bulk(task.schedule.batch_size, task.schedule.num_steps, task.sampler.single_item)
         # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
         self.beside = DeviceStream(workspace.gpu)
         with self.beside.entered():
             self._place(placement, device_cache, epoch, counted)
         self._workspaces = deque([workspace])
+        self._waits: deque[Callable[[], None]] = deque()  # for the training of the last batches
         self._run = 0
 
     def _place(self, placement: str, device_cache: float | str | None, epoch: int, counted: Iterable[ScheduledBulk] | None) -> None:
@@ -123,6 +142,9 @@ class DeviceFeed(Generic[SomeBatch]):
                 self._check(run, step)
                 begin = time.perf_counter()
                 with self.beside.entered():
+                    self._waits.append(self.beside.torch_queued())
+                    if len(self._waits) > MOST_AHEAD:
+                        self._waits.popleft()()
                     batch = batches[i].map(self.beside.copy)
                     check_batch(batch, self._task.sampler, self._task.graph)
                     rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}

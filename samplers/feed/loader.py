@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.feed.tier import Tier
 
 DEFAULT_BULK = 8
-"""Batches that a GPU samples at once, unless the user says how many."""
+"""Batches that a GPU samples at once for a loader whose batch size is not known here, unless the user says how many."""
 _AT_ONCE = 2 << 30
 """Bytes that batches made at once, without workers, may have, with their threads' tables of vertices. Where they would have more, threads share each."""
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
@@ -119,7 +119,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             world_size: number of ranks; by default likewise.
             queue: how batches come from the workers.
             device: where batches are sampled, "cpu", "cuda", or with workers "cuda:1"; see the class.
-            bulk: batches that are sampled at once, 8 by default; on "cuda" without workers only.
+            bulk: batches that are sampled at once, on "cuda" without workers only; by default as many as have 8,192 seeds together, from 2 to 64.
             graph_placement: where a device reads the graph: "device" memory, "pinned" host memory, or "auto", by what is free.
             feature_placement: likewise features and labels; without workers only, since these gather them on the host.
             device_cache: what each GPU keeps of the features: bytes such as "2GiB", or a share of the rows such as 0.1; see the class.
@@ -133,7 +133,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         Raises:
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
-        self._of_feed: dict[str, Any] = {"bulk": bulk or DEFAULT_BULK, "placement": feature_placement, "device_cache": device_cache}
+        self._of_feed: dict[str, Any] = {"bulk": bulk, "placement": feature_placement, "device_cache": device_cache}
         workspace = workspace_on(device, num_workers, queue, bulk, page_lock, threads, capture, graph_placement, self._of_feed)
         self._queue, self._page_lock, self._memory = queue, page_lock, Recycled(max(2, workspace.threads + 1))
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)

@@ -1,6 +1,7 @@
 """What an epoch of a loader with a sampler on CUDA asks of the driver, once epochs like it were there before."""
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from cuda_case import tested_blocks  # noqa: F401
 
 from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.feed.device_feed import MOST_AHEAD
 from host_layer.record import Record, recorded
 
 pytestmark = pytest.mark.usefixtures("tested_blocks")
@@ -62,9 +64,10 @@ def bulk(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.parametrize("expand", EXPANDS)
 def test_an_epoch_waits_once_a_bulk(data, expand, bulk):
+    """And for the training of the batch that is ``MOST_AHEAD`` back, which is done where the device keeps up."""
     record, number = steady_epoch(loader_of(data, expand=expand, bulk=bulk))
     bulks = -(-number // bulk)
-    assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS}
+    assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS, "cuEventSynchronize": number}
     assert record.calls("cuGraphLaunch") == bulks
     assert record.of("pageable") == {}
     assert record.memory == 0
@@ -78,13 +81,13 @@ def test_a_batch_asks_for_little(data, expand, bulk):
     assert record.launches <= GATHERED * number
     assert record.copies <= (HANDED - GATHERED) * number
     assert record.calls("cuStreamWaitEvent") == number + bulks
-    assert record.calls("cuEventRecord") <= (HANDED + 1) * (number + 1) + bulks
+    assert record.calls("cuEventRecord") <= (HANDED + 2) * (number + 1) + bulks
 
 
 def test_without_capture_a_bulk_still_waits_once(data):
     record, number = steady_epoch(loader_of(data, bulk=8, capture=False))
     bulks = -(-number // 8)
-    assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS}
+    assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS, "cuEventSynchronize": number}
     assert record.calls("cuGraphLaunch") == 0
     assert record.launches == 22 * bulks + GATHERED * number
     assert (record.of("pageable"), record.memory) == ({}, 0)
@@ -100,5 +103,19 @@ def test_features_are_gathered_from_where_they_lie(data, placement):
 def test_a_device_cache_reads_its_counter_once_an_epoch(data):
     loader = loader_of(data, bulk=8, device_cache=0.3)
     record, number = steady_epoch(loader)
-    assert sum(record.of("wait").values()) <= -(-number // 8) + RUN_WAITS + 2 * 2  # it is read, and set to zero, at a run's start and end
+    assert (
+        sum(record.of("wait").values()) <= number + -(-number // 8) + RUN_WAITS + 2 * 2
+    )  # it is read, and set to zero, at a run's start and end
     assert record.memory == 0
+
+
+def test_rows_of_few_batches_are_in_memory_at_once(data):
+    """However large a bulk, and however far behind the training is: here nothing but the loader ever waits for it."""
+    wide = replace(data, x=np.zeros((data.graph.num_nodes, 4096), np.float32))
+    loader = loader_of(wide, bulk=40)
+    steady_epoch(loader)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()["active_bytes.all.current"]
+    largest = max(batch.x.nbytes for batch in loader)
+    rows = (torch.cuda.memory_stats()["active_bytes.all.peak"] - before) / largest
+    assert rows <= MOST_AHEAD + 3  # the one that is asked for, the one that is in use, and what else a batch is

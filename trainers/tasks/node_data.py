@@ -74,7 +74,7 @@ class SampledDataModule(SharedDataModule):
             queue: how batches come from the sampler processes.
             sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
                 processes that share the GPU, or with cuda:1 have another one.
-            bulk: batches sampled at once on cuda with num_workers=0; by default 8.
+            bulk: batches sampled at once on cuda with num_workers=0; by default as many as have 8,192 seeds together, from 2 to 64.
             graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
             device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
