@@ -47,6 +47,7 @@ def _keep_functions():
 
     def note_and_launch(self, *args, **named):
         _kernels[self.entry_name.encode()] = self
+        launch.program_of(self)  # compiled here, since what Numba frees meanwhile may wait for the device
         return launch_kernel(self, *args, **named)
 
     def compile_with_function(self, signature):
