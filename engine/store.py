@@ -23,7 +23,6 @@ import numpy as np
 
 from hoptrain.engine.arrays import BFLOAT16, Array
 from hoptrain.engine.errors import InputError, naming, see
-from hoptrain.engine.files.cut_files import watch_maps
 from hoptrain.engine.files.untrusted import map_npy, open_regular, read_json
 
 FORMAT = "hoptrain-arrays"
@@ -140,7 +139,7 @@ def _write_header(folder: Path, kind: str, meta: Mapping[str, Any]) -> None:
 def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
     """Open a folder written by ``create_folder``: its arrays, memory-mapped read-only, and its ``meta``.
 
-    A file that is cut off later is an ``InputError`` where it is read (``hoptrain.engine.files.cut_files``).
+    Loaders see before each batch that files are as long as they were (``hoptrain.engine.queue.shared_memory.check_whole``).
 
     Args:
         path: the folder.
@@ -152,7 +151,6 @@ def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[d
     """
     header = read_header(path, kind)
     _OPENED[path.resolve()] = _state_of(path)
-    watch_maps()
     if verify is None:
         files = [path / entry["file"] for entry in header["arrays"].values()]
         verify = sum(file.stat().st_size for file in files if file.exists()) <= VERIFY_LIMIT and not _is_checked(path)

@@ -1,1 +1,1 @@
-"""Reading files that may be damaged, malicious, or cut off while they are mapped."""
+"""Reading files that may come from elsewhere: damaged or malicious ones are refused."""

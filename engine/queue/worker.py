@@ -23,7 +23,6 @@ from typing import Any, Protocol
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.files.cut_files import watch_maps
 from hoptrain.engine.queue.ring import Allocate, Slot, Spec, carve, total_bytes
 
 _MAX_TEXT = 8000  # a message below 16 KiB enters the socket in one piece, whatever happens to the process
@@ -42,7 +41,6 @@ def main() -> None:
     batch_bytes, sock, lifeline, job, stack, *slots = map(int, sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's; it ends us by closing the socket
     _die_with(lifeline)
-    watch_maps()
     faulthandler.register(signal.SIGUSR1, file=stack)  # how the trainer asks where we are
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the trainer is gone or has closed the pool
         _serve(Connection(sock), job, [Slot(fd) for fd in slots], batch_bytes)

@@ -165,6 +165,13 @@ class SampleLoader(EpochLoader[SomeBatch]):
         return map(self._filled, self.tier.run(batches, epoch, steps) if self.tier else batches(epoch, steps))
 
     def _here(self, epoch: int, steps: range) -> Iterator[Batch]:
+        """Make batches in this process, and see before each that files are whole: to read what was cut off would end the process (SIGBUS)."""
+        batches = self._made_here(epoch, steps)
+        for _ in steps:
+            check_whole(self._files)
+            yield next(batches)
+
+    def _made_here(self, epoch: int, steps: range) -> Iterator[Batch]:
         """Batches of this process: as many at once as it has threads, where nothing can come of that but time."""
         task, workspace = self.task, self.task.workspace
         if workspace.threads == 1 or self._of_tier or not is_known(task.sampler) or task.sampler.feedback or task.sampler.state():

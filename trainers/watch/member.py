@@ -29,6 +29,8 @@ _BROKEN = {"DistError", "LostStageError", "ConnectionError", "EOFError"}
 _BROKEN_TEXTS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 
 _current: Member | None = None
+_reports_on_stderr = False
+"""Whether crashes of this process are reported on stderr (``_report_crashes``); a watch takes that over."""
 
 
 def current() -> Member | None:
@@ -66,7 +68,7 @@ class Member:
         with theirs:
             self._process = _start(rank, world_size, host, theirs.fileno(), read_end)
         os.close(read_end)
-        self._reports_crashes = not faulthandler.is_enabled()  # else the user has them where he wants them
+        self._reports_crashes = _reports_on_stderr or not faulthandler.is_enabled()  # else the user has them where he wants them
         if self._reports_crashes:
             faulthandler.enable(self._crash, all_threads=False)  # where a segmentation fault was
         self._channel = Channel(ours)
@@ -198,6 +200,7 @@ def watched() -> Iterator[None]:
     """
     try:
         _begin()
+        _report_crashes()
         yield
     except BaseException as error:
         if _current is not None:
@@ -205,6 +208,14 @@ def watched() -> Iterator[None]:
         raise
     if _current is not None:
         _current.close()
+
+
+def _report_crashes() -> None:
+    """Let Python say where this process was when a signal ends it, as a bus error does where a mapped file was cut off."""
+    global _reports_on_stderr
+    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__, all_threads=False)
+        _reports_on_stderr = True
 
 
 def _begin() -> None:

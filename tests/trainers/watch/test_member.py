@@ -1,5 +1,9 @@
 """What a rank tells of its own failure."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from hoptrain.trainers.watch.member import current, report, watched
@@ -58,3 +62,13 @@ def test_a_process_alone_is_not_watched(monkeypatch):
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
     with watched():
         assert current() is None
+
+
+def test_a_crash_of_a_process_alone_is_reported(tmp_path):
+    (tmp_path / "crash.py").write_text(
+        "import os, signal\nfrom hoptrain.trainers.watch.member import watched\nwith watched():\n    os.kill(os.getpid(), signal.SIGBUS)\n"
+    )
+    done = subprocess.run([sys.executable, "crash.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGBUS
+    assert "Bus error" in done.stderr
+    assert "crash.py" in done.stderr
