@@ -51,8 +51,9 @@ def _owned(own: Any) -> Tensor:
 
 def rows_to_gather(name: str, x: Any) -> Array | None:
     """A tensor as workers may gather rows of it (``plain_rows``); numbers of edges as narrow as they can be."""
-    rows = plain_rows(x)
-    return rows if rows is None or not name.startswith(_EDGES) else rows.astype(id_dtype(len(rows)), copy=False)
+    if name.startswith(_EDGES):  # the loader's own, which nobody changes: also where torch keeps no count of changes (inference mode)
+        return np.asarray(x).astype(id_dtype(len(x)), copy=False)
+    return plain_rows(x)
 
 
 def names_of(names: Collection[str]) -> list[str]:

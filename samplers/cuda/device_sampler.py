@@ -190,7 +190,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.num_batches = len(seeds)
         self.launch = Launch(stream=self.stream.numba, thresholds=self.thresholds, num_batches=len(seeds))
         self.given: dict[str, Any] = {"repeated": NEVER} if "repeated" in self.size_names else {}
-        self.begin([np.asarray(some) for some in seeds])
+        self.begin([some if isinstance(some, Mapping) else np.asarray(some) for some in seeds])
         addresses = Upload([np.array([seed, epoch, first_batch, hop], np.uint64) for hop in self.hops], np.uint64)
         self._uploads = {"addresses": addresses, **(beside or {}), **self.uploads()}
         try:

@@ -8,6 +8,7 @@ import torch_geometric.loader
 from torch.utils.data import DataLoader
 
 import hoptrain.pyg
+from hoptrain.pyg.on_device import DEVICE_OPTIONS
 
 PAGE = Path(__file__).parents[3] / "docs" / "coming_from_pyg.md"
 
@@ -20,7 +21,7 @@ def test_every_argument_is_in_the_table():
     theirs = [getattr(torch_geometric.sampler if name in samplers else torch_geometric.loader, name) for name in hoptrain.pyg.__all__]
     for one in (*theirs, DataLoader):
         named |= set(inspect.signature(one).parameters)
-    assert set(told) == named - {"kwargs"}
+    assert set(told) == named - {"kwargs"} | {*DEVICE_OPTIONS}
 
 
 def test_the_examples_run():

@@ -153,7 +153,7 @@ MISTAKES = {
         f"features of {rows} vertices": Mistake(
             lambda data, rows=rows: rows_of_features(data, rows),
             value=f"x has {rows}",
-            rule="rows 200 vertices",
+            rule="rows 200 nodes",
             remedy="give one each loader",
         )
         for rows in (150, 250)

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 from cases.mistakes import Mistake, each_of
-from cuda_case import _quick_simulator, needs_cuda, tested_blocks  # noqa: F401
+from cuda_case import needs_cuda, tested_blocks  # noqa: F401
 from pyg_case import some_data, some_typed_data
 from torch_geometric.data import Data
 

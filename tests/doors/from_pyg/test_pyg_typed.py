@@ -331,7 +331,7 @@ def test_features_of_other_numbers_of_vertices_are_refused(data):
     loader = hoptrain.pyg.NeighborLoader(data, [2], "paper", batch_size=60)
     next(iter(loader))
     data["author"].num_nodes, data["author"].x = 80, torch.rand(50, 3)
-    with refused("x.author has 50", "rows 80 vertices", "give one each loader"):
+    with refused("x.author has 50", "rows 80 nodes", "give one each loader"):
         next(iter(loader))
 
 
