@@ -49,7 +49,8 @@ def _flags(edges, inverse):
 def sum_of_edges(ind, weights, scale, rows, head, flags, begin, end, column):
     """The sum of a column over some edges, in their order."""
     total = rows.dtype.type(0)
-    for e in range(begin, end):
+    e = begin
+    while e < end:  # of a range NVVM unrolls a copy for each flag, which takes more registers than a thread has
         number = rows[ind[e], column]
         if flags & (WEIGHTS | SCALE):
             by = weights[e, head] if flags & WEIGHTS else rows.dtype.type(1)
@@ -57,6 +58,7 @@ def sum_of_edges(ind, weights, scale, rows, head, flags, begin, end, column):
                 by *= scale[ind[e]]
             number *= by
         total += number
+        e += 1
     return total
 
 
