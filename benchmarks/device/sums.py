@@ -60,22 +60,18 @@ def compared(block: Block, width: int, dtype: torch.dtype, kind: str, rounds: in
     def forward() -> Tensor:
         return aggregate(block, x, weights, "mean" if kind == "mean" else "sum")
 
-    def both() -> None:
-        x.grad = None
-        forward().backward(gradient)  # type: ignore[no-untyped-call]
+    def both() -> Tensor:
+        return torch.autograd.grad(forward(), x, gradient)[0]
 
-    def torchs() -> None:
-        x.grad = None
-        of_torch(block, x.float(), weights, kind).backward(gradient)  # type: ignore[no-untyped-call]
+    def torchs() -> Tensor:
+        return torch.autograd.grad(of_torch(block, x.float(), weights, kind), x, gradient)[0]
 
-    both()
-    out, first = forward().detach(), _gradient(x)
-    both()
-    repeats = torch.equal(first, _gradient(x))
+    out, first = forward().detach(), both()
+    repeats = torch.equal(first, both())
     exact = x.detach().double().requires_grad_()
     expected = of_torch(block, exact, None if weights is None else weights.double(), kind)
-    expected.backward(gradient.double())  # type: ignore[no-untyped-call]
-    errors = [_error(out, expected.detach()), _error(first, _gradient(exact))]
+    (derivative,) = torch.autograd.grad(expected, exact, gradient.double())
+    errors = [_error(out, expected.detach()), _error(first, derivative)]
     times = [timed(work, rounds, device) for work in (forward, both, torchs)]
     moved = block.num_edges * (width * x.element_size() + 4) + block.num_dst * (4 + 4 * width)
     share = moved / 1e9 / times[0] / bandwidth  # GB in milliseconds are TB/s
@@ -115,11 +111,6 @@ def timed(work: Callable[[], object], rounds: int, device: torch.device) -> floa
     ends.synchronize()
     milliseconds: float = begins.elapsed_time(ends) / rounds
     return milliseconds
-
-
-def _gradient(x: Tensor) -> Tensor:
-    assert x.grad is not None
-    return x.grad.clone()
 
 
 def _error(found: Tensor, expected: Tensor) -> float:

@@ -67,7 +67,7 @@ class _Sums(torch.autograd.Function):
             own = None if weights is None else weights[there.order]
             by_x = _add(_Part(there.indptr, there.indices, own, inverse), gradient, ctx.dtype)
         if ctx.needs_input_grad[1]:
-            by_weights = _dots(_Part(block.indptr.int(), block.indices.int(), weights), x, gradient, inverse)
+            by_weights = _dots(_Part(block.indptr.int(), block.indices.int(), weights), weights, x, gradient, inverse)
         return by_x, by_weights, None, None
 
 
@@ -134,10 +134,9 @@ def _add(part: _Part, rows: Tensor, dtype: torch.dtype, inverse: Tensor | None =
     return out.to(dtype)
 
 
-def _dots(part: _Part, rows: Tensor, gradient: Tensor, inverse: Tensor | None) -> Tensor:
-    """The derivative by the weights, of their shape."""
-    assert part.weights is not None
-    out = torch.empty_like(part.weights)
+def _dots(part: _Part, weights: Tensor, rows: Tensor, gradient: Tensor, inverse: Tensor | None) -> Tensor:
+    """The derivative by the ``weights`` of ``part``, of their shape."""
+    out = torch.empty_like(weights)
     if not out.numel() or not rows.shape[1]:
         return out.zero_()
     if _has_native():
