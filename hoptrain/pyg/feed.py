@@ -20,7 +20,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.pyg.arguments import SET_BY_LOADERS, honoured
 from hoptrain.pyg.features import features_of, names_of, numbers_in, put, rows_to_gather, without
 from hoptrain.pyg.graphs import Converted
-from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, check_on_device
+from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, bulk_of, check_on_device
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.feed.early import runs_ahead
 from hoptrain.samplers.feed.given import Place, Source, Work, version_of
@@ -104,7 +104,8 @@ class Fed:
         place = Place.of(seed, self._epoch, _length(loader._index_sampler))
         self._epoch += 1
         if self._feed is None:
-            self._feed = GivenFeed(loader.num_workers, loader.prefetch_factor, loader.timeout, self._on_device)
+            bulk = 1 if self._on_device is None else bulk_of(self._on_device, loader.batch_size, place.num_steps, self.sampler_and_graph[0])
+            self._feed = GivenFeed(loader.num_workers, loader.prefetch_factor, loader.timeout, self._on_device, bulk)
         is_pinned = loader.pin_memory and self._on_device is None and torch.cuda.is_available()
 
         def made(step: int, index: list[int], source: Source) -> Any:

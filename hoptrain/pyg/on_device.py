@@ -17,8 +17,9 @@ from hoptrain.pyg.features import put, without
 from hoptrain.pyg.graphs import state_of
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.feed.device_feed import DeviceFeed
+from hoptrain.samplers.feed.device_feed import DeviceFeed, default_bulk
 from hoptrain.samplers.feed.given import Source, plain_rows
+from hoptrain.samplers.feed.loader import DeviceOptions
 
 DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "device_cache", "capture")
 """Arguments of the loaders that PyG's do not have; they are those of ``hoptrain.SampleLoader``."""
@@ -47,6 +48,11 @@ def check_on_device(sampler: Sampler[Any, Any], data: Any, num_workers: int, **r
     for store in data.stores:
         if "adj_t" in store:
             raise InputError('adj_t with device="cuda": batches on a GPU have an edge_index; give the data one')
+
+
+def bulk_of(options: DeviceOptions, batch_size: int | None, num_steps: int, sampler: Sampler[Any, Any]) -> int:
+    """Return how many batches a GPU samples at once, ``default_bulk`` where the user does not say; without a ``batch_size`` that of single items."""
+    return options.bulk or default_bulk(batch_size or 1, num_steps, sampler.single_item or batch_size is None)
 
 
 class _Attribute(NamedTuple):

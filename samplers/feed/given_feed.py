@@ -36,16 +36,19 @@ Index = TypeVar("Index")
 class GivenFeed:
     """Sampler processes that stay from epoch to epoch, as long as they have the same work."""
 
-    def __init__(self, num_workers: int, prefetch: int | None = None, timeout: float = 0, on_device: DeviceOptions | None = None) -> None:
+    def __init__(
+        self, num_workers: int, prefetch: int | None = None, timeout: float = 0, on_device: DeviceOptions | None = None, bulk: int = 1
+    ) -> None:
         """State the processes, what they have ready, and the seconds after which one that makes nothing is replaced; None and 0 for defaults.
 
-        With ``on_device`` there are no processes: a GPU samples, one bulk ahead of the batches that are taken.
+        With ``on_device`` there are no processes: a GPU samples ``bulk`` batches at once, one bulk ahead of the batches that are taken.
         """
         options: dict[str, Any] = {"prefetch": prefetch} if prefetch else {}
         options |= {"stall_timeout": timeout} if timeout else {}
         self._workers, self._queue = num_workers, QueueOptions(**options) if num_workers else DEFAULTS
         self._options = on_device
-        self._ahead = 2 * on_device.bulk if on_device else num_workers * (self._queue.prefetch + 1) or 2
+        self._bulk = bulk
+        self._ahead = 2 * bulk if on_device else num_workers * (self._queue.prefetch + 1) or 2
         self._memory, self._iteration = Recycled(3), 0
         self._device: DeviceFeed[Any] | None = None
         self._pool: WorkerPool | None = None
@@ -187,7 +190,7 @@ class GivenFeed:
         under_way = deque[tuple[Index, Array]]()
 
         def bulks(indices: Iterable[Index]) -> Iterator[range]:
-            for some in _in_bulks(enumerate(indices), options.bulk):
+            for some in _in_bulks(enumerate(indices), self._bulk):
                 for step, index in some:
                     under_way.append((index, _items_of(made, step, index)))
                     self._schedule.give(step, under_way[-1][1])
@@ -196,7 +199,7 @@ class GivenFeed:
         if self._device is None:
             cache = options.device_cache
             to_count = None if cache is None else ((self._schedule, steps) for steps in bulks(counted))
-            self._device = DeviceFeed(self._task, options.bulk, options.feature_placement, cache, epoch, counted=to_count)
+            self._device = DeviceFeed(self._task, self._bulk, options.feature_placement, cache, epoch, counted=to_count)
             under_way.clear()
         device = self._device
         for step, batch in enumerate(device.run_bulks(epoch, bulks(indices))):

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from hoptrain.samplers.feed.device_feed import DeviceFeed
     from hoptrain.samplers.feed.tier import Tier
 
-DEFAULT_BULK = 8
-"""Batches that a GPU samples at once for a loader whose batch size is not known here, unless the user says how many."""
 _AT_ONCE = 2 << 30
 """Bytes that batches made at once, without workers, may have, with their threads' tables of vertices. Where they would have more, threads share each."""
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
@@ -204,7 +202,7 @@ class DeviceOptions(NamedTuple):
     """How a GPU samples for a loader; the options are those of ``SampleLoader``."""
 
     gpu: int | None = None
-    bulk: int = DEFAULT_BULK
+    bulk: int | None = None
     graph_placement: str = "auto"
     feature_placement: str = "auto"
     device_cache: float | str | None = None
@@ -230,7 +228,7 @@ class DeviceOptions(NamedTuple):
         workspace = workspace_on(name, 0, DEFAULTS, bulk, False, None, capture, graph_placement, of_feed)
         if workspace.device == "cpu":
             return None
-        return cls(split_device(name)[1], bulk or DEFAULT_BULK, graph_placement, feature_placement, device_cache, capture)
+        return cls(split_device(name)[1], bulk, graph_placement, feature_placement, device_cache, capture)
 
     def workspace(self) -> Workspace:
         """Return a new workspace on the GPU."""

@@ -12,6 +12,9 @@ from torch_geometric.data import Data
 
 import hoptrain.pyg
 from hoptrain.engine.device import is_simulated
+from hoptrain.pyg.on_device import bulk_of
+from hoptrain.samplers import NeighborSampler
+from hoptrain.samplers.feed.loader import DeviceOptions
 
 pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 DEVICE = "cpu" if is_simulated() else "cuda"
@@ -251,3 +254,12 @@ def test_features_that_learn_are_refused(data):
     given.x.requires_grad_()
     with pytest.raises(hoptrain.InputError, match=r"x is a torch\.float32 tensor"):
         list(hoptrain.pyg.NeighborLoader(given, [2], device="cuda", **NODES))
+
+
+@pytest.mark.parametrize(
+    ("options", "batch_size", "bulk"),
+    [(DeviceOptions(), 256, 32), (DeviceOptions(), None, 8), (DeviceOptions(bulk=3), 256, 3)],
+    ids=["by its seeds", "batches of unknown sizes", "as asked"],
+)
+def test_how_many_batches_are_sampled_at_once(options, batch_size, bulk):
+    assert bulk_of(options, batch_size, 1000, NeighborSampler([2])) == bulk
