@@ -73,6 +73,16 @@ def temporary_files():
 
 def pytest_addoption(parser):
     parser.addoption("--record-durations", action="store_true", help="write the processor time of each test into tests/durations.json")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each file, in an order drawn by SEED")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Shuffle the tests by ``--shuffle``; a file's tests stay together, since they share its fixtures."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        draws = random.Random(seed)
+        files = {item.path: draws.random() for item in items}
+        items.sort(key=lambda item: (files[item.path], draws.random()))
 
 
 def pytest_configure(config):
