@@ -16,8 +16,7 @@ from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import Rows
 from hoptrain.kernels.shared.draws import fanout_code
-from hoptrain.samplers.batch.minibatch import MiniBatch
-from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.batch.minibatch import MiniBatch, SampledBatch
 from hoptrain.samplers.checks import check_address
 from hoptrain.samplers.scratch.workspace import Driver, Workspace
 

@@ -9,14 +9,12 @@ import numpy as np
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation
+from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.checks import check_ids, check_vertices
 
-ONLY: Relation = ("", "", "")
-"""The relation of a plain graph, from vertices of type "" to such, where plain graphs and typed ones are dealt with alike."""
 MOST_HOPS = 16
 MOST_RELATIONS = MAX_HOP // MOST_HOPS
 """A relation's hops have a range of their own among the hops of a random number's address."""

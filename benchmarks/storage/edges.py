@@ -31,8 +31,9 @@ from hoptrain.engine.queue.shared_memory import mapped_files
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, Workspace
-from hoptrain.samplers.ahead.handover import Handed, put, written
+from hoptrain.samplers.ahead.handover import Handed, put
 from hoptrain.samplers.ahead.relations import columns_of, types_of
+from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.memory_left import budget_of
 from hoptrain.samplers.feed.task import SampleTask

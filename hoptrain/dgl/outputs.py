@@ -30,7 +30,7 @@ def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool
         copies: which of the seeds stand there several times.
         weighted: whether blocks have ``edata["edge_weights"]``, with the mean 1 over a destination's edges, as DGL's.
     """
-    batch = batch if copies is None else with_copies(batch, copies)
+    batch = batch if copies is None else with_copies(batch, {"": copies})
     nodes = ids_for(g, batch.node_ids)
     blocks = []
     for block in batch.blocks:

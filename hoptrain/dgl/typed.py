@@ -16,7 +16,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import HeteroMiniBatch, Sampler
-from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_typed_copies
+from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
 from hoptrain.samplers.feed.given import version_of
 from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
 from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler, typed_items
@@ -159,7 +159,7 @@ def items_by_type(g: Any, made: TypedConverted, seed_nodes: Any, exclude_eids: A
 
 def typed_blocks_of(g: Any, batch: HeteroMiniBatch, copies: Mapping[str, Copies], *, weighted: bool) -> tuple[dict[str, Tensor], list[Any]]:
     """Input nodes (S,) by type, and blocks; arguments are those of ``blocks_of``."""
-    batch = with_typed_copies(batch, copies) if copies else batch
+    batch = with_copies(batch, copies) if copies else batch
     nodes = {kind: ids_for(g, ids) for kind, ids in batch.node_ids.items()}
     counts = batch.node_counts
     blocks = []

@@ -16,7 +16,7 @@ from hoptrain.pyg.hops import HopFed
 from hoptrain.pyg.outputs import as_typed_output
 from hoptrain.pyg.typed_graphs import typed_converted
 from hoptrain.samplers import HGTSampler
-from hoptrain.samplers.batch.copies import distinct_by_type, with_typed_copies
+from hoptrain.samplers.batch.copies import distinct_by_type, with_copies
 from hoptrain.samplers.feed.given import Source
 
 _LAYERS = 2
@@ -86,7 +86,7 @@ class _Budgets(BaseSampler):
         seeds, copies = distinct_by_type({inputs.input_type: inputs.node.numpy()})
         source: Any = self.source
         batch = source(self.graph.numbered(seeds))
-        out = as_typed_output(with_typed_copies(batch, copies) if copies else batch, tells_trees=False, tells_hops=False)
+        out = as_typed_output(with_copies(batch, copies) if copies else batch, tells_trees=False, tells_hops=False)
         out.metadata = (inputs.input_id, inputs.time)
         return out
 

@@ -24,7 +24,7 @@ from hoptrain.pyg.outputs import as_output, as_typed_output
 from hoptrain.pyg.typed_graphs import typed_converted
 from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, Sampler, TemporalSampler, Workspace
 from hoptrain.samplers import NeighborSampler as HopSampler
-from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies, with_typed_copies
+from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies
 from hoptrain.samplers.seeds.timed import TimedSeeds
 from hoptrain.samplers.subgraphs.around import InducedSampler
 from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
@@ -146,7 +146,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         items = np.concatenate([seeds, self._times_of(None, seed, seed_time).numpy()]) if self.disjoint else seeds
         batch = (self.source or self._sampled)(items)
         if copies is not None:
-            batch = with_copies(batch.map(to_host), copies)
+            batch = with_copies(batch.map(to_host), {"": copies})
         out = as_output(batch, tells_trees=self.disjoint, tells_hops=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
             out.row, out.col = out.col, out.row
@@ -162,7 +162,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         batch = (self.source or self._sampled)(items)
         tells_hops = self.subgraph_type != SubgraphType.induced
         out = as_typed_output(
-            with_typed_copies(batch.map(to_host), copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops
+            with_copies(batch.map(to_host), copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops
         )
         if self.sample_direction == "backward":
             for name in ("row", "col", "edge", "num_sampled_edges"):

@@ -7,8 +7,9 @@ from typing import Any
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.engine.arrays import id_dtype
-from hoptrain.engine.hetero_graph import Relation, RelationColumns, relation_name
+from hoptrain.engine.hetero_graph import Relation, RelationColumns
 from hoptrain.samplers.ahead.draws import can_be_drawn
+from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.nodewise.hetero import HeteroSampler
 from hoptrain.samplers.nodewise.hetero_labor import HeteroLaborSampler
 from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
@@ -16,7 +17,6 @@ from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
 from hoptrain.samplers.seeds.link import LinkSampler
 from hoptrain.samplers.seeds.timed import TimedSeeds
-from hoptrain.samplers.typed import ONLY
 
 
 def columns_of(graph: Graph | HeteroGraph) -> Mapping[Relation, Graph | RelationColumns]:
@@ -60,8 +60,3 @@ def along(sampler: Any, graph: Graph | HeteroGraph) -> Mapping[Relation, Any]:
         InputError: as ``HeteroSampler.along``.
     """
     return sampler.along(graph) if isinstance(graph, HeteroGraph) else {ONLY: sampler}
-
-
-def named(name: str, relation: Relation) -> str:
-    """The name of what a relation's edges have, where there may be several; "edge_attr" becomes that of the store of their features."""
-    return name if relation == ONLY else f"{name}.{relation_name(relation)}"

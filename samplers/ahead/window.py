@@ -22,12 +22,12 @@ from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.ahead.draws import Asked, Drawn, Draws
 from hoptrain.samplers.ahead.relations import along, columns_of, is_timed, types_of
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.nodewise.hetero_labor import OneLabor
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.typed import ONLY, TypedSeeds
+from hoptrain.samplers.typed import TypedSeeds
 
 
 @dataclass(eq=False, slots=True)

@@ -1,6 +1,6 @@
 """A mini-batch as the objects of PyG and DGL, for code that was written for their loaders.
 
-A batch is a ``MiniBatch`` here, which is not imported: its methods call these functions.
+A batch is a ``SampledBatch`` here, which is not imported: its methods call these functions.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine import InputError
+from hoptrain.samplers.batch.dgl_compat import import_dgl
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.batch.union import union_of_hops
+from hoptrain.samplers.batch.union import union_of
 
 NAMES_IN_PYG = {"pairs": "edge_label_index", "labels": "edge_label", "trees": "batch", "seed_times": "seed_time"}
-"""What extras are called in the batches of PyG's loaders."""
+"""Names of extras in the batches of PyG's loaders."""
 
 
 def to_pyg(batch: Any) -> Any:
-    """A ``torch_geometric.data.Data`` like those of PyG's ``NeighborLoader``, on the batch's device.
+    """Return a ``torch_geometric.data.Data`` like those of PyG's ``NeighborLoader``, on the batch's device; a ``HeteroMiniBatch`` gives a ``HeteroData``.
 
     With S nodes, B seeds, M edges and L hops it has
 
@@ -35,9 +36,13 @@ def to_pyg(batch: Any) -> Any:
     * ``num_sampled_nodes``, L + 1 numbers, and ``num_sampled_edges``, L numbers, from the seeds outward: by them PyG's ``trim_to_layer`` leaves
       to the last layer the first hop's edges.
     * ``seed_weights`` (B,), the weights of the seeds in the loss, where there are some.
-    * what the sampler tells in ``extra``, by its names; ``pairs`` and ``labels`` of links also as ``edge_label_index`` and ``edge_label``,
+    * the sampler's ``extra``, by its names; ``pairs`` and ``labels`` of links also as ``edge_label_index`` and ``edge_label``,
       ``trees`` and ``seed_times`` also as ``batch`` and ``seed_time``. Where each seed has a subgraph of its own, ``batch`` (S,) is the number of
       the seed whose subgraph a node is in.
+
+    A ``HeteroData`` has these for each type and relation; only types with seeds have a ``batch_size``, only ``seed_type`` has labels. An extra whose
+    name ends in a type (``trees.paper``) belongs to that type, ``edge_label_index`` and ``edge_label`` belong to ``seed_relation``, all others to the whole;
+    they have PyG's names alone.
 
     An edge that a hop drew several times, with replacement, stands there as often. One that several hops drew stands there as often as the hop
     that drew it most often had it; where hops draw with replacement, every draw of every hop is an edge. A model that applies all edges in
@@ -47,36 +52,56 @@ def to_pyg(batch: Any) -> Any:
         InputError: neighbours that are not joined by edges of the graph, as PinSAGE's; blocks of which some have weights and some have none;
             an extra with the name of something else.
     """
-    import torch
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
-    batch = batch.to("cpu") if not isinstance(batch.node_ids, torch.Tensor) else batch
-    edges = union_of_hops(batch)
-    num_nodes = [batch.num_seeds, *(block.num_src for block in reversed(batch.blocks))]
-    data = Data(
-        x=batch.x,
-        y=batch.y,
-        edge_index=edges.edge_index,
-        n_id=batch.node_ids.long(),
-        e_id=batch.ids_of(edges.places),
-        batch_size=batch.num_seeds,
-        num_nodes=len(batch.node_ids),
-        num_sampled_nodes=[num_nodes[0], *(after - before for before, after in pairwise(num_nodes))],
-        num_sampled_edges=edges.counts,
-    )
-    further = {"edge_weight": edges.weights, "edge_attr": edges.edge_attr, "seed_weights": batch.seed_weights, "batch": _subgraphs(batch)}
-    for name, value in further.items():
-        if value is not None:
-            data[name] = value
+    batch = _of_tensors(batch)
+    is_typed = "" not in batch.nodes
+    data, counts = HeteroData() if is_typed else Data(), batch.node_counts
+    for kind, ids in batch.nodes.items():
+        numbers = [of_hop[kind] for of_hop in counts]
+        own = data[kind] if is_typed else data
+        _put(own, x=batch.features.get(kind), y=batch.y if kind == _seed_type(batch) else None, n_id=ids.long(), num_nodes=len(ids))
+        own.num_sampled_nodes = [numbers[0], *(after - before for before, after in pairwise(numbers))]
+        _put(own, batch_size=numbers[0] or None)
+    for relation in batch.relations:
+        edges, own = union_of(batch, relation), data[relation] if is_typed else data
+        _put(own, edge_index=edges.edge_index, e_id=batch.ids_along(relation, edges.places), num_sampled_edges=edges.counts)
+        _put(own, edge_weight=edges.weights, edge_attr=edges.edge_attr)
+    if is_typed:
+        _put_typed_extras(data, batch)
+        return data
+    _put(data, seed_weights=batch.seed_weights, batch=_subgraphs(batch))
     for name, value in batch.extra.items():
         if name in data:
             raise InputError(f"extra[{name!r}] has the name of something else in PyG's Data: rename it in the sampler")
-        data[name] = data[NAMES_IN_PYG.get(name, name)] = value if value.is_floating_point() else value.long()
+        data[name] = data[NAMES_IN_PYG.get(name, name)] = _as_wide(value)
     return data
 
 
+def _put(store: Any, **values: Any) -> None:
+    for name, value in values.items():
+        if value is not None:
+            store[name] = value
+
+
+def _put_typed_extras(data: Any, batch: Any) -> None:
+    for name, value in batch.extra.items():
+        what, _, kind = name.partition(".")
+        own = data[kind] if kind else data[batch.seed_relation] if what in ("pairs", "labels") and batch.seed_relation else data
+        own[NAMES_IN_PYG.get(what, what)] = _as_wide(value)
+
+
+def _as_wide(value: Any) -> Any:
+    return value if value.is_floating_point() else value.long()
+
+
+def _seed_type(batch: Any) -> str | None:
+    """Return the node type of the seeds; None of several."""
+    return "" if "" in batch.nodes else batch.seed_type
+
+
 def _subgraphs(batch: Any) -> Any:
-    """(S,) int64, the seed whose subgraph each node is in; None where a batch is one graph."""
+    """Return (S,) int64, the seed whose subgraph each node is in; None where a batch is one graph."""
     if batch.subgraph_sizes is None:
         return None
     seeds = np.arange(batch.num_seeds)
@@ -84,39 +109,53 @@ def _subgraphs(batch: Any) -> Any:
 
 
 def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
-    """(input nodes, seeds, blocks) as DGL's ``NeighborSampler`` gives them.
+    """Return (input nodes, seeds, blocks) as DGL's ``NeighborSampler`` does; of a ``HeteroMiniBatch`` nodes and seeds are dictionaries by type.
 
     Blocks carry ``dgl.NID``, ``dgl.EID``, the ids of ``Graph.edge_ids``, ``edata["edge_weights"]`` where they have weights, under the name that DGL's
-    ``LaborSampler`` gives them, and ``edata["edge_attr"]`` where edges have features. The first has the vertices' features as ``srcdata["x"]``; the
-    last has as ``dstdata`` the labels of the seeds, ``y``, and their weights in the loss, ``seed_weights``. What the sampler tells besides stays in
-    the batch's ``extra``.
+    ``LaborSampler`` gives them, and ``edata["edge_attr"]`` where edges have features. The first has the nodes' features as ``srcdata["x"]``; the
+    last has as ``dstdata`` the labels of the seeds, ``y``, and their weights in the loss, ``seed_weights``. The sampler's ``extra`` stays in the batch.
 
     Raises:
         InputError: DGL is not installed.
     """
-    from hoptrain.samplers.batch.dgl_compat import import_dgl
+    dgl, batch = import_dgl(), _of_tensors(batch)
+    sizes = reversed(list(pairwise(batch.node_counts)))
+    blocks = [_dgl_block(dgl, hop, batch, before, after) for hop, (before, after) in zip(batch.hops, sizes, strict=True)]
+    kind = _seed_type(batch)
+    for name, rows in batch.features.items() if blocks else ():
+        blocks[0].srcnodes[name or "_N"].data["x"] = rows
+    for name in batch.of_seeds if blocks else ():
+        if getattr(batch, name) is not None:
+            blocks[-1].dstnodes[kind or "_N"].data[name] = getattr(batch, name)
+    return batch.node_ids, {kind: batch.seeds} if kind else batch.seeds, blocks
 
-    dgl = import_dgl()
+
+def _dgl_block(dgl: Any, hop: dict[Any, Any], batch: Any, before: dict[str, int], after: dict[str, int]) -> Any:
+    """Return the blocks of a hop as one, from the nodes after it to those before it."""
+    dtype = max((block.indices.dtype for block in hop.values()), key=lambda dtype: dtype.itemsize)
+    names = {relation: relation if any(relation) else ("_N", "_E", "_N") for relation in hop}  # DGL's where there is one type
+    columns = {
+        names[relation]: ("csc", (block.indptr.to(dtype), block.indices.to(dtype), block.indices.new_empty(0, dtype=dtype)))
+        for relation, block in hop.items()
+    }
+    num_src, num_dst = ({kind or "_N": number for kind, number in counts.items()} for counts in (after, before))
+    made = dgl.create_block(columns, num_src_nodes=num_src, num_dst_nodes=num_dst)
+    for kind, ids in batch.nodes.items():
+        if (name := kind or "_N") in made.srctypes:
+            made.srcnodes[name].data[dgl.NID] = ids[: after[kind]]
+        if name in made.dsttypes:
+            made.dstnodes[name].data[dgl.NID] = ids[: before[kind]]
+    for relation, block in hop.items():
+        edges = made.edges[names[relation]].data
+        edges[dgl.EID] = batch.ids_along(relation, block.edge_ids)
+        for name, rows in (("edge_weights", block.weights), ("edge_attr", block.edge_attr)):
+            if rows is not None:
+                edges[name] = rows
+    return made
+
+
+def _of_tensors(batch: Any) -> Any:
+    """Return the batch itself, or with its arrays as tensors."""
     import torch
 
-    batch = batch.to("cpu") if not isinstance(batch.node_ids, torch.Tensor) else batch
-    blocks = [_dgl_block(dgl, block, batch) for block in batch.blocks]
-    if blocks and batch.x is not None:
-        blocks[0].srcdata["x"] = batch.x
-    for name in ("y", "seed_weights"):
-        if blocks and getattr(batch, name) is not None:
-            blocks[-1].dstdata[name] = getattr(batch, name)
-    return batch.node_ids, batch.seeds, blocks
-
-
-def _dgl_block(dgl: Any, block: Any, batch: Any) -> Any:
-    csc = (block.indptr.to(block.indices.dtype), block.indices, block.indices.new_empty(0))
-    made = dgl.create_block(("csc", csc), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst)
-    made.srcdata[dgl.NID] = batch.node_ids[: block.num_src]
-    made.dstdata[dgl.NID] = batch.node_ids[: block.num_dst]
-    made.edata[dgl.EID] = batch.ids_of(block.edge_ids)
-    if block.weights is not None:
-        made.edata["edge_weights"] = block.weights
-    if block.edge_attr is not None:
-        made.edata["edge_attr"] = block.edge_attr
-    return made
+    return batch if all(isinstance(ids, torch.Tensor) for ids in batch.nodes.values()) else batch.to("cpu")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import Block, SampledBatch
+
+SomeBatch = TypeVar("SomeBatch", bound=SampledBatch)
 
 
 class Copies(NamedTuple):
@@ -43,31 +45,22 @@ def distinct_by_type(seeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict
     return {kind: ids for kind, (ids, _) in found.items()}, {kind: copies for kind, (_, copies) in found.items() if copies is not None}
 
 
-def with_copies(batch: MiniBatch, copies: Copies) -> MiniBatch:
-    """A batch without rows, with every seed as often as it was asked for: each copy has the edges of the first one, which alone is a source."""
-    nodes = _Nodes.of(len(batch.node_ids), copies)
-    return replace(
-        batch,
-        node_ids=batch.node_ids[nodes.old_of],
-        blocks=tuple(_rows(block, nodes, nodes) for block in batch.blocks),
-        num_seeds=batch.num_seeds + nodes.more,
-        nested=False,
-    )
+def with_copies(batch: SomeBatch, copies: Mapping[str, Copies]) -> SomeBatch:
+    """Return a batch without rows with every seed as often as it was asked for.
 
-
-def with_typed_copies(batch: HeteroMiniBatch, copies: Mapping[str, Copies]) -> HeteroMiniBatch:
-    """The same of seeds of some types."""
-    nodes = {kind: _Nodes.of(len(ids), copies.get(kind)) for kind, ids in batch.node_ids.items()}
-    return replace(
+    Each copy has the edges of the first one, which alone is a source. ``copies`` are by node type; a homogeneous graph has the type "".
+    """
+    nodes = {kind: _Nodes.of(len(ids), copies.get(kind)) for kind, ids in batch.nodes.items()}
+    changed = replace(
         batch,
-        node_ids={kind: ids[nodes[kind].old_of] for kind, ids in batch.node_ids.items()},
-        blocks=tuple(
-            {relation: _rows(block, nodes[relation[2]], nodes[relation[0]]) for relation, block in hop.items()} for hop in batch.blocks
-        ),
-        seed_counts={kind: number + nodes[kind].more for kind, number in batch.seed_counts.items()},
+        node_ids=batch.joined({kind: ids[nodes[kind].old_of] for kind, ids in batch.nodes.items()}),
+        blocks=tuple(batch.joined({r: _rows(block, nodes[r[2]], nodes[r[0]]) for r, block in hop.items()}) for hop in batch.hops),
         num_seeds=batch.num_seeds + sum(own.more for own in nodes.values()),
         nested=False,
     )
+    if not isinstance(changed, HeteroMiniBatch):
+        return changed
+    return replace(changed, seed_counts={kind: number + nodes[kind].more for kind, number in changed.seed_counts.items()})
 
 
 class _Nodes(NamedTuple):

@@ -1,27 +1,28 @@
-"""What a sampler makes: blocks and mini-batches. The arrays are NumPy arrays, or torch tensors after ``.to(device)``.
+"""Mini-batches: seeds, the sampled edges that lead to them, and the rows that training needs. Arrays are NumPy's, or torch tensors after ``.to(device)``.
 
-Index spaces: *global* ids name vertices of the graph; *local* ids count the nodes of a mini-batch, so that local id i is the vertex
-``node_ids[i]``; the *edge* ids of a block are places in the graph's ``indices``, of which ``MiniBatch.ids_of`` tells the ids that the graph's
-maker gave (``Graph.edge_ids``): PyG's and DGL's objects have the latter.
+*Global* ids name nodes of the graph; *local* ids count the nodes of a mini-batch, so local id i is the node ``node_ids[i]``. The *edge* ids of a
+block are positions in the graph's ``indices``; ``ids_of`` returns the ids that the user's data has (``Graph.edge_ids``).
+
+``MiniBatch`` is the view of a batch of one node type and one relation, ``HeteroMiniBatch`` of several. What both do is written once, in ``SampledBatch``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
-
-from hoptrain.engine import Graph
-from hoptrain.engine.arrays import Array, ids_at
-from hoptrain.engine.features.take import take_rows
-from hoptrain.engine.queue.shared_memory import mapped_file
-from hoptrain.samplers.batch.sampled import SampledBatch
-from hoptrain.samplers.batch.transfer import as_tensor, copies_to
+from hoptrain.engine import Address, Graph
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import Relation, relation_name
+from hoptrain.samplers.batch.transfer import copies_to, ids_like
 
 if TYPE_CHECKING:
     import torch
+
+ONLY: Relation = ("", "", "")
+"""The relation of a homogeneous graph, between nodes of type "", in code that treats it like a heterogeneous one."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, weakref_slot=True)
@@ -91,14 +92,206 @@ class Block:
             return self.map(copy)
 
     def map(self, function: Callable[[Any], Any]) -> Block:
-        """With ``function`` of each array in its place."""
-        changed = {name: function(array) for name, array in self.arrays().items()}
-        return replace(self, edge_attr=None if self.edge_attr is None else function(self.edge_attr), **changed)
+        """Return the block with ``function`` applied to each array."""
+        weights, edge_attr = (None if rows is None else function(rows) for rows in (self.weights, self.edge_attr))
+        indptr, indices, edge_ids = function(self.indptr), function(self.indices), function(self.edge_ids)
+        return Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=self.num_src, weights=weights, edge_attr=edge_attr)
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays of the structure that there are, by name."""
-        arrays = {name: getattr(self, name) for name in ("indptr", "indices", "edge_ids", "weights")}
-        return {name: array for name, array in arrays.items() if array is not None}
+        """Return the arrays of the structure by name."""
+        arrays = {"indptr": self.indptr, "indices": self.indices, "edge_ids": self.edge_ids}
+        return arrays if self.weights is None else arrays | {"weights": self.weights}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
+class SampledBatch(ABC):
+    """What mini-batches of homogeneous and of heterogeneous graphs have in common.
+
+    ``nodes``, ``features`` and ``hops`` show both alike, by node type and by relation; a homogeneous graph has the type "" and the relation ``ONLY``.
+    A sampler sets the structure and ``num_seeds``; ``Sampler.sample`` adds the address, the loader rows and times.
+
+    Attributes:
+        num_seeds: B.
+        seed: the user's seed; with epoch and batch it is the address of all the batch's random numbers.
+        epoch: the epoch it belongs to.
+        batch: its number within the epoch, over all ranks.
+        num_step_seeds: seeds of this step over all ranks; B with one rank.
+        sample_s: seconds spent on sampling.
+        gather_s: seconds spent on gathering features and labels.
+        made_at: when its sampling began, by ``time.perf_counter``, which the processes of a machine share; 0 if not recorded.
+        pid: process that made it.
+        y: (B,) or (B, C) labels of the seeds, or None; there are none where seeds may be of several types.
+        extra: further arrays of a sampler, by the names that its docstring gives.
+        nested: whether the blocks of every hop are the beginnings of those of the hop before (the same rows of the same arrays): each node was
+            expanded once.
+        repeats_edges: whether hops draw with replacement: an edge that several hops drew counts as several draws.
+    """
+
+    node_ids: Any
+    blocks: tuple[Any, ...]
+    x: Any
+    graph_edge_ids: Any
+    num_seeds: int
+    seed: int = 0
+    epoch: int = 0
+    batch: int = 0
+    num_step_seeds: int = 0
+    sample_s: float = 0.0
+    gather_s: float = 0.0
+    made_at: float = 0.0
+    pid: int = 0
+    y: Any = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    nested: bool = False
+    repeats_edges: bool = False
+    of_seeds: ClassVar[tuple[str, ...]] = ("y",)
+    """Fields with a row for each seed."""
+
+    @staticmethod
+    def _by_type(value: dict[str, Any]) -> dict[str, Any]:
+        return value
+
+    @staticmethod
+    def _by_relation(value: dict[Relation, Any]) -> dict[Relation, Any]:
+        return value
+
+    @staticmethod
+    def joined(by_key: dict[Any, Any]) -> Any:
+        """Return what a field holds, from its values by node type or by relation."""
+        return by_key
+
+    @property
+    @abstractmethod
+    def seeds(self) -> Any:
+        """(B,) global ids of the seeds."""
+
+    @abstractmethod
+    def out_of(self, graph: Any, repeats_edges: bool = False) -> Self:
+        """Return the batch with what it needs of the graph that was sampled.
+
+        Args:
+            graph: the graph that was sampled.
+            repeats_edges: whether hops draw with replacement.
+        """
+
+    def at(self, address: Address) -> Self:
+        """Return the batch with its address, for one rank."""
+        return replace(self, seed=address.seed, epoch=address.epoch, batch=address.batch, num_step_seeds=self.num_seeds)
+
+    def __repr__(self) -> str:
+        arrays = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self.arrays().items())
+        return (
+            f"{type(self).__name__}(seed={self.seed}, epoch={self.epoch}, batch={self.batch}, num_seeds={self.num_seeds}, arrays: {arrays})"
+        )
+
+    @property
+    def nodes(self) -> dict[str, Any]:
+        """``node_ids`` by node type."""
+        return self._by_type(self.node_ids)
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """``x`` by node type, of the types that have some."""
+        return self._by_type(self.x)
+
+    @property
+    def hops(self) -> list[dict[Relation, Block]]:
+        """``blocks`` by relation."""
+        return list(map(self._by_relation, self.blocks))
+
+    @property
+    def relations(self) -> list[Relation]:
+        """The relations that blocks are of."""
+        return list(self.hops[0]) if self.blocks else [ONLY]
+
+    @property
+    def own_hops(self) -> list[dict[Relation, Block]]:
+        """``hops`` without those that are beginnings of the first."""
+        return [self._by_relation(self.blocks[0])] if self.nested else self.hops
+
+    @property
+    def num_edges(self) -> int:
+        """Sampled edges of all hops and relations; in nested blocks an edge counts once."""
+        return sum(block.num_edges for hop in self.own_hops for block in hop.values())
+
+    @property
+    def node_counts(self) -> list[dict[str, int]]:
+        """Number of nodes of each type: the seeds, and then after every hop, from the seeds outward."""
+        return counts_of(self.num_seeds_by_type(), [{relation: block.num_src for relation, block in hop.items()} for hop in self.hops])
+
+    @abstractmethod
+    def num_seeds_by_type(self) -> dict[str, int]:
+        """Return the number of seeds of each node type."""
+
+    def ids_along(self, relation: Relation, places: Any) -> Any:
+        """Return the user's ids of a relation's edges at ``places`` (N,), such as a block's ``edge_ids``, as an array or tensor like it.
+
+        Tensors on a device are copied to the host and back, unless positions are ids.
+        """
+        return ids_like(self._by_relation(self.graph_edge_ids).get(relation), places)
+
+    def map(self, function: Callable[[Any], Any]) -> Self:
+        """Return the batch with ``function`` applied to each array."""
+        nodes = {kind: function(ids) for kind, ids in self.nodes.items()}
+        blocks = self._blocks([{relation: block.map(function) for relation, block in hop.items()} for hop in self.own_hops])
+        x = {kind: function(rows) for kind, rows in self.features.items()}
+        rows = {name: function(rows) for name in self.of_seeds if (rows := getattr(self, name)) is not None}
+        extra = {name: function(array) for name, array in self.extra.items()}
+        return replace(self, node_ids=self.joined(nodes), blocks=blocks, x=self.joined(x), extra=extra, **rows)
+
+    def _blocks(self, own: list[dict[Relation, Block]]) -> tuple[Any, ...]:
+        """Return all blocks, from what ``own_hops`` became."""
+        if self.nested:
+            own = [{r: own[0][r].beginning(b.num_dst, b.num_src, b.num_edges) for r, b in hop.items()} for hop in self.hops]
+        return tuple(map(self.joined, own))
+
+    def to(self, device: Any) -> Self:
+        """Return the mini-batch as torch tensors on ``device``.
+
+        To the CPU nothing is copied: the tensors share the arrays' memory. To a GPU the copies run beside what torch computes there; torch's
+        current stream waits for them on the device, and a slot of the queue goes back to its worker once they are done.
+        """
+        with copies_to(device) as copy:
+            return self.map(copy)
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the structure's arrays by name: what a slot of the queue holds of it."""
+        arrays = {dotted("node_ids", kind): ids for kind, ids in self.nodes.items()}
+        arrays |= {f"extra.{name}": array for name, array in self.extra.items()}
+        arrays |= {name: rows for name in self.of_seeds[1:] if (rows := getattr(self, name)) is not None}  # y comes from a store
+        for h, hop in enumerate(self.own_hops):
+            for number, (relation, block) in enumerate(hop.items()):
+                arrays |= {array_name(relation, h, number, name): array for name, array in block.arrays().items()}
+        return arrays
+
+    def row_ids(self) -> dict[str, Any]:
+        """Return the global ids of the nodes whose rows the batch takes from a store, by the store's name (``Dataset.stores``)."""
+        ids, seeds = {dotted("x", kind): ids for kind, ids in self.nodes.items()}, self.seeds
+        return ids if isinstance(seeds, dict) else ids | {"y": seeds}
+
+    def edge_places(self, store: str = "edge_attr") -> dict[str, Any]:
+        """Return the positions of the edges whose features the batch takes from a store, by the rows' name: ``edge_attr.0`` of the first hop."""
+        blocks = ((h, relation, block) for h, hop in enumerate(self.own_hops) for relation, block in hop.items())
+        return {f"{store}.{h}": block.edge_ids for h, relation, block in blocks if named("edge_attr", relation) == store}
+
+    def with_rows(self, rows: Mapping[str, Any]) -> Self:
+        """Return the batch with rows by the names of ``row_ids`` and ``edge_places``; it keeps those that it has of other names."""
+        x, blocks = {kind: rows[name] for kind in self.nodes if (name := dotted("x", kind)) in rows}, self.blocks
+        if len(rows) > len(x) + ("y" in rows):  # the others are of edges
+            blocks = self._blocks([{r: _with_features(b, r, h, rows) for r, b in hop.items()} for h, hop in enumerate(self.own_hops)])
+        return replace(self, blocks=blocks, x=self.joined(self.features | x), y=rows.get("y", self.y))
+
+    def to_pyg(self) -> Any:
+        """Return a ``torch_geometric.data.Data``, or ``HeteroData``; see ``hoptrain.samplers.batch.convert.to_pyg``."""
+        from hoptrain.samplers.batch.convert import to_pyg
+
+        return to_pyg(self)
+
+    def to_dgl(self) -> tuple[Any, Any, list[Any]]:
+        """Return input nodes, seeds and DGL blocks; see ``hoptrain.samplers.batch.convert.to_dgl``."""
+        from hoptrain.samplers.batch.convert import to_dgl
+
+        return to_dgl(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
@@ -106,18 +299,14 @@ class MiniBatch(SampledBatch):
     """Seeds, the blocks that lead to them, and the features and labels that training on them needs; further fields are those of ``SampledBatch``.
 
     Attributes:
-        node_ids: (S,) global ids of the input nodes: the seeds first, then every other vertex in order of first appearance.
+        node_ids: (S,) global ids of the input nodes: the seeds first, then every other node in order of first appearance.
         blocks: one a hop, in the order in which a model applies them: ``blocks[0]`` has all S nodes as sources, ``blocks[-1]`` has the seeds
             as destinations. Sources of any block are ``node_ids[:block.num_src]``.
         x: (S, F) features of the input nodes, or None.
-        y: (B,) or (B, C) labels of the seeds, or None.
         seed_weights: (B,) float32 weights of the seeds in the loss, or None where all weigh 1.
-        extra: further arrays of a sampler, by names that its docstring tells.
-        nested: whether every block is the beginning of the one before it (the same rows of the same arrays): each vertex was expanded once.
-        repeats_edges: whether hops draw with replacement: what several hops drew are as many draws, though it be the same edge.
-        subgraph_sizes: where each seed has a subgraph of its own, how many other nodes it holds (B numbers): these stand behind the seeds, those of
+        subgraph_sizes: where each seed has a subgraph of its own, the number of its other nodes (B numbers): these stand after the seeds, those of
             the first seed's subgraph first. Else None.
-        graph_edge_ids: ``Graph.edge_ids`` of the graph that was sampled, itself and no copy: on the host, wherever the batch is.
+        graph_edge_ids: ``Graph.edge_ids`` of the graph that was sampled, not copied: on the host, wherever the batch is.
 
     Examples:
         >>> from hoptrain import NeighborSampler, SampleLoader, load_dataset
@@ -131,30 +320,32 @@ class MiniBatch(SampledBatch):
     node_ids: Any
     blocks: tuple[Block, ...]
     x: Any = None
-    y: Any = None
     seed_weights: Any = None
-    extra: dict[str, Any] = field(default_factory=dict)
-    nested: bool = False
-    repeats_edges: bool = False
     subgraph_sizes: tuple[int, ...] | None = None
     graph_edge_ids: Array | None = None
+    of_seeds: ClassVar[tuple[str, ...]] = ("y", "seed_weights")
+
+    @staticmethod
+    def _by_type(value: Any) -> dict[str, Any]:
+        return {} if value is None else {"": value}
+
+    @staticmethod
+    def _by_relation(value: Any) -> dict[Relation, Any]:
+        return {ONLY: value}
+
+    @staticmethod
+    def joined(by_key: dict[Any, Any]) -> Any:
+        """See ``SampledBatch.joined``."""
+        return next(iter(by_key.values()), None)
 
     @property
     def seeds(self) -> Any:
         """(B,) global ids of the seeds."""
         return self.node_ids[: self.num_seeds]
 
-    @property
-    def num_edges(self) -> int:
-        """Sampled edges; in nested blocks an edge counts once."""
-        return self.blocks[0].num_edges if self.nested else sum(block.num_edges for block in self.blocks)
-
-    def map(self, function: Callable[[Any], Any]) -> MiniBatch:
-        """With ``function`` of each array in its place."""
-        blocks = self._with_blocks(block.map(function) for block in self._own_blocks())
-        rows = {name: function(rows) for name in ("x", "y", "seed_weights") if (rows := getattr(self, name)) is not None}
-        extra = {name: function(array) for name, array in self.extra.items()}
-        return replace(self, node_ids=function(self.node_ids), blocks=blocks, extra=extra, **rows)
+    def num_seeds_by_type(self) -> dict[str, int]:
+        """See ``SampledBatch.num_seeds_by_type``."""
+        return {"": self.num_seeds}
 
     def out_of(self, graph: Graph, repeats_edges: bool = False) -> MiniBatch:
         """See ``SampledBatch.out_of``."""
@@ -163,105 +354,43 @@ class MiniBatch(SampledBatch):
         return replace(self, graph_edge_ids=graph.edge_ids, repeats_edges=repeats_edges or self.repeats_edges)
 
     def ids_of(self, places: Any) -> Any:
-        """The ids (``Graph.edge_ids``) of the edges at ``places`` (N,), such as a block's ``edge_ids``, as an array or tensor like it.
-
-        Tensors on a device are copied to the host and back, unless places are ids.
-        """
-        return ids_like(self.graph_edge_ids, places)
-
-    def _own_blocks(self) -> tuple[Block, ...]:
-        """The blocks but those that are beginnings of the first."""
-        return self.blocks[:1] if self.nested else self.blocks
-
-    def _with_blocks(self, own: Iterable[Block]) -> tuple[Block, ...]:
-        """All blocks, from what ``_own_blocks`` became."""
-        blocks = tuple(own)
-        return tuple(blocks[0].beginning(block.num_dst, block.num_src, block.num_edges) for block in self.blocks) if self.nested else blocks
-
-    def to_pyg(self) -> Any:
-        """A ``torch_geometric.data.Data``, see ``hoptrain.samplers.batch.convert.to_pyg``."""
-        from hoptrain.samplers.batch.convert import to_pyg
-
-        return to_pyg(self)
-
-    def to_dgl(self) -> tuple[Any, Any, list[Any]]:
-        """Input nodes, seeds and DGL blocks, see ``hoptrain.samplers.batch.convert.to_dgl``."""
-        from hoptrain.samplers.batch.convert import to_dgl
-
-        return to_dgl(self)
-
-    def arrays(self) -> dict[str, Array]:
-        """See ``SampledBatch.arrays``."""
-        arrays = {"node_ids": self.node_ids} | {f"extra.{name}": array for name, array in self.extra.items()}
-        if self.seed_weights is not None:
-            arrays["seed_weights"] = self.seed_weights
-        for i, block in enumerate(self.blocks[:1] if self.nested else self.blocks):
-            arrays |= {f"{name}.{i}": array for name, array in block.arrays().items()}
-        return arrays
-
-    def row_ids(self) -> dict[str, Any]:
-        """Features of the nodes, labels of the seeds."""
-        return {"x": self.node_ids, "y": self.seeds}
-
-    def with_rows(self, rows: dict[str, Any]) -> MiniBatch:
-        """See ``SampledBatch.with_rows``."""
-        of_edges = {name: own for name, own in rows.items() if name.startswith("edge_attr.")}
-        blocks = self._own_blocks()
-        if of_edges:
-            blocks = tuple(replace(block, edge_attr=of_edges[f"edge_attr.{i}"]) for i, block in enumerate(blocks))
-        of_nodes = {name: own for name, own in rows.items() if name not in of_edges}
-        return replace(self, blocks=self._with_blocks(blocks), **of_nodes)
-
-    def edge_places(self, store: str = "edge_attr") -> dict[str, Any]:
-        """The places of the edges whose features it takes, block by block, by the name of these: ``edge_attr.0`` is the first block's."""
-        return {f"{store}.{i}": block.edge_ids for i, block in enumerate(self._own_blocks())}
-
-    def header(self, **changes: Any) -> MiniBatch:
-        """See ``SampledBatch.header``."""
-        blocks = tuple(Block(indptr=None, indices=None, edge_ids=None, num_src=block.num_src) for block in self.blocks)
-        return replace(self, node_ids=None, blocks=blocks, seed_weights=None, extra={}, graph_edge_ids=None, **changes)
-
-    def filled(self, arrays: dict[str, Array]) -> MiniBatch:
-        """See ``SampledBatch.filled``."""
-        num_src = [block.num_src for block in self.blocks]
-        of_block: list[dict[str, Array]] = [{} for _ in num_src]
-        extra: dict[str, Any] = {}
-        rows: dict[str, Any] = {}
-        for name, array in arrays.items():
-            kind, _, key = name.partition(".")
-            if kind == "extra":
-                extra[key] = array
-            elif key:
-                of_block[int(key)][kind] = array
-            else:
-                rows[name] = array
-        blocks = tuple(Block(num_src=n, **own) for n, own in zip(num_src, of_block, strict=True) if own)
-        if self.nested:
-            blocks = nested_blocks(blocks[0], num_src, self.num_seeds)
-        return replace(self, blocks=blocks, extra=extra, **rows)
+        """Return the ids (``Graph.edge_ids``) of the edges at ``places`` (N,); see ``ids_along``."""
+        return self.ids_along(ONLY, places)
 
 
-def ids_like(edge_ids: Array | None, places: Any) -> Any:
-    """``ids_at`` of an array, or of a tensor on whatever device; from a file that is larger than the memory that is free they are read (``take_rows``)."""
-    if edge_ids is None or isinstance(places, np.ndarray):
-        return _ids_at(edge_ids, places)
-    return as_tensor(_ids_at(edge_ids, places.cpu().numpy())).to(places.device, places.dtype)
+def named(name: str, relation: Relation) -> str:
+    """Return the name of an array that each relation may have one of; "edge_attr" becomes that of the store of the edges' features."""
+    return name if relation == ONLY else f"{name}.{relation_name(relation)}"
 
 
-def _ids_at(edge_ids: Array | None, places: Array) -> Array:
-    if edge_ids is None or mapped_file(edge_ids) is None:
-        return ids_at(edge_ids, places)
-    found, is_edge = np.full(len(places), -1, edge_ids.dtype), places >= 0
-    found[is_edge] = take_rows(edge_ids, places[is_edge])
-    return found
+def _with_features(block: Block, relation: Relation, hop: int, rows: Mapping[str, Any]) -> Block:
+    return replace(block, edge_attr=rows.get(f"{named('edge_attr', relation)}.{hop}", block.edge_attr))
 
 
 def batch_of_hops(nodes: Array, found: Sequence[Block], num_seeds: int, extra: dict[str, Array] | None = None) -> MiniBatch:
-    """The mini-batch of ``nodes`` (S,), global ids, and the blocks that were found hop by hop, from the seeds outward."""
+    """Return the mini-batch of ``nodes`` (S,), global ids, and the blocks that were found hop by hop, from the seeds outward."""
     return MiniBatch(node_ids=nodes, blocks=tuple(reversed(found)), num_seeds=num_seeds, extra=extra or {})
 
 
 def nested_blocks(outermost: Block, num_src: Sequence[int], num_seeds: int) -> tuple[Block, ...]:
-    """Blocks that are beginnings of ``outermost`` (NumPy arrays), by their numbers of sources: those of the next are a block's destinations."""
+    """Return blocks that are beginnings of ``outermost`` (NumPy arrays), by their numbers of sources: those of the next are a block's destinations."""
     num_dst = (*num_src[1:], num_seeds)
     return tuple(outermost.beginning(d, s, int(outermost.indptr[d])) for d, s in zip(num_dst, num_src, strict=True))
+
+
+def counts_of(seed_counts: dict[str, int], num_src: Sequence[Mapping[Relation, int]]) -> list[dict[str, int]]:
+    """Return the number of nodes of each type, the seeds' and then after every hop, of hops in the order of a batch's blocks."""
+    counts = [dict(seed_counts)]
+    for hop in reversed(num_src):
+        counts.append(counts[-1] | {source: number for (source, _, _), number in hop.items()})
+    return counts
+
+
+def dotted(name: str, kind: str) -> str:
+    """Return the name of an array that each node type may have one of."""
+    return f"{name}.{kind}" if kind else name
+
+
+def array_name(relation: Relation, hop: int, number: int, name: str) -> str:
+    """Return the name that an array of a block has among a batch's; ``number`` is the relation's within the hop."""
+    return f"{name}.{hop}" if relation == ONLY else f"block.{hop}.{number}.{name}"

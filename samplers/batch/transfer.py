@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import BFLOAT16
+from hoptrain.engine.arrays import BFLOAT16, Array, ids_at
 from hoptrain.engine.features.quantized import Columns, QuantizedRows, codes_of
+from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.queue.ring import Recycled
+from hoptrain.engine.queue.shared_memory import mapped_file
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +39,21 @@ def as_tensor(array: Any) -> torch.Tensor:
     if array.dtype == BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def ids_like(edge_ids: Array | None, places: Any) -> Any:
+    """Return ``ids_at`` of an array, or of a tensor on whatever device; from a file that is larger than the free memory they are read (``take_rows``)."""
+    if edge_ids is None or isinstance(places, np.ndarray):
+        return _ids_at(edge_ids, places)
+    return as_tensor(_ids_at(edge_ids, places.cpu().numpy())).to(places.device, places.dtype)
+
+
+def _ids_at(edge_ids: Array | None, places: Array) -> Array:
+    if edge_ids is None or mapped_file(edge_ids) is None:
+        return ids_at(edge_ids, places)
+    found, is_edge = np.full(len(places), -1, edge_ids.dtype), places >= 0
+    found[is_edge] = take_rows(edge_ids, places[is_edge])
+    return found
 
 
 def expanded_here(rows: Any) -> Any:

@@ -27,21 +27,17 @@ class Union(NamedTuple):
     """(M, D) features of the edges."""
 
 
-def union_of_hops(batch: Any) -> Union:
-    """The edges of a ``MiniBatch`` of tensors; see ``union_of_blocks``."""
-    return union_of_blocks(batch.blocks, batch.node_ids, batch.nested, batch.repeats_edges)
-
-
-def union_of_blocks(blocks: Sequence[Any], node_ids: torch.Tensor, nested: bool, repeats_edges: bool) -> Union:
-    """The edges of blocks of tensors, in the order in which a model applies them; ``node_ids`` (S,) are the nodes that destinations are among.
+def union_of(batch: Any, relation: tuple[str, str, str]) -> Union:
+    """Return the edges of a relation in a batch of tensors.
 
     Raises:
         InputError: blocks of which some have weights and some have none; edges that the graph has not, where those of several hops are to be joined.
     """
     import torch
 
-    counts = [block.num_edges for block in reversed(blocks)]
-    blocks = blocks[:1] if nested else blocks[::-1]
+    blocks, node_ids, nested = [hop[relation] for hop in reversed(batch.hops)], batch.nodes[relation[2]], batch.nested
+    counts = [block.num_edges for block in blocks]
+    blocks = blocks[-1:] if nested else blocks
     none = torch.zeros((2, 0), dtype=torch.int64, device=node_ids.device)
     edge_index = torch.cat([none, *(block.edge_index() for block in blocks)], dim=1)
     places = torch.cat([none[0], *(block.edge_ids.long() for block in blocks)])
@@ -51,7 +47,7 @@ def union_of_blocks(blocks: Sequence[Any], node_ids: torch.Tensor, nested: bool,
         )
     weights = _weights(len(node_ids), blocks, edge_index[1])
     edge_attr = torch.cat([block.edge_attr for block in blocks]) if blocks and blocks[0].edge_attr is not None else None
-    if nested or len(blocks) < 2 or repeats_edges:
+    if nested or len(blocks) < 2 or batch.repeats_edges:
         return Union(edge_index, places, weights, [counts[0], *(b - a for a, b in pairwise(counts))] if nested else counts, edge_attr)
     of_hop = torch.tensor([block.num_edges for block in blocks], device=places.device)
     hops = torch.repeat_interleave(torch.arange(len(blocks), device=places.device), of_hop, output_size=len(places))

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, HeteroGraph, InputError
+from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.errors import see
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers.base import Sampler, SomeBatch
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
-from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch, SampledBatch
 from hoptrain.samplers.feed.check_block import (
     IDS,
     WEIGHTS,
@@ -61,101 +60,96 @@ def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, ask
         InputError: it breaks a rule.
     """
     try:
-        if isinstance(batch, HeteroMiniBatch):
-            _check_typed(batch, sampler, graph, asked)
-        elif isinstance(batch, MiniBatch):
-            _check_plain(batch, sampler, sampler.graph_of(graph), asked)
+        is_on_host = isinstance(next(iter(batch.nodes.values()), None), np.ndarray)
+        _check_form(batch, sampler, is_on_host)
+        if asked is not None and is_on_host:
+            _check_contents(batch, sampler, sampler.graph_of(graph), asked)
     except BrokenRule as broken:
         raise InputError(f"{type(sampler).__name__} returned {broken}{see('returned')}") from None
 
 
-def _check_plain(batch: MiniBatch, sampler: Sampler[Any, Any], graph: Graph, asked: Array | None) -> None:
-    check_array("node_ids", batch.node_ids, IDS)
-    _check_counts(batch, len(batch.node_ids), sampler)
-    _check_chain(batch)
-    _check_extras(batch)
-    if not isinstance(batch.node_ids, np.ndarray):
-        return
-    for i, block in enumerate(batch.blocks):
-        check_ends(f"blocks[{i}]", block)
-    if asked is not None:
-        _check_nodes("node_ids", batch.node_ids, graph.num_nodes, sampler)
-        if batch.seed_weights is not None:
-            check_weights("seed_weights", batch.seed_weights)
-        _check_seeds(batch, sampler, asked, weighted=batch.seed_weights is not None)
-        _check_blocks(batch, graph)
-
-
-def _check_typed(batch: HeteroMiniBatch, sampler: Sampler[Any, Any], graph: HeteroGraph, asked: Array | None) -> None:
-    for kind, ids in batch.node_ids.items():
-        check_array(f"node_ids[{kind!r}]", ids, IDS)
-    _check_counts(batch, sum(min(number, len(batch.node_ids[kind])) for kind, number in batch.seed_counts.items()), sampler)
-    if sum(batch.seed_counts.values()) != batch.num_seeds:
-        raise BrokenRule(f"seed_counts {batch.seed_counts} and num_seeds {batch.num_seeds}: these are all of them; correct one")
-    _check_extra(batch.extra)
-    named = [(f"blocks[{h}][{relation}]", relation, block) for h, hop in enumerate(batch.blocks) for relation, block in hop.items()]
-    for name, (source, _, destination), block in named:
-        check_block_form(name, block)
-        for what, number, kind in (("sources", block.num_src, source), ("destinations", block.num_dst, destination)):
-            if not 0 <= number <= len(batch.node_ids[kind]):
-                raise BrokenRule(f"{name} with {number} {what}: they are the first of {len(batch.node_ids[kind])} nodes; correct it")
-    if not all(isinstance(ids, np.ndarray) for ids in batch.node_ids.values()):
-        return
-    for name, _, block in named:
-        check_ends(name, block)
-    if asked is not None:
-        for kind, ids in batch.node_ids.items():
-            _check_nodes(f"node_ids[{kind!r}]", ids, graph.num_nodes[kind], sampler)
-        _check_seeds(batch, sampler, asked, weighted=False)
-        for place, (name, relation, block) in enumerate(named):
-            source, _, destination = relation
-            if batch.nested and place >= len(batch.blocks[0]):
-                _check_beginning(name, block, batch.blocks[0][relation])
-            else:
-                check_block(name, block, batch.node_ids[source], batch.node_ids[destination], graph.relations[relation])
-
-
-def _check_counts(batch: MiniBatch | HeteroMiniBatch, num_nodes: int, sampler: Sampler[Any, Any]) -> None:
-    """Numbers of hops and of seeds."""
+def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: bool) -> None:
+    """Check types, dtypes and lengths; on the host the ends of offsets, too."""
+    num_nodes, num_seeds = {}, batch.num_seeds_by_type()
+    for kind, ids in batch.nodes.items():
+        check_array(_name_of(kind), ids, IDS)
+        num_nodes[kind] = len(ids)
     if len(batch.blocks) != sampler.num_hops:
         raise BrokenRule(f"{len(batch.blocks)} blocks: there is one for each of num_hops, {sampler.num_hops}; correct one of them")
-    if not 0 < batch.num_seeds <= num_nodes:
-        raise BrokenRule(f"num_seeds {batch.num_seeds} with {num_nodes} nodes: the seeds are the first nodes, at least one; correct it")
-
-
-def _check_chain(batch: MiniBatch) -> None:
-    """A block's sources are the destinations of the one before it; the first has all nodes, the last leads to the seeds."""
-    num_src = len(batch.node_ids)
-    for i, block in enumerate(batch.blocks):
-        check_block_form(f"blocks[{i}]", block)
-        if block.num_src != num_src or not 0 <= block.num_dst <= num_src:
-            before = "the batch's nodes" if i == 0 else f"the destinations of blocks[{i - 1}]"
-            raise BrokenRule(
-                f"blocks[{i}] with {block.num_src} sources and {block.num_dst} destinations: its sources are {before}, {num_src}, "
-                "and the first of them its destinations; correct it"
-            )
-        num_src = block.num_dst
-    if batch.blocks and num_src != batch.num_seeds:
-        raise BrokenRule(
-            f"{num_src} destinations of the last block and num_seeds {batch.num_seeds}: these are the seeds; correct one of them"
-        )
-
-
-def _check_extras(batch: MiniBatch) -> None:
-    if batch.seed_weights is not None:
-        check_array("seed_weights", batch.seed_weights, WEIGHTS)
-        if len(batch.seed_weights) != batch.num_seeds:
-            raise BrokenRule(f"{len(batch.seed_weights)} seed_weights for {batch.num_seeds} seeds: there is one for each; correct it")
-    _check_extra(batch.extra)
-
-
-def _check_extra(extra: dict[str, Any]) -> None:
-    for name, array in extra.items():
+    most = sum([min(number, num_nodes[kind]) for kind, number in num_seeds.items()])
+    if not 0 < batch.num_seeds <= most:
+        raise BrokenRule(f"num_seeds {batch.num_seeds} with {most} nodes: the seeds are the first nodes, at least one; correct it")
+    if sum(num_seeds.values()) != batch.num_seeds:
+        raise BrokenRule(f"seed_counts {num_seeds} and num_seeds {batch.num_seeds}: these are all of them; correct one")
+    _check_chain(batch, num_nodes, num_seeds, is_on_host)
+    if (weights := _seed_weights(batch)) is not None:
+        check_array("seed_weights", weights, WEIGHTS)
+        if len(weights) != batch.num_seeds:
+            raise BrokenRule(f"{len(weights)} seed_weights for {batch.num_seeds} seeds: there is one for each; correct it")
+    for name, array in batch.extra.items():
         dtype = getattr(array, "dtype", None)
         if dtype is None or dtype == np.dtype(object):
             raise BrokenRule(
                 f"extra[{name!r}] of {dtype or type(array).__name__}: extras travel as arrays of numbers; return a NumPy array"
             )
+
+
+def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict[str, int], is_on_host: bool) -> None:
+    """Check that the sources of a hop are the destinations of the one before it; the first has all nodes, the last leads to the seeds."""
+    known, limit = num_nodes, num_nodes  # a type that is no destination of the hop before has as many sources at most
+    for i, hop in enumerate(batch.hops):
+        ends: dict[str, int] = {}
+        for relation, block in hop.items():
+            name, (source, _, destination) = _name_of_block(i, relation), relation
+            check_block_form(name, block)
+            num_src, num_dst = block.num_src, block.num_dst
+            is_whole = num_src == limit[source] or (source not in known and 0 <= num_src < limit[source])
+            is_other = destination in ends and num_dst != ends[destination]
+            ends[destination] = num_dst
+            if not is_whole or is_other or not 0 <= num_dst <= limit[destination]:
+                before = "the batch's nodes" if i == 0 else f"the destinations of blocks[{i - 1}]"
+                raise BrokenRule(
+                    f"{name} with {num_src} sources and {num_dst} destinations: its sources are {before}, {limit[source]}, "
+                    "and the first of them its destinations; correct it"
+                )
+            if is_on_host:
+                check_ends(name, block)
+        known, limit = ends, limit | ends
+    for kind, number in known.items() if batch.blocks else ():
+        if number != num_seeds[kind]:
+            raise BrokenRule(
+                f"{number} destinations of the last block and num_seeds {num_seeds[kind]}: these are the seeds; correct one of them"
+            )
+
+
+def _check_contents(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, asked: Array) -> None:
+    """Check every entry."""
+    is_typed = isinstance(graph, HeteroGraph)
+    num_nodes, relations = (graph.num_nodes, graph.relations) if is_typed else ({"": graph.num_nodes}, {ONLY: graph})
+    for kind, ids in batch.nodes.items():
+        _check_nodes(_name_of(kind), ids, num_nodes[kind], sampler)
+    if (weights := _seed_weights(batch)) is not None:
+        check_weights("seed_weights", weights)
+    _check_seeds(batch, sampler, asked, weighted=weights is not None)
+    for i, hop in enumerate(batch.hops):
+        for relation, block in hop.items():
+            name, (source, _, destination) = _name_of_block(i, relation), relation
+            if batch.nested and i:
+                _check_beginning(name, block, batch.hops[0][relation])
+            else:
+                check_block(name, block, batch.nodes[source], batch.nodes[destination], relations[relation])
+
+
+def _seed_weights(batch: SampledBatch) -> Any:
+    return batch.seed_weights if isinstance(batch, MiniBatch) else None
+
+
+def _name_of(kind: str) -> str:
+    return f"node_ids[{kind!r}]" if kind else "node_ids"
+
+
+def _name_of_block(hop: int, relation: Relation) -> str:
+    return f"blocks[{hop}]" if relation == ONLY else f"blocks[{hop}][{relation}]"
 
 
 def _check_nodes(name: str, node_ids: Array, num_nodes: int, sampler: Sampler[Any, Any]) -> None:
@@ -174,15 +168,6 @@ def _check_seeds(batch: SampledBatch, sampler: Sampler[Any, Any], asked: Array, 
     if sampler.by_seeds and not (np.isin(batch.seeds, asked).all() if weighted else np.array_equal(batch.seeds, asked)):
         rule = "with seed_weights they are among the seeds asked for" if weighted else "the seeds asked for come first, in their order"
         raise BrokenRule(f"other seeds than it was asked for: {rule}; return them so, or state by_seeds = False")
-
-
-def _check_blocks(batch: MiniBatch, graph: Graph) -> None:
-    """Offsets, sources, edges and weights."""
-    for i, block in enumerate(batch.blocks):
-        if batch.nested and i:
-            _check_beginning(f"blocks[{i}]", block, batch.blocks[0])
-        else:
-            check_block(f"blocks[{i}]", block, batch.node_ids, batch.node_ids, graph)
 
 
 def _check_beginning(name: str, block: Block, outermost: Block) -> None:

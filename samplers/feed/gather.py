@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import Columns, QuantizedRows, Rows, codes_of
 from hoptrain.kernels.cpu import gather as kernels
-from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.batch.minibatch import SampledBatch
 from hoptrain.samplers.scratch.workspace import Workspace
 
 _WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)

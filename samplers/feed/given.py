@@ -16,7 +16,7 @@ from hoptrain.samplers.feed.epochs import rank_and_world_size
 
 if TYPE_CHECKING:
     from hoptrain.samplers.base import Sampler
-    from hoptrain.samplers.batch.sampled import SampledBatch
+    from hoptrain.samplers.batch.minibatch import SampledBatch
     from hoptrain.samplers.feed.device_feed import DeviceFeed
 
 _HEADER, _ENTRY = 2, 3

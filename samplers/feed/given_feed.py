@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hoptrain.engine import InputError, QueueOptions
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.queue.ahead import Batch, run_ahead
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.batch.minibatch import SampledBatch, dotted, named
 from hoptrain.samplers.batch.transfer import release_copied
 from hoptrain.samplers.feed.epochs import threads_for
 from hoptrain.samplers.feed.given import Asked, GivenBatches, Made, Place, Source, Work
@@ -249,13 +247,10 @@ def _in_bulks(steps: Iterator[tuple[int, Index]], bulk: int) -> Iterator[list[tu
         yield some
 
 
-def _rows_in(batch: Any) -> dict[str, Any]:
+def _rows_in(batch: SampledBatch) -> dict[str, Any]:
     """Return the rows that a batch has, by the names that they have in a slot of the queue."""
-    if isinstance(batch, HeteroMiniBatch):
-        of_edges = {f"edge_attr.{relation_name(relation)}.0": block.edge_attr for relation, block in batch.blocks[0].items()}
-        rows = {f"x.{kind}": own for kind, own in batch.x.items()} | of_edges
-    else:
-        rows = {"x": batch.x, "edge_attr.0": batch.blocks[0].edge_attr}
+    of_edges = {f"{named('edge_attr', relation)}.0": block.edge_attr for relation, block in batch.hops[0].items()}
+    rows = {dotted("x", kind): own for kind, own in batch.features.items()} | of_edges
     return {name: own for name, own in rows.items() if own is not None}
 
 

@@ -15,14 +15,15 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.ring import Allocate, Spec, allocate_private, total_bytes
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.batch.minibatch import SampledBatch
+from hoptrain.samplers.batch.serialise import EdgeIds, Header, header_of
 from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.gather import gather_all, gather_rows, named_rows, start_gathering
 from hoptrain.samplers.scratch.workspace import Workspace
 
 if TYPE_CHECKING:  # a plain worker needs no other sampler
-    from hoptrain.samplers.ahead.handover import EdgeIds, Handed
+    from hoptrain.samplers.ahead.handover import Handed
     from hoptrain.samplers.feed.topology.edges import EdgeFiles
 
 BatchAndRows: TypeAlias = tuple[SampledBatch, list[tuple[str, Any, Array]]]
@@ -64,7 +65,7 @@ class SampleTask:
         replace(self, workspace=Workspace()).make_batch(epoch, 0, allocate)
         return sizes[0]
 
-    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> SampledBatch:
+    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Header:
         """Make the batch of a step in arrays from ``allocate``; returns its header. With a cache of rows ``epoch`` has its run (``run_and_epoch``)."""
         begin = time.perf_counter()
         run, epoch = divmod(epoch, MAX_EPOCH)
@@ -79,7 +80,8 @@ class SampleTask:
         for name, store, ids in rows:
             if not isinstance(store, np.ndarray):
                 store.gather(ids, out[name], run, step, self.workspace)
-        return batch.header(
+        return header_of(
+            batch,
             num_step_seeds=self.num_step_seeds(step, batch),
             sample_s=sampled - begin,
             gather_s=time.perf_counter() - sampled,

@@ -18,7 +18,8 @@ from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.storage.shared_rows import tag_of
-from hoptrain.samplers.ahead.handover import put, written
+from hoptrain.samplers.ahead.handover import put
+from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.parted.window import sample_window
 from hoptrain.samplers.scratch.workspace import Workspace
 

@@ -21,14 +21,13 @@ from hoptrain.engine.partition.topology.trade import packed, trade, unpacked
 from hoptrain.kernels.cpu.columns import copy_columns
 from hoptrain.samplers.ahead.draws import Asked, Drawn, can_be_drawn, draw, has_weights
 from hoptrain.samplers.ahead.window import grow_together
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch
 from hoptrain.samplers.nodewise.labor import LaborSampler
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 from hoptrain.samplers.parted.walks import walk_window
 from hoptrain.samplers.programs.walks import RandomWalk
 from hoptrain.samplers.scratch.alias import no_weight
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.typed import ONLY
 
 _HEAD = 4
 """Numbers that tell of which batch, and how many, vertices are asked for: seed, epoch, batch, number."""

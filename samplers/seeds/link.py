@@ -14,14 +14,13 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation, RelationColumns
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch, nested_blocks
 from hoptrain.samplers.checks import check_ids
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.seeds.ends import Links, Looked, distinct_ends, edges_into, places_of, write_ends
-from hoptrain.samplers.typed import ONLY
 
 Negatives = Literal["uniform", "in_batch", "degree", "filtered", "pairs"]
 Exclude = Literal["none", "self", "reverse"]

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import Block, MiniBatch
-from hoptrain.samplers.batch.union import union_of_hops
+from hoptrain.samplers.batch.minibatch import ONLY
+from hoptrain.samplers.batch.union import union_of
 from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.layered import Chunk, address_seed
 
@@ -40,7 +41,7 @@ def apply_model(model: nn.Module, takes: Takes, x: Tensor, batch: MiniBatch, deg
 
 def edge_index_of(batch: MiniBatch) -> Tensor:
     """(2, M) int64, the edges of ``to_pyg()``: sources above destinations, local ids."""
-    return batch.blocks[0].edge_index() if batch.nested else union_of_hops(batch).edge_index
+    return batch.blocks[0].edge_index() if batch.nested else union_of(batch, ONLY).edge_index
 
 
 def side_inputs(takes: Takes, block: Block, degrees: Tensor) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import MiniBatch
-from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.batch.minibatch import SampledBatch
 from hoptrain.trainers.feedback import feedback_for
 from hoptrain.trainers.feedback.feedback import Apply, Feedback
 from hoptrain.trainers.models import GNN

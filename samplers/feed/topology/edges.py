@@ -15,10 +15,10 @@ from hoptrain.engine import Address, Graph, HeteroGraph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.samplers.ahead.handover import EdgeIds
-from hoptrain.samplers.ahead.relations import columns_of, grows, is_timed, named
+from hoptrain.samplers.ahead.relations import columns_of, grows, is_timed
 from hoptrain.samplers.ahead.window import grow_together
-from hoptrain.samplers.batch.sampled import SampledBatch
+from hoptrain.samplers.batch.minibatch import SampledBatch, named
+from hoptrain.samplers.batch.serialise import EdgeIds
 from hoptrain.samplers.feed.topology.relation import RelationFiles
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.seeds.ends import Links

@@ -14,7 +14,8 @@ from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
-from hoptrain.samplers.ahead.relations import along, can_be_grown, columns_of, grows, is_timed, named, types_of
+from hoptrain.samplers.ahead.relations import along, can_be_grown, columns_of, grows, is_timed, types_of
+from hoptrain.samplers.batch.minibatch import named
 from hoptrain.samplers.feed.memory_left import held_whole
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.topology.edges import EDGE_ROWS, EdgeFiles

@@ -11,7 +11,8 @@ from typing import Any
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.filler import Filled
-from hoptrain.samplers.ahead.handover import put, written
+from hoptrain.samplers.ahead.handover import put
+from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.feed.task import BatchAndRows, SampleTask
 from hoptrain.samplers.feed.topology.edges import EdgeFiles
 

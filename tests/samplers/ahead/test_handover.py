@@ -7,7 +7,8 @@ from cases.mistakes import refused
 from hoptrain import HeteroGraph, HeteroSampler, LaborSampler, NeighborSampler, RandomWalk, load_dataset
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
-from hoptrain.samplers.ahead.handover import Handed, boxes_of, put, read, written
+from hoptrain.samplers.ahead.handover import Handed, boxes_of, put
+from hoptrain.samplers.batch.serialise import read, written
 
 DRAW = np.random.default_rng(0)
 TYPED = HeteroGraph.from_edges(

@@ -235,7 +235,8 @@ def test_what_a_worker_with_a_device_writes(small, expand):
     header = loader.task.make_batch(0, 2, allocate)
     expected = contents(list(loader_of(small, expand))[2])
     assert {name: array.tolist() for name, array in out.items()} == expected[1]
-    assert (header.num_seeds, header.batch, [block.num_src for block in header.blocks]) == (expected[0][0], expected[0][3], expected[0][6])
+    made = header.filled(out)
+    assert (made.num_seeds, made.batch, [block.num_src for block in made.blocks]) == (expected[0][0], expected[0][3], expected[0][6])
 
 
 class OnlyOnTheCPU(Sampler):

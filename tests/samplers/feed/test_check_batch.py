@@ -176,6 +176,11 @@ TYPED = {
         "999 sources",
         "blocks[0] first nodes",
     ),
+    "fewer destinations than seeds": (
+        lambda b: replace(b, blocks=({key: replace(block, indptr=np.delete(block.indptr, -2)) for key, block in b.blocks[0].items()},)),
+        "19 destinations",
+        "last block num_seeds 20 seeds",
+    ),
     "the id of another edge": (
         lambda b: replace(
             b, blocks=({key: replace(block, edge_ids=changed(block.edge_ids, 0, 2999)) for key, block in b.blocks[0].items()},)

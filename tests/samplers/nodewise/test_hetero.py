@@ -14,6 +14,7 @@ from reference import hetero as reference
 from hoptrain.engine import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader, Workspace
+from hoptrain.samplers.batch.serialise import header_of
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.scratch import hop as one_hop
 from hoptrain.samplers.scratch.alias import build_alias_tables
@@ -114,7 +115,7 @@ def test_any_problem(problem, threads, address):
             assert as_lists(sampler.sample(graph, items, **at, workspace=workspace)) == expected[0]
     alone = sampler.sample(graph, items, **at)
     assert as_lists(alone) == expected[0]
-    filled = alone.header().filled(alone.arrays())
+    filled = header_of(alone).filled(alone.arrays())
     assert as_lists(filled) == expected[0]
     assert filled.node_counts[-1] == {name: len(ids) for name, ids in alone.node_ids.items()}
 

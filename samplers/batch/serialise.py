@@ -1,0 +1,96 @@
+"""A batch as a header and arrays. The queue carries them next to each other; in a message to another process one comes after another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import Relation, relation_name
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, SampledBatch, array_name, counts_of, named
+
+EdgeIds: TypeAlias = Mapping[str, Array]
+"""Rows of the features of a batch's edges, by the name that the features have in it; empty where positions in the graph are rows."""
+
+_ARRAYS = ("indptr", "indices", "edge_ids", "weights")
+_NO_FACTS = {"node_ids", "blocks", "x", "y", "seed_weights", "extra", "graph_edge_ids"}
+
+
+class Header(NamedTuple):
+    """All of a batch except its arrays, in types that JSON has.
+
+    Attributes:
+        num_src: for each hop the number of sources by relation (``relation_name``).
+        facts: the batch's other fields.
+    """
+
+    num_src: list[dict[str, int]]
+    facts: dict[str, Any]
+
+    def filled(self, arrays: Mapping[str, Any]) -> MiniBatch | HeteroMiniBatch:
+        """Return the batch with ``arrays``: those of ``SampledBatch.arrays``, and rows by the names of their stores."""
+        facts = self.facts
+        kind = HeteroMiniBatch if "seed_counts" in facts else MiniBatch
+        of: dict[str, dict[str, Any]] = {"node_ids": {}, "extra": {}, "x": {}}
+        of_seeds = {}
+        for name, array in arrays.items():
+            what, _, key = name.partition(".")
+            if what in of:
+                of[what][key] = array
+            elif name in kind.of_seeds:
+                of_seeds[name] = array
+        num_src = [{_relation(name): number for name, number in hop.items()} for hop in self.num_src]
+        hops = [_hop_of(arrays, h, hop) for h, hop in enumerate(num_src[:1] if facts["nested"] else num_src)]
+        if facts["nested"]:
+            hops = list(nested_hops(hops[0], counts_of(facts.get("seed_counts") or {"": facts["num_seeds"]}, num_src)))
+        nodes, x = kind.joined(of["node_ids"]), kind.joined(of["x"])
+        return kind(node_ids=nodes, blocks=tuple(map(kind.joined, hops)), x=x, extra=of["extra"], **of_seeds, **facts)
+
+
+def header_of(batch: SampledBatch, **changes: Any) -> Header:
+    """Return the header of a batch, with ``changes`` of fields that are no arrays."""
+    num_src = [{relation_name(relation): block.num_src for relation, block in hop.items()} for hop in batch.hops]
+    return Header(num_src, {name: getattr(batch, name) for name in _fact_names(type(batch))} | changes)
+
+
+def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> list[Array]:
+    """Return a batch's structure as the parts (n,) uint8 of a message, for ``read``."""
+    ids = edge_ids or {}
+    arrays = [*batch.arrays().items(), *ids.items()]
+    head = [header_of(batch), [[name, array.dtype.str, array.shape] for name, array in arrays], len(ids)]
+    as_bytes = np.frombuffer(json.dumps(head).encode(), np.uint8)
+    return [as_bytes, *(np.ascontiguousarray(array).reshape(-1).view(np.uint8) for _, array in arrays)]
+
+
+def read(parts: Sequence[Array]) -> tuple[SampledBatch, EdgeIds]:
+    """Return what was ``written``, with arrays that are views of the parts."""
+    (num_src, facts), specs, num_ids = json.loads(parts[0].tobytes())
+    found = [(name, part.view(dtype).reshape(shape)) for (name, dtype, shape), part in zip(specs, parts[1:], strict=True)]
+    facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()}
+    number = len(found) - num_ids
+    return Header(num_src, facts).filled(dict(found[:number])), dict(found[number:])
+
+
+@cache
+def _fact_names(kind: type[SampledBatch]) -> tuple[str, ...]:
+    return tuple(own.name for own in fields(kind) if own.name not in _NO_FACTS)
+
+
+def _relation(name: str) -> Relation:
+    source, kind, destination = name.split(":")
+    return source, kind, destination
+
+
+def _hop_of(arrays: Mapping[str, Any], hop: int, num_src: Mapping[Relation, int]) -> dict[Relation, Block]:
+    """Return the blocks of a hop out of all the arrays of a batch."""
+    made = {}
+    for number, (relation, own) in enumerate(num_src.items()):
+        structure: dict[str, Any] = {name: arrays.get(array_name(relation, hop, number, name)) for name in _ARRAYS}
+        made[relation] = Block(num_src=own, edge_attr=arrays.get(f"{named('edge_attr', relation)}.{hop}"), **structure)
+    return made
