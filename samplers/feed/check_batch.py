@@ -5,27 +5,24 @@ A sampler may be anybody's. An id that is no integer, or a neighbour that is non
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import HeteroGraph, InputError
+from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.errors import see
-from hoptrain.engine.hetero_graph import Relation
+from hoptrain.engine.hetero_graph import Relation, RelationColumns
 from hoptrain.samplers.base import Sampler, SomeBatch
 from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch, SampledBatch
-from hoptrain.samplers.feed.check_block import (
-    IDS,
-    WEIGHTS,
-    BrokenRule,
-    check_array,
-    check_block,
-    check_block_form,
-    check_ends,
-    check_range,
-    check_weights,
-)
+
+_IDS = (np.dtype(np.int32), np.dtype(np.int64))
+_WEIGHTS = (np.dtype(np.float32),)
+
+
+class _BrokenRule(Exception):
+    """Value, rule and remedy, without the sampler's name."""
 
 
 def prepared(sampler: Sampler[Any, SomeBatch], graph: Any, seeds: Array) -> tuple[Sampler[Any, SomeBatch], Array]:
@@ -64,7 +61,7 @@ def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, ask
         _check_form(batch, sampler, is_on_host)
         if asked is not None and is_on_host:
             _check_contents(batch, sampler, sampler.graph_of(graph), asked)
-    except BrokenRule as broken:
+    except _BrokenRule as broken:
         raise InputError(f"{type(sampler).__name__} returned {broken}{see('returned')}") from None
 
 
@@ -72,24 +69,24 @@ def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: boo
     """Check types, dtypes and lengths; on the host the ends of offsets, too."""
     num_nodes, num_seeds = {}, batch.num_seeds_by_type()
     for kind, ids in batch.nodes.items():
-        check_array(_name_of(kind), ids, IDS)
+        _check_array(_name_of(kind), ids, _IDS)
         num_nodes[kind] = len(ids)
     if len(batch.blocks) != sampler.num_hops:
-        raise BrokenRule(f"{len(batch.blocks)} blocks: there is one for each of num_hops, {sampler.num_hops}; correct one of them")
+        raise _BrokenRule(f"{len(batch.blocks)} blocks: there is one for each of num_hops, {sampler.num_hops}; correct one of them")
     most = sum([min(number, num_nodes[kind]) for kind, number in num_seeds.items()])
     if not 0 < batch.num_seeds <= most:
-        raise BrokenRule(f"num_seeds {batch.num_seeds} with {most} nodes: the seeds are the first nodes, at least one; correct it")
+        raise _BrokenRule(f"num_seeds {batch.num_seeds} with {most} nodes: the seeds are the first nodes, at least one; correct it")
     if sum(num_seeds.values()) != batch.num_seeds:
-        raise BrokenRule(f"seed_counts {num_seeds} and num_seeds {batch.num_seeds}: these are all of them; correct one")
+        raise _BrokenRule(f"seed_counts {num_seeds} and num_seeds {batch.num_seeds}: these are all of them; correct one")
     _check_chain(batch, num_nodes, num_seeds, is_on_host)
     if (weights := _seed_weights(batch)) is not None:
-        check_array("seed_weights", weights, WEIGHTS)
+        _check_array("seed_weights", weights, _WEIGHTS)
         if len(weights) != batch.num_seeds:
-            raise BrokenRule(f"{len(weights)} seed_weights for {batch.num_seeds} seeds: there is one for each; correct it")
+            raise _BrokenRule(f"{len(weights)} seed_weights for {batch.num_seeds} seeds: there is one for each; correct it")
     for name, array in batch.extra.items():
         dtype = getattr(array, "dtype", None)
         if dtype is None or dtype == np.dtype(object):
-            raise BrokenRule(
+            raise _BrokenRule(
                 f"extra[{name!r}] of {dtype or type(array).__name__}: extras travel as arrays of numbers; return a NumPy array"
             )
 
@@ -101,23 +98,23 @@ def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict
         ends: dict[str, int] = {}
         for relation, block in hop.items():
             name, (source, _, destination) = _name_of_block(i, relation), relation
-            check_block_form(name, block)
+            _check_block_form(name, block)
             num_src, num_dst = block.num_src, block.num_dst
             is_whole = num_src == limit[source] or (source not in known and 0 <= num_src < limit[source])
             is_other = destination in ends and num_dst != ends[destination]
             ends[destination] = num_dst
             if not is_whole or is_other or not 0 <= num_dst <= limit[destination]:
                 before = "the batch's nodes" if i == 0 else f"the destinations of blocks[{i - 1}]"
-                raise BrokenRule(
+                raise _BrokenRule(
                     f"{name} with {num_src} sources and {num_dst} destinations: its sources are {before}, {limit[source]}, "
                     "and the first of them its destinations; correct it"
                 )
             if is_on_host:
-                check_ends(name, block)
+                _check_ends(name, block)
         known, limit = ends, limit | ends
     for kind, number in known.items() if batch.blocks else ():
         if number != num_seeds[kind]:
-            raise BrokenRule(
+            raise _BrokenRule(
                 f"{number} destinations of the last block and num_seeds {num_seeds[kind]}: these are the seeds; correct one of them"
             )
 
@@ -129,7 +126,7 @@ def _check_contents(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any,
     for kind, ids in batch.nodes.items():
         _check_nodes(_name_of(kind), ids, num_nodes[kind], sampler)
     if (weights := _seed_weights(batch)) is not None:
-        check_weights("seed_weights", weights)
+        _check_weights("seed_weights", weights)
     _check_seeds(batch, sampler, asked, weighted=weights is not None)
     for i, hop in enumerate(batch.hops):
         for relation, block in hop.items():
@@ -137,7 +134,7 @@ def _check_contents(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any,
             if batch.nested and i:
                 _check_beginning(name, block, batch.hops[0][relation])
             else:
-                check_block(name, block, batch.nodes[source], batch.nodes[destination], relations[relation])
+                _check_block(name, block, batch.nodes[source], batch.nodes[destination], relations[relation])
 
 
 def _seed_weights(batch: SampledBatch) -> Any:
@@ -153,25 +150,87 @@ def _name_of_block(hop: int, relation: Relation) -> str:
 
 
 def _check_nodes(name: str, node_ids: Array, num_nodes: int, sampler: Sampler[Any, Any]) -> None:
-    """Every vertex is one."""
-    check_range(name, node_ids, 0, num_nodes)
+    _check_range(name, node_ids, 0, num_nodes)
     if sampler.distinct_nodes and len(node_ids):
         vertices, counts = np.unique(node_ids, return_counts=True)
         if counts.max() > 1:
-            raise BrokenRule(
+            raise _BrokenRule(
                 f"vertex {vertices[counts.argmax()]} twice in {name}: a vertex is one node; return it once, or state distinct_nodes = False"
             )
 
 
 def _check_seeds(batch: SampledBatch, sampler: Sampler[Any, Any], asked: Array, *, weighted: bool) -> None:
-    """The seeds are those that were asked for."""
     if sampler.by_seeds and not (np.isin(batch.seeds, asked).all() if weighted else np.array_equal(batch.seeds, asked)):
         rule = "with seed_weights they are among the seeds asked for" if weighted else "the seeds asked for come first, in their order"
-        raise BrokenRule(f"other seeds than it was asked for: {rule}; return them so, or state by_seeds = False")
+        raise _BrokenRule(f"other seeds than it was asked for: {rule}; return them so, or state by_seeds = False")
 
 
 def _check_beginning(name: str, block: Block, outermost: Block) -> None:
-    """A block of a nested batch."""
     outer = outermost.arrays()
     if any(not np.array_equal(array, outer[what][: len(array)]) for what, array in block.arrays().items()):
-        raise BrokenRule(f"{name} that is not the beginning of blocks[0]: in a nested batch each is; return nested=False")
+        raise _BrokenRule(f"{name} that is not the beginning of blocks[0]: in a nested batch each is; return nested=False")
+
+
+def _check_block_form(name: str, block: object) -> None:
+    if not isinstance(block, Block):
+        raise _BrokenRule(f"{type(block).__name__} as {name}: the graph of a hop is a Block; return one")
+    for key, array in block.arrays().items():
+        _check_array(f"{name}.{key}", array, _WEIGHTS if key == "weights" else _IDS)
+        if key in ("edge_ids", "weights") and len(array) != block.num_edges:
+            raise _BrokenRule(f"{len(array)} {name}.{key} of {block.num_edges} edges: there is one for each; correct it")
+
+
+def _check_array(name: str, array: Any, dtypes: tuple[np.dtype[Any], ...]) -> None:
+    dtype, shape = getattr(array, "dtype", None), getattr(array, "shape", ())
+    on_gpu = getattr(array, "is_cuda", False)  # a tensor; on the CPU, arrays are NumPy's
+    if (str(dtype) not in _torch_names(dtypes)) if on_gpu else (dtype not in dtypes):
+        kind, remedy = ("weights are float32", "numpy float32") if dtypes is _WEIGHTS else ("ids are integers", "numpy int32 or int64")
+        raise _BrokenRule(f"{name} of {dtype or type(array).__name__}: {kind}; return {remedy}")
+    if len(shape) != 1:
+        raise _BrokenRule(f"{name} of shape {shape}: it has one dimension; correct it")
+    if name.endswith("indptr") and len(array) == 0:
+        raise _BrokenRule(f"{name} of no entry: offsets begin with 0, followed by an end for each destination; correct it")
+
+
+@cache
+def _torch_names(dtypes: tuple[np.dtype[Any], ...]) -> set[str]:
+    return {f"torch.{dtype}" for dtype in dtypes}
+
+
+def _check_ends(name: str, block: Block) -> None:
+    first, last = block.indptr[0], block.indptr[-1]
+    if first != 0 or last != block.num_edges:
+        raise _BrokenRule(f"{name}.indptr from {first} to {last}: offsets run from 0 to the number of edges, {block.num_edges}; correct it")
+
+
+def _check_block(name: str, block: Block, sources: Array, destinations: Array, columns: Graph | RelationColumns) -> None:
+    """Check every entry of a block from the nodes ``sources`` to ``destinations``, global ids; ``columns`` are the graph's, or the relation's."""
+    if (np.diff(block.indptr) < 0).any():
+        raise _BrokenRule(f"{name}.indptr that falls: offsets never do; correct it")
+    _check_range(f"{name}.indices", block.indices, 0, block.num_src)
+    if block.weights is not None:
+        _check_weights(f"{name}.weights", block.weights)
+    _check_range(f"{name}.edge_ids", block.edge_ids, -1, columns.num_edges)
+    own = block.edge_ids >= 0  # -1 is an edge that the graph has not
+    edges, src = block.edge_ids[own], sources[block.indices[own]]
+    dst = np.repeat(destinations[: block.num_dst], np.diff(block.indptr))[own]
+    is_right = (columns.indices[edges] == src) & (columns.indptr[dst] <= edges) & (edges < columns.indptr[dst + 1])
+    if not is_right.all():
+        wrong = np.flatnonzero(~is_right)[0]
+        raise _BrokenRule(
+            f"{edges[wrong]} in {name}.edge_ids for the edge from vertex {src[wrong]} to {dst[wrong]}: an edge id is a place "
+            "in graph.indices, in the column of its destination; correct it, or return -1 for an edge that the graph has not"
+        )
+
+
+def _check_range(name: str, values: Array, least: int, end: int) -> None:
+    """Check that all values lie in [least, end)."""
+    if len(values) and not (least <= values.min() and values.max() < end):
+        wrong = values.min() if values.min() < least else values.max()
+        raise _BrokenRule(f"{wrong} in {name}: they lie from {least} to {end - 1}; correct it")
+
+
+def _check_weights(name: str, weights: Array) -> None:
+    wrong = weights[~(np.isfinite(weights) & (weights >= 0))]
+    if len(wrong):
+        raise _BrokenRule(f"{wrong[0]} in {name}: weights are finite and not negative; correct it")
