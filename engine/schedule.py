@@ -1,14 +1,18 @@
-"""Which seeds make which batch: a pure function of (seed, epoch, world size), known before the epoch starts.
+"""Which items make which batch: a pure function of (seed, epoch, world size).
 
-Every rank makes the same number of steps and every seed of an epoch is in exactly one batch of one rank, so that no rank can wait in an
-all-reduce for another that has run out of data, and no metric counts a vertex twice.
+``StepSchedule`` is all that loaders, worker tasks and bulks on a GPU ask of a schedule: for each step the items of this rank's batch, and the address
+that its random numbers are made from. A batch depends on nothing else, so any process can make it, at any time.
+
+``Schedule`` shuffles the seeds of a split and shards them across ranks. Every rank makes the same number of steps and every seed of an epoch is in
+exactly one batch of one rank, so that no rank can wait in an all-reduce for another that has run out of data, and no metric counts a node twice.
+Others subclass ``StepSchedule``: the pipeline cuts each batch into chunks, and loaders of other libraries give the items of one step after another.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,8 +41,52 @@ class Address(NamedTuple):
         return HopAddress(np.uint64(self.seed), np.uint64(self.epoch), np.uint64(self.batch), np.uint64(hop))
 
 
+class StepSchedule(Protocol):
+    """Items and random numbers of this rank's batches, step by step; the classes that implement it inherit from it."""
+
+    __slots__ = ()
+
+    @property
+    def seed(self) -> int:
+        """The user's seed, in [0, 2**64)."""
+
+    @property
+    def rank(self) -> int:
+        """This rank, in [0, world_size)."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+
+    def batch_items(self, epoch: int, step: int) -> Array:
+        """Return the items (B,) of this rank's batch at a step."""
+
+    def num_step_items(self, step: int) -> int:
+        """Return how many items all ranks together have at a step."""
+
+    def batch_number(self, step: int) -> int:
+        """Return the batch's number within the epoch, over all ranks. A rank's numbers follow one another."""
+        return self.rank * self.num_steps + step
+
+    def address(self, epoch: int, step: int) -> Address:
+        """Return the address of the random numbers of this rank's batch at a step."""
+        return Address(self.seed, epoch, self.batch_number(step))
+
+    def for_rank(self, rank: int) -> StepSchedule:
+        """Return the schedule of another rank.
+
+        Raises:
+            InputError: this process does not know the batches of others.
+        """
+        raise InputError(f"{type(self).__name__}: rank {self.rank} does not know the batches of rank {rank}; use a Schedule")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Schedule:
+class Schedule(StepSchedule):
     """Batches of items for one of ``world_size`` ranks.
 
     A step takes ``world_size * batch_size`` seeds of the epoch's order and gives each rank its share. What is left for the last step is
@@ -92,13 +140,9 @@ class Schedule:
             return self.items[begin:end]
         return self.items[_epoch_order(len(self.items), self.seed, epoch)[begin:end]]
 
-    def batch_number(self, step: int) -> int:
-        """The batch's number within the epoch, over all ranks: it addresses the random numbers. A rank's numbers follow one another."""
-        return self.rank * self.num_steps + step
-
-    def address(self, epoch: int, step: int) -> Address:
-        """The address of this rank's batch at a step."""
-        return Address(self.seed, epoch, self.batch_number(step))
+    def for_rank(self, rank: int) -> Schedule:
+        """Return the schedule of another rank, of the same items."""
+        return replace(self, rank=rank)
 
     def num_step_items(self, step: int) -> int:
         """How many items all ranks together have at a step."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from hoptrain.engine.placement.device_store import DeviceRows, as_words, free_me
 from hoptrain.engine.placement.device_stream import to_host
 from hoptrain.engine.placement.hot_rows import hottest, num_cached
 from hoptrain.engine.placement.peers import peer_group, shared_out
+from hoptrain.engine.schedule import StepSchedule
 from hoptrain.kernels.cuda.gather import count_ids
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
@@ -23,8 +24,8 @@ from hoptrain.samplers.feed.task import SampleTask
 
 _log = logging.getLogger(__name__)
 
-ScheduledBulk: TypeAlias = tuple[Any, range]
-"""A schedule, or ``GivenBatches``, and the steps of it that are sampled at once."""
+ScheduledBulk: TypeAlias = tuple[StepSchedule, range]
+"""A schedule and the steps of it that are sampled at once."""
 
 MOST_COUNTED = 1024
 """Batches that are sampled to count by: an epoch of more is counted by that many, from all over it."""
@@ -119,4 +120,4 @@ def _counted(task: SampleTask, bulk: int) -> Iterator[ScheduledBulk]:
     ranks, steps = task.schedule.world_size, range(task.schedule.num_steps)
     bulks = [(rank, steps[i : i + bulk]) for rank in range(ranks) for i in range(0, len(steps), bulk)]
     stride = -(-len(bulks) // max(1, MOST_COUNTED // bulk))
-    return ((replace(task.schedule, rank=rank), some) for rank, some in bulks[::stride])
+    return ((task.schedule.for_rank(rank), some) for rank, some in bulks[::stride])

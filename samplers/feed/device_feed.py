@@ -85,7 +85,8 @@ class DeviceFeed(Generic[SomeBatch]):
             raise InputError(f"device_cache is {device_cache}: the data set has not one table of features for all vertices; leave it out")
         self._columns = columns or {}
         self._task, self._stream, self.placement = task, workspace.stream, placement
-        self._bulk = bulk or default_bulk(task.schedule.batch_size, task.schedule.num_steps, task.sampler.single_item)
+        batch_size = task.schedule.num_step_items(0) // task.schedule.world_size
+        self._bulk = bulk or default_bulk(batch_size, task.schedule.num_steps, task.sampler.single_item)
         # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
         self.beside = DeviceStream(workspace.gpu)
         with self.beside.entered():

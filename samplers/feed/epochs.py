@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
-from hoptrain.engine import Schedule
 from hoptrain.engine.machine import usable_cores
 from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers.batch.transfer import release_copied
 
 
@@ -52,7 +52,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         repeats: whether every epoch has the batches of epoch 0, to see whether a model can overfit them.
     """
 
-    def __init__(self, schedule: Schedule, num_workers: int) -> None:
+    def __init__(self, schedule: StepSchedule, num_workers: int) -> None:
         """Begin before the first epoch."""
         self.num_workers = num_workers
         self.wait_s: float = 0.0

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hoptrain.engine import Address, InputError
+from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, shared_array
+from hoptrain.engine.schedule import StepSchedule
 from hoptrain.kernels.cpu.shuffle import random_words
 from hoptrain.kernels.shared.philox import HOP_HOST, MAX_BATCH
 from hoptrain.samplers.feed.epochs import rank_and_world_size
@@ -23,8 +24,8 @@ _HEADER, _ENTRY = 2, 3
 """The user's seed and the number of steps; then for each place where its items begin, for how many there is room, and how many there are."""
 
 
-class GivenBatches:
-    """In place of a ``Schedule``: the items of the steps that are under way, in a ring in memory that the workers see.
+class GivenBatches(StepSchedule):
+    """A schedule without an order of its own: the items of the steps that are under way, in a ring in memory that the workers see.
 
     ``begin`` comes before an epoch's first items, and ends the epoch before. A step has the place of the one ``num_places`` before it, whose
     batch was made. The memory grows with the largest batches, and not with the epoch.
@@ -33,6 +34,9 @@ class GivenBatches:
         rank: this rank.
         world_size: number of ranks.
     """
+
+    rank: int = 0
+    world_size: int = 1
 
     def __init__(self, num_places: int, rank: int = 0, world_size: int = 1) -> None:
         """Make room for the items of ``num_places`` steps."""
@@ -77,14 +81,6 @@ class GivenBatches:
     def num_step_items(self, step: int) -> int:
         """How many items this rank has at a step."""
         return int(self._entry(step)[2])
-
-    def batch_number(self, step: int) -> int:
-        """The batch's number within the epoch, over all ranks."""
-        return self.rank * self.num_steps + step
-
-    def address(self, epoch: int, step: int) -> Address:
-        """The address of this rank's batch at a step."""
-        return Address(self.seed, epoch, self.batch_number(step))
 
     def _entry(self, step: int) -> Array:
         begin = _HEADER + _ENTRY * (step % self._num_places)

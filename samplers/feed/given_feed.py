@@ -220,8 +220,8 @@ class GivenFeed:
     def _task_for(self, work: Work, place: Place) -> SampleTask:
         self._schedule = GivenBatches(self._ahead, place.rank, place.world_size)
         workspace = Workspace(threads_for(None, self._workers, "cpu")) if self._options is None else self._options.workspace()
-        schedule: Any = self._schedule
-        return SampleTask(graph=work.graph, stores=dict(work.stores), sampler=work.sampler, schedule=schedule, workspace=workspace)
+        stores = dict(work.stores)
+        return SampleTask(graph=work.graph, stores=stores, sampler=work.sampler, schedule=self._schedule, workspace=workspace)
 
     def _arrived(self, items: Array, arrays: dict[str, Array], header: Any) -> Source:
         """A batch from its slot's arrays and the header that came beside them."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hoptrain.engine import Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.ring import Allocate
+from hoptrain.engine.schedule import StepSchedule
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -20,7 +20,7 @@ class ItemTask:
     """
 
     join: Callable[[Array], dict[str, Array]]
-    schedule: Schedule
+    schedule: StepSchedule
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> None:
         """Make the batch of a step in arrays from ``allocate``."""

@@ -21,6 +21,7 @@ from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
+from hoptrain.engine.schedule import StepSchedule
 from hoptrain.engine.store import check_unchanged
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.checks import check_distinct, check_vertices
@@ -101,7 +102,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         page_lock: bool = False,
         memory: str | None = None,
         lookahead: int | None = None,
-        schedule: Schedule | None = None,
+        schedule: StepSchedule | None = None,
     ) -> None:
         """Set up; nothing is started yet.
 
@@ -235,7 +236,7 @@ class DeviceOptions(NamedTuple):
         return Workspace(1, "cuda", placement=self.graph_placement, gpu=self.gpu, capture=self.capture)
 
 
-def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: Any, workspace: Workspace) -> tuple[SampleTask, dict[str, Columns]]:
+def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: StepSchedule, workspace: Workspace) -> tuple[SampleTask, dict[str, Columns]]:
     """What batches are made of; and what its features' codes stand for, by store."""
     stores, columns = split_columns(sampler.stores_of(data))
     return SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace), columns
@@ -315,8 +316,8 @@ def _check_placements(device: str, num_workers: int, graph: str, features: str, 
 
 
 def _scheduled(
-    data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: Schedule | None, *values: Any
-) -> tuple[Sampler[Any, SomeBatch], Schedule]:
+    data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: StepSchedule | None, *values: Any
+) -> tuple[Sampler[Any, SomeBatch], StepSchedule]:
     """Sampler and schedule: those given, or the ones that the plain arguments make, whose ``values`` stand in the order of ``_PLAIN``."""
     plain = dict(zip(_PLAIN, values, strict=True))
     if not isinstance(data, Dataset | HeteroDataset):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from hoptrain.engine import Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.ring import Allocate, Spec, allocate_private, total_bytes
+from hoptrain.engine.schedule import StepSchedule
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import SampledBatch
@@ -48,7 +48,7 @@ class SampleTask:
     graph: Any
     stores: dict[str, Any]
     sampler: Sampler[Any, Any]
-    schedule: Schedule
+    schedule: StepSchedule
     workspace: Workspace
     is_checked: bool = False
     handed: Handed | None = None

@@ -253,12 +253,12 @@ class Tier:
         if made.in_flight:
             task.edges = edge_files(task)
         if columns is not None:
-            schedules = [replace(schedule, rank=rank) for rank in ranks]
+            schedules = [schedule.for_rank(rank) for rank in ranks]
             ahead = SamplesAhead(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
         if schedule.rank == ranks[0]:
             self._apart = apart
             numbers = {name: own.table for name, own in self.rows.items()}
-            tasks = [replace(task, stores=numbers, schedule=replace(schedule, rank=rank), workspace=Workspace()) for rank in ranks]
+            tasks = [replace(task, stores=numbers, schedule=schedule.for_rank(rank), workspace=Workspace()) for rank in ranks]
             self._fill = self._filler(tasks, made, boxes, ahead, lookahead)
 
     def _filler(

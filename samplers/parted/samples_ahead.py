@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import open_partition
@@ -17,6 +16,7 @@ from hoptrain.engine.partition.topology.columns import OwnColumns
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
+from hoptrain.engine.schedule import StepSchedule
 from hoptrain.engine.storage.shared_rows import tag_of
 from hoptrain.samplers.ahead.handover import put
 from hoptrain.samplers.batch.serialise import written
@@ -37,7 +37,7 @@ class SamplesAhead:
 
     sampler: Any
     columns: OwnColumns
-    schedules: Sequence[Schedule]
+    schedules: Sequence[StepSchedule]
     boxes: Sequence[Sequence[SharedMessageSlot]]
     _rows: dict[tuple[int, int], Array] = field(default_factory=dict)
     _workspace: Workspace = field(default_factory=Workspace)

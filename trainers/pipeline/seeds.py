@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
-from hoptrain.engine import Address, Dataset, Graph, InputError, Schedule
+from hoptrain.engine import Dataset, Graph, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
+from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.samplers.feed.loader import plain_schedule
@@ -20,8 +21,8 @@ Chunking = Literal["seeds", "by-index"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ChunkSchedule:
-    """What a loader asks of a ``Schedule``, with every step of ``batches`` in ``chunks`` steps.
+class ChunkSchedule(StepSchedule):
+    """A schedule that has each step of ``batches`` in ``chunks`` steps.
 
     All chunks of a batch have the batch's number, hence its random numbers: a vertex draws the same neighbours in all of them, and the same as in
     the batch in one piece. So the chunks of a ``NeighborSampler`` that expands "all" vertices are together that batch, also where it samples.
@@ -43,6 +44,11 @@ class ChunkSchedule:
         return self.batches.seed
 
     @property
+    def rank(self) -> int:
+        """Number of this copy."""
+        return self.batches.rank
+
+    @property
     def world_size(self) -> int:
         """Number of copies."""
         return self.batches.world_size
@@ -62,12 +68,8 @@ class ChunkSchedule:
         return len(self._own(epoch, step))
 
     def batch_number(self, step: int) -> int:
-        """The number of the batch that the chunk is of."""
+        """Return the number of the batch that the chunk is of: its random numbers are the chunk's."""
         return self.batches.batch_number(step // self.chunks)
-
-    def address(self, epoch: int, step: int) -> Address:
-        """The address of the batch that the chunk is of."""
-        return self.batches.address(epoch, step // self.chunks)
 
     def num_step_items(self, step: int) -> int:
         """How many seeds all ranks together have at the step of the batch."""
@@ -210,7 +212,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
             )
         super().__init__(whole, workers)
         self._schedule = ChunkSchedule(batches=whole, chunks=chunks, num_nodes=data.graph.num_nodes if is_lossy else None)
-        self.parts = SampleLoader(data, sampler, schedule=cast(Schedule, self._schedule), **options)
+        self.parts = SampleLoader(data, sampler, schedule=self._schedule, **options)
 
     def _run(self, epoch: int, steps: range) -> Iterator[ChunkedBatch]:
         count = self._schedule.chunks

@@ -16,10 +16,11 @@ from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import LightningDataModule, Trainer
 from pytorch_lightning.trainer.states import TrainerStatus
 
-from hoptrain.engine import InputError, Schedule
+from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.machine import keep_freed_memory
+from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers.feed.epochs import EpochLoader
 from hoptrain.trainers.resume.checkpoints import keep_checkpoints_whole
 from hoptrain.trainers.resume.exact_resume import ExactResume
@@ -206,11 +207,12 @@ def share_of(trainer: Trainer) -> tuple[int, int]:
     return share["rank"], share["num_replicas"]
 
 
-def _facts(schedule: Schedule) -> dict[str, int]:
-    """What decides which examples a batch has, by its name for people."""
+def _facts(schedule: StepSchedule) -> dict[str, int]:
+    """Return what decides which examples a batch has, by its name for people."""
+    first, last = schedule.num_step_items(0), schedule.num_step_items(schedule.num_steps - 1)
     return {
-        "batch_size": schedule.batch_size,
+        "batch_size": first // schedule.world_size,
         "ranks": schedule.world_size,
-        "examples": len(schedule.items),
+        "examples": first * (schedule.num_steps - 1) + last,
         "seed": schedule.seed,
     }

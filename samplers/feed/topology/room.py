@@ -104,7 +104,8 @@ def _num_edges(task: SampleTask) -> int:
     sizes = {kind: number for kind, (number, _) in types_of(task.graph).items()}
     ends = 1 if sampler is task.sampler else 2 + 2 * getattr(task.sampler, "num_negatives", 0)
     seeded = getattr(sampler, "seed_type", None)
-    num_nodes = {kind: task.schedule.batch_size * ends + 1 if seeded in (None, kind) else 0 for kind in sizes}
+    batch_size = task.schedule.num_step_items(0) // task.schedule.world_size
+    num_nodes = {kind: batch_size * ends + 1 if seeded in (None, kind) else 0 for kind in sizes}
     total = 0
     for hop in range(sampler.num_hops):
         found = dict.fromkeys(sizes, 0)
