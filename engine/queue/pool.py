@@ -11,7 +11,7 @@ import os
 import pickle
 import weakref
 from collections.abc import Callable, Iterator
-from itertools import count, takewhile
+from itertools import count, islice, takewhile
 from typing import Any
 
 from hoptrain.engine.arrays import Array
@@ -101,6 +101,20 @@ class WorkerPool:
         self._stop = stop
         for worker in self.workers:
             worker.extend(stop)
+
+    def run_given(self, epoch: int, steps: Iterator[int], ahead: int) -> Iterator[Batch]:
+        """Return the batches of ``steps``, which count from 0 and are asked for in the consumer's thread, up to ``ahead`` more than were delivered."""
+        batches: Iterator[Batch] = iter(())
+        stop = 0
+        for step in count():
+            begin, stop = stop, stop + sum(1 for _ in islice(steps, step + ahead - stop))
+            if begin == 0:
+                batches = self.run(epoch, range(stop))
+            elif stop > begin:
+                self.extend(stop)
+            if step == stop:
+                return
+            yield next(batches)
 
     def close(self) -> None:
         """End the workers. May be called again, and at any time."""

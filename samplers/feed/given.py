@@ -167,25 +167,25 @@ def version_of(x: Any) -> int:
 
 
 class Made(NamedTuple):
-    """A batch, its rows by name, and what has to be called before these are read."""
+    """A batch and its rows by name."""
 
     batch: SampledBatch
     rows: dict[str, Array]
-    finish: Callable[[], None]
+    finish: Callable[[], object] = tuple
+    """To be called before the rows are read."""
+    on_device: DeviceFeed[Any] | None = None
+    """The feed of the GPU where batch and rows are; None on the CPU."""
 
 
 class Source:
     """From the items (B,) that a loader's batch asks for to the batch of hoptrain's, and the rows that come with it, in memory of their own.
 
     While the batch becomes one of the loader's, other threads may gather the rows.
-
-    Attributes:
-        on_device: what samples on a GPU, where batch and rows are; None on the CPU.
     """
 
-    def __init__(self, make: Callable[[Array], Made], items: Array | None = None, on_device: DeviceFeed[Any] | None = None) -> None:
-        """State what makes the batch, the items where they are known, and the feed where batch and rows are on a GPU."""
-        self._make, self._items, self.on_device = make, items, on_device
+    def __init__(self, make: Callable[[Array], Made], items: Array | None = None) -> None:
+        """Take what makes the batch, and the items where they are known."""
+        self._make, self._items = make, items
         self._made: Made | None = None
 
     def __call__(self, items: Array) -> Any:
@@ -204,6 +204,11 @@ class Source:
     def batch(self) -> Any:
         """The batch; None as long as nobody has asked for it."""
         return self._made and self._made.batch
+
+    @property
+    def on_device(self) -> DeviceFeed[Any] | None:
+        """The feed of the GPU where batch and rows are; None on the CPU."""
+        return self._made and self._made.on_device
 
     @property
     def names(self) -> list[str]:

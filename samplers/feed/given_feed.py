@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hoptrain.engine import InputError, QueueOptions
@@ -50,7 +50,7 @@ class GivenFeed:
         self._memory, self._iteration = Recycled(3), 0
         self._device: DeviceFeed[Any] | None = None
         self._pool: WorkerPool | None = None
-        self._thread: Generator[Made] | None = None
+        self._sources: Generator[Any] | None = None
         self._work: Work | None = None
         self._owner = 0
         self._task: SampleTask
@@ -81,8 +81,8 @@ class GivenFeed:
         Raises:
             InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew; see ``Work.check``.
         """
-        if self._thread is not None:
-            self._thread.close()
+        if self._sources is not None:
+            self._sources.close()
         if self._work is None or not work.is_same(self._work) or self._owner != os.getpid():
             work.check()
             self.close()
@@ -90,26 +90,45 @@ class GivenFeed:
         self._work, self._state = work, work.state
         self._schedule.begin(place.seed, place.num_steps)
         self._iteration += 1
-        if self._options is not None:
-            return self._on_device(self._iteration, place.epoch, indices, made, self._options, counted)
-        batches = self._sent if self._workers else self._made_ahead if is_ahead else self._here
-        return batches(self._iteration, place.epoch, indices, made)
+        if self._workers or self._options is not None or is_ahead:
+            under_way = deque[tuple[Index, Array]]()
+            steps, to_count = self._steps(indices, made, under_way), self._steps(counted, made, deque(maxlen=0))
+            sources = self._known(place.epoch, steps, under_way, to_count)
+        else:
+            sources = self._asked(place.epoch, indices)
+        return self._batches(self._iteration, sources, made)
 
-    def _here(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
-        """In this process: a batch is sampled when it is asked for, and its structure stays in the workspace."""
+    def _batches(
+        self, iteration: int, sources: Generator[tuple[Index, Source]], made: Callable[[int, Index, Source], Any]
+    ) -> Iterator[Any]:
+        """Yield the loader's batches, made in the consumer's thread; ``sources`` end with this."""
+        self._sources = sources
+        with closing(sources):
+            for step in count():
+                if iteration != self._iteration:
+                    raise InputError(
+                        f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
+                    )
+                release_copied()
+                coming = next(sources, None)
+                if coming is None:
+                    return
+                index, source = coming
+                del coming
+                try:
+                    batch = made(step, index, source)
+                finally:
+                    source.rows()  # other threads gather them by ids in the workspace
+                if source.batch is None:
+                    raise _nothing_asked()
+                del source  # which holds the memory of hoptrain's batch
+                yield batch
+                del batch
+
+    def _asked(self, epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, Source]]:
+        """Yield sources that sample when they are asked, in this process; a batch's structure stays in the workspace."""
         for step, index in enumerate(indices):
-            self._check_iteration(iteration, step)
-            release_copied()
-            source = Source(partial(self._sampled, epoch, step))
-            try:
-                batch = made(step, index, source)
-            finally:
-                source.rows()  # other threads gather them by ids in the workspace
-            if source.batch is None:
-                raise _nothing_asked()
-            del source  # which holds the memory of hoptrain's batch
-            yield batch
-            del batch
+            yield index, Source(partial(self._sampled, epoch, step))
 
     def _sampled(self, epoch: int, step: int, items: Array) -> Made:
         self._schedule.give(step, items)
@@ -120,114 +139,79 @@ class GivenFeed:
         batch = self._task.sampled(epoch, step)
         return Made(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._memory))
 
-    def _made_ahead(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
-        """By a thread of this process, which makes the next batch meanwhile."""
-        under_way = deque[tuple[Index, Array]]()
+    def _steps(
+        self, indices: Iterable[Index], made: Callable[[int, Index, Source], Any], under_way: deque[tuple[Index, Array]]
+    ) -> Iterator[int]:
+        """Yield the steps of ``indices``, once the items of each are given and noted."""
+        for step, index in enumerate(indices):
+            items = _items_of(made, step, index)
+            under_way.append((index, items))
+            self._schedule.give(step, items)
+            yield step
 
-        def steps() -> Iterator[int]:
-            for step, index in enumerate(indices):
-                under_way.append((index, _items_of(made, step, index)))
-                self._schedule.give(step, under_way[-1][1])
-                yield step
+    def _known(
+        self, epoch: int, steps: Iterator[int], under_way: deque[tuple[Index, Array]], counted: Iterator[int]
+    ) -> Generator[tuple[Index, Source]]:
+        """Yield sources whose batches were made before, by workers, a GPU or a thread, from the items of ``steps``, which are ``under_way``."""
 
-        def make(step: int) -> Made:
-            self._task.workspace.take_turns()  # the consumer has the structure of the batch before
-            batch = self._begun(epoch, step)
-            batch.finish()
-            return batch
-
-        with closing(run_ahead(make, steps(), self._state)) as self._thread:
-            for step in count():
-                self._check_iteration(iteration, step)
-                release_copied()
-                arrived = next(self._thread, None)
-                if arrived is None:
-                    return
-                index, items = under_way.popleft()
-                source = Source(partial(_given, arrived), items)
-                del arrived
-                batch = made(step, index, source)
-                del source
-                yield batch
-                del batch
-
-    def _sent(self, iteration: int, epoch: int, indices: Iterable[Index], made: Callable[[int, Index, Source], Any]) -> Iterator[Any]:
-        """By workers, which have the items of some steps before them."""
-        coming, under_way = enumerate(indices), deque[tuple[Index, Array]]()
-        arriving: Iterator[Batch] | None = None
-        for step in count():
-            self._check_iteration(iteration, step)
-            number = len(under_way)
-            for place, index in islice(coming, self._ahead - number):
-                under_way.append((index, _items_of(made, place, index)))
-                self._schedule.give(place, under_way[-1][1])
-            if not under_way:
-                return
-            if arriving is None:
-                if self._pool is None:
-                    self._pool = WorkerPool(self._task, self._workers, self._queue, batch_bytes=self._task.rehearse(epoch))
-                arriving = self._pool.run(epoch, range(len(under_way)))
-            elif len(under_way) > number and self._pool is not None:
-                self._pool.extend(step + len(under_way))
+        def source(batch: Made) -> tuple[Index, Source]:
             index, items = under_way.popleft()
-            release_copied()
-            yield made(step, index, self._arrived(items, *next(arriving)))
+            return index, Source(partial(_given, batch), items)
 
-    def _on_device(
-        self,
-        iteration: int,
-        epoch: int,
-        indices: Iterable[Index],
-        made: Callable[[int, Index, Source], Any],
-        options: DeviceOptions,
-        counted: Iterable[Index],
-    ) -> Iterator[Any]:
-        """By a GPU, which has the items of two bulks before it."""
+        if self._options is not None:
+            batches = self._by_gpu(epoch, steps, self._options, counted)
+        elif self._workers:
+            batches = self._by_workers(epoch, steps)
+        else:
+            batches = run_ahead(partial(self._by_thread, epoch), steps, self._state)
+        with closing(batches):
+            yield from map(source, batches)  # which holds no batch while the next one is waited for
+
+    def _by_thread(self, epoch: int, step: int) -> Made:
+        self._task.workspace.take_turns()  # the consumer has the structure of the batch before
+        batch = self._begun(epoch, step)
+        batch.finish()
+        return batch
+
+    def _by_workers(self, epoch: int, steps: Iterator[int]) -> Generator[Made]:
+        """Yield the batches of processes, which have the items of some steps before them."""
+        for first in steps:  # all others follow in the pool
+            if self._pool is None:
+                self._pool = WorkerPool(self._task, self._workers, self._queue, batch_bytes=self._task.rehearse(epoch))
+            yield from map(self._arrived, self._pool.run_given(epoch, chain([first], steps), self._ahead))
+
+    def _arrived(self, arrived: Batch) -> Made:
+        """Return a batch of its slot's arrays and the header that came beside them."""
+        arrays, header = arrived
+        rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores or name.startswith("edge_attr.")}
+        batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
+        return Made(batch, rows)
+
+    def _by_gpu(self, epoch: int, steps: Iterator[int], options: DeviceOptions, counted: Iterator[int]) -> Generator[Made]:
+        """Yield the batches of a GPU, which has the items of two bulks before it."""
         from hoptrain.samplers.feed.device_feed import DeviceFeed
-
-        under_way = deque[tuple[Index, Array]]()
-
-        def bulks(indices: Iterable[Index]) -> Iterator[range]:
-            for some in _in_bulks(enumerate(indices), self._bulk):
-                for step, index in some:
-                    under_way.append((index, _items_of(made, step, index)))
-                    self._schedule.give(step, under_way[-1][1])
-                yield range(some[0][0], some[-1][0] + 1)
 
         if self._device is None:
             cache = options.device_cache
-            to_count = None if cache is None else ((self._schedule, steps) for steps in bulks(counted))
+            to_count = None if cache is None else ((self._schedule, bulk) for bulk in _in_bulks(counted, self._bulk))
             self._device = DeviceFeed(self._task, self._bulk, options.feature_placement, cache, epoch, counted=to_count)
-            under_way.clear()
         device = self._device
-        for step, batch in enumerate(device.run_bulks(epoch, bulks(indices))):
-            self._check_iteration(iteration, step)
-            index, items = under_way.popleft()
-            source = Source(partial(_given, Made(batch, _rows_in(batch), lambda: None)), items, device)
-            del batch
-            yield made(step, index, source)
-            del source
+
+        def made(batch: Any) -> Made:
+            return Made(batch, _rows_in(batch), on_device=device)
+
+        yield from map(made, device.run_bulks(epoch, _in_bulks(steps, self._bulk)))
 
     @property
     def hit_rates(self) -> HitRates | None:
         """With a ``device_cache``, once the first batch was asked for, the share of the rows that comes from it, expected and by epoch."""
         return None if self._device is None else self._device.hit_rates
 
-    def _check_iteration(self, iteration: int, step: int) -> None:
-        if iteration != self._iteration:
-            raise InputError(f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader")
-
     def _task_for(self, work: Work, place: Place) -> SampleTask:
         self._schedule = GivenBatches(self._ahead, place.rank, place.world_size)
         workspace = Workspace(threads_for(None, self._workers, "cpu")) if self._options is None else self._options.workspace()
         stores = dict(work.stores)
         return SampleTask(graph=work.graph, stores=stores, sampler=work.sampler, schedule=self._schedule, workspace=workspace)
-
-    def _arrived(self, items: Array, arrays: dict[str, Array], header: Any) -> Source:
-        """A batch from its slot's arrays and the header that came beside them."""
-        rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores or name.startswith("edge_attr.")}
-        batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
-        return Source(partial(_given, Made(batch, rows, lambda: None)), items)
 
     def pids(self) -> list[int]:
         """Process ids of the workers as they are now; none before the first batch."""
@@ -241,10 +225,10 @@ class GivenFeed:
             self._pool = None
 
 
-def _in_bulks(steps: Iterator[tuple[int, Index]], bulk: int) -> Iterator[list[tuple[int, Index]]]:
-    """Return so many steps with their indices at a time, and at the end those that are left."""
+def _in_bulks(steps: Iterator[int], bulk: int) -> Iterator[range]:
+    """Yield so many steps at a time, and at the end those that are left."""
     while some := list(islice(steps, bulk)):
-        yield some
+        yield range(some[0], some[-1] + 1)
 
 
 def _rows_in(batch: SampledBatch) -> dict[str, Any]:
