@@ -20,7 +20,7 @@ from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
 from hoptrain.samplers.feed.given import version_of
 from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
 from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler, typed_items
-from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
+from hoptrain.samplers.subgraphs.around import HeteroInducedSampler
 
 _KEPT: Any = WeakIdKeyDictionary()
 """A user's graph -> by weights: what it was made of, and what was made of that."""

@@ -26,8 +26,7 @@ from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, Sampler, Tem
 from hoptrain.samplers import NeighborSampler as HopSampler
 from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies
 from hoptrain.samplers.seeds.timed import TimedSeeds
-from hoptrain.samplers.subgraphs.around import InducedSampler
-from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
+from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 
 
 class NeighborSampler(torch_geometric.sampler.NeighborSampler):

@@ -26,9 +26,8 @@ from hoptrain.pyg.typed_graphs import TypedConverted, typed_converted
 from hoptrain.samplers import HeteroMiniBatch, Sampler, ShadowSampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.feed.given import Source
-from hoptrain.samplers.subgraphs.around import InducedSampler
+from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 from hoptrain.samplers.subgraphs.cluster import partition
-from hoptrain.samplers.subgraphs.hetero_around import HeteroInducedSampler
 
 _ALL_EDGES = 2
 """Blocks of a batch: of two the outermost has all edges, and it alone is read."""

@@ -1,41 +1,112 @@
-"""The subgraph of the vertices that another sampler finds around the seeds."""
+"""Subgraphs of the nodes that another sampler finds around the seeds, with all edges between them; of plain graphs and of heterogeneous ones."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
 from hoptrain.engine import Address, Graph, InputError
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch
 from hoptrain.samplers.checks import check_seeds
+from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import Members, SquareSampler, induced
+from hoptrain.samplers.subgraphs.induced import Sources, SquareSampler, checked_layers, edges_between
+from hoptrain.samplers.typed import ONLY, TypedSampler
 
 
 class InducedSampler(SquareSampler):
-    """All edges between the vertices that a sampler finds (PyG's ``subgraph_type="induced"``); the seeds stand first."""
+    """A sampler of all edges between the nodes that another one finds (PyG's ``subgraph_type="induced"``); the seeds stand first."""
 
     def __init__(self, sampler: Sampler | None, num_layers: int | None = None) -> None:
-        """State the sampler.
+        """Wrap a sampler.
 
         Args:
-            sampler: finds the vertices; one whose batches are asked for by their seeds, with each vertex once. None takes the seeds alone.
-            num_layers: blocks of a batch, by default as many as the sampler's, or 2. The last one has the edges into the seeds alone.
+            sampler: finds the nodes; one whose batches are asked for by their seeds, with each node once. None takes the seeds alone.
+            num_layers: number of blocks of a batch, by default the sampler's, or 2 without one. The last block has only the edges into the seeds.
 
         Raises:
-            InputError: another sampler.
+            InputError: a sampler that chooses its seeds or repeats nodes, or no layer.
         """
         if sampler is not None and not (sampler.by_seeds and sampler.distinct_nodes):
             raise InputError(f"sampler is {sampler!r}: its vertices are not found from seeds, each once; use NeighborSampler")
-        super().__init__(num_layers if num_layers is not None else 2 if sampler is None else sampler.num_hops)
+        super().__init__(_layers(sampler, num_layers))
         self.sampler = sampler
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        seeds = check_seeds(graph, seeds, distinct=True)
+        seeds = check_seeds(graph, seeds)
         found = seeds if self.sampler is None else self.sampler.sample_on_cpu(graph, seeds, address, workspace).node_ids
-        buffer = workspace.array("nodes_found", len(found) + 1, graph.indices.dtype)
-        nodes = buffer[:-1]
-        nodes[:] = found
-        workspace.table.start(graph.num_nodes, len(nodes))
-        workspace.table.enter(buffer, len(nodes))
-        return self.batch_of(nodes, induced(graph, Members(nodes, len(seeds), buffer), workspace), len(seeds))
+        nodes, blocks = _all_between({"": graph.num_nodes}, {ONLY: graph}, {"": found}, workspace)
+        return self.batch_of(nodes[""], blocks[ONLY], len(seeds))
+
+
+class HeteroInducedSampler(TypedSampler):
+    """An ``InducedSampler`` of heterogeneous graphs: all edges of every relation; of each type the seeds stand first."""
+
+    def __init__(self, sampler: TypedSampler | None, num_layers: int | None = None) -> None:
+        """Wrap a sampler.
+
+        Args:
+            sampler: finds the nodes, each once: ``HeteroSampler`` or ``HeteroLaborSampler``. None takes the seeds alone, which may be of several types.
+            num_layers: number of blocks of a batch, by default the sampler's, or 2 without one. The last block has only the edges into the seeds.
+
+        Raises:
+            InputError: no layer.
+        """
+        super().__init__(None if sampler is None else sampler.seed_type)
+        self.sampler, self.num_layers = sampler, checked_layers(_layers(sampler, num_layers))
+
+    @property
+    def num_hops(self) -> int:
+        """One block a layer."""
+        return self.num_layers
+
+    def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroInducedSampler:
+        """Return one with the sampler within prepared."""
+        prepared: Any = None if self.sampler is None else self.sampler.prepare(graph, seeds)
+        return self if prepared is self.sampler else HeteroInducedSampler(prepared, self.num_layers)
+
+    def sample_on_cpu(
+        self, graph: HeteroGraph, seeds: Array | Mapping[str, Array], address: Address, workspace: Workspace
+    ) -> HeteroMiniBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        given: Any = seeds
+        asked = self.seeds_of(graph, given)
+        found = {kind: ids for kind, (ids, _) in asked.by_type.items()}
+        counts = {kind: len(found.get(kind, ())) for kind in graph.num_nodes}
+        if self.sampler is not None:
+            found = self.sampler.sample_on_cpu(graph, given, address, workspace).node_ids
+        nodes, blocks = _all_between(graph.num_nodes, graph.relations, found, workspace)
+        numbers = [counts, *[{kind: len(ids) for kind, ids in nodes.items()}] * self.num_layers]
+        hops = nested_hops(blocks, numbers)
+        return HeteroMiniBatch(node_ids=nodes, blocks=hops, seed_counts=counts, seed_type=asked.kind, num_seeds=asked.number, nested=True)
+
+
+def _layers(sampler: Sampler[Any, Any] | None, num_layers: int | None) -> int:
+    """Return the number of layers that is given, or the default."""
+    return num_layers if num_layers is not None else 2 if sampler is None else sampler.num_hops
+
+
+def _all_between(
+    num_nodes: Mapping[str, int],
+    relations: Mapping[Relation, Graph | RelationColumns],
+    found: Mapping[str, Array],
+    workspace: Workspace,
+) -> tuple[dict[str, Array], dict[Relation, Block]]:
+    """Return the nodes of each type, in the order in which they were found, and all edges between them by relation; views of the workspace."""
+    nodes: dict[str, Sources] = {}
+    for kind, number in num_nodes.items():
+        frontier = Frontier(workspace, workspace.table_of(kind), number, id_dtype(number), f"nodes_found.{kind}")
+        frontier.enter_seeds(found.get(kind, np.zeros(0, np.int64)))
+        nodes[kind] = Sources(frontier.nodes(1), frontier.num_nodes, number, frontier.table)
+    blocks = {}
+    for place, (relation, columns) in enumerate(relations.items()):
+        sources, into = nodes[relation[0]], nodes[relation[2]]
+        blocks[relation] = edges_between(columns, into.buffer, into.number, sources, workspace, f".{place}")
+    return {kind: own.buffer[: own.number] for kind, own in nodes.items()}, blocks

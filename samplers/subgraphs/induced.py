@@ -65,14 +65,12 @@ class SquareSampler(Sampler):
     """Every layer uses the same edges between the nodes of a batch: the blocks are the same square graph, the last one's destinations the seeds."""
 
     def __init__(self, num_layers: int) -> None:
-        """State the number of blocks.
+        """Set the number of blocks.
 
         Raises:
-            InputError: it is not from 1 to some thousands.
+            InputError: as ``checked_layers``.
         """
-        if not 0 < num_layers < MAX_HOP:
-            raise InputError(f"num_layers is {num_layers}: a model has 1 to {MAX_HOP - 1} layers; correct it")
-        self.num_layers = num_layers
+        self.num_layers = checked_layers(num_layers)
 
     @property
     def num_hops(self) -> int:
@@ -161,6 +159,17 @@ class SingleSubgraphSampler(SubgraphSampler):
     def check_item(self, items: Array) -> None:
         """Refuse what is not one of the epoch's subgraphs."""
         check_batch_size(self, len(check_items(items, self.num_items, "subgraph")))
+
+
+def checked_layers(num_layers: int) -> int:
+    """Return a number of blocks, once it is checked.
+
+    Raises:
+        InputError: the number is not from 1 to some thousands.
+    """
+    if not 0 < num_layers < MAX_HOP:
+        raise InputError(f"num_layers is {num_layers}: a model has 1 to {MAX_HOP - 1} layers; give a number in this range")
+    return num_layers
 
 
 def check_items(items: Array, num_items: int, name: str) -> Array:
