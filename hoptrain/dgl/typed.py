@@ -19,7 +19,7 @@ from hoptrain.samplers import HeteroMiniBatch, Sampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
 from hoptrain.samplers.feed.given import version_of
 from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
-from hoptrain.samplers.seeds.hetero_excluding import HeteroExcludingSampler, typed_items
+from hoptrain.samplers.seeds.excluding import ExcludingSampler, hetero_items
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler
 
 _KEPT: Any = WeakIdKeyDictionary()
@@ -105,9 +105,9 @@ def typed_sampler(
     own = fanouts_by_relation(g, fanouts)
     key = kind, induced, *((relation, *numbers) for relation, numbers in own.items()), *options.items()
 
-    def make() -> HeteroExcludingSampler:
+    def make() -> Sampler[Any, Any]:
         sampler = kind(own, **options)
-        return HeteroExcludingSampler(HeteroInducedSampler(sampler, induced) if induced else sampler)
+        return ExcludingSampler(HeteroInducedSampler(sampler, induced) if induced else sampler)
 
     return made.kept(key, make), made
 
@@ -154,7 +154,7 @@ def items_by_type(g: Any, made: TypedConverted, seed_nodes: Any, exclude_eids: A
     """
     seeds, copies = distinct_by_type(by_type(g, seed_nodes, g.ntypes, "seeds"))
     edges = {} if exclude_eids is None else by_type(g, exclude_eids, g.canonical_etypes, "excluded edges")
-    return typed_items(made.graph, seeds, {relation: made.places_of(relation, ids) for relation, ids in edges.items()}), copies
+    return hetero_items(made.graph, seeds, {relation: made.places_of(relation, ids) for relation, ids in edges.items()}), copies
 
 
 def typed_blocks_of(g: Any, batch: HeteroMiniBatch, copies: Mapping[str, Copies], *, weighted: bool) -> tuple[dict[str, Tensor], list[Any]]:

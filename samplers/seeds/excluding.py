@@ -1,101 +1,137 @@
-"""Vertices as seeds, and edges that no message may pass, given batch by batch."""
+"""Nodes as seeds, and edges that no message may pass, given batch by batch."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 import numpy as np
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Address, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.seeds import excluding as kernels
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.checks import check_ids
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.seeds.by_relation import AnyBatch, AnyGraph, Parts, columns_of, parts_of, with_parts
+from hoptrain.samplers.typed import TypedSampler
 
 _NO_WEIGHTS = np.empty(0, np.float32)
 
 
-class ExcludingSampler(Sampler):
-    """Another sampler's batches without some edges: a batch's items are B, its B seeds, and then the places of the edges that it must not have.
+class ExcludingSampler(Sampler[AnyGraph, AnyBatch]):
+    """A sampler of another one's batches without some edges: a batch's items are what ``items_of`` or ``hetero_items`` makes of its seeds and these edges.
 
-    The edges are dropped after sampling, as DGL does it: the others keep their law, weights included, and a destination that had drawn a
-    dropped edge has one fewer. A node that nothing but dropped edges led to is gone, and so is what it led to. In nested batches it stays,
-    where it has no part in what a model makes of the seeds.
+    The edges are dropped after sampling, as DGL does it: the others keep their distribution, weights included, and a destination that had drawn a
+    dropped edge has one fewer. A node that only dropped edges led to is dropped too, and so is what it led to. In nested batches it stays: it has
+    no effect on what a model computes for the seeds.
     """
 
     by_seeds = False
 
-    def __init__(self, sampler: Sampler) -> None:
-        """State the sampler.
+    def __init__(self, sampler: Sampler[AnyGraph, AnyBatch]) -> None:
+        """Wrap a sampler of neighbourhoods.
 
         Raises:
-            InputError: one that is not asked for by its seeds.
+            InputError: the sampler chooses its seeds itself.
         """
-        if not sampler.by_seeds:
+        if not (sampler.by_seeds or isinstance(sampler, TypedSampler)):
             raise InputError(
                 f"sampler is {sampler!r}, which chooses its seeds itself: edges are excluded around given ones; use NeighborSampler"
             )
-        self.sampler = sampler
+        self.sampler: Sampler[AnyGraph, AnyBatch] = sampler
         self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
 
     @property
     def num_hops(self) -> int:
-        """Those of the sampler."""
+        """Number of hops of the sampler within."""
         return self.sampler.num_hops
 
-    def prepare(self, graph: Graph, seeds: Array) -> ExcludingSampler:
-        """With the sampler prepared."""
+    def prepare(self, graph: AnyGraph, seeds: Array) -> ExcludingSampler[AnyGraph, AnyBatch]:
+        """Return one with the sampler within prepared."""
         return ExcludingSampler(self.sampler.prepare(graph, seeds))
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-        """Sample one mini-batch for the items ``seeds``, as ``items_of`` makes them; see ``Sampler.sample_on_cpu``."""
+    def sample_on_cpu(self, graph: AnyGraph, seeds: Array, address: Address, workspace: Workspace) -> AnyBatch:
+        """Sample one mini-batch for the items ``seeds``; see ``Sampler.sample_on_cpu``."""
         own, dropped = seeds[1 : 1 + int(seeds[0])], seeds[1 + int(seeds[0]) :]
         batch = self.sampler.sample_on_cpu(graph, own, address, workspace)
         if len(dropped) == 0:
             return batch
-        dropped = np.sort(check_ids(dropped, graph.num_edges, "excluded edge", "edge", "edges"))
+        relations = columns_of(graph)
+        number = sum(columns.num_edges for columns in relations.values())
+        dropped = np.sort(check_ids(dropped, number, "excluded edge", "edge", "edges"))
+        parts, begin, is_node_lost = parts_of(batch), 0, False
+        hops = [dict(hop) for hop in parts.hops]
+        for relation, columns in relations.items():
+            low, high = np.searchsorted(dropped, (begin, begin + columns.num_edges))
+            places, begin = dropped[low:high] - begin, begin + columns.num_edges
+            source, _, destination = relation
+            for hop in hops if len(places) else ():
+                nodes, num_seeds = parts.node_ids[destination], parts.seed_counts[source]
+                hop[relation], is_lost = _without(hop[relation], columns.indptr, nodes, num_seeds, places)
+                is_node_lost |= is_lost
+        parts = parts._replace(hops=hops)
+        return with_parts(batch, _reached(parts, workspace) if is_node_lost and not batch.nested else parts)
 
-        if batch.nested:
-            whole, _ = without(batch.blocks[0], graph.indptr, batch.node_ids, batch.num_seeds, dropped)
-            return replace(batch, blocks=nested_blocks(whole, [block.num_src for block in batch.blocks], batch.num_seeds))
-        found = [without(block, graph.indptr, batch.node_ids, batch.num_seeds, dropped) for block in batch.blocks]
-        batch = replace(batch, blocks=tuple(block for block, _ in found))
-        return _reached(batch, workspace) if any(lost for _, lost in found) else batch
 
+def _without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped: Array) -> tuple[Block, bool]:
+    """Return a block without the edges at the places ``dropped``, ascending, of the columns of ``indptr`` (V+1,).
 
-def without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped: Array) -> tuple[Block, bool]:
-    """A block without the edges at the places ``dropped``, ascending, of the columns that ``indptr`` (V+1,) says.
-
-    ``nodes`` are global ids of its destinations, and maybe further ones. Also whether an edge was lost whose source is not among the first
+    ``nodes`` are global ids of its destinations, and maybe further ones. Also returns whether a dropped edge had a source that is none of the first
     ``num_seeds`` nodes.
     """
     weights = _NO_WEIGHTS if block.weights is None else block.weights
-    arrays = block.indptr, block.indices, block.edge_ids, weights
-    kept, lost = kernels.drop_places(indptr, nodes, num_seeds, *arrays, dropped)
+    kept, lost = kernels.drop_places(indptr, nodes, num_seeds, block.indptr, block.indices, block.edge_ids, weights, dropped)
     return block.beginning(block.num_dst, block.num_src, kept), lost
 
 
-def _reached(batch: MiniBatch, workspace: Workspace) -> MiniBatch:
-    """With those nodes alone that edges lead to, hop by hop from the seeds outward, in order of first appearance."""
-    number, num_found = len(batch.node_ids), batch.num_seeds
-    new_of, order = workspace.array("new_of", number, np.int32), workspace.array("order", number, np.int32)
-    new_of[:], order[:num_found], new_of[:num_found] = -1, np.arange(num_found), np.arange(num_found)
-    blocks: list[Block] = []
-    for block in reversed(batch.blocks):
-        num_rows, weights = num_found, _NO_WEIGHTS if block.weights is None else block.weights
-        out = tuple(np.empty_like(array) for array in (block.indptr, block.indices, block.edge_ids, weights))
-        num_found = kernels.reach(block.indptr, block.indices, block.edge_ids, weights, num_rows, new_of, order, num_found, out)
-        indptr, indices, edge_ids = out[:3]
-        made = Block(
-            indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=num_found, weights=None if block.weights is None else out[3]
+def _reached(parts: Parts, workspace: Workspace) -> Parts:
+    """Keep only the nodes that edges lead to, hop by hop from the seeds outward, in order of first appearance."""
+    new_of, order, counts = dict[str, Array](), dict[str, Array](), dict(parts.seed_counts)
+    for kind, nodes in parts.node_ids.items():
+        new_of[kind], order[kind] = (workspace.array(f"{name}.{kind}", len(nodes), np.int32) for name in ("new_of", "order"))
+        new_of[kind][:] = -1
+        new_of[kind][: counts[kind]] = order[kind][: counts[kind]] = np.arange(counts[kind])
+    hops = list[dict[Relation, Block]]()
+    for hop in reversed(parts.hops):
+        num_rows, made = dict(counts), dict[Relation, Block]()
+        for relation, block in hop.items():
+            source, _, destination = relation
+            weights = _NO_WEIGHTS if block.weights is None else block.weights
+            arrays = block.indptr, block.indices, block.edge_ids, weights
+            out = tuple(map(np.empty_like, arrays))
+            rows = order[destination][: num_rows[destination]]
+            counts[source] = kernels.reach(*arrays, rows, new_of[source], order[source], counts[source], out)
+            of_edges = {"edge_ids": out[2]} if block.weights is None else {"edge_ids": out[2], "weights": out[3]}
+            made[relation] = Block(indptr=out[0], indices=out[1], num_src=block.num_src, **of_edges)
+        hops.append(
+            {
+                relation: block.beginning(num_rows[relation[2]], counts[relation[0]], int(block.indptr[num_rows[relation[2]]]))
+                for relation, block in made.items()
+            }
         )
-        blocks.append(made.beginning(num_rows, num_found, int(indptr[num_rows])))
-    return replace(batch, node_ids=batch.node_ids[order[:num_found]], blocks=tuple(reversed(blocks)))
+    node_ids = {kind: nodes[order[kind][: counts[kind]]] for kind, nodes in parts.node_ids.items()}
+    return Parts(node_ids, parts.seed_counts, hops[::-1])
 
 
 def items_of(seeds: Array, dropped: Array | None = None) -> Array:
-    """The items (1 + B + N,) int64 for ``seeds`` (B,) and the places ``dropped`` (N,) of edges, in any order."""
+    """Return the items (1 + B + N,) int64 for ``seeds`` (B,) and the places ``dropped`` (N,) of edges, in any order."""
     parts = [np.array([len(seeds)]), seeds] if dropped is None else [np.array([len(seeds)]), seeds, dropped]
     return np.concatenate(parts).astype(np.int64, copy=False)
+
+
+def hetero_items(graph: HeteroGraph, seeds: Mapping[str, Array], dropped: Mapping[Relation, Array] | None = None) -> Array:
+    """Return the items (1 + B + N,) int64 for seeds by type, B in all, and the places of N edges by relation, in any order.
+
+    Raises:
+        InputError: a type, a relation, a node or an edge does not exist.
+    """
+    begins, begin = {}, 0
+    for relation, columns in graph.relations.items():
+        begins[relation], begin = begin, begin + columns.num_edges
+    numbers = [np.zeros(0, np.int64)]
+    for relation, places in (dropped or {}).items():
+        own = check_ids(places, graph.relations[relation].num_edges, "excluded edge", "edge", "edges")
+        numbers.append(own.astype(np.int64) + begins[relation])
+    return items_of(graph.numbered(seeds), np.concatenate(numbers))

@@ -12,12 +12,12 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import Sources, SquareSampler, checked_layers, edges_between
-from hoptrain.samplers.typed import ONLY, TypedSampler
+from hoptrain.samplers.typed import TypedSampler
 
 
 class InducedSampler(SquareSampler):

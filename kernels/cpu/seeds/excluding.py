@@ -35,17 +35,17 @@ def drop_places(graph_indptr, nodes, num_seeds, indptr, indices, edge_ids, weigh
 
 
 @cpu_kernel
-def reach(indptr, indices, edge_ids, weights, num_rows, new_of, order, num_found, out):
-    """Write the rows ``order[:num_rows]`` of a block, local ids, into ``out``, arrays like the block's, with new ids for the sources.
+def reach(indptr, indices, edge_ids, weights, rows, new_of, order, num_found, out):
+    """Write the ``rows`` of a block, local ids of destinations, into ``out``, arrays like the block's, with new ids for the sources.
 
-    ``new_of`` (S,) has the new id of each node, -1 for one that was not found yet; ``order`` the ``num_found`` nodes that were, in the order of
-    their new ids. Nodes that are found are appended. Returns how many there are then.
+    ``new_of`` (S,) has the new id of each node of the sources' type, -1 for one that was not found yet; ``order`` the ``num_found`` nodes that were, in
+    the order of their new ids. Nodes that are found are appended. Returns how many there are then.
     """
     out_indptr, out_indices, out_edge_ids, out_weights = out
     has_weights, num_edges = len(weights) > 0, 0
     out_indptr[0] = 0
-    for i in range(num_rows):
-        for j in range(indptr[order[i]], indptr[order[i] + 1]):
+    for i in range(len(rows)):
+        for j in range(indptr[rows[i]], indptr[rows[i] + 1]):
             source = indices[j]
             if new_of[source] < 0:
                 new_of[source], order[num_found] = num_found, source

@@ -167,7 +167,9 @@ def test_a_queue_in_files_has_no_names_and_the_same_batches(pool_of, tmp_path):
     assert values(pool.run(0, range(6))) == values(run_inline(task, 0, range(6)))
     assert list(tmp_path.iterdir()) == []
     links = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    places = {str(link) for link in links if link.is_relative_to(tmp_path)}  # a mapped file is open twice: mmap keeps a descriptor of its own
+    places = {
+        str(link) for link in links if link.is_relative_to(tmp_path)
+    }  # a mapped file is open twice: mmap keeps a descriptor of its own
     assert len(places) == 2 * 3, "two workers have slots for the batch in use and two more"
     assert all(place.endswith("(deleted)") for place in places)
 

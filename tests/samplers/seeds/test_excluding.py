@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 from cases.mistakes import refused
+from reference.typed import typed_graph
 
 from hoptrain.engine import Dataset, Graph
-from hoptrain.samplers import ClusterSampler, LaborSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers import ClusterSampler, HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.feed.check_batch import check_batch
 from hoptrain.samplers.feed.given import GivenBatches
-from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
-from hoptrain.samplers.subgraphs.around import InducedSampler
+from hoptrain.samplers.seeds.excluding import ExcludingSampler, hetero_items, items_of
+from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 
 SEEDS = np.array([7, 2, 30, 11])
 SAMPLERS = {
@@ -19,6 +21,13 @@ SAMPLERS = {
     "repeated": NeighborSampler([6, 6], replace=True),
     "weights": LaborSampler([4, 4], 1),
     "subgraph": InducedSampler(NeighborSampler([3, 4])),
+}
+HETERO = {
+    "all": HeteroSampler([-1, -1]),
+    "some": HeteroSampler([2, 3]),
+    "nested": HeteroSampler([2, 3], expand="new"),
+    "weights": HeteroLaborSampler([3, 3]),
+    "subgraph": HeteroInducedSampler(HeteroSampler([3]), 2),
 }
 
 
@@ -35,21 +44,51 @@ def edges(block, dropped=()):
     return [edge for edge in listed if edge[2] not in dropped]
 
 
+def opened(batch):
+    """Nodes and numbers of seeds by type and blocks by relation, of a plain batch too."""
+    if isinstance(batch.node_ids, dict):
+        return batch.node_ids, batch.seed_counts, batch.blocks
+    return {"": batch.node_ids}, {"": batch.num_seeds}, [{ONLY: block} for block in batch.blocks]
+
+
 def reached(batch, dropped):
-    """The slow way: the vertices and, hop by hop from the seeds outward, the edges that are left, by what they join."""
-    nodes, hops = batch.seeds.tolist(), []
-    for block in reversed(batch.blocks):
-        left, destinations = [], list(nodes)
-        for vertex in destinations:
-            row = batch.node_ids.tolist().index(vertex)
-            ends = slice(*block.indptr[row : row + 2])
-            weights = np.ones(block.num_edges) if block.weights is None else block.weights
-            for source, place, weight in zip(batch.node_ids[block.indices[ends]], block.edge_ids[ends], weights[ends], strict=True):
-                if place not in dropped:
-                    left.append((source, vertex, place, weight))
-                    nodes += [source] * (source not in nodes)
-        hops.append((left, len(nodes), len(destinations)))
+    """The slow way: the nodes by type and, hop by hop from the seeds outward, the edges that are left, by what they join."""
+    node_ids, seed_counts, blocks = opened(batch)
+    nodes, hops = {kind: ids[: seed_counts[kind]].tolist() for kind, ids in node_ids.items()}, []
+    for hop in reversed(blocks):
+        destinations, found = {kind: list(ids) for kind, ids in nodes.items()}, {}
+        for relation, block in hop.items():
+            source, _, kind = relation
+            left = found[relation] = []
+            for node in destinations[kind]:
+                row = node_ids[kind].tolist().index(node)
+                ends = slice(*block.indptr[row : row + 2])
+                weights = np.ones(block.num_edges) if block.weights is None else block.weights
+                for other, place, weight in zip(node_ids[source][block.indices[ends]], block.edge_ids[ends], weights[ends], strict=True):
+                    if place not in dropped[relation]:
+                        left.append((other, node, place, weight))
+                        nodes[source] += [other] * (other not in nodes[source])
+        hops.append({r: (left, len(nodes[r[0]]), len(destinations[r[2]])) for r, left in found.items()})
     return nodes, hops[::-1]
+
+
+def check_excluded(whole, batch, dropped):
+    """``batch`` is ``whole`` without the edges ``dropped``, sets of places by relation."""
+    (found, _, blocks), (nodes, _, whole_blocks) = opened(batch), opened(whole)
+    if whole.nested:
+        listed = [{r: (edges(block), block.num_src, block.num_dst) for r, block in hop.items()} for hop in blocks]
+        assert listed == [{r: (edges(block, dropped[r]), block.num_src, block.num_dst) for r, block in hop.items()} for hop in whole_blocks]
+    else:
+        nodes, hops = reached(whole, dropped)
+        named = [
+            {
+                r: ([(found[r[0]][src], found[r[2]][dst], *own) for src, dst, *own in edges(block)], block.num_src, block.num_dst)
+                for r, block in hop.items()
+            }
+            for hop in blocks
+        ]
+        assert named == hops
+    assert {kind: ids.tolist() for kind, ids in found.items()} == {kind: list(ids) for kind, ids in nodes.items()}
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
@@ -58,19 +97,22 @@ def test_only_the_excluded_edges_are_missing(graph, sampler, num_dropped):
     dropped = np.random.default_rng(num_dropped).permutation(400)[:num_dropped]
     whole = sampler.sample(graph, SEEDS, seed=3, batch=2)
     batch = ExcludingSampler(sampler).sample(graph, items_of(SEEDS, dropped), seed=3, batch=2)
-    assert batch.seeds.tolist() == SEEDS.tolist()
     assert batch.num_edges < whole.num_edges or num_dropped < 2
-    if whole.nested:
-        wanted = [(edges(block, set(dropped.tolist())), block.num_src, block.num_dst) for block in whole.blocks]
-        assert [(edges(block), block.num_src, block.num_dst) for block in batch.blocks] == wanted
-        assert batch.node_ids.tolist() == whole.node_ids.tolist()
-        return
-    nodes, hops = reached(whole, set(dropped.tolist()))
-    found = batch.node_ids
-    named = [[(found[src], found[dst], place, weight) for src, dst, place, weight in edges(block)] for block in batch.blocks]
-    assert [(each, block.num_src, block.num_dst) for each, block in zip(named, batch.blocks, strict=True)] == hops
-    assert sorted(found.tolist()) == sorted(nodes)
+    check_excluded(whole, batch, {ONLY: set(dropped.tolist())})
     check_batch(batch, sampler, graph, SEEDS)
+
+
+@pytest.mark.parametrize("sampler", HETERO.values(), ids=HETERO)
+@pytest.mark.parametrize("share", [0, 0.4, 1])
+def test_only_the_excluded_edges_of_each_relation_are_missing(sampler, share):
+    graph, seeds, generator = typed_graph(), {"paper": np.arange(6), "author": np.arange(3)}, np.random.default_rng(1)
+    places = {r: generator.permutation(own.num_edges)[: int(share * own.num_edges)] for r, own in graph.relations.items()}
+    whole = sampler.sample(graph, seeds, seed=3, batch=2)
+    excluding = ExcludingSampler(sampler).prepare(graph, np.zeros(0, int))
+    batch = excluding.sample(graph, hetero_items(graph, seeds, places if share else None), seed=3, batch=2)
+    assert whole.num_edges > batch.num_edges or not share
+    check_excluded(whole, batch, {r: set(own.tolist()) for r, own in places.items()})
+    check_batch(batch, sampler, graph, graph.numbered(seeds))
 
 
 def test_nodes_stay_if_the_excluded_edges_are_between_seeds(graph):
