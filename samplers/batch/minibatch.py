@@ -336,7 +336,8 @@ class MiniBatch(SampledBatch):
     @staticmethod
     def joined(by_key: dict[Any, Any]) -> Any:
         """See ``SampledBatch.joined``."""
-        return next(iter(by_key.values()), None)
+        [value] = by_key.values() or [None]
+        return value
 
     @property
     def seeds(self) -> Any:
