@@ -8,8 +8,8 @@ from torch import Tensor
 from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.take import take_rows
-from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.samplers import HeteroMiniBatch, MiniBatch
+from hoptrain.samplers.base import SomeBatch
+from hoptrain.samplers.batch.minibatch import named
 from hoptrain.samplers.batch.transfer import as_tensor
 
 
@@ -20,20 +20,15 @@ def to_input(x: Tensor, normalize: bool) -> Tensor:
     return x / x.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1e-12)
 
 
-def with_edge_features(batch: MiniBatch, data: Dataset) -> MiniBatch:
-    """A batch of NumPy arrays with its edges' features, where the data set has some."""
-    if data.edge_attr is None:
-        return batch
-    rows = {name: take_rows(data.edge_attr, batch.ids_of(places)) for name, places in batch.edge_places().items()}
-    return batch.with_rows(rows)
-
-
-def with_typed_edge_features(batch: HeteroMiniBatch, data: HeteroDataset) -> HeteroMiniBatch:
-    """``with_edge_features`` of a typed graph."""
-    rows: dict[str, Array] = {}
-    for relation, store in data.edge_attr.items():
-        places = batch.edge_places(f"edge_attr.{relation_name(relation)}")
-        rows |= {name: take_rows(store, batch.ids_of(relation, own)) for name, own in places.items()}
+def with_edge_features(batch: SomeBatch, data: Dataset | HeteroDataset) -> SomeBatch:
+    """Return a batch of NumPy arrays with its edges' features, where the data set has some."""
+    stores = data.stores()
+    rows = {
+        name: take_rows(stores[store], batch.ids_along(relation, places))
+        for relation in batch.relations
+        if (store := named("edge_attr", relation)) in stores
+        for name, places in batch.edge_places(store).items()
+    }
     return batch.with_rows(rows) if rows else batch
 
 

@@ -11,7 +11,7 @@ from reference.typed import typed_classifier, typed_data, typed_graph, typed_mod
 from torch_geometric.nn import GINConv, GraphConv, HANConv, HeteroConv, SAGEConv
 
 from hoptrain.samplers import HeteroSampler
-from hoptrain.trainers.models.features import with_typed_edge_features
+from hoptrain.trainers.models.features import with_edge_features
 from hoptrain.trainers.models.typed.gnn import TypedGNN, relations_by_layer
 from hoptrain.trainers.models.typed.inference import exact_typed_logits
 from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
@@ -39,7 +39,7 @@ def make(name, **options):
 
 def whole(batch, data=DATA):
     """What a model takes of a batch."""
-    batch = with_typed_edge_features(batch, data).to("cpu")
+    batch = with_edge_features(batch, data).to("cpu")
     x = {name: torch.from_numpy(rows)[batch.node_ids[name].long()] for name, rows in data.x.items()}
     return x, batch.node_ids, batch.blocks
 

@@ -14,7 +14,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.trainers.models.features import to_device, to_input, with_typed_edge_features
+from hoptrain.trainers.models.features import to_device, to_input, with_edge_features
 from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, device_for, edges_in, free_memory, gather_parts, joined, rows_of
 from hoptrain.trainers.models.typed.gnn import TypedGNN
 from hoptrain.trainers.models.typed.layers import Blocks, Hidden
@@ -101,7 +101,7 @@ def _parts(
     sampler = HeteroSampler([-1], kind)
     for chunk in chunks(indptr[kind], nodes, most):
         batch = sampler.sample(data.graph, chunk, workspace=workspace)
-        batch = with_typed_edge_features(batch, data) if model.edge_channels else batch
+        batch = with_edge_features(batch, data) if model.edge_channels else batch
         inputs = {name: rows_of(own, batch.node_ids[name], device) for name, own in hidden.items()}
         yield inputs, batch.to(device).blocks[0]
 
@@ -138,7 +138,7 @@ def neighborhood_typed_logits(
     asked, outputs = nodes if len(nodes) else np.zeros(1, np.int64), []
     for begin in range(0, len(asked), CHUNK_SEEDS):
         sampled = sampler.sample(data.graph, asked[begin : begin + CHUNK_SEEDS], workspace=workspace)
-        batch = with_typed_edge_features(sampled, data)
+        batch = with_edge_features(sampled, data)
         x = {name: as_tensor(take_rows(rows, batch.node_ids[name])).to(device) for name, rows in data.x.items()}
         outputs.append(apply({name: to_input(rows, normalize) for name, rows in x.items()}, batch.to(device)))
     return torch.cat(outputs)[: len(nodes)]
