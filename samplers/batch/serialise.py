@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -56,7 +57,8 @@ class Header(NamedTuple):
 def header_of(batch: SampledBatch, **changes: Any) -> Header:
     """Return the header of a batch, with ``changes`` of fields that are no arrays."""
     num_src = [{relation_name(relation): block.num_src for relation, block in hop.items()} for hop in batch.hops]
-    return Header(num_src, {name: getattr(batch, name) for name in _fact_names(type(batch))} | changes)
+    names, values_of = _facts_of(type(batch))
+    return Header(num_src, dict(zip(names, values_of(batch), strict=True)) | changes)
 
 
 def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> list[Array]:
@@ -78,8 +80,10 @@ def read(parts: Sequence[Array]) -> tuple[SampledBatch, EdgeIds]:
 
 
 @cache
-def _fact_names(kind: type[SampledBatch]) -> tuple[str, ...]:
-    return tuple(own.name for own in fields(kind) if own.name not in _NO_FACTS)
+def _facts_of(kind: type[SampledBatch]) -> tuple[list[str], Callable[[SampledBatch], tuple[Any, ...]]]:
+    """Return the names of the fields that are no arrays, and what gets them from a batch."""
+    names = [own.name for own in fields(kind) if own.name not in _NO_FACTS]
+    return names, attrgetter(*names)
 
 
 def _relation(name: str) -> Relation:
