@@ -46,13 +46,11 @@ def take_rows(table: Rows | SharedOutRows, ids: Array) -> Array:
     if file is None or table.nbytes <= available_memory():
         taken: Array = np.take(table, ids, axis=0)
         return taken
-    rows, place = np.unique(ids, return_inverse=True)
-    out = np.empty((len(rows), *table.shape[1:]), table.dtype)
+    out = np.empty((len(ids), *table.shape[1:]), table.dtype)
     path = str(file.filename)
     inode = os.stat(path).st_ino if os.path.exists(path) else 0  # another file may have come in its place
-    reader = _reader(inode, path, file.offset, table.shape, table.dtype)
-    reader.read(rows, np.arange(len(rows)), out.view(np.uint8).reshape(len(rows), reader.row_bytes))
-    return out[place]
+    _reader(inode, path, file.offset, table.shape, table.dtype).gather(ids, out)
+    return out
 
 
 def finish_rows(table: Rows | SharedOutRows | None) -> None:

@@ -151,7 +151,4 @@ class DistributedFillTask(FillTask):
 
     def _rows_of_next(self) -> Sequence[Array]:
         """Return of each table the rows of the next step that take slots of the cache."""
-        return [
-            file.elsewhere(rows) if isinstance(file, PartedRows) else rows
-            for file, rows in zip(self.files, super()._rows_of_next(), strict=False)
-        ]
+        return [file.elsewhere(rows) for file, rows in zip(self.files, super()._rows_of_next(), strict=False)]

@@ -27,7 +27,7 @@ from hoptrain.engine.partition.rank_rows import RankRows
 from hoptrain.engine.placement.meeting import Meeting, meeting_of
 from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
-from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.file_rows import FileRows, StoredRows
 from hoptrain.engine.storage.shared_rows import OwnRows
 
 
@@ -44,7 +44,7 @@ class Links:
     ranks: Callable[[], Exchange]
 
 
-class PartedRows:
+class PartedRows(StoredRows):
     """Features (V, F) whose rows lie in parts, or the codes of features.
 
     Attributes:
@@ -83,7 +83,7 @@ class PartedRows:
         self.row_bytes = next(iter(self.files.values())).row_bytes
         self.ranks: list[list[int]] = []
         self.machine = 0
-        self.own: OwnRows | None = None
+        self.own = None
         self._links = links
         self._rank_rows: RankRows | None = None
         self._fetched: dict[int, tuple[Array, Array]] = {}
@@ -274,14 +274,10 @@ class PartedRows:
             InputError: as ``meet``, as exchanges fail, and as files are read.
         """
         out = np.empty((len(ids), *self.shape[1:]), self.dtype)
-        as_bytes = out.view(np.uint8).reshape(len(ids), self.row_bytes)
         if (ranks := self.rank_rows()) is not None:
-            as_bytes[...] = ranks.take(ids)
+            out.view(np.uint8).reshape(len(ids), self.row_bytes)[...] = ranks.take(ids)
         else:
-            distinct, place = np.unique(ids, return_inverse=True)
-            found = np.empty((len(distinct), self.row_bytes), np.uint8)
-            self.read(distinct, np.arange(len(distinct)), found)
-            as_bytes[...] = found[place]
+            super().gather(ids, out)
         return out
 
     def finish(self) -> None:
@@ -300,8 +296,11 @@ class PartedRows:
         return self._rank_rows
 
     def gather(self, ids: Array, out: Array, *_: Any) -> None:
-        """What a batch has in the place of rows where only its size is asked for: nothing."""
-        out[...] = np.zeros((), out.dtype)
+        """See ``StoredRows``; where rows are on other machines only the size of a batch is asked for, and its rows are zeros."""
+        if self.is_whole:
+            super().gather(ids, out)
+        else:
+            out[...] = np.zeros((), out.dtype)
 
 
 def open_parted(path: str | Path, links: Links | None = None) -> Dataset:

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import count
 from math import prod
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.engine.storage.shared_rows import OwnRows
 from hoptrain.kernels.cpu.storage import reads as kernels
 
 BLOCK = 4096
@@ -37,7 +38,53 @@ LOOK_S = 0.5
 """Seconds between two looks at whether reads still end."""
 
 
-class FileRows:
+class StoredRows(Protocol):
+    """A table (V, ...) whose rows a process reads from files, by itself or into a cache; the classes that implement it inherit from it.
+
+    Attributes:
+        path: of the file, or the folder.
+        shape: (V, ...).
+        dtype: of the table.
+        row_bytes: bytes of a row.
+        own: rows that this machine has mapped and no cache holds; None without partitions.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    row_bytes: int
+    own: OwnRows | None = None
+
+    @property
+    def num_reads(self) -> int:
+        """Reads of the device so far."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Their bytes."""
+
+    @property
+    def num_elsewhere(self) -> int:
+        """Number of rows that may take slots of a cache."""
+        return self.shape[0]
+
+    def elsewhere(self, ids: Array) -> Array:
+        """Return those of ``ids`` (N,) that take slots of a cache."""
+        return ids
+
+    def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
+        """Read distinct ``rows`` (M,), ascending, into ``out[slots]``, and call ``meanwhile`` once the reads are under way."""
+
+    def gather(self, ids: Array, out: Array) -> None:
+        """Read ``out[i] = table[ids[i]]``, without a cache, each distinct row once."""
+        rows, first, place = np.unique(ids, return_index=True, return_inverse=True)
+        as_bytes = out.view(np.uint8).reshape(len(ids), self.row_bytes)
+        self.read(rows, first, as_bytes)
+        again = np.flatnonzero(first[place] != np.arange(len(ids)))
+        as_bytes[again] = as_bytes[first[place[again]]]
+
+
+class FileRows(StoredRows):
     """A table (V, ...) in a file, which is opened when the first row is read. Pickled it is its path.
 
     Attributes:
@@ -51,6 +98,8 @@ class FileRows:
     """
 
     stall_s: float = 60.0
+    num_reads: int = 0
+    num_bytes: int = 0
 
     def __init__(self, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> None:
         """State the layout; nothing is opened yet."""
@@ -59,8 +108,6 @@ class FileRows:
         self.shape: tuple[int, ...] = shape
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.row_bytes: int = prod(shape[1:]) * self.dtype.itemsize
-        self.num_reads: int = 0
-        self.num_bytes: int = 0
         self._buffers: list[Array] = []
 
     @classmethod

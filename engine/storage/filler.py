@@ -16,6 +16,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.budget import Budget
+from hoptrain.engine.storage.file_rows import StoredRows
 from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, StepReads, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_of
 from hoptrain.kernels.shared.philox import MAX_EPOCH
@@ -64,24 +65,6 @@ Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
 """Seconds that trainers were waited for, what came from other machines, and of each table the reads of the steps that are read now."""
 
 
-class RowFile(Protocol):
-    """A table whose rows are read from files.
-
-    Attributes:
-        num_reads: reads of the device so far.
-        num_bytes: their bytes.
-    """
-
-    @property
-    def num_reads(self) -> int: ...  # noqa: D102
-
-    @property
-    def num_bytes(self) -> int: ...  # noqa: D102
-
-    def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
-        """Read ``rows`` (M,), ascending, into ``out[slots]``, and call ``meanwhile`` once the reads are under way."""
-
-
 class Topology(Protocol):
     """Samples the steps to come from a graph that lies in a file, many together, and hands each over when its rows are planned."""
 
@@ -126,7 +109,7 @@ class FillTask:
     """
 
     shared: SharedRows
-    files: Sequence[RowFile]
+    files: Sequence[StoredRows]
     rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
     lookahead: int

@@ -19,7 +19,7 @@ from hoptrain.engine.machine import available_memory, parse_size
 from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.budget import Budget
-from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.file_rows import FileRows, StoredRows
 from hoptrain.engine.storage.shared_rows import CachedTable, bytes_for
 from hoptrain.samplers.ahead.relations import columns_of
 from hoptrain.samplers.batch.minibatch import named
@@ -53,7 +53,7 @@ def memory_bytes(memory: str) -> int | None:
     return num_bytes
 
 
-def feature_files(stores: Mapping[str, Any]) -> dict[str, FileRows | PartedRows]:
+def feature_files(stores: Mapping[str, Any]) -> dict[str, StoredRows]:
     """The files of features among a loader's stores; labels stay where they are, since a batch has those of its seeds alone.
 
     A table whose rows take less than what would tell where they lie is left out, and stays mapped (``held_whole``), but where there is no other.
@@ -76,14 +76,14 @@ def held_whole(stores: Mapping[str, Any], files: Collection[str]) -> dict[str, i
     return {name: store.nbytes for name, store in stores.items() if name != "y" and name not in files and store.nbytes}
 
 
-def num_elsewhere(file: FileRows | PartedRows) -> int:
-    """Rows that are not in memory anyway, as a machine's own part is; one at least."""
-    return max(1, file.num_elsewhere) if isinstance(file, PartedRows) else file.shape[0]
+def num_elsewhere(file: StoredRows) -> int:
+    """Return how many rows are not in memory anyway, as a machine's own partition is; one at least."""
+    return max(1, file.num_elsewhere)
 
 
 def budget_of(
     stores: Mapping[str, Any],
-    files: Mapping[str, FileRows | PartedRows],
+    files: Mapping[str, StoredRows],
     memory: int,
     edge_share: int = 0,
     is_auto: bool = False,

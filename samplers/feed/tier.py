@@ -30,7 +30,7 @@ from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.budget import Budget
-from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.file_rows import StoredRows
 from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
@@ -78,7 +78,7 @@ class TierRows:
         patience_s: how long to wait for rows.
     """
 
-    file: FileRows | PartedRows
+    file: StoredRows
     table: int = 0
     shared: SharedRows | None = None
     rank: int = 0
@@ -96,19 +96,12 @@ class TierRows:
 
     def gather(self, ids: Array, out: Array, run: int, step: int, workspace: Workspace) -> None:
         """``out[i] = table[ids[i]]`` for the batch of a step; in run 0, which is none, and without a cache, straight from the file."""
-        if isinstance(self.file, PartedRows) and not (run and self.shared) and not self.file.is_whole:
-            self.file.gather(ids, out)
-            return
         if self.shared is None or not run:
-            rows, first, place = np.unique(ids, return_index=True, return_inverse=True)
-            as_bytes = out.view(np.uint8).reshape(len(ids), self.file.row_bytes)
-            self.file.read(rows, first, as_bytes)
-            again = np.flatnonzero(first[place] != np.arange(len(ids)))
-            as_bytes[again] = as_bytes[first[place[again]]]
+            self.file.gather(ids, out)
             return
         self.shared.wait_until_ready(self.rank, run, step, self.patience_s)
         slots = workspace.array("slots", len(ids), np.dtype(np.int32))
-        own = self.file.own if isinstance(self.file, PartedRows) else None
+        own = self.file.own
         self.shared.find(self.table, ids, slots, own)
         rows = self.shared.rows(self.table).view(self.dtype).reshape(-1, *self.shape[1:])
         if own is None:
@@ -212,7 +205,7 @@ class Tier:
         elif not is_apart and are_edges_read(task, memory, files):
             task.edges = edge_files(task)
         task.stores.update(self.rows)
-        own = [file.own.rows for file in files.values() if isinstance(file, PartedRows) and file.own is not None]
+        own = [file.own.rows for file in files.values() if file.own is not None]
         self.mapped: list[Array] = mapped_beside(task, self.rows) + own
 
     def _share(

@@ -9,9 +9,8 @@ from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.engine.machine import available_memory
-from hoptrain.engine.partition.rows import PartedRows
 from hoptrain.engine.queue.shared_memory import mapped_file
-from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.file_rows import FileRows, StoredRows
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
 from hoptrain.samplers.ahead.relations import along, can_be_grown, columns_of, grows, is_timed, types_of
@@ -34,7 +33,7 @@ _LEAST = 2
 """Steps in flight, below which nothing could be read while the trainers have another one."""
 
 
-def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, FileRows | PartedRows], is_said: bool = True) -> bool:
+def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, StoredRows], is_said: bool = True) -> bool:
     """Whether the edges of a task's graph are to be read from their file, since memory has no room for them; that is said once.
 
     Not by a sampler that looks at them itself: then they stay mapped.
