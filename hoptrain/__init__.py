@@ -26,20 +26,16 @@ if TYPE_CHECKING:
     from hoptrain.trainers.runs.layer_options import ActivationCheckpointing, CompiledLayers
     from hoptrain.trainers.runs.timeline import TimelineMonitor
     from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
-    from hoptrain.trainers.tasks.events.data import EventDataModule
-    from hoptrain.trainers.tasks.events.predictor import EventPredictor
+    from hoptrain.trainers.tasks.edges import EdgeDataModule, EdgePredictor
+    from hoptrain.trainers.tasks.events import EventDataModule, EventPredictor
     from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
-    from hoptrain.trainers.tasks.hetero import HeteroClassifier, HeteroDataModule
     from hoptrain.trainers.tasks.items.hops import HopDataModule, SIGNClassifier
     from hoptrain.trainers.tasks.items.images import ImageClassifier, ImageDataModule
-    from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule, EdgePredictor
-    from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
-    from hoptrain.trainers.tasks.pairs.links import LinkPredictor
-    from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
-    from hoptrain.trainers.tasks.pairs.triples import TriplePredictor
-    from hoptrain.trainers.tasks.pairs.typed_links import HeteroLinkDataModule, HeteroLinkPredictor
-    from hoptrain.trainers.tasks.node_classifier import NodeClassifier
-    from hoptrain.trainers.tasks.node_data import GraphDataModule
+    from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule, LinkDataModule
+    from hoptrain.trainers.tasks.links.task import HeteroLinkPredictor, LinkPredictor
+    from hoptrain.trainers.tasks.nodes.data import GraphDataModule, HeteroDataModule
+    from hoptrain.trainers.tasks.nodes.task import HeteroClassifier, NodeClassifier
+    from hoptrain.trainers.tasks.triples import TripleDataModule, TriplePredictor
 
 __version__ = "0.1.0"
 
@@ -59,20 +55,16 @@ _NAMES = {
     "trainers.runs.layer_options": "ActivationCheckpointing CompiledLayers",
     "trainers.runs.timeline": "TimelineMonitor",
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
-    "trainers.tasks.events.data": "EventDataModule",
-    "trainers.tasks.events.predictor": "EventPredictor",
+    "trainers.tasks.events": "EventDataModule EventPredictor",
     "trainers.tasks.items.graphs": "GraphClassifier SmallGraphsDataModule",
-    "trainers.tasks.hetero": "HeteroClassifier HeteroDataModule",
     "trainers.tasks.items.hops": "HopDataModule SIGNClassifier",
     "trainers.tasks.items.images": "ImageClassifier ImageDataModule",
-    "trainers.tasks.pairs.edges": "EdgeDataModule EdgePredictor",
-    "trainers.tasks.pairs.link_data": "LinkDataModule",
-    "trainers.tasks.pairs.links": "LinkPredictor",
-    "trainers.tasks.pairs.triple_data": "TripleDataModule",
-    "trainers.tasks.pairs.triples": "TriplePredictor",
-    "trainers.tasks.pairs.typed_links": "HeteroLinkDataModule HeteroLinkPredictor",
-    "trainers.tasks.node_classifier": "NodeClassifier",
-    "trainers.tasks.node_data": "GraphDataModule",
+    "trainers.tasks.edges": "EdgeDataModule EdgePredictor",
+    "trainers.tasks.links.data": "HeteroLinkDataModule LinkDataModule",
+    "trainers.tasks.links.task": "HeteroLinkPredictor LinkPredictor",
+    "trainers.tasks.triples": "TripleDataModule TriplePredictor",
+    "trainers.tasks.nodes.data": "GraphDataModule HeteroDataModule",
+    "trainers.tasks.nodes.task": "HeteroClassifier NodeClassifier",
 }
 """By the module that has them. The list above tells the same to type checkers."""
 

@@ -26,18 +26,15 @@ from hoptrain.engine.datasets.triples import Triples
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.pipeline import PipelineStrategy
 from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
-from hoptrain.trainers.tasks.events.data import EventDataModule
-from hoptrain.trainers.tasks.events.predictor import EventPredictor
-from hoptrain.trainers.tasks.hetero import HeteroClassifier
+from hoptrain.trainers.tasks.edges import EdgeDataModule, EdgePredictor
+from hoptrain.trainers.tasks.events import EventDataModule, EventPredictor
 from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
 from hoptrain.trainers.tasks.items.hops import HopDataModule, SIGNClassifier
 from hoptrain.trainers.tasks.items.images import ImageClassifier, ImageDataModule
-from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule, EdgePredictor
-from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
-from hoptrain.trainers.tasks.pairs.links import LinkPredictor
-from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
-from hoptrain.trainers.tasks.pairs.triples import TriplePredictor
-from hoptrain.trainers.tasks.pairs.typed_links import HeteroLinkDataModule, HeteroLinkPredictor
+from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule, LinkDataModule
+from hoptrain.trainers.tasks.links.task import HeteroLinkPredictor, LinkPredictor
+from hoptrain.trainers.tasks.nodes.task import HeteroClassifier
+from hoptrain.trainers.tasks.triples import TripleDataModule, TriplePredictor
 
 SAMPLERS = {
     "neighbor": lambda: s.NeighborSampler([3, 3]),

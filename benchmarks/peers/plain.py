@@ -22,9 +22,9 @@ from hoptrain import samplers
 from hoptrain.engine import Dataset
 from hoptrain.trainers.scores import LOWER_IS_BETTER
 from hoptrain.trainers.scores.labels import Labels, kind_of
+from hoptrain.trainers.tasks.edges import EdgeDataModule
 from hoptrain.trainers.tasks.items.graphs import SmallGraphsDataModule
-from hoptrain.trainers.tasks.node_data import GraphDataModule
-from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule
+from hoptrain.trainers.tasks.nodes.data import GraphDataModule
 
 Step = tuple[Tensor, Tensor]
 """Outputs and labels of a batch."""

@@ -20,12 +20,11 @@ from torch import Tensor, nn
 
 from hoptrain.benchmarks.peers.plain import adjacency, edge_index, opened, whole
 from hoptrain.trainers.models.decoders import make_decoder
-from hoptrain.trainers.models.ranks import MOST_NUMBERS, ranks_but, scores_in_parts
+from hoptrain.trainers.models.ranks import MOST_NUMBERS, best_of_sources, ranks_but, scores_in_parts
 from hoptrain.trainers.scores.links import PooledScore, RankScore
 from hoptrain.trainers.scores.top import make_top_score, top_of
-from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
-from hoptrain.trainers.tasks.pairs.top import best_of_sources
-from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
+from hoptrain.trainers.tasks.links.data import LinkDataModule
+from hoptrain.trainers.tasks.triples import TripleDataModule
 
 BATCH = 65_536
 """Links of a step that takes the whole graph, as in OGB's ``examples/linkproppred/ddi/gnn.py``."""

@@ -30,8 +30,7 @@ from hoptrain.trainers.commands.lightning import TRAINER_DEFAULTS
 from hoptrain.trainers.models.ranks import ranks_among
 from hoptrain.trainers.resume.checkpoints import BestAndLast
 from hoptrain.trainers.scores.links import PooledScore, RankScore
-from hoptrain.trainers.tasks.events.data import EventDataModule
-from hoptrain.trainers.tasks.events.predictor import EventPredictor
+from hoptrain.trainers.tasks.events import EventDataModule, EventPredictor
 
 _WIDTH, _NEIGHBORS, _BATCH, _RATE = 100, 10, 200, 1e-4
 _QUICK_EVENTS = 2000

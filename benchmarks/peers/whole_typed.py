@@ -22,7 +22,7 @@ from hoptrain.benchmarks.peers.plain import opened
 from hoptrain.engine import HeteroDataset, load_hetero_dataset
 from hoptrain.engine.derived.link_split import HeldOut
 from hoptrain.trainers.scores.links import PooledScore
-from hoptrain.trainers.tasks.pairs.typed_links import HeteroLinkDataModule
+from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule
 
 
 class WholeGraphModel(nn.Module):

@@ -16,17 +16,16 @@ from hoptrain.engine.datasets.events import Events
 from hoptrain.engine.datasets.triples import Triples
 from hoptrain.trainers import GraphDataModule
 from hoptrain.trainers.pipeline import ChunkLoader
-from hoptrain.trainers.tasks.events.data import EventDataModule
-from hoptrain.trainers.tasks.hetero import HeteroDataModule
+from hoptrain.trainers.tasks.edges import EdgeDataModule
+from hoptrain.trainers.tasks.events import EventDataModule
 from hoptrain.trainers.tasks.items.feed import ItemBatch
 from hoptrain.trainers.tasks.items.graphs import SmallGraphsDataModule
 from hoptrain.trainers.tasks.items.hops import HopDataModule
 from hoptrain.trainers.tasks.items.images import ImageDataModule
-from hoptrain.trainers.tasks.pairs.edges import EdgeDataModule
-from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
-from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
-from hoptrain.trainers.tasks.pairs.typed_links import HeteroLinkDataModule
+from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule, LinkDataModule
+from hoptrain.trainers.tasks.nodes.data import HeteroDataModule
 from hoptrain.trainers.tasks.steady import SteadyDataModule
+from hoptrain.trainers.tasks.triples import TripleDataModule
 from hoptrain.trainers.tasks.whole.task import WholeGraphDataModule
 
 EPOCHS = (0, 3)

@@ -4,7 +4,8 @@ import numpy as np
 
 from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.samplers import HeteroSampler
-from hoptrain.trainers.tasks.hetero import HeteroClassifier, HeteroDataModule
+from hoptrain.trainers.tasks.nodes.data import HeteroDataModule
+from hoptrain.trainers.tasks.nodes.task import HeteroClassifier
 
 NUM_NODES = {"paper": 90, "author": 60, "subject": 12}
 ENDS = {

@@ -20,7 +20,7 @@ from hoptrain.trainers.export.files import FORMATS
 from hoptrain.trainers.export.program import Inputs, Served, inputs_of, traced
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles, write_whole
 from hoptrain.trainers.tasks import options_of
-from hoptrain.trainers.tasks.node_classifier import NodeClassifier
+from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 from hoptrain.trainers.tasks.options import check_folder
 
 _BATCHES = 10

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from hoptrain.engine import InputError
 from hoptrain.samplers import Block, MiniBatch
 from hoptrain.trainers.models.features import to_input
-from hoptrain.trainers.tasks.node_classifier import NodeClassifier
+from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 
 _SIZES: Any = _config
 Inputs = tuple[Tensor, Tensor, list[dict[str, Tensor]]]

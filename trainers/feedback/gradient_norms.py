@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from pytorch_lightning import Trainer
-from torch import Tensor
+from torch import Tensor, nn
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Dataset, InputError
 from hoptrain.samplers import MiniBatch, MVSSampler
-from hoptrain.trainers.feedback.feedback import Feedback
+from hoptrain.trainers.feedback import Apply, Feedback
 
 UNSEEN = -1.0
 
@@ -27,6 +27,16 @@ class GradientNorms(Feedback):
         super().__init__()
         self._sampler = sampler
         self.norms = torch.full((num_vertices,), UNSEEN)
+
+    def wrap(self, apply: Apply) -> Apply:
+        """Return ``apply``, whose scores are noted."""
+
+        def noted(x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
+            outputs = apply(x, batch, degrees)
+            self.see(batch, outputs)
+            return outputs
+
+        return noted
 
     @torch.no_grad()
     def see(self, batch: MiniBatch, outputs: Tensor) -> None:
@@ -51,3 +61,8 @@ class GradientNorms(Feedback):
 
 def _errors(logits: Tensor, y: Tensor) -> Tensor:
     return torch.softmax(logits, 1) - F.one_hot(y, logits.shape[1])
+
+
+def make(sampler: MVSSampler, model: nn.Module, data: Dataset, normalize: bool) -> GradientNorms:
+    """Return the feedback of an ``MVSSampler``."""
+    return GradientNorms(sampler, data.graph.num_nodes)

@@ -53,9 +53,9 @@ def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, 
     """
     sources, destinations = ends or ((0, len(vectors)),) * 2
     ranks = [
-        _ranks_of(scores, given[rows], other[rows] - begin, known, begin)
-        for given, other, is_source, (begin, end) in ((links[0], links[1], True, destinations), (links[1], links[0], False, sources))
-        for rows, scores in _against_all(decoder, vectors, given, is_source, (begin, end))
+        ranks_but(scores, other[rows] - bounds[0], *_linked_with(known, given[rows], bounds))
+        for given, other, is_source, bounds in ((links[0], links[1], True, destinations), (links[1], links[0], False, sources))
+        for rows, scores in _against_all(decoder, vectors, given, is_source, bounds)
     ]
     return torch.cat(ranks)
 
@@ -69,13 +69,49 @@ def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool, 
         yield rows, decoder.against(vectors[given[rows]], against, is_source)
 
 
-def _ranks_of(scores: Tensor, given: Tensor, other: Tensor, known: Graph, first: int) -> Tensor:
-    """(n,) ranks of the vertices ``first`` + ``other`` (n,) by ``scores`` (n, V) of ``given`` (n,) with the vertices from ``first`` on."""
-    nodes = given.cpu().numpy()
-    begins, ends = known.indptr[nodes].astype(np.int64), known.indptr[nodes + 1].astype(np.int64)
-    columns: Array = np.concatenate([known.indices[begin:end] for begin, end in zip(begins, ends, strict=True)]).astype(np.int64) - first
-    rows = np.repeat(np.arange(len(nodes)), ends - begins)
-    return ranks_but(scores, other, rows, columns)
+@torch.no_grad()
+def best_of_sources(
+    decoder: Any, vectors: Tensor, links: Tensor, bounds: Bounds, known: Graph, number: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the best destinations of the sources of ``links``, in parts of bounded size, and the links of these sources.
+
+    Destinations that are linked with a source in ``known`` come last, and so do scores that are not a number.
+
+    Args:
+        decoder: scores of pairs by vectors; ``against`` those of vectors and all others.
+        vectors: (V, C) of all nodes.
+        links: (2, N) int64, sources above destinations.
+        bounds: destinations are the D nodes [begin, end).
+        known: a graph in both directions.
+        number: K, at most D.
+
+    Yields:
+        (B, K) of [0, D), the best first; and (2, n), each link once: the number of its source in this part above its destination, less begin.
+    """
+    begin = bounds[0]
+    sources, rows = torch.unique(links[0], return_inverse=True)
+    own = torch.unique(torch.stack([rows, links[1] - begin]), dim=1)
+    for part, scores in _against_all(decoder, vectors, sources, True, bounds):
+        places = (torch.from_numpy(each).to(scores.device) for each in _linked_with(known, sources[part], bounds))
+        scores.nan_to_num_(nan=-torch.inf)[tuple(places)] = -torch.inf
+        place = torch.searchsorted(own[0].contiguous(), torch.tensor([part.start, part.start + len(scores)], device=own.device))
+        mine = own[:, int(place[0]) : int(place[1])]
+        yield scores.topk(number).indices, torch.stack([mine[0] - part.start, mine[1]])
+
+
+def _linked_with(known: Graph, nodes: Tensor, bounds: Bounds) -> tuple[Array, Array]:
+    """Return what leads in ``known`` from the nodes ``bounds`` to ``nodes``: the number of each edge's destination, and its source less begin."""
+    own = nodes.cpu().numpy()
+    rows, places = _spans(known.indptr[own].astype(np.int64), np.diff(known.indptr)[own].astype(np.int64))
+    columns = known.indices[places].astype(np.int64)
+    is_inside = (columns >= bounds[0]) & (columns < bounds[1])
+    return rows[is_inside], columns[is_inside] - bounds[0]
+
+
+def _spans(begins: Array, sizes: Array) -> tuple[Array, Array]:
+    """Return the numbers of N runs, each once for each of its ``sizes`` (N,), and the places from its begin on, run by run."""
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    return rows, np.arange(len(rows)) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
 
 
 def ranks_but(scores: Tensor, answers: Tensor, rows: Array, columns: Array) -> Tensor:
@@ -109,6 +145,5 @@ class KnownTails(NamedTuple):
         """Of each of N queries all tails that are known, T in all: (T,) numbers of queries, ascending, and (T,) tails."""
         asked = heads * self.num_relations + relations
         begins, ends = (np.searchsorted(self.keys, asked, side=side) for side in ("left", "right"))
-        sizes = ends - begins
-        rows = np.repeat(np.arange(len(asked)), sizes)
-        return rows, self.tails[np.arange(len(rows)) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)]
+        rows, places = _spans(begins, ends - begins)
+        return rows, self.tails[places]

@@ -20,26 +20,24 @@ TaskName: TypeAlias = Literal[
 
 
 class Task(NamedTuple):
-    """A module in ``hoptrain.trainers.tasks``, its classes, and what the command line has to know of them.
+    """A module in ``hoptrain.trainers.tasks``, its model, and what the command line has to know of them.
 
     Attributes:
         module: the module's name.
         model: the model's class.
-        data: the data module's class.
         from_data: the model's arguments, by the property of the data that gives them.
         score: under which a stage's score is logged, behind the stage's name: the best checkpoint has the best ``val_SCORE``.
     """
 
     module: str
     model: str
-    data: str
     from_data: Mapping[str, str]
     score: str = "acc"
 
     def classes(self) -> tuple[Any, Any]:
-        """The model's class and the data module's."""
-        module = import_module(f"hoptrain.trainers.tasks.{self.module}")
-        return getattr(module, self.model), getattr(module, self.data)
+        """Return the model's class and the data module's."""
+        model = getattr(import_module(f"hoptrain.trainers.tasks.{self.module}"), self.model)
+        return model, model.data_class
 
 
 _SIZES = {"num_features": "in_channels", "num_classes": "num_classes"}
@@ -50,45 +48,39 @@ _OF_ITEMS = {"is_multilabel": "multilabel", "num_edge_features": "edge_channels"
 }
 _TYPES = {name: name for name in ("num_vertices", "relations", "seed_type", "edge_channels")}
 TASKS: dict[TaskName, Task] = {
-    "nodes": Task("node_classifier", "NodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
-    "adaptive": Task("adaptive", "AdaptiveNodeClassifier", "GraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
-    "images": Task("items.images", "ImageClassifier", "ImageDataModule", {"image_shape": "image_shape", "num_classes": "num_classes"}),
-    "graphs": Task("items.graphs", "GraphClassifier", "SmallGraphsDataModule", _SIZES | _OF_ITEMS),
-    "links": Task("pairs.links", "LinkPredictor", "LinkDataModule", _OF_LINKS | _OF_GRAPHS, score="auc"),
+    "nodes": Task("nodes.task", "NodeClassifier", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
+    "adaptive": Task("adaptive", "AdaptiveNodeClassifier", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
+    "images": Task("items.images", "ImageClassifier", {"image_shape": "image_shape", "num_classes": "num_classes"}),
+    "graphs": Task("items.graphs", "GraphClassifier", _SIZES | _OF_ITEMS),
+    "links": Task("links.task", "LinkPredictor", _OF_LINKS | _OF_GRAPHS, score="auc"),
     "triples": Task(
-        "pairs.triples",
+        "triples",
         "TriplePredictor",
-        "TripleDataModule",
         {"num_nodes": "num_nodes", "num_relations": "num_relations", "num_hops": "num_layers"},
         score="mrr",
     ),
-    "edges": Task("pairs.edges", "EdgePredictor", "EdgeDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
-    "hetero": Task(
-        "hetero", "HeteroClassifier", "HeteroDataModule", _SIZES | {"num_hops": "num_layers", "is_multilabel": "multilabel"} | _TYPES
-    ),
+    "edges": Task("edges", "EdgePredictor", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
+    "hetero": Task("nodes.task", "HeteroClassifier", _SIZES | {"num_hops": "num_layers", "is_multilabel": "multilabel"} | _TYPES),
     "hetero_links": Task(
-        "pairs.typed_links",
+        "links.task",
         "HeteroLinkPredictor",
-        "HeteroLinkDataModule",
         {"num_features": "in_channels", "num_hops": "num_layers"}
         | {name: name for name in ("num_vertices", "relations", "link_relation", "edge_channels")},
         score="auc",
     ),
     "events": Task(
-        "events.predictor",
+        "events",
         "EventPredictor",
-        "EventDataModule",
         {"num_nodes": "num_nodes", "message_channels": "message_channels"},
         score="ap",
     ),
-    "hops": Task("items.hops", "SIGNClassifier", "HopDataModule", _SIZES | {"num_hops": "num_hops"}),
+    "hops": Task("items.hops", "SIGNClassifier", _SIZES | {"num_hops": "num_hops"}),
     "steady": Task(
         "steady",
         "SteadyStateClassifier",
-        "SteadyDataModule",
         _SIZES | {"num_hops": "num_layers", "num_vertices": "num_vertices", "is_multilabel": "multilabel"},
     ),
-    "whole": Task("whole.task", "WholeGraphClassifier", "WholeGraphDataModule", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
+    "whole": Task("whole.task", "WholeGraphClassifier", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
 }
 
 

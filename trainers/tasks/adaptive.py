@@ -13,8 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers import ASGCNSampler, Block, MiniBatch
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.features import model_input, to_input
-from hoptrain.trainers.tasks.node_classifier import NodeClassifier
-from hoptrain.trainers.tasks.node_data import GraphDataModule  # noqa: F401 - the task's data, which are looked for here
+from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 
 LOWEST_SCORE = 2.0**-10
 """A score never falls below: its logarithm stays finite, and no vertex gets out of reach."""

@@ -1,10 +1,11 @@
-"""What tasks on the vertices of one graph share: a model on sampled batches in training, on full neighbourhoods for everything else."""
+"""Bases of tasks on the nodes of one graph: a model on sampled batches in training, on full neighbourhoods for everything else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -12,35 +13,52 @@ from lightning_utilities.core.rank_zero import rank_zero_info
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
-from hoptrain.samplers import MiniBatch
-from hoptrain.samplers.batch.minibatch import SampledBatch
-from hoptrain.trainers.feedback import feedback_for
-from hoptrain.trainers.feedback.feedback import Apply, Feedback
+from hoptrain.samplers import HeteroMiniBatch, MiniBatch
+from hoptrain.trainers.feedback import Apply, Feedback, feedback_for
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.batches import Takes, apply_model
 from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.inference import exact_logits, neighborhood_logits
-from hoptrain.trainers.models.layered import LayerWise, address_seed, seed_generators
+from hoptrain.trainers.models.layered import LayerWise
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.models.lightgcn import LightGCN
-from hoptrain.trainers.tasks.node_data import GraphDataModule, NodeBatch
+from hoptrain.trainers.models.typed.gnn import TypedGNN
+from hoptrain.trainers.models.typed.inference import exact_typed_logits
+from hoptrain.trainers.models.typed.layers import READ_EDGES
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import ScoredModule
+from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule
 
 
-class GraphTask(ScoredModule):
-    """A subclass says its ``data_class``.
+class ExactTask(ScoredModule):
+    """A task that evaluates its ``model`` from full neighbourhoods."""
+
+    model: Any
+
+    @abstractmethod
+    def infer(self, nodes: Array) -> Tensor:
+        """Return what the model gives for ``nodes`` (N,) from full neighbourhoods: (N, C). Every rank calls it, with its own nodes."""
+
+    def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
+        """Return what the model gives for this rank's share of the nodes, (N, C) float32 on the CPU."""
+        return self.infer(batch.node_ids.cpu().numpy()).float().cpu()
+
+    def _ranks(self) -> dict[str, Any]:
+        """Return this rank and their number, as exact inference takes them."""
+        return {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
+
+
+class GraphTask(ExactTask):
+    """A task on a homogeneous graph.
 
     Attributes:
-        model: a ``GNN``, or a module of the user's.
+        model: a ``GNN``, or a custom module.
         takes: what the model takes of a batch.
         feedback: what the sampler asks for, by name.
     """
-
-    data_class: ClassVar[type[GraphDataModule]]
 
     def __init__(
         self,
@@ -61,7 +79,7 @@ class GraphTask(ScoredModule):
         """Build the model.
 
         Args:
-            in_channels: features of a vertex.
+            in_channels: features of a node.
             num_outputs: width of what the model returns.
             num_layers: hops of the sampler.
             metric: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
@@ -69,7 +87,7 @@ class GraphTask(ScoredModule):
             takes: what that module takes of a batch.
             arch: sage, gat, gcn, gin or lightgcn; gine, gatv2, transformer or nnconv, which read edges' features; or torch_geometric.nn.CLASS.
             hidden_channels: width between layers (with attention over all heads together).
-            normalize_features: divide each vertex's features by their sum.
+            normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
             gnn: as ``GNN``.
@@ -105,9 +123,10 @@ class GraphTask(ScoredModule):
         """Compare the model with the data, take the graph's degrees, and make what the sampler asks for.
 
         Raises:
-            InputError: the model is for other data.
+            InputError: the model is for other data, or the trainer clips sparse gradients.
         """
-        module = self._datamodule
+        super().setup(stage)
+        module: SampledDataModule = self._datamodule
         data, hops = module.data, module.num_hops
         layers = self.model.num_layers if isinstance(self.model, LayerWise) else hops
         features = self.hparams["in_channels"] or data.num_features
@@ -139,38 +158,35 @@ class GraphTask(ScoredModule):
         self._degrees = degrees
 
     def forward(self, batch: MiniBatch) -> Tensor:
-        """What the model gives for the batch's seeds, (B, C)."""
+        """Return what the model gives for the batch's seeds, (B, C)."""
         x, degrees = self.inputs(batch), self.degrees[batch.node_ids.long()]
         apply: Apply = partial(apply_model, self.model, self.takes)
-        for feedback in self._feedback():
+        for feedback in reversed(
+            self._feedback()
+        ):  # a sampler's own comes before that of the sampler within it, which may replace the model
             apply = feedback.wrap(apply)
         return apply(x, batch, degrees)
 
     def inputs(self, batch: MiniBatch) -> Tensor:
-        """What enters the model, (S, F): the features of the batch's input nodes."""
+        """Return what enters the model, (S, F): the features of the batch's input nodes."""
         return to_input(batch.x, self.normalize_features)
 
     def all_inputs(self) -> Tensor | None:
-        """Where these are no features, what enters the model for all vertices, (V, F)."""
+        """Return what enters the model for all nodes, (V, F), where these are no features; else None."""
         return None
 
     def infer(self, nodes: Array) -> Tensor:
-        """What the model gives for ``nodes`` (N,), from full neighbourhoods: (N, C). Every rank calls it, with its own."""
-        data = self._datamodule.data
+        """Return what the model gives for ``nodes`` (N,) from full neighbourhoods: (N, C)."""
+        data: Dataset = self._datamodule.data
         options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device, "takes": self.takes}
         if isinstance(self.model, LayerWise) and self._is_exact:
-            ranks: dict[str, Any] = {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
-            return exact_logits(self.model, data, nodes, x=self.all_inputs(), **ranks, **options)
+            return exact_logits(self.model, data, nodes, x=self.all_inputs(), **self._ranks(), **options)
         return neighborhood_logits(self.model, data, nodes, num_hops=self._datamodule.num_hops, **options)
 
     @property
     def _is_exact(self) -> bool:
         """Whether the model says its layers, and these take blocks."""
         return self.takes != "edge_index" and isinstance(self.model, LayerWise)
-
-    def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
-        """What the model gives for this rank's share of the vertices, (N, C) float32 on the CPU."""
-        return self.infer(batch.node_ids.cpu().numpy()).float().cpu()
 
     def on_train_epoch_start(self) -> None:
         """Begin the epoch's figures, and tell the sampler what it draws by."""
@@ -201,16 +217,46 @@ class GraphTask(ScoredModule):
         """Those of ``feedback``, which knows them as modules only."""
         return [each for each in self.feedback.values() if isinstance(each, Feedback)]
 
-    @property
-    def _datamodule(self) -> GraphDataModule:
-        datamodule, wanted = getattr(self.trainer, "datamodule", None), self.data_class.__name__
-        if not isinstance(datamodule, self.data_class):
-            raise InputError(
-                f"{type(self).__name__} needs the graph that it learns from: run it with trainer.fit(model, datamodule={wanted}(...))"
-            )
-        return datamodule
+
+class HeteroTask(ExactTask):
+    """A task on a heterogeneous graph. A subclass makes the ``model``: a ``TypedGNN``, or a custom module."""
+
+    def compare(self, names: Sequence[str]) -> None:
+        """Compare the model's arguments ``names``, which come from the data, with those of the data module.
+
+        Raises:
+            InputError: the model is for other data.
+        """
+        module, ours = self._datamodule, {**self.hparams, "edge_channels": self.hparams.get("edge_channels") or {}}
+        of_data = {"in_channels": module.num_features, "num_layers": module.num_hops} | {name: getattr(module, name) for name in names}
+        if ours.get("arch") in READ_EDGES:
+            of_data["edge_channels"] = module.edge_channels
+        for name, theirs in of_data.items():
+            if (ours[name] or isinstance(self.model, TypedGNN)) and ours[name] != theirs:
+                raise InputError(
+                    f"the model has {name} {ours[name]}, {module.data.name} with this sampler {theirs}: use the data set and the sampler that it "
+                    "was made for"
+                )
+
+    def inputs(self, batch: HeteroMiniBatch) -> dict[str, Tensor]:
+        """Return the features of a batch's nodes, as the model takes them."""
+        return {name: to_input(rows, self.hparams["normalize_features"]) for name, rows in batch.x.items()}
+
+    def exact(self, nodes: Mapping[str, Array]) -> dict[str, Tensor]:
+        """Return what a ``TypedGNN`` gives for ``nodes`` of each type of seeds, from full neighbourhoods; see ``exact_typed_logits``."""
+        options: dict[str, Any] = {"normalize": self.hparams["normalize_features"], "device": self.device}
+        return exact_typed_logits(self.model, self._datamodule.data, nodes, **options, **self._ranks())
 
 
-def seed_dropout(batch: SampledBatch, device: torch.device) -> None:
-    """Seed torch by the address of a batch, so that a resumed run drops the units that an uninterrupted one drops."""
-    seed_generators(address_seed(batch.seed, batch.epoch, batch.batch), device)
+def check_embeddings(model: TypedGNN, num_vertices: Mapping[str, int], embeddings: bool) -> None:
+    """Raise if the model has embeddings of nodes that were not asked for.
+
+    Raises:
+        InputError: a type without features, and no ``embeddings``.
+    """
+    bare = next(iter(model.tables.keys()), None)
+    if bare is not None and not embeddings:
+        raise InputError(
+            f"vertices of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
+            f"{num_vertices[bare]:,}"
+        )

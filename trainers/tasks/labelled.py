@@ -1,4 +1,4 @@
-"""What tasks that learn labels share: the labels' kind, its loss and its score."""
+"""Base of tasks that learn labels: the labels' kind, its loss and its score."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from torch import Tensor
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.trainers.scores.labels import KEEP_ALL, Labels, class_weights, kind_of, labels_of
-from hoptrain.trainers.tasks.graph_task import GraphTask
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule
 
 
 class Labelled(ScoredModule):
-    """Attributes: ``labels``, what examples are labelled with, None until the data tell it; ``example``, what one is, for people."""
+    """A task that learns labels.
+
+    Attributes:
+        labels: what examples are labelled with; None until the data tell it.
+        example: what an example is, for messages.
+    """
 
     example = "vertex"
     labels: Labels | None = None
@@ -81,23 +85,3 @@ class Labelled(ScoredModule):
         total = losses.sum() if weights is None else losses @ weights
         self.count(stage, outputs, y, total)
         return total
-
-
-class LabelledTask(Labelled, GraphTask):
-    """Labels of a graph's vertices or edges."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        num_outputs: int,
-        num_layers: int,
-        *,
-        num_classes: int,
-        multilabel: bool,
-        score: str,
-        class_weight: str | None,
-        **options: Any,
-    ) -> None:
-        """Build the model; arguments as ``GraphTask`` and ``Labelled.learn``."""
-        super().__init__(in_channels, num_outputs, num_layers, metric=None, **options)
-        self.learn(num_classes, multilabel, score, class_weight)

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pytorch_lightning import LightningModule
@@ -15,7 +15,11 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
 
 from hoptrain.engine import InputError
+from hoptrain.samplers.batch.minibatch import SampledBatch
+from hoptrain.trainers.models.layered import address_seed, seed_generators
+from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles
+from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 STAGES = ("fit", "val", "test")
 _FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score", "default_score", "hard_negatives", "class_weight"}
@@ -26,6 +30,8 @@ class ScoredModule(LightningModule):
     """Logs ``train_loss``, ``val_loss`` and ``test_loss`` and likewise the score, ``val_acc`` for instance, at the end of an epoch.
 
     Attributes:
+        data_class: the data module that the task runs with.
+        learns_from: what that holds, for messages.
         score_name: under which a stage's score is logged, behind the stage's own name.
         score_title: what the score is, for people.
         scored: the stages that have a score.
@@ -34,6 +40,8 @@ class ScoredModule(LightningModule):
         tables_of_rank: buffers of a checkpoint that each rank keeps for itself.
     """
 
+    data_class: ClassVar[type[SharedDataModule]]
+    learns_from = "graph"
     score_name = "acc"
     score_title = "accuracy"
     scored: Sequence[str] = STAGES
@@ -108,9 +116,47 @@ class ScoredModule(LightningModule):
             )
         self.hparams["model"] = type(model).__name__
 
+    @property
+    def _datamodule(self) -> Any:
+        """The run's data module.
+
+        Raises:
+            InputError: it is not of the task's ``data_class``.
+        """
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if not isinstance(datamodule, self.data_class):
+            raise InputError(
+                f"{type(self).__name__} needs the {self.learns_from} that it learns from: "
+                f"run it with trainer.fit(model, datamodule={self.data_class.__name__}(...))"
+            )
+        return datamodule
+
+    def seed_dropout(self, batch: SampledBatch) -> None:
+        """Seed torch by the address of a batch, so that a resumed run drops the units that an uninterrupted one drops."""
+        seed_generators(address_seed(batch.seed, batch.epoch, batch.batch), self.device)
+
+    def sparse_tables(self) -> list[nn.Parameter]:
+        """Return the embeddings whose gradients are sparse."""
+        tables = (module for module in self.modules() if isinstance(module, nn.Embedding) and module.sparse)
+        return [weight for table in tables for weight in table.parameters()]
+
+    def setup(self, stage: str) -> None:
+        """Raise if the trainer clips sparse gradients."""
+        if self.trainer.gradient_clip_val and self.sparse_tables():
+            raise InputError(
+                "gradient_clip_val with embeddings: their gradients are sparse, and torch does not clip such; leave it out, or make them dense "
+                "where the task has an option for it"
+            )
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam, on CUDA in one kernel."""
-        return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"], fused=may_fuse(self))
+        """Return Adam, on CUDA in one kernel; embeddings with sparse gradients get torch's ``SparseAdam``, which updates a batch's rows alone."""
+        options: dict[str, Any] = {"lr": self.hparams["lr"], "weight_decay": self.hparams["weight_decay"]}
+        tables = self.sparse_tables()
+        if not tables:
+            return torch.optim.Adam(self.parameters(), **options, fused=may_fuse(self))
+        known = set(map(id, tables))
+        others = [parameter for parameter in self.parameters() if parameter.requires_grad and id(parameter) not in known]
+        return DenseAndSparseAdam(others, tables, **options)
 
     def on_train_epoch_start(self) -> None:
         """Begin the epoch's figures. Not at the last one's end: a run that ended in mid-epoch may be continued with them."""

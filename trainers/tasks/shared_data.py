@@ -1,4 +1,4 @@
-"""What all data modules share: each rank has its part of the data, and training goes on where a checkpoint left it."""
+"""Base classes of data modules: each rank gets its share of the data, and training resumes where a checkpoint was written."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from inspect import signature
 from itertools import combinations
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import LightningDataModule, Trainer
 from pytorch_lightning.trainer.states import TrainerStatus
+from torch import Tensor
+from torch.utils.data import DataLoader
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.machine import keep_freed_memory
+from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
 from hoptrain.engine.schedule import StepSchedule
+from hoptrain.samplers import SampleLoader, Sampler, WeightedSeedSampler
 from hoptrain.samplers.feed.epochs import EpochLoader
+from hoptrain.samplers.seeds.weighted import class_shares
 from hoptrain.trainers.resume.checkpoints import keep_checkpoints_whole
 from hoptrain.trainers.resume.exact_resume import ExactResume
 from hoptrain.trainers.tasks.options import check_share
@@ -166,6 +171,118 @@ class SharedDataModule(LightningDataModule):
         return np.array_split(items, self.world_size)[self._place[0]]
 
 
+class NodeBatch(NamedTuple):
+    """A rank's share of the nodes to evaluate from full neighbourhoods: validation, test and predict loaders give one such batch a rank.
+
+    Attributes:
+        node_ids: (N,) int64 global ids.
+        y: (N,) or (N, C) labels, or None.
+    """
+
+    node_ids: Tensor
+    y: Tensor | None
+
+
+class SampledDataModule(SharedDataModule):
+    """A data module that feeds training from sampler processes, and evaluation with the ids of nodes.
+
+    Attributes:
+        data: the data set.
+        sampler: the sampling algorithm.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        sampler: Sampler[Any, Any],
+        batch_size: int = 1024,
+        num_workers: int | None = None,
+        seed: int | None = None,
+        queue: QueueOptions = DEFAULTS,
+        sampler_device: str = "cpu",
+        bulk: int | None = None,
+        graph_placement: str = "auto",
+        feature_placement: str = "auto",
+        device_cache: float | str | None = None,
+        capture: bool = True,
+        memory: str | None = None,
+        lookahead: int | None = None,
+        balanced: bool = False,
+    ) -> None:
+        """Take an open data set and its sampler.
+
+        Args:
+            data: the data set.
+            sampler: the sampling algorithm.
+            batch_size: seeds per rank and step.
+            num_workers: sampler processes per rank, by default 2; 0, the default with sampler_device cuda, samples in the training process.
+            seed: seed of the order and of the samples; by default that of seed_everything.
+            queue: how batches come from the sampler processes.
+            sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
+                processes that share the GPU, or with cuda:1 have another one.
+            bulk: batches sampled at once on cuda with num_workers=0; by default as many as have 8,192 seeds together, from 2 to 64.
+            graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
+            feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
+            device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
+            capture: with sampler_device cuda whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
+            memory: bytes such as 8GiB that each machine spends on features which are read from the disk, or auto for what is left there.
+            lookahead: with memory, steps ahead whose rows are known; by default 256.
+            balanced: draw an epoch's seeds with replacement so that every class of the training split comes as often (``WeightedSeedSampler``).
+        """
+        super().__init__(batch_size, seed)
+        self.data: Any = data
+        self.sampler: Sampler[Any, Any] = _balanced(data, sampler) if balanced else sampler
+        self.num_workers: int = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
+        places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "device_cache": device_cache}
+        self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, "capture": capture, **places}
+        self._feed_options |= {"memory": memory, "lookahead": lookahead}
+
+    @property
+    def num_hops(self) -> int:
+        """Hops of a mini-batch."""
+        return self.sampler.num_hops
+
+    def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
+        """Return the training loader of a rank. Where batches are copied to a GPU, the workers' memory is pinned."""
+        device = None if self.trainer is None else self.trainer.strategy.root_device
+        gpu = device.index if device is not None and device.type == "cuda" else None
+        page_lock = self.num_workers > 0 and gpu is not None
+        options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "page_lock": page_lock}
+        options |= {"rank": rank, "world_size": world_size} | self._feed_options
+        options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
+        loader: EpochLoader[Any] = self.of_strategy("make_loader", SampleLoader)(self.data, self.sampler, **options)
+        return loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the training's position for a checkpoint, and the sampler's state."""
+        state = super().state_dict()
+        return state and state | {"sampler": {name: torch.from_numpy(np.array(array)) for name, array in self.sampler.state().items()}}
+
+    def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
+        """Let the loader and the sampler resume from the checkpoint."""
+        super().go_on(loader, state)
+        self.sampler.load_state({name: tensor.numpy() for name, tensor in state["sampler"].items()})
+
+    def val_dataloader(self) -> DataLoader[NodeBatch]:
+        """Return this rank's share of the validation split; nothing if there is none."""
+        return self._node_batches(self.data.splits.get("val", np.empty(0, np.int64)))
+
+    def test_dataloader(self) -> DataLoader[NodeBatch]:
+        """Return this rank's share of the test split."""
+        return self._node_batches(self.data.split("test"))
+
+    def predict_dataloader(self) -> DataLoader[NodeBatch]:
+        """Return this rank's share of all nodes."""
+        return self._node_batches(np.arange(self.data.num_seed_nodes))
+
+    def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch]:
+        """Return one batch for each rank, so that all make the same number of steps; contiguous shares, in order."""
+        mine = self.share(nodes)
+        y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
+        batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
 def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
     """What a data module is given: data in memory as they are, or those that ``load`` opens by their name.
 
@@ -192,7 +309,7 @@ def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
 
 @rank_zero_only
 def say_overlaps(name: str, splits: Mapping[str, Array], what: str) -> None:
-    """Say in a line which of a data set's splits, of vertices or another ``what``, have some in common: these are judged after they were learnt."""
+    """Say in a line which of a data set's splits, of nodes or another ``what``, have some in common: these are judged after they were learnt."""
     present = [split for split in SPLITS if split in splits]
     common = {pair: len(np.intersect1d(splits[pair[0]], splits[pair[1]])) for pair in combinations(present, 2)}
     said = [f"{number:,} {what} are in {one} and {other}" for (one, other), number in common.items() if number]
@@ -216,3 +333,36 @@ def _facts(schedule: StepSchedule) -> dict[str, int]:
         "examples": first * (schedule.num_steps - 1) + last,
         "seed": schedule.seed,
     }
+
+
+def _sampler_device(device: str, gpu: int | None, num_workers: int) -> str:
+    """Return the device to sample on, with the number of the training's GPU, which neither this process before the run nor its workers know.
+
+    Args:
+        device: value of the option ``sampler_device``.
+        gpu: number of the training's GPU; None if it has none.
+        num_workers: sampler processes of the rank.
+
+    Raises:
+        InputError: another GPU, without a process that could have it.
+    """
+    if device == "cuda" and gpu is not None:
+        return f"cuda:{gpu}"
+    if device.startswith("cuda:") and num_workers == 0 and gpu is not None and device != f"cuda:{gpu}":
+        raise InputError(
+            f"sampler_device is {device} with num_workers 0, and the training runs on cuda:{gpu}: a GPU of its own is for sampler processes; "
+            "set num_workers, or give cuda"
+        )
+    return device
+
+
+def _balanced(data: Any, sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
+    """Return the sampler with seeds drawn by class.
+
+    Raises:
+        InputError: labels that are no classes, or a sampler that chooses its seeds itself.
+    """
+    if not sampler.by_seeds or data.y is None or data.y.ndim != 1 or data.y.dtype.kind == "f":
+        reason = "labels that are no classes" if sampler.by_seeds else f"{type(sampler).__name__}, which says itself what a batch is about"
+        raise InputError(f"balanced with {reason}: it draws vertices by their class; leave it out")
+    return WeightedSeedSampler(sampler, class_shares(data.y, data.split("train")))

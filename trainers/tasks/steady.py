@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import address_seed
 from hoptrain.trainers.models.layers import Dropout
 from hoptrain.trainers.models.sums import aggregate
-from hoptrain.trainers.tasks.node_classifier import NodeClassifier
-from hoptrain.trainers.tasks.node_data import GraphDataModule
+from hoptrain.trainers.tasks.nodes.data import GraphDataModule
+from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 from hoptrain.trainers.tasks.options import check_training
 
 
@@ -80,7 +80,7 @@ class SteadyStateClassifier(NodeClassifier):
     Validation, test and prediction are g(T) over the table and whole neighbourhoods; vertices of another graph have no states.
     """
 
-    data_class: ClassVar[type[GraphDataModule]] = SteadyDataModule
+    data_class = SteadyDataModule
 
     def __init__(
         self,

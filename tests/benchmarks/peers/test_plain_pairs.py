@@ -10,7 +10,7 @@ from hoptrain.benchmarks.peers import plain_pairs
 from hoptrain.engine.datasets.triples import Triples
 from hoptrain.trainers.commands.configs import FOLDER, known
 from hoptrain.trainers.models.typed.triples import EntityEncoder, exact_vectors
-from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
+from hoptrain.trainers.tasks.triples import TripleDataModule
 
 OPTIONS = {"hidden_channels": 8, "num_blocks": 2}
 

@@ -11,7 +11,7 @@ from ogb_case import _own_cache, csv  # noqa: F401
 from hoptrain.engine.datasets import load_dataset
 from hoptrain.engine.datasets.ogb.source import LINK_SCORES, SOURCES
 from hoptrain.samplers import LinkSampler, NeighborSampler
-from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.links.data import LinkDataModule
 
 SPLITS = {"ogbl-ddi": "target", "ogbl-collab": "time", "ogbl-ppa": "throughput", "ogbl-citation2": "time"}
 TRAIN, VALID, TEST = np.array([[0, 1], [0, 2], [3, 4], [0, 1]]), np.array([[1, 2]]), np.array([[2, 4], [1, 0]])

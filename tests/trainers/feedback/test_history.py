@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from hoptrain.samplers import VRGCNSampler
-from hoptrain.trainers.feedback.history import History
+from hoptrain.trainers.feedback.variance_reduction import History
 
 
 def exact_means(graph, values, nodes):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from hoptrain.engine import Graph
+from hoptrain.trainers.models import ranks as top
 from hoptrain.trainers.models.decoders import make_decoder
 from hoptrain.trainers.scores.links import title_of
 from hoptrain.trainers.scores.top import make_top_score, top_of
-from hoptrain.trainers.tasks.pairs import top
 
 NAMES = ("recall@4", "precision@4", "ndcg@4", "recall@11")
 

@@ -20,7 +20,7 @@ from hoptrain.trainers import GraphDataModule
 from hoptrain.trainers.tasks.items.graphs import SmallGraphsDataModule
 from hoptrain.trainers.tasks.items.hops import HopDataModule
 from hoptrain.trainers.tasks.items.images import ImageDataModule
-from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
+from hoptrain.trainers.tasks.links.data import LinkDataModule
 
 
 @pytest.fixture

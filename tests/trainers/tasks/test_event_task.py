@@ -13,8 +13,7 @@ from ranks.on_machines import START_S
 
 from hoptrain.engine.datasets.events import Events
 from hoptrain.trainers.cli import main
-from hoptrain.trainers.tasks.events.data import EventDataModule
-from hoptrain.trainers.tasks.events.predictor import EventPredictor
+from hoptrain.trainers.tasks.events import EventDataModule, EventPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 SMALL = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}

@@ -12,9 +12,9 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.runs.callbacks import ProgressBar
-from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
-from hoptrain.trainers.tasks.pairs.linked import with_hard_negatives
-from hoptrain.trainers.tasks.pairs.links import LinkPredictor
+from hoptrain.trainers.tasks.linked import with_hard_negatives
+from hoptrain.trainers.tasks.links.data import LinkDataModule
+from hoptrain.trainers.tasks.links.task import LinkPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 

@@ -11,8 +11,8 @@ from torch_geometric.nn import LightGCN as OfPyG
 from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers.cli import main
-from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
-from hoptrain.trainers.tasks.pairs.links import LinkPredictor
+from hoptrain.trainers.tasks.links.data import LinkDataModule
+from hoptrain.trainers.tasks.links.task import LinkPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "use_distributed_sampler": False}

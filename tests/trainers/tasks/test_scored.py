@@ -12,8 +12,8 @@ from torchmetrics.classification import MulticlassF1Score
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import GraphDataModule, NodeClassifier
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
-from hoptrain.trainers.tasks.pairs.link_data import LinkDataModule
-from hoptrain.trainers.tasks.pairs.links import LinkPredictor
+from hoptrain.trainers.tasks.links.data import LinkDataModule
+from hoptrain.trainers.tasks.links.task import LinkPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 

@@ -7,7 +7,7 @@ from pytorch_lightning import Callback, Trainer
 
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers import GraphDataModule, NodeClassifier
-from hoptrain.trainers.tasks.node_data import NodeBatch
+from hoptrain.trainers.tasks.shared_data import NodeBatch
 
 
 class Model(NodeClassifier):

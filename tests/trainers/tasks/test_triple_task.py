@@ -16,8 +16,7 @@ from hoptrain.engine.datasets.triples import Triples
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.models import ranks
-from hoptrain.trainers.tasks.pairs.triple_data import TripleDataModule
-from hoptrain.trainers.tasks.pairs.triples import TriplePredictor
+from hoptrain.trainers.tasks.triples import TripleDataModule, TriplePredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 SMALL = {"hidden_channels": 8, "num_blocks": 2}
@@ -213,7 +212,7 @@ def test_two_ranks_train(folder):
         (["--model.num_blocks", "3"], "hidden_channels is 16 and num_blocks 3"),
         (["--model.decoder", "distmul"], "model.decoder is distmul: it takes one of distmult, complex, transe, rotate"),
         (["--model.lr", "-1"], "lr is -1.0: it is at least 0"),
-        (["--trainer.gradient_clip_val", "1"], "gradient_clip_val with triples: gradients of the entities' vectors are sparse"),
+        (["--trainer.gradient_clip_val", "1"], "gradient_clip_val with embeddings: their gradients are sparse"),
         (["--trainer.devices", "2", "--data.batch_size", "4000"], "2 ranks for 1 batches"),
         (
             ["--trainer.strategy=hoptrain.trainers.pipeline.PipelineStrategy", "--trainer.strategy.stages=2", "--trainer.devices=2"],

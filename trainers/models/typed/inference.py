@@ -12,7 +12,7 @@ from torch import Tensor
 from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.take import take_rows
-from hoptrain.samplers import HeteroMiniBatch, HeteroSampler, Workspace
+from hoptrain.samplers import HeteroMiniBatch, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_device, to_input, with_edge_features
 from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, device_for, edges_in, free_memory, gather_parts, joined, rows_of
@@ -98,6 +98,8 @@ def _parts(
     hidden: dict[str, Tensor],
 ) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
     """A layer's input and blocks for ``nodes`` of a type, in chunks of ``most`` edges, from ``hidden`` (V_t, H)."""
+    from hoptrain.samplers import HeteroSampler  # module of samplers that homogeneous graphs do without
+
     sampler = HeteroSampler([-1], kind)
     for chunk in chunks(indptr[kind], nodes, most):
         batch = sampler.sample(data.graph, chunk, workspace=workspace)
@@ -134,6 +136,8 @@ def neighborhood_typed_logits(
 
     For a model that does not say its layers: ``apply`` is it, of features and a batch.
     """
+    from hoptrain.samplers import HeteroSampler
+
     sampler, workspace = HeteroSampler([-1] * num_hops, data.seed_type), Workspace()
     asked, outputs = nodes if len(nodes) else np.zeros(1, np.int64), []
     for begin in range(0, len(asked), CHUNK_SEEDS):

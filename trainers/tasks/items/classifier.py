@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hoptrain.engine import InputError
 from hoptrain.trainers.models.layered import Chunk, address_seed, seed_generators
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemDataModule
 from hoptrain.trainers.tasks.labelled import Labelled
 from hoptrain.trainers.tasks.scored import may_fuse
+from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 
 class ItemClassifier(Labelled):
@@ -22,6 +22,8 @@ class ItemClassifier(Labelled):
     or another score by its name.
     """
 
+    data_class: ClassVar[type[SharedDataModule]] = ItemDataModule
+    learns_from = "items"
     example = "item"
 
     def __init__(
@@ -73,10 +75,8 @@ class ItemClassifier(Labelled):
 
     def example_chunk(self, num_seeds: int) -> Chunk:
         """A chunk of the training split's first items: layers are timed with it."""
-        datamodule: Any = getattr(self.trainer, "datamodule", None)
-        if not isinstance(datamodule, ItemDataModule):
-            raise InputError(f"{type(self).__name__} needs its data to time its layers: run it with trainer.fit(model, datamodule=...)")
-        x, y = datamodule.collate(datamodule.data.splits["train"][:num_seeds], None)
+        module = self._datamodule
+        x, y = module.collate(module.data.splits["train"][:num_seeds], None)
         return self._chunk(ItemBatch(x.to(self.device), y.to(self.device), len(y)), slice(0, len(y)), 0)
 
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, int]) -> Tensor:

@@ -208,6 +208,8 @@ class GraphClassifier(ItemClassifier):
         torch.Size([2, 2])
     """
 
+    data_class = SmallGraphsDataModule
+    learns_from = "graphs"
     example = "graph"
 
     def __init__(
@@ -274,11 +276,8 @@ class GraphClassifier(ItemClassifier):
         Raises:
             InputError: it is for other data.
         """
-        module: Any = getattr(self.trainer, "datamodule", None)
-        if not isinstance(module, SmallGraphsDataModule):
-            raise InputError(
-                f"{type(self).__name__} needs its graphs: run it with trainer.fit(model, datamodule=SmallGraphsDataModule(...))"
-            )
+        super().setup(stage)
+        module = self._datamodule
         for name, own in (("in_channels", module.num_features), ("edge_channels", module.num_edge_features)):
             if self.hparams[name] != own:
                 raise InputError(

@@ -150,6 +150,8 @@ class SIGNClassifier(ItemClassifier):
         ['train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
     """
 
+    data_class = HopDataModule
+
     def __init__(
         self,
         in_channels: int,

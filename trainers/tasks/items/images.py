@@ -94,6 +94,8 @@ class ImageClassifier(ItemClassifier):
         torch.Size([100, 10])
     """
 
+    data_class = ImageDataModule
+
     def __init__(
         self, image_shape: tuple[int, int, int], num_classes: int, *, lr: float = 0.001, weight_decay: float = 0.05, **options: Any
     ) -> None:

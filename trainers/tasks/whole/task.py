@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models.inference import CHUNK_EDGES
 from hoptrain.trainers.models.layered import LayerWise
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemLoader
-from hoptrain.trainers.tasks.node_classifier import NodeClassifier
-from hoptrain.trainers.tasks.node_data import Features, GraphDataModule
+from hoptrain.trainers.tasks.nodes.data import Features, GraphDataModule
+from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 from hoptrain.trainers.tasks.whole.part import WholePart, shares_of
 
 
@@ -81,7 +81,7 @@ class WholeGraphClassifier(NodeClassifier):
     run on a CPU repeats to the bit.
     """
 
-    data_class: ClassVar[type[GraphDataModule]] = WholeGraphDataModule
+    data_class = WholeGraphDataModule
 
     def setup(self, stage: str) -> None:
         """See ``NodeClassifier``; for training also the rank's part of the graph.
@@ -99,7 +99,7 @@ class WholeGraphClassifier(NodeClassifier):
         module, trainer = self._datamodule, self.trainer
         ranks: dict[str, Any] = {"rank": trainer.global_rank, "world_size": trainer.world_size}
         options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device} | ranks
-        self._part = WholePart.of(module.data, module.chunk_edges, **options)  # type: ignore[attr-defined]
+        self._part = WholePart.of(module.data, module.chunk_edges, **options)
         self._num_train = len(module.data.split("train"))
         if len(self._part.pieces) > 1 and any(isinstance(each, torch.nn.BatchNorm1d) for each in self.model.modules()):
             raise InputError(

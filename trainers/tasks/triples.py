@@ -4,28 +4,124 @@ from __future__ import annotations
 
 from functools import partial
 from math import log
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from hoptrain.engine import InputError
-from hoptrain.samplers import MiniBatch
-from hoptrain.trainers.models.ranks import MOST_NUMBERS, ranks_but
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.datasets.triples import Named, Triples, load_triples
+from hoptrain.engine.errors import check_choice
+from hoptrain.samplers import MiniBatch, Sampler
+from hoptrain.samplers.seeds.triples import TripleSampler
+from hoptrain.trainers.models.ranks import MOST_NUMBERS, KnownTails, ranks_but
 from hoptrain.trainers.models.typed.relations import ScoreName, TripleScore, score_named
-from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.models.typed.triples import EntityEncoder, exact_vectors
 from hoptrain.trainers.scores.links import RankScore, title_of
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import seed_dropout
-from hoptrain.trainers.tasks.node_data import NodeBatch
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.pairs.triple_data import QueryBatch, TripleDataModule
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
+from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
 
+Unseen = Literal["refuse", "keep"]
 _FURTHER = ("hits@1", "hits@3", "hits@10")
 """The scores that are logged beside the mean reciprocal rank."""
+
+
+class QueryBatch(NamedTuple):
+    """This rank's share of what is asked in an evaluation.
+
+    Attributes:
+        queries: (N, 3) int64: a head, a relation or an inverse one, and the tail that is looked for.
+    """
+
+    queries: Tensor
+
+
+class TripleDataModule(SampledDataModule):
+    """Feeds training with triples through a ``TripleSampler``; messages pass along the training's triples and their inverses, in evaluation too.
+
+    Attributes:
+        triples: the data.
+        edge_relations: (2 T,) the relation of each edge of the graph, by its place.
+        known: the tails of all triples and their inverses, those of validation and test too.
+
+    Examples:
+        >>> from hoptrain import TripleDataModule, Triples
+        >>> triples = Triples(splits={"train": [(0, 0, 1), (1, 0, 2), (2, 1, 0)], "val": [(0, 0, 2)]})
+        >>> data = TripleDataModule(triples, batch_size=2, num_workers=0, seed=1)
+        >>> data.num_nodes, data.num_relations, len(data.train_dataloader())
+        (3, 2, 2)
+    """
+
+    def __init__(
+        self,
+        triples: str | Triples,
+        sampler: Sampler | None = None,
+        root: str | None = None,
+        num_negatives: int | None = None,
+        unseen: Unseen = "refuse",
+        **feed: Any,
+    ) -> None:
+        """Open the triples.
+
+        Args:
+            triples: name of a .npz file or of a folder with train.txt, valid.txt and test.txt, or in Python ``Triples``.
+            sampler: a NeighborSampler, whose hops are R-GCN's layers; left out for a model without messages.
+            root: folder of the file; by default $HOPTRAIN_DATA.
+            num_negatives: entities, drawn for each batch, that its triples are told from; by default all.
+            unseen: whether triples of validation and test may have entities or relations that nothing is learnt of (keep), or not (refuse).
+            feed: as ``SampledDataModule``; ``batch_size`` counts triples.
+
+        Raises:
+            InputError: as ``load_triples`` and ``TripleSampler``; entities or relations that training has not seen.
+        """
+        check_choice("unseen", unseen, get_args(Unseen))
+        data = opened(triples, load_triples, root=root)
+        self.triples: Triples = data
+        for what in get_args(Named):
+            if unseen == "refuse" and len(found := data.unseen(what)):
+                raise InputError(
+                    f"{data.name}: {len(found):,} {what}, {found[0]} for one, are in no triple that is trained on, and in some of validation or "
+                    "test: nothing is learnt of them; leave these triples out, or set unseen: keep to have them judged all the same"
+                )
+        graph, sampler_of_triples = data.graph(), TripleSampler(data, sampler, num_negatives)  # type: ignore[arg-type]
+        ends = {split: np.unique(rows[:, [0, 2]]) for split, rows in data.splits.items()}
+        dataset = Dataset(name=data.name, graph=graph, splits=ends | {"train": np.arange(data.num_nodes)})
+        super().__init__(dataset, sampler_of_triples, **feed)
+        self.edge_relations: Array = data.relations_of_edges(graph)
+        self.known: KnownTails = KnownTails.of(np.concatenate([data.queries(split) for split in data.splits]), 2 * data.num_relations)
+
+    @property
+    def num_nodes(self) -> int:
+        """V."""
+        return self.triples.num_nodes
+
+    @property
+    def num_relations(self) -> int:
+        """R, without the inverse ones."""
+        return self.triples.num_relations
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the validation triples, in both directions; nothing if there are none."""
+        return self._queries("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the test triples, in both directions."""
+        if "test" not in self.triples.splits:
+            raise InputError(f"{self.triples.name} has no test triples: its splits are {', '.join(self.triples.splits)}; add some")
+        return self._queries("test")
+
+    def _queries(self, split: str) -> DataLoader[Any]:
+        batches = []
+        if len(self.triples.splits.get(split, ())):
+            mine = self.share(self.triples.queries(split))
+            batches.append(QueryBatch(torch.from_numpy(np.ascontiguousarray(mine))))
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
 class TriplePredictor(ScoredModule):
@@ -50,6 +146,8 @@ class TriplePredictor(ScoredModule):
         ['train_loss', 'val_hits@1', 'val_hits@10', 'val_hits@3', 'val_loss', 'val_mrr']
     """
 
+    data_class = TripleDataModule
+    learns_from = "triples"
     score_name: str = TASKS["triples"].score
     score_title: str = title_of(score_name)
     scored: tuple[str, ...] = STAGES[1:]
@@ -98,8 +196,9 @@ class TriplePredictor(ScoredModule):
         """Compare the model with the data, and take the edges' relations.
 
         Raises:
-            InputError: the model is for other data, or gradients are to be clipped that are sparse.
+            InputError: the model is for other data, or the trainer clips sparse gradients.
         """
+        super().setup(stage)
         module, ours = self._datamodule, self.hparams
         for mine, theirs in (("num_nodes", "num_nodes"), ("num_relations", "num_relations"), ("num_layers", "num_hops")):
             if ours[mine] != getattr(module, theirs):
@@ -107,17 +206,7 @@ class TriplePredictor(ScoredModule):
                     f"the model has {mine} {ours[mine]}, {module.triples.name} with this sampler {getattr(module, theirs)}: use the data and the "
                     "sampler that it was made for"
                 )
-        if self.trainer.gradient_clip_val:
-            raise InputError(
-                "gradient_clip_val with triples: gradients of the entities' vectors are sparse, and torch does not clip such; leave it out"
-            )
         self.edge_relations = torch.from_numpy(module.edge_relations)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam; for the vectors of entities torch's ``SparseAdam``, which moves those of a batch alone."""
-        (table,) = self.encoder.table.parameters()
-        others = [parameter for parameter in self.parameters() if parameter is not table]
-        return DenseAndSparseAdam(others, [table], lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"])
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Vectors of the batch's seeds, (B, C)."""
@@ -129,7 +218,7 @@ class TriplePredictor(ScoredModule):
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the queries of a mini-batch, two for each triple."""
-        seed_dropout(batch, self.device)
+        self.seed_dropout(batch)
         vectors = self(batch)
         heads, relations, tails = batch.extra["triples"].long()
         given, answers = torch.cat([heads, tails]), torch.cat([tails, heads])
@@ -167,12 +256,3 @@ class TriplePredictor(ScoredModule):
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Vectors of this rank's share of the entities, (N, C) float32 on the CPU."""
         return self.vectors()[batch.node_ids.to(self.device)].float().cpu()
-
-    @property
-    def _datamodule(self) -> Any:
-        datamodule = getattr(self.trainer, "datamodule", None)
-        if not isinstance(datamodule, TripleDataModule):
-            raise InputError(
-                "TriplePredictor needs the triples that it learns from: run it with trainer.fit(model, datamodule=TripleDataModule(...))"
-            )
-        return datamodule

@@ -1,9 +1,8 @@
-"""What tasks that learn links share: a decoder, the loss of links and their negatives, and scores of links that were held out."""
+"""Base of tasks that learn links: decoders, the loss of links and their negatives, and scores of links that were held out."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -12,52 +11,61 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
+from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.trainers.models.decoders import DecoderName, make_decoder
-from hoptrain.trainers.models.ranks import Bounds, ranks_among, ranks_among_all, scores_in_parts
+from hoptrain.trainers.models.ranks import Bounds, best_of_sources, ranks_among, ranks_among_all, scores_in_parts
 from hoptrain.trainers.scores.links import PooledScore, RankScore, title_of
 from hoptrain.trainers.scores.top import make_top_score, top_of
-from hoptrain.trainers.tasks.pairs.link_data import LinkBatch
-from hoptrain.trainers.tasks.pairs.top import best_of_sources
-from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
+from hoptrain.trainers.tasks.graph_task import ExactTask
+from hoptrain.trainers.tasks.scored import STAGES, metric_of
 
 Loss = Literal["bce", "bpr"]
 
 
-class OfRelation(NamedTuple):
-    """What is known of one of the relations whose links are learnt.
+class LinkBatch(NamedTuple):
+    """A rank's share of the links to evaluate.
 
     Attributes:
-        name: its name; empty where there is but one.
+        links: (2, N) int64 global ids.
+        others: (2, M) or (2, N, K) negatives; None for all nodes.
+    """
+
+    links: Tensor
+    others: Tensor | None
+
+
+class RelationPairs(NamedTuple):
+    """Which of some pairs belong to a relation, and how they are scored.
+
+    Attributes:
+        name: of the relation; empty where there is one alone.
         decoder: scores its pairs.
-        ends: the numbers [begin, end) of its sources, and of its destinations; None for all vertices.
-        bounds: those of its destinations.
-        which: of some pairs those that are of it.
+        ends: the numbers [begin, end) of its sources, and of its destinations.
+        which: an index of the pairs.
     """
 
     name: str
     decoder: Any
-    ends: tuple[Bounds, Bounds] | None
-    bounds: Bounds
+    ends: tuple[Bounds, Bounds]
     which: Any
 
 
-class Linked(ScoredModule):
-    """A subclass says how vertices get vectors, and where the links are.
+class Linked(ExactTask):
+    """A task that learns links. A subclass gives vectors of nodes; its data module is a ``HeldOutLinks``.
 
     The loss is the binary cross-entropy, the mean over pairs in training; in evaluation the mean over links and others, which weigh as much together;
-    among all vertices over links alone. With ``bpr`` that of training is the mean over negatives of -log sigmoid(score of the link - score of its
+    among all nodes over links alone. With ``bpr`` that of training is the mean over negatives of -log sigmoid(score of the link - score of its
     negative).
 
     Attributes:
-        decoder: scores a pair by its vectors; of several relations a list of as many.
+        decoder: scores a pair by its vectors; a list of them where there are several relations.
     """
 
     scored: tuple[str, ...] = STAGES[1:]
 
     def decode(self, decoder: DecoderName, width: int, score: str, hard_negatives: int | None, loss: Loss, number: int = 1) -> None:
-        """State how vectors of ``width`` channels become scores of pairs of ``number`` relations, and what these are judged by.
+        """Set how vectors of ``width`` channels become scores of pairs of ``number`` relations, and the metric of these.
 
         Raises:
             InputError: an unknown decoder, score or loss; no hard negatives.
@@ -71,40 +79,51 @@ class Linked(ScoredModule):
         self.decoder: Any = made[0] if number == 1 else nn.ModuleList(made)
         self._loss, self._hard_negatives = loss, hard_negatives
 
-    @abstractmethod
-    def infer(self, nodes: Array) -> Tensor:
-        """Vectors (N, C) of ``nodes`` (N,), as they are numbered in the links held out; every rank calls it, with its own."""
-
     @property
+    def decoders(self) -> list[Any]:
+        """The decoder of each relation."""
+        return list(self.decoder) if isinstance(self.decoder, nn.ModuleList) else [self.decoder]
+
     @abstractmethod
-    def links(self) -> Any:
-        """The data module: ``held_out``, ``known``, ``passed`` and ``bounds`` as of ``LinkDataModule``, ``num_ends``, ``check_score``, ``sampler``."""
+    def pair_scores(self, batch: Any) -> Tensor:
+        """Return the scores of a mini-batch's pairs (P,), in their order."""
 
-    def by_relation(self, pairs: Tensor) -> Sequence[OfRelation]:
-        """Which of ``pairs`` (2, N), as they are numbered in the links held out, are of which relation: here all of one that has no name."""
-        data = self.links
-        return [OfRelation("", self.decoder, data.ends, data.bounds, slice(None))]
+    def training_step(self, batch: MiniBatch | HeteroMiniBatch, batch_idx: int) -> Tensor:
+        """Return the mean loss over the pairs of a mini-batch, links and negatives."""
+        self.seed_dropout(batch)
+        return self.loss_of(self.pair_scores(batch), batch.extra["labels"])
 
-    def take_links(self) -> None:
-        """Make the scores; those are of ranks where each link is told from pairs of its own.
+    def by_relation(self, pairs: Tensor) -> list[RelationPairs]:
+        """Return which of ``pairs`` (2, N), numbered as in ``HeldOutLinks.held_out``, belong to each relation."""
+        data = self._datamodule
+        whiches: list[Any] = [slice(None)]
+        if len(data.ends) > 1:
+            own = torch.from_numpy(data.relations_of(pairs.cpu().numpy())).to(self.device)
+            whiches = [torch.nonzero(own == number)[:, 0] for number in range(len(data.ends))]
+        return list(map(RelationPairs, data.relation_names, self.decoders, data.ends, whiches))
+
+    def setup(self, stage: str) -> None:
+        """Compare the model with the data, and make the scores: of ranks where each link has negatives of its own.
 
         Raises:
             InputError: a score that such ranks do not give, or fewer negatives than are asked for.
         """
-        others = [held.others for held in self.links.held_out.values()]
+        super().setup(stage)
+        data = self._datamodule
+        others = [held.others for held in data.held_out.values()]
         self._ranked = any(own is None or (own.ndim == 3 and self.score_name not in ("auc", "ap")) for own in others)
         self._top = top_of(self.score_name)
-        self.links.check_score(self.score_name, self._top)
+        data.check_score(self.score_name, self._top)
         make: Any = make_top_score if self._top else RankScore if self._ranked else PooledScore
         self.make_scores(lambda: make(self.score_name))
-        names = [own.name for own in self.by_relation(torch.empty((2, 0))) if own.name]
-        self.further.update({own_score(stage, self.score_name, name): make(self.score_name) for stage in self.scored for name in names})
+        names = filter(None, data.relation_names)
+        self.further.update({own_score(stage, self.score_name, name): make(self.score_name) for name in names for stage in self.scored})
         self.scores.to(self.device)
         self.further.to(self.device)
-        self._check_negatives(self.links.sampler)
+        self._check_negatives(data.sampler)
 
     def _check_negatives(self, sampler: Any) -> None:
-        """Whether a link has the negatives that the loss takes."""
+        """Raise if a link lacks the negatives that the loss takes."""
         number = sampler.num_negatives
         if self._loss == "bpr" and sampler.negatives == "pairs":
             raise InputError(
@@ -121,7 +140,7 @@ class Linked(ScoredModule):
             )
 
     def loss_of(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss of a batch's pairs, links and others (P + P k,), which is counted."""
+        """Return the mean loss of a batch's pairs, links and negatives (P + P k,), and count it."""
         scores, labels = with_hard_negatives(scores, labels, self._hard_negatives)
         if self._loss == "bpr":
             num_links = int(labels.sum())
@@ -136,7 +155,7 @@ class Linked(ScoredModule):
         return total / len(labels)
 
     def evaluate(self, stage: str, batch: LinkBatch) -> None:
-        """This rank's share of a split's links, exactly."""
+        """Evaluate this rank's share of a split's links from full neighbourhoods."""
         if batch.others is None:
             self._evaluate_among_all(stage, batch.links)
             return
@@ -148,7 +167,7 @@ class Linked(ScoredModule):
             return
         labels = (torch.arange(local.shape[1], device=self.device) < number).float()
         scores = torch.empty_like(labels)
-        for name, decoder, _, _, which in self.by_relation(torch.from_numpy(pairs)):
+        for name, decoder, _, which in self.by_relation(torch.from_numpy(pairs)):
             scores[which] = scores_in_parts(decoder, vectors, local[:, which]).float()
             self._count_own(stage, name, scores[which], labels[which])
         losses = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
@@ -160,11 +179,11 @@ class Linked(ScoredModule):
             self.count(stage, scores, labels, losses.sum())
 
     def _evaluate_among_all(self, stage: str, links: Tensor) -> None:
-        data = self.links
-        vectors, links = self.infer(np.arange(data.num_ends)), links.to(self.device)
+        data = self._datamodule
+        vectors, links = self.infer(np.arange(data.known.num_nodes)), links.to(self.device)
         if not links.shape[1]:
             return
-        for name, decoder, ends, bounds, which in self.by_relation(links):
+        for name, decoder, ends, which in self.by_relation(links):
             own = links[:, which]
             if not own.shape[1]:
                 continue
@@ -174,7 +193,7 @@ class Linked(ScoredModule):
                 self.count(stage, ranks, torch.ones_like(ranks), loss.repeat(2).sum())
                 self._count_own(stage, name, ranks, torch.ones_like(ranks))
                 continue
-            for found in best_of_sources(decoder, vectors, own, bounds, data.passed, self._top):
+            for found in best_of_sources(decoder, vectors, own, ends[1], data.passed, self._top):
                 metric_of(self.scores, stage).update(*found)
                 self._count_own(stage, name, *found)
             metric_of(self.losses, stage).update(loss)
@@ -186,12 +205,12 @@ class Linked(ScoredModule):
 
 
 def own_score(stage: str, score: str, relation: str) -> str:
-    """Under which name a relation's own score is logged."""
+    """Return the name under which a relation's own score is logged."""
     return f"{stage}_{score}/{relation.replace('.', '_')}"  # a module's name has no point
 
 
 def with_hard_negatives(scores: Tensor, labels: Tensor, number: int | None) -> tuple[Tensor, Tensor]:
-    """Scores and labels (P + P k,) of P links and their k negatives each, without all but the ``number`` highest negatives of each; None: all."""
+    """Return scores and labels (P + P k,) of P links and their k negatives each, with the ``number`` highest negatives of each; None: all."""
     num_links = int(labels.sum())
     if number is None or len(labels) == num_links:
         return scores, labels

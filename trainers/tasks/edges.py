@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.decoders import PairMLP
 from hoptrain.trainers.models.ranks import MOST_NUMBERS
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import seed_dropout
-from hoptrain.trainers.tasks.labelled import LabelledTask
-from hoptrain.trainers.tasks.node_data import GraphDataModule
+from hoptrain.trainers.tasks.graph_task import GraphTask
+from hoptrain.trainers.tasks.labelled import Labelled
+from hoptrain.trainers.tasks.nodes.data import GraphDataModule
 
 
 class EdgeBatch(NamedTuple):
@@ -143,7 +143,7 @@ class EdgeDataModule(GraphDataModule):
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
-class EdgePredictor(LabelledTask):
+class EdgePredictor(Labelled, GraphTask):
     """A GNN, and an MLP on the vectors of an edge's ends and its features, which tells the edge's label.
 
     Logs the loss and the score of training, validation and test, as ``val_acc`` for instance.
@@ -162,7 +162,7 @@ class EdgePredictor(LabelledTask):
         ['train_acc', 'train_loss', 'val_acc', 'val_loss']
     """
 
-    data_class: ClassVar[type[GraphDataModule]] = EdgeDataModule
+    data_class = EdgeDataModule
     predicted = "the vectors of all vertices"
     example = "edge"
 
@@ -182,13 +182,13 @@ class EdgePredictor(LabelledTask):
         """Build the model. The first five arguments come from the data when the command line is used.
 
         Args:
-            in_channels: features of a vertex.
+            in_channels: features of a node.
             num_classes: number of classes (or labels, or targets) of an edge.
             num_layers: hops of the sampler.
             multilabel: whether an edge may have several labels.
             edge_channels: features of an edge.
             hidden_channels: width between layers (with attention over all heads together).
-            out_channels: width of the vertices' vectors.
+            out_channels: width of the nodes' vectors.
             score: as ``NodeClassifier``.
             class_weight: as ``NodeClassifier``.
             options: as ``GraphTask``.
@@ -196,19 +196,21 @@ class EdgePredictor(LabelledTask):
         Raises:
             InputError: as ``NodeClassifier``.
         """
-        options |= {"num_classes": num_classes, "multilabel": multilabel, "score": score, "class_weight": class_weight}
-        super().__init__(in_channels, out_channels, num_layers, hidden_channels=hidden_channels, edge_channels=edge_channels, **options)
+        super().__init__(
+            in_channels, out_channels, num_layers, None, hidden_channels=hidden_channels, edge_channels=edge_channels, **options
+        )
+        self.learn(num_classes, multilabel, score, class_weight)
         self.decoder: PairMLP = PairMLP(out_channels, num_classes, edge_channels)
 
     def setup(self, stage: str) -> None:
-        """See ``GraphTask`` and ``LabelledTask``."""
+        """Compare the model and its labels with the data."""
         super().setup(stage)
-        data: Any = self._datamodule
+        data: EdgeDataModule = self._datamodule
         self.take_labels(data.data.name, data.edge_y, data.num_classes, data.edges["train"])
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the edges of a mini-batch."""
-        seed_dropout(batch, self.device)
+        self.seed_dropout(batch)
         vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
         ids = batch.extra["edge_ids"].cpu().numpy()
         total = self.judge("fit", self._decoded(vectors, batch.extra["pairs"].long(), ids), self._labels_of(ids))
@@ -233,5 +235,5 @@ class EdgePredictor(LabelledTask):
         return outputs
 
     def _labels_of(self, ids: Array) -> Tensor:
-        data: Any = self._datamodule
+        data: EdgeDataModule = self._datamodule
         return torch.from_numpy(np.take(data.edge_y, ids, axis=0)).to(self.device)

@@ -1,1 +1,0 @@
-"""Events in time: a temporal graph network learns which come next."""

@@ -1,0 +1,1 @@
+"""Links, of a homogeneous or a heterogeneous graph."""

@@ -1,0 +1,397 @@
+"""The data modules of link prediction: links that are held out, their negatives, and training batches of the other links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from hoptrain.engine import Dataset, Graph, HeteroDataset, InputError, load_hetero_dataset
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.derived.link_split import (
+    HeldOut,
+    LinkSplit,
+    SharedLinks,
+    given_links,
+    hold_out_latest,
+    hold_out_links,
+    pairs_without_link,
+)
+from hoptrain.engine.derived.typed_link_split import given_typed_links, hold_out_typed_links
+from hoptrain.engine.errors import check_choice
+from hoptrain.engine.hetero_graph import Relation, relation_name
+from hoptrain.samplers import LinkSampler, Sampler
+from hoptrain.trainers.models.ranks import Bounds
+from hoptrain.trainers.scores.top import NAMES
+from hoptrain.trainers.tasks import TASKS
+from hoptrain.trainers.tasks.linked import LinkBatch
+from hoptrain.trainers.tasks.nodes.data import GraphDataModule, HeteroSizes, check_within_reach
+from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
+
+Split = Literal["share", "time", "given"]
+EvalNegatives = Literal["uniform", "all", "given"]
+SHARES = (0.05, 0.1)
+Ends: TypeAlias = tuple[Bounds, Bounds]
+
+
+class HeldOutLinks(SampledDataModule):
+    """A base of data modules that hold links out.
+
+    Attributes:
+        held_out: the links of validation and test, and their negatives. Ends are numbered by one count: of each relation source u is begin + u, destination
+            v is begin + V_s + v, after the V_s nodes of the sources' type, also where both are of one type; of a homogeneous graph by the ids of its nodes.
+        known: the graph of all links, also those held out, in both directions, numbered so; None where links are not ranked among all nodes.
+        passed: likewise the graph of the links that are left.
+        ends: of each relation the numbers [begin, end) of sources, and of destinations.
+        relation_names: of each relation; empty where there is one alone.
+    """
+
+    held_out: dict[str, HeldOut]
+    known: Graph | None
+    passed: Graph | None
+    ends: list[Ends]
+    relation_names: Sequence[str] = ("",)
+
+    def relations_of(self, pairs: Array) -> Array:
+        """Return the numbers (N,) of the relations that ``pairs`` (2, N) belong to."""
+        places: Array = np.searchsorted([begin for (begin, _), _ in self.ends], pairs[0], side="right") - 1
+        return places
+
+    def draw_negatives(self, graph: Graph, links: Mapping[str, Array], seed: int) -> dict[str, Array | None]:
+        """Return for each split as many pairs (2, N) without a link in ``graph``, relation by relation; no pair of a relation is in two splits."""
+        draws = [pairs_without_link(graph, own) for own in self.ends]
+        before, others = [np.zeros((2, 0), np.int64)] * len(draws), dict[str, Array | None]()
+        for stream, (name, own) in enumerate(links.items()):
+            numbers = np.bincount(self.relations_of(own), minlength=len(draws)).tolist()
+            parts = [draw(number, seed, stream, taken) for draw, number, taken in zip(draws, numbers, before, strict=True)]
+            before = [np.concatenate(pair, axis=1) for pair in zip(before, parts, strict=True)]
+            others[name] = np.concatenate(parts, axis=1)
+        return others
+
+    def check_score(self, score: str, number: int) -> None:
+        """Raise if evaluation does not give a score; ``number`` is K for the scores of each source's best K destinations, else 0.
+
+        Raises:
+            InputError: the best are not found among all destinations, or these are fewer.
+        """
+        is_among_all = all(held.others is None for held in self.held_out.values())
+        for _, (begin, end) in self.ends:
+            if number and not is_among_all:
+                raise InputError(f"score is {score} and eval_negatives is not all: the best are those of all destinations; set it to all")
+            if number > end - begin:
+                raise InputError(f"score is {score} and there are {end - begin:,} destinations: K is at most their number; correct it")
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """Return this rank's share of the validation links."""
+        return self._link_batches("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """Return this rank's share of the test links."""
+        return self._link_batches("test")
+
+    def _link_batches(self, name: str) -> DataLoader[Any]:
+        batches = []
+        if name in self.held_out and self.held_out[name].links.shape[1]:
+            links, others = self.held_out[name]
+            if others is None:  # all links of a source are one rank's
+                mine = np.isin(links[0], self.share(np.unique(links[0])))
+                batches.append(LinkBatch(torch.from_numpy(links[:, mine]), None))
+            else:
+                parts = [torch.from_numpy(own[:, self.share(np.arange(own.shape[1]))]) for own in (links, others)]
+                batches.append(LinkBatch(*parts))
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+def _check_choices(split: str | None, eval_negatives: str | None, shared_links: str | None, negatives: Any) -> None:
+    """Raise if an option is none of its choices; ``negatives`` has those of ``eval_negatives``."""
+    given = (("split", split, Split), ("eval_negatives", eval_negatives, negatives), ("shared_links", shared_links, SharedLinks))
+    for name, value, choices in given:
+        if value is not None:
+            check_choice(name, value, get_args(choices))
+
+
+def _split_named(split: Split | None, is_given: bool, name: str, shares: Mapping[str, float], shared_links: SharedLinks | None) -> Split:
+    """Return the split that is asked for, by default the one given by the data set ``name``, if there is one.
+
+    Raises:
+        InputError: shares with a given split, or ``shared_links`` with another one.
+    """
+    taken: Split = split or ("given" if is_given else "share")
+    if taken == "given" and tuple(shares.values()) != SHARES:
+        told = " and ".join(f"{each}_share {share}" for each, share in shares.items())
+        raise InputError(f"split is given with {told}: the links held out are those of {name}'s edge_splits; leave them out")
+    if taken != "given" and shared_links is not None:
+        raise InputError(
+            f"shared_links is {shared_links} and split {taken}: links that are held out here have no copies among the others; leave it out"
+        )
+    return taken
+
+
+class LinkDataModule(HeldOutLinks, GraphDataModule):
+    """A data module that holds links out of a data set's graph, and feeds training with the others through a ``LinkSampler``.
+
+    Messages pass along the links that are left, in validation and test too. Labels are not needed.
+
+    Where the sampler has ``destinations``, links lead from other nodes to these, as from users to items, in validation and test too.
+
+    Examples:
+        >>> from hoptrain import LinkDataModule, LinkSampler, NeighborSampler
+        >>> data = LinkDataModule("digits-knn", LinkSampler(NeighborSampler([5, 5])), batch_size=256, num_workers=0, seed=1)
+        >>> data.held_out["test"].links.shape
+        (2, 992)
+        >>> batch = next(iter(data.train_dataloader()))
+        >>> batch.extra["pairs"].shape, batch.extra["labels"].mean()
+        ((2, 512), np.float32(0.5))
+    """
+
+    needs_features = False
+    of_vertices = False
+
+    def __init__(
+        self,
+        dataset: str | Dataset,
+        sampler: Sampler,
+        val_share: float = SHARES[0],
+        test_share: float = SHARES[1],
+        split_seed: int = 0,
+        split: Split | None = None,
+        eval_negatives: EvalNegatives | None = None,
+        shared_links: SharedLinks | None = None,
+        **options: Any,
+    ) -> None:
+        """Open the data set and hold out links.
+
+        Args:
+            dataset: as ``GraphDataModule``; labels are not needed.
+            sampler: a ``LinkSampler`` without edges.
+            val_share: part of the links for validation.
+            test_share: part of the links for the test.
+            split_seed: of the choice of these links: another seed of the training has the same.
+            split: which links are held out: a share of them at random, those of the latest time, or those given by ``Dataset.edge_splits``. By
+                default given ones where there are some, else share.
+            eval_negatives: what links are told from in validation and test: as many uniform pairs that are no links, ``all`` nodes, each with
+                either end of the link, but for other links, or those given by ``Dataset.negatives``. By default given ones where there are some, all
+                where the sampler has ``destinations``, else uniform.
+            shared_links: what becomes of edges to learn from that are copies or reverses of links held out, where the split is given: ``refuse`` is
+                the default, but for OGB's sets; ``drop`` leaves them out; ``keep`` is for contacts that recur.
+            options: as ``GraphDataModule``; ``batch_size`` counts edges.
+
+        Raises:
+            InputError: a sampler that is no ``LinkSampler``, or names its edges; shares or a seed that have no effect; as the functions of
+                ``hoptrain.engine.derived.link_split``.
+        """
+        _check_choices(split, eval_negatives, shared_links, EvalNegatives)
+        self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
+        self._split, self._eval_negatives, self._shared_links = split, eval_negatives, shared_links
+        self.known = self.passed = None
+        super().__init__(dataset, sampler, **options)
+
+    def prepare(self, data: Dataset) -> Dataset:
+        """Return the data set without the links that are held out."""
+        if not isinstance(self.sampler, LinkSampler) or self.sampler.edges is not None:
+            raise InputError(
+                f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
+            )
+        graph, links = self._held_out_links(data)
+        self.bounds: Bounds = self.sampler.bounds(graph)
+        self.ends = [((0, graph.num_nodes), self.bounds)]
+        if self.sampler.destinations is not None:
+            links = directed(graph, links, self.bounds)
+        others = self._others(data, graph, links)
+        self.held_out = {name: HeldOut(own, others[name]) for name, own in links.items()}
+        ends = {name: np.unique(own) for name, own in links.items() if own.shape[1]}
+        splits = {"train": np.arange(graph.num_nodes)} | ends
+        return Dataset(name=data.name, graph=graph, x=data.x, edge_attr=data.edge_attr, splits=splits, meta=data.meta)
+
+    def _held_out_links(self, data: Dataset) -> LinkSplit:
+        split = _split_named(self._split, bool(data.edge_splits), data.name, self._shares, self._shared_links)
+        if split == "given":
+            return given_links(data, self._shared_links)
+        return hold_out_latest(data.graph, self._shares) if split == "time" else hold_out_links(data.graph, self._shares, self._split_seed)
+
+    def _others(self, data: Dataset, graph: Graph, links: dict[str, Array]) -> dict[str, Array | None]:
+        is_open = self.sampler.destinations is None  # type: ignore[attr-defined]
+        kind = self._eval_negatives or ("given" if data.negatives else "uniform" if is_open else "all")
+        if kind == "all":
+            self.known, self.passed = (Graph.from_pairs(own.indices, own.destinations(), own.num_nodes) for own in (data.graph, graph))
+            return dict.fromkeys(links)
+        if kind == "uniform" and not is_open:
+            raise InputError(
+                "eval_negatives is uniform and the sampler has destinations: pairs of any vertices are too easy to tell; take all or given"
+            )
+        if kind == "given":
+            for name, own in links.items():
+                found = data.negatives.get(name)
+                if found is None or (found.ndim == 3 and found.shape[1] != own.shape[1]):
+                    raise InputError(
+                        f"eval_negatives is given and {data.name} has none for the {own.shape[1]:,} links of {name}: give Dataset negatives of "
+                        "the split, or take uniform or all"
+                    )
+            return dict(data.negatives)
+        return self.draw_negatives(data.graph, links, self._split_seed)
+
+    @property
+    def num_vertices(self) -> int:
+        """V where nodes have no features, else 0."""
+        return 0 if self.data.num_features else self.data.graph.num_nodes
+
+    @property
+    def default_score(self) -> str:
+        """OGB's metric for its sets, else ROC AUC."""
+        return str(self.data.meta.get("score", TASKS["links"].score))
+
+    def check_score(self, score: str, number: int) -> None:
+        """Raise if evaluation does not give a score.
+
+        Raises:
+            InputError: as ``HeldOutLinks``; ranks, which are among all nodes, with ``destinations``.
+        """
+        super().check_score(score, number)
+        if not number and self.known is not None and self.bounds != (0, self.data.graph.num_nodes):
+            raise InputError(f"score is {score} and the sampler has destinations: ranks are among all vertices; give {NAMES}")
+
+
+def directed(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) -> dict[str, Array]:
+    """Return links (2, N) by name, turned round where their source is a destination and their destination none.
+
+    Raises:
+        InputError: an edge of the graph, or a link, joins two nodes that are destinations; or a link two that are none.
+    """
+    begin, end = bounds
+    turned = {}
+    pairs = {"the graph": np.stack([graph.indices.astype(np.int64), graph.destinations()]), **links}
+    for name, own in pairs.items():
+        is_item = (own >= begin) & (own < end)
+        wrong = np.flatnonzero(is_item[0] & is_item[1] if name not in links else is_item[0] == is_item[1])
+        if len(wrong):
+            u, v = own[:, wrong[0]]
+            what = "both are" if is_item[0, wrong[0]] else "neither is"
+            raise InputError(
+                f"vertices {u} and {v} are linked in {name} and destinations is ({begin}, {end}): {what} among them, a link leads from another "
+                "vertex to one of them, as from a user to an item; correct destinations or leave the link out"
+            )
+        if name in links:
+            turned[name] = np.where(is_item[0], own[::-1], own)
+    return turned
+
+
+class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
+    """A data module that holds links of some relations out of a heterogeneous graph, and feeds training with the others through a ``HeteroLinkSampler``.
+
+    Messages pass along all edges that are left, in validation and test too. Labels are not needed.
+
+    Examples:
+        >>> from hoptrain import HeteroLinkDataModule, HeteroLinkSampler, HeteroSampler
+        >>> paths = {"sampler": HeteroSampler([5, 5]), "relation": ("paper", "has_topic", "field_of_study")}
+        >>> sampler = HeteroLinkSampler(**paths, exclude="reverse", reverse_relation=("field_of_study", "rev_has_topic", "paper"))
+        >>> data = HeteroLinkDataModule("synthetic:mag", sampler, scale=0.001, add_reverse=True, batch_size=64, num_workers=0, seed=1)
+        >>> batch = next(iter(data.train_dataloader()))
+        >>> batch.extra["pairs"].shape, batch.seed_relation
+        ((2, 128), ('paper', 'has_topic', 'field_of_study'))
+    """
+
+    def __init__(
+        self,
+        dataset: str | HeteroDataset,
+        sampler: Sampler,
+        root: str | None = None,
+        scale: float = 1.0,
+        add_reverse: bool = False,
+        seed_type: str | None = None,
+        val_share: float = SHARES[0],
+        test_share: float = SHARES[1],
+        split_seed: int = 0,
+        split: Split | None = None,
+        eval_negatives: Literal["uniform", "all"] = "uniform",
+        shared_links: SharedLinks | None = None,
+        **feed: Any,
+    ) -> None:
+        """Open the data set and hold out links.
+
+        Args:
+            dataset: as ``HeteroDataModule``; labels are not needed.
+            sampler: a ``HeteroLinkSampler`` without edges; it says the relations, and their reverse ones.
+            root: folder with the data's files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set as a share of the real one.
+            add_reverse: turn each relation round as well, as one more, rev_NAME.
+            seed_type: any type, where no table of a folder has labels.
+            val_share: part of each relation's links for validation.
+            test_share: part of them for the test.
+            split_seed: of the choice of these links: another seed of the training has the same.
+            split: which links are held out: a share of them at random, those of the latest time, or those given by ``HeteroDataset.edge_splits``. By
+                default given ones where one of the relations has some, else share.
+            eval_negatives: what links are told from in validation and test: as many uniform pairs of the relation's types that are no links, or ``all``:
+                each with all destinations for its source and with all sources for its destination, but for other links.
+            shared_links: as of ``LinkDataModule``.
+            feed: as ``SampledDataModule``; ``batch_size`` counts edges.
+
+        Raises:
+            InputError: a sampler that is no ``HeteroLinkSampler``, or names its edges; shares that have no effect; as ``hold_out_typed_links``,
+                ``given_typed_links`` and ``check_within_reach``.
+        """
+        from hoptrain.samplers import HeteroLinkSampler  # module of samplers that homogeneous graphs do without
+
+        _check_choices(split, eval_negatives, shared_links, Literal["uniform", "all"])
+        if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
+            raise InputError(
+                f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
+            )
+        dealing = copy(sampler)
+        dealing.edges = "all"
+        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
+        reverses = dict(zip(dealing.relations, dealing.reverses, strict=True))
+        shares = {"val": val_share, "test": test_share}
+        taken = _split_named(split, bool(data.edge_splits.keys() & reverses.keys()), data.name, shares, shared_links)
+        if taken == "given":
+            made = given_typed_links(data, reverses, shared_links)
+        else:
+            made = hold_out_typed_links(data.graph, reverses, shares, seed=split_seed, by_time=taken == "time")
+        self.known, self.passed = made.known, made.passed
+        self.ends = _ends_of(dealing.relations, data.graph.num_nodes)
+        self.relation_names = list(map(relation_name, dealing.relations)) if len(dealing.relations) > 1 else [""]
+        others = self.draw_negatives(made.known, made.links, split_seed) if eval_negatives != "all" else dict.fromkeys(made.links)
+        self.held_out = {name: HeldOut(own, others[name]) for name, own in made.links.items()}
+        kind = dealing.relations[0][2]
+        splits = {"train": np.arange(data.graph.num_nodes[kind])}
+        splits |= {name: self._judged(own) for name, own in made.links.items() if own.shape[1]}
+        changed: dict[str, Any] = {"edge_splits": {}, "seed_type": kind, "y": None, "num_classes": 0, "path": None, "validate": False}
+        left = replace(data, graph=made.graph, splits=splits, **changed)
+        check_within_reach(left, types_of(dealing.relations), dealing.num_hops)
+        super().__init__(left, dealing, **feed)
+
+    def _judged(self, links: Array) -> Array:
+        """Return the first relation's destinations among ``links`` (2, N), which stand for what is judged where a split of nodes is asked for."""
+        begin, end = self.ends[0][1]
+        return np.unique(links[1][(links[1] >= begin) & (links[1] < end)] - begin)
+
+    @property
+    def link_relation(self) -> str | list[str]:
+        """``source:name:destination`` of the links; a list where there are several relations."""
+        names = list(map(relation_name, self.sampler.relations))  # type: ignore[attr-defined]
+        return names[0] if len(names) == 1 else names
+
+    def predict_dataloader(self) -> DataLoader[NodeBatch]:
+        """Return this rank's share of the nodes of all types that links join, type by type."""
+        relations = self.sampler.relations  # type: ignore[attr-defined]
+        return self._node_batches(np.arange(sum(self.data.graph.num_nodes[kind] for kind in types_of(relations))))
+
+
+def types_of(relations: Sequence[Relation]) -> list[str]:
+    """Return the types that relations join, each once, the sources' before the destinations'."""
+    return list(dict.fromkeys(kind for source, _, destination in relations for kind in (source, destination)))
+
+
+def _ends_of(relations: Sequence[Relation], num_nodes: Mapping[str, int]) -> list[Ends]:
+    """Return ``HeldOutLinks.ends``."""
+    found, begin = [], 0
+    for source, _, destination in relations:
+        middle = begin + num_nodes[source]
+        end = middle + num_nodes[destination]
+        found.append(((begin, middle), (middle, end)))
+        begin = end
+    return found

@@ -1,0 +1,1 @@
+"""Labels of nodes, of a homogeneous or a heterogeneous graph."""

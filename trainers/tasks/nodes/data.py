@@ -1,0 +1,266 @@
+"""The data modules of node classification: a data set by name or in memory, of a homogeneous or a heterogeneous graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, get_args
+
+from hoptrain.engine import Dataset, HeteroDataset, InputError, load_dataset, load_hetero_dataset
+from hoptrain.engine.dataset import SPLITS
+from hoptrain.engine.derived.full_supervision import fully_supervised
+from hoptrain.engine.derived.made_features import make_features
+from hoptrain.engine.derived.metapaths import with_metapaths
+from hoptrain.engine.errors import check_choice
+from hoptrain.engine.hetero_graph import relation_name
+from hoptrain.samplers import Sampler
+from hoptrain.samplers.typed import TypedSampler
+from hoptrain.trainers.models.typed.gnn import relations_by_layer
+from hoptrain.trainers.tasks.shared_data import SampledDataModule, opened, say_overlaps
+
+Features = Literal["stored", "degrees", "walks"]
+
+
+class GraphDataModule(SampledDataModule):
+    """Loads a data set and feeds training from sampler processes.
+
+    Validation, test and predict loaders give node ids: the model evaluates them exactly, by full neighbourhoods.
+
+    Examples:
+        >>> from hoptrain import GraphDataModule, NeighborSampler
+        >>> data = GraphDataModule("digits-knn", NeighborSampler([10, 5]), batch_size=256, num_workers=0, seed=1)
+        >>> data.num_features, data.num_classes, data.num_hops
+        (64, 10, 2)
+        >>> len(data.train_dataloader()), next(iter(data.train_dataloader())).num_seeds
+        (5, 256)
+    """
+
+    data: Dataset
+    needs_features: ClassVar[bool] = True
+    of_vertices: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dataset: str | Dataset,
+        sampler: Sampler,
+        root: str | None = None,
+        scale: float = 1.0,
+        in_memory: bool = False,
+        features: Features = "stored",
+        partitions: str | None = None,
+        full_supervision: bool = False,
+        **feed: Any,
+    ) -> None:
+        """Open the data set (and convert, download or generate it the first time).
+
+        Args:
+            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
+            sampler: the sampling algorithm, for instance NeighborSampler with its fanouts.
+            root: folder with the data's files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set as a share of the real one.
+            in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
+            features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
+            partitions: folder written by 'hoptrain data partition': the data set in parts, of which each machine needs its own alone.
+            full_supervision: train on all nodes with a label but those for validation and test, as FastGCN's paper and those after it do.
+            feed: as ``SampledDataModule``.
+        """
+        _check_sampler(sampler)
+        self._is_parted = partitions is not None
+        self.sampler = sampler  # what is trained on may depend on it, and it on the data
+        if partitions is None:
+            found = opened(dataset, load_dataset, root=root, scale=scale)
+        else:
+            found = self._in_parts(dataset, partitions, scale=scale, root=root, in_memory=in_memory, features=features)
+        if full_supervision and not self.of_vertices:
+            raise InputError(f"full_supervision with {type(self).__name__}: it is about labels of vertices, as task: nodes; leave it out")
+        data = with_features(self.prepare(fully_supervised(found) if full_supervision else found), features, self.needs_features)
+        super().__init__(data, self.sampler, **feed)
+        if in_memory and self.num_workers:
+            raise InputError(
+                f"in_memory with {self.num_workers} workers: they share the data set's files; set num_workers=0, or leave it out"
+            )
+        if in_memory:
+            self.data = self.data.in_memory()
+
+    def _in_parts(self, dataset: str | Dataset, partitions: str, **options: Any) -> Dataset:
+        """The data set in parts.
+
+        Raises:
+            InputError: the parts of another data set, a task or an option that does not go with parts; as ``open_parted``.
+        """
+        plain = {"root": None, "in_memory": False, "features": "stored"}
+        for name, value in options.items():
+            if value != plain.get(name, value):
+                raise InputError(f"{name} is {value} with partitions: features lie in the parts, and are read from there; leave it out")
+        if not self.of_vertices:
+            raise InputError(f"partitions with {type(self).__name__}: parts are for tasks on vertices, as task: nodes; leave it out")
+        from hoptrain.engine.partition.rows import open_parted
+        from hoptrain.trainers.parts.carrier import links
+
+        data = open_parted(partitions, links())
+        if options["scale"] != data.meta.get("scale", 1.0):
+            raise InputError(
+                f"scale is {options['scale']}, and {partitions} holds the parts of {data.name} at {data.meta.get('scale', 1.0)}: correct it"
+            )
+        if dataset != data.name:
+            given = dataset if isinstance(dataset, str) else f"{dataset.name}, in memory"
+            raise InputError(f"dataset is {given}, and {partitions} holds the parts of {data.name}: set dataset to {data.name}")
+        return data
+
+    def prepare(self, data: Dataset) -> Dataset:
+        """What of the data set is trained on; features that are made come from its graph.
+
+        Raises:
+            InputError: it has no labels.
+        """
+        if data.y is None:
+            tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
+            raise InputError(f"{data.name} has no labels: node classification needs them; {tasks}, or choose another data set")
+        say_overlaps(data.name, data.splits, "vertices")
+        return data
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return self.data.num_features
+
+    @property
+    def num_edge_features(self) -> int:
+        """D, 0 without features of edges."""
+        return self.data.num_edge_features
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a node may have several labels."""
+        return self.data.is_multilabel
+
+
+def _check_sampler(sampler: object) -> None:
+    if not isinstance(sampler, Sampler) or isinstance(sampler, TypedSampler):
+        rule = "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for task: hetero"
+        raise InputError(f"sampler is {sampler!r}: training takes {rule}")
+
+
+def with_features(data: Dataset, features: Features, is_needed: bool = True) -> Dataset:
+    """The data set with the features it has, or with others made from its graph (see ``make_features``).
+
+    Raises:
+        InputError: it has none, though they are needed, and none are to be made; another word than these.
+    """
+    check_choice("features", features, get_args(Features))
+    if features != "stored":
+        return replace(data, x=make_features(data.graph, features), validate=False)
+    if data.x is None and is_needed:
+        raise InputError(f"{data.name} has no features: a model needs some; make them from the graph by features: walks (or degrees)")
+    return data
+
+
+class HeteroSizes(SampledDataModule):
+    """The sizes of a heterogeneous graph that a model is built from; a base of data modules."""
+
+    @property
+    def num_features(self) -> dict[str, int]:
+        """F_t by type, of the types that have features."""
+        return {name: int(rows.shape[1]) for name, rows in self.data.x.items()}
+
+    @property
+    def num_vertices(self) -> dict[str, int]:
+        """V_t by type, of the types without features."""
+        return {name: number for name, number in self.data.graph.num_nodes.items() if name not in self.data.x}
+
+    @property
+    def edge_channels(self) -> dict[str, int]:
+        """Features of an edge, by relation, of those that have some."""
+        return {relation_name(relation): int(rows.shape[1]) for relation, rows in self.data.edge_attr.items()}
+
+    @property
+    def relations(self) -> list[str]:
+        """``source:name:destination`` of each."""
+        return [relation_name(relation) for relation in self.data.graph.relations]
+
+
+def check_within_reach(data: HeteroDataset, seed_types: Sequence[str], num_hops: int) -> None:
+    """Raise if a model of ``num_hops`` layers cannot learn from the data.
+
+    Raises:
+        InputError: a relation without edges or a type without nodes among those within reach.
+    """
+    for relation in relations_by_layer(list(data.graph.relations), seed_types, num_hops)[0]:
+        empty = next((name for name in (relation[0], relation[2]) if not data.graph.num_nodes[name]), None)
+        if empty is not None:
+            raise InputError(f"{data.name}: type {empty} has no vertices: nothing can be learnt of it; leave it and its relations out")
+        if not data.graph.relations[relation].num_edges:
+            raise InputError(f"{data.name}: relation {relation_name(relation)} has no edges: nothing can be learnt of it; leave it out")
+
+
+class HeteroDataModule(HeteroSizes):
+    """A data module that loads a data set of a heterogeneous graph and feeds training through a sampler of such graphs.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import HeteroDataModule, HeteroDataset, HeteroGraph, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 1, 2])}).with_reverse()
+        >>> data = HeteroDataset(graph=graph, seed_type="item", x={"user": np.eye(2)}, y=np.array([0, 1, 1]), splits={"train": np.arange(3)})
+        >>> module = HeteroDataModule(data, HeteroSampler([2, 2], "item"), batch_size=2, num_workers=0, seed=1)
+        >>> module.num_features, module.num_vertices  # features by type, and vertices of the types that have none
+        ({'user': 2}, {'item': 3})
+        >>> next(iter(module.train_dataloader())).node_ids
+        {'user': array([0, 1], dtype=int32), 'item': array([0, 2, 1], dtype=int32)}
+    """
+
+    def __init__(
+        self,
+        dataset: str | HeteroDataset,
+        sampler: Sampler,
+        root: str | None = None,
+        scale: float = 1.0,
+        add_reverse: bool = False,
+        splits: str | None = None,
+        metapaths: list[list[str]] | None = None,
+        seed_type: str | None = None,
+        **feed: Any,
+    ) -> None:
+        """Open the data set (and convert or download it the first time).
+
+        Args:
+            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``HeteroDataset``.
+            sampler: a ``HeteroSampler`` with its fanouts and the type of its seeds.
+            root: folder with the data's files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set as a share of the real one.
+            add_reverse: turn each relation round as well, as one more, rev_NAME.
+            splits: which splits, where the data set has several by name: 60 takes train_60, val_60 and test_60.
+            metapaths: relations along these in place of the data's, such as [[paper, author, paper]]; see ``with_metapaths``.
+            seed_type: the type that is trained on, where several tables of a folder have labels.
+            feed: as ``SampledDataModule``.
+
+        Raises:
+            InputError: no labels, another sampler or type of seeds; as ``check_within_reach`` and ``with_metapaths``.
+        """
+        from hoptrain.samplers import HeteroPinSAGESampler  # module of samplers that the other data modules do without
+
+        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
+        if splits is not None:
+            data = replace(data, splits={split: data.split(f"{split}_{splits}") for split in SPLITS}, validate=False)
+        if isinstance(sampler, HeteroPinSAGESampler):
+            raise InputError(
+                "HeteroPinSAGESampler has no relations in its batches, which are plain ones: task hetero takes a HeteroSampler"
+            )
+        if metapaths is not None:
+            data = with_metapaths(data, metapaths)
+        sampler.check_data(data)
+        if (own := getattr(sampler, "seed_type", None)) != data.seed_type:
+            raise InputError(f"the sampler's seed_type is {own!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
+        if data.y is None:
+            raise InputError(f"{data.name} has no labels: task hetero learns labels of the vertices of type {data.seed_type}; give a y")
+        check_within_reach(data, [data.seed_type], sampler.num_hops)
+        super().__init__(data, sampler, **feed)
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a node may have several labels."""
+        return bool(self.data.y.ndim == 2 and self.data.y.dtype.kind != "f")
+
+    @property
+    def seed_type(self) -> str:
+        """The type of the nodes that are classified."""
+        return str(self.data.seed_type)
