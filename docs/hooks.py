@@ -59,7 +59,8 @@ def reference_page(room: str, title: str) -> str:
     parts = [f"# {title}\n\nEach name is one of `hoptrain`'s, as `hoptrain.{names[0]}`.\n"]
     for name in names:
         thing = getattr(hoptrain, name)
-        parts.append(f"::: {thing.__module__}.{thing.__qualname__}\n")
+        of_bases = room == "engine"  # graphs and data sets share most of what they have
+        parts.append(f"::: {thing.__module__}.{thing.__qualname__}\n    options:\n      inherited_members: {str(of_bases).lower()}\n")
     return "\n".join(parts)
 
 

@@ -120,18 +120,3 @@ def ids_at(edge_ids: Array | None, places: Array) -> Array:
         return np.full(len(places), -1, edge_ids.dtype)
     found: Array = np.where(places < 0, edge_ids.dtype.type(-1), edge_ids[places])
     return found
-
-
-def places_at(edges: Any, ids: Array) -> Array:
-    """See ``Graph.places_of``; ``edges`` have ``edge_ids`` and ``num_edges`` as a graph has."""
-    asked, of_asked = np.unique(np.asarray(ids), return_inverse=True)
-    if edges.edge_ids is None:
-        place = np.where((asked >= 0) & (asked < edges.num_edges), asked, -1)
-    else:
-        place = np.full(len(asked), -1, np.int64)
-        found = np.flatnonzero(np.isin(edges.edge_ids, asked))
-        place[np.searchsorted(asked, edges.edge_ids[found])] = found
-    if (place < 0).any():
-        raise InputError(f"edge {asked[place < 0][0]} does not exist: {edges} has no edge of this id; correct it or leave it out")
-    places: Array = place[of_asked].astype(np.int64, copy=False)
-    return places

@@ -10,101 +10,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, as_weights, id_dtype, ids_at, places_at, read_only
+from hoptrain.engine.arrays import Array, as_array, as_weights
+from hoptrain.engine.columns import ARRAYS, RelationColumns, wide_ids
 from hoptrain.engine.errors import InputError, naming
-from hoptrain.engine.graph import as_ids, check_ids, checked_columns, checked_times, checked_weights
-from hoptrain.engine.machine import check_num_nodes
+from hoptrain.engine.graph import ends_of, times_of_sources
 from hoptrain.engine.store import checking, complete_header, create_new_folder, open_folder
-from hoptrain.kernels.cpu.csc import coo_to_csc, first_out_of_range
-from hoptrain.kernels.shared.philox import MAX_VERTEX
+from hoptrain.kernels.cpu.csc import first_out_of_range
 
 KIND = "hetero-graph"
 
 Relation: TypeAlias = tuple[str, str, str]
 """(type of the sources, name, type of the destinations)."""
-
-
-class RelationColumns:
-    """The edges of one relation as compressed columns, read-only; N destinations, E edges. Places and ids of edges are as in ``Graph``.
-
-    Attributes:
-        indptr: (N+1,) where each destination's column begins; int32 if E < 2**31 else int64.
-        indices: (E,) sources, ids within their type; int32 where they fit, else int64.
-        weights: (E,) float32 or float64, finite and not negative, or None: how likely an edge is drawn, relative to others of its column.
-        times: (E,) int64, or None: when each edge came to be.
-        edge_ids: (E,) the id of the edge at each place, all different, int32 where they fit, else int64; None where an edge's place is its id.
-        num_src: number of vertices of the sources' type.
-    """
-
-    __slots__ = ("edge_ids", "indices", "indptr", "num_src", "times", "weights")
-
-    def __init__(
-        self,
-        indptr: Array,
-        indices: Array,
-        num_src: int,
-        *,
-        weights: Array | None = None,
-        times: Array | None = None,
-        edge_ids: Array | None = None,
-        validate: bool = True,
-    ) -> None:
-        """Take CSC arrays (without a copy where dtypes allow) with sources in [0, num_src), and what each entry of ``indices`` has.
-
-        With ``validate=False`` they are trusted, and not read: those of a graph that was saved.
-
-        Raises:
-            InputError: arrays of a wrong kind or length, offsets that descend, a vertex that does not exist.
-        """
-        if validate:
-            indptr, indices, weights, times, edge_ids = checked_columns(indptr, indices, num_src, weights, times, edge_ids)
-        self.indptr: Array = read_only(indptr)
-        self.indices: Array = read_only(indices)
-        self.weights: Array | None = None if weights is None else read_only(weights)
-        self.times: Array | None = None if times is None else read_only(times)
-        self.edge_ids: Array | None = None if edge_ids is None else read_only(edge_ids)
-        self.num_src = num_src
-
-    def __repr__(self) -> str:
-        return f"RelationColumns(num_src={self.num_src:,}, num_dst={self.num_nodes:,}, num_edges={self.num_edges:,})"
-
-    @property
-    def num_edges(self) -> int:
-        """E."""
-        return len(self.indices)
-
-    @property
-    def num_nodes(self) -> int:
-        """N: vertices that have a column."""
-        return len(self.indptr) - 1
-
-    def destinations(self) -> Array:
-        """(E,) int64: the vertex that each edge enters."""
-        return np.repeat(np.arange(self.num_nodes), np.diff(self.indptr))
-
-    def reversed(self) -> RelationColumns:
-        """The same edges turned round, with their ids, weights and times."""
-        ends = self.destinations(), self.indices.astype(np.int64)
-        indptr, indices, places = coo_to_csc(*ends, max(self.num_nodes, self.num_src), id_dtype(self.num_nodes))
-        weights, times = (None if own is None else own[places] for own in (self.weights, self.times))
-        options: dict[str, Any] = {"weights": weights, "times": times, "edge_ids": self.ids_of(places)}
-        return RelationColumns(indptr[: self.num_src + 1], indices, self.num_nodes, **options)
-
-    def ids_of(self, places: Array) -> Array:
-        """See ``Graph.ids_of``."""
-        return ids_at(self.edge_ids, places)
-
-    def places_of(self, ids: Array) -> Array:
-        """See ``Graph.places_of``."""
-        return places_at(self, ids)
-
-    def arrays(self) -> dict[str, Array]:
-        """The arrays that there are, by name."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return {name: array for name, array in arrays.items() if array is not None}
-
-
-_ARRAYS = ("indptr", "indices", "weights", "times", "edge_ids")
 
 
 class HeteroGraph:
@@ -154,15 +70,9 @@ class HeteroGraph:
         given = {"weights": weights or {}, "times": times or {}, "edge_ids": edge_ids or {}}
         _check_named(relations, **given)
         for relation, (indptr, indices) in relations.items():
-            num_src, num_dst = self._sizes(relation)
-            if len(indptr) != num_dst + 1:
-                raise InputError(
-                    f"indptr of {relation_name(relation)} has {len(indptr):,} entries: it holds one more than the {num_dst:,} vertices of type "
-                    f"{relation[2]!r}; rebuild it by HeteroGraph.from_edges"
-                )
             options: Any = {name: values.get(relation) for name, values in given.items()}
-            with naming(relation_name(relation)):
-                self.relations[relation] = RelationColumns(indptr, indices, num_src, **options)
+            with naming(self._name_of(relation)):
+                self._add(relation, RelationColumns(indptr, indices, self.num_nodes[relation[0]], **options))
 
     @classmethod
     def from_edges(
@@ -175,33 +85,22 @@ class HeteroGraph:
     ) -> HeteroGraph:
         """Take for each relation (src, dst): (E,) integers, edges src[i] -> dst[i], whose ids are i; columns come out sorted.
 
-        ``weights`` (E,) and ``times`` (E,) are for the relations that have some, one for each edge. Copies of an edge stay, in the order of the input.
+        ``weights`` (E,) and ``times`` (E,) are for the relations that have some, one for each edge. Parallel edges stay, in the order of the input.
 
         Raises:
-            InputError: as the constructor; lengths that differ, an edge that names a vertex that does not exist.
+            InputError: as the constructor; lengths that differ, an edge that names a node that does not exist.
         """
         graph = cls(num_nodes, {})
-        _check_named(edges, weights=weights or {}, times=times or {})
-        columns, orders, given = {}, {}, {"weights": {}, "times": {}}  # type: ignore[var-annotated]
+        given = {"weights": weights or {}, "times": times or {}}
+        _check_named(edges, **given)
         for relation, ends in edges.items():
-            num_src, num_dst = graph._sizes(relation)
-            with naming(relation_name(relation)):
+            options: Any = {name: values.get(relation) for name, values in given.items()}
+            with naming(graph._name_of(relation)):
                 if len(ends) != 2:
                     raise InputError(f"its edges are {len(ends)} arrays: give two, sources and destinations")
-                src, dst = (as_ids(own, what).astype(np.int64, copy=False) for own, what in zip(ends, ("src", "dst"), strict=True))
-                if len(src) != len(dst):
-                    raise InputError(f"{len(src):,} sources and {len(dst):,} destinations: give as many of each")
-                check_ids(src, num_src, "the source of edge")
-                check_ids(dst, num_dst, "the destination of edge")
-                check_num_nodes(max(num_src, num_dst), MAX_VERTEX)
-                indptr, indices, order = coo_to_csc(src, dst, max(num_src, num_dst), id_dtype(num_src))
-                columns[relation], orders[relation] = (indptr[: num_dst + 1], indices), order
-                if weights and relation in weights:
-                    given["weights"][relation] = checked_weights(weights[relation], len(src))[order]  # type: ignore[index]
-                if times and relation in times:
-                    given["times"][relation] = checked_times(times[relation], len(src))[order]  # type: ignore[index]
-        edge_ids = {key: order for key, order in orders.items() if (order[1:] < order[:-1]).any()}
-        return cls(num_nodes, columns, **given, edge_ids=edge_ids)
+                num_src, num_dst = graph.num_nodes[relation[0]], graph.num_nodes[relation[2]]
+                graph.relations[relation] = RelationColumns.from_ends(*ends, num_src, num_dst, **options)
+        return graph
 
     @classmethod
     def from_pyg(cls, data: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> HeteroGraph:
@@ -218,16 +117,16 @@ class HeteroGraph:
         if not hasattr(data, "edge_types"):
             raise InputError(f"the graph is a {type(data).__name__}: one with types is a HeteroData of PyG's; Graph.from_pyg takes a Data")
         edges = {tuple(relation): _ends(data, relation) for relation in data.edge_types}
-        weights = {key: as_weights(own) for key, own in _stored(data, data.edge_types, weight_attr).items()}
-        times = {key: as_array(own) for key, own in _stored(data, data.edge_types, time_attr).items()}
-        of_nodes = {name: as_array(own) for name, own in _stored(data, data.node_types, time_attr).items()}
+        weights = {key: as_weights(values) for key, values in _stored(data, data.edge_types, weight_attr).items()}
+        times = {key: as_array(values) for key, values in _stored(data, data.edge_types, time_attr).items()}
+        of_nodes = _stored(data, data.node_types, time_attr)
         for attr, found in ((weight_attr, (weights,)), (time_attr, (times, of_nodes))):
             if attr is not None and sum(map(bool, found)) != 1:
                 raise InputError(
                     f"{attr!r} is an attribute of {_where(*found)}: its values are those of one kind of types; correct the name"
                 )
         if of_nodes:
-            times = {relation: of_nodes[relation[0]][src] for relation, (src, _) in edges.items() if relation[0] in of_nodes}
+            times = {key: times_of_sources(of_nodes[key[0]], src) for key, (src, _) in edges.items() if key[0] in of_nodes}
         return cls.from_edges({name: _number(data, name) for name in data.node_types}, edges, weights=weights, times=times)
 
     @classmethod
@@ -277,15 +176,9 @@ class HeteroGraph:
         with complete_header(path), checking(path, verify) as is_new:
             graph = cls(meta["num_nodes"], {})
             for i, (source, name, destination) in enumerate(meta["relations"]):
-                own: Any = {each: arrays.get(f"{each}_{i}") for each in _ARRAYS}
+                own = {array: arrays[f"{array}_{i}"] for array in ARRAYS if f"{array}_{i}" in arrays}
                 with naming(relation_name((source, name, destination))):
-                    columns = RelationColumns(own.pop("indptr"), own.pop("indices"), graph.num_nodes[source], **own, validate=is_new)
-                    if is_new and len(columns.indptr) != graph.num_nodes[destination] + 1:
-                        raise InputError(
-                            f"indptr has {len(columns.indptr):,} offsets for {graph.num_nodes[destination]:,} nodes of {destination}: "
-                            "it has one more than nodes; convert the data again"
-                        )
-                graph.relations[source, name, destination] = columns
+                    graph._add((source, name, destination), RelationColumns.from_arrays(own, None, is_new, graph.num_nodes[source]))
             return graph
 
     @property
@@ -304,7 +197,7 @@ class HeteroGraph:
         for name, ids in vertices.items():
             if name not in begins:
                 raise InputError(f"{name!r} is no type of the graph's: it has {', '.join(begins)}; choose one of them")
-            own = as_ids(ids, f"vertices of {name!r}").astype(np.int64)
+            own = wide_ids(ids, f"vertices of {name!r}")
             bad = first_out_of_range(own, self.num_nodes[name])
             if bad >= 0:
                 raise InputError(f"vertex {own[bad]} of type {name!r} does not exist: there are 0 to {self.num_nodes[name] - 1}; drop it")
@@ -327,17 +220,24 @@ class HeteroGraph:
         relations = ", ".join(f"{relation_name(relation)} ({columns.num_edges:,})" for relation, columns in self.relations.items())
         return f"HeteroGraph(num_nodes={self.num_nodes}, relations: {relations})"
 
-    def _sizes(self, relation: Relation) -> tuple[int, int]:
-        """Numbers of vertices of a relation's source and destination types."""
+    def _add(self, relation: Relation, columns: RelationColumns) -> None:
+        if columns.num_nodes != self.num_nodes[relation[2]]:
+            raise InputError(
+                f"indptr has {len(columns.indptr):,} entries: it holds one more than the {self.num_nodes[relation[2]]:,} vertices of type "
+                f"{relation[2]!r}; rebuild it by HeteroGraph.from_edges"
+            )
+        self.relations[relation] = columns
+
+    def _name_of(self, relation: Relation) -> str:
+        """Return the name of a relation; refuse one that is none, or joins types that there are not."""
         if len(relation) != 3 or any(not isinstance(part, str) or ":" in part for part in relation):
             raise InputError(
                 f"{relation} is no relation: it is (source type, name, destination type), texts without a ':' in them; rename it"
             )
-        source, _, destination = relation
-        for name in (source, destination):
+        for name in (relation[0], relation[2]):
             if name not in self.num_nodes:
                 raise InputError(f"{relation_name(relation)} joins type {name!r}: num_nodes has {', '.join(self.num_nodes)}; add it there")
-        return self.num_nodes[source], self.num_nodes[destination]
+        return relation_name(relation)
 
 
 def relation_name(relation: Relation) -> str:
@@ -374,12 +274,8 @@ def _ends(data: Any, relation: Relation) -> tuple[Array, Array]:
             f"{relation_name(relation)} has no edge_index but {', '.join(data[relation].keys()) or 'nothing'}: it holds (2, E) edges; give it "
             "one, as by an adj_t's coo()"
         )
-    rows = as_array(edge_index)
-    if rows.ndim != 2 or len(rows) != 2:
-        raise InputError(
-            f"edge_index of {relation_name(relation)} has shape {rows.shape}: it is (2, E), sources above destinations; reshape it"
-        )
-    return rows[0], rows[1]
+    with naming(relation_name(relation)):
+        return ends_of(edge_index)
 
 
 def _number(data: Any, name: str) -> int:

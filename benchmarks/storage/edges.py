@@ -22,7 +22,7 @@ from hoptrain.benchmarks.storage.sources import InMemory, join
 from hoptrain.benchmarks.storage.speed import System, control_group, drop_cached
 from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import WorkerPool

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
+from hoptrain.engine.columns import as_ids, check_ids
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.files.untrusted import read_npz
-from hoptrain.engine.graph import Graph, as_ids, check_ids
+from hoptrain.engine.graph import Graph
 
 _LARGEST = 2**53
 """From here on not every whole number is a float64."""

@@ -13,12 +13,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.derived.link_split import LinkSplit, SharedLinks, given_links, hold_out_latest, hold_out_links
 from hoptrain.engine.errors import InputError, naming
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.hetero_dataset import HeteroDataset
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
 
 class TypedLinkSplit(NamedTuple):

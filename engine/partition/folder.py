@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array, is_integer
+from hoptrain.engine.columns import as_offsets, check_offsets
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError, check_choice
 from hoptrain.engine.features.quantized import Rows, codes_of, files_of, rows_in
-from hoptrain.engine.graph import Graph, PartialGraph, as_offsets, check_offsets
+from hoptrain.engine.graph import Graph, PartialGraph
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, check_method, vertex_sizes
 from hoptrain.engine.partition.topology.columns import OwnColumns, own_columns

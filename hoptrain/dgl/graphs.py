@@ -13,8 +13,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import some_of
-from hoptrain.engine.hetero_graph import RelationColumns, relation_name
+from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.samplers.feed.given import version_of
 
 Kept = TypeVar("Kept")

@@ -7,7 +7,8 @@ from typing import Any
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.engine.arrays import id_dtype
-from hoptrain.engine.hetero_graph import Relation, RelationColumns
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers.ahead.draws import can_be_drawn
 from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.nodewise.hetero import HeteroSampler

@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.placement.device_store import DeviceGraph, choose_placement, to_device
 from hoptrain.engine.placement.device_stream import Buffers
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch

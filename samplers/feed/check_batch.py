@@ -12,8 +12,9 @@ import numpy as np
 
 from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, is_integer
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import see
-from hoptrain.engine.hetero_graph import Relation, RelationColumns
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers.base import Sampler, SomeBatch
 from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch, SampledBatch
 

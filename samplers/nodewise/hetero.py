@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns

@@ -11,7 +11,8 @@ import numpy as np
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
 from hoptrain.kernels.cpu.nodewise.neighbor import Rule

@@ -10,8 +10,8 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.files.untrusted import map_npy
-from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule, Scratch

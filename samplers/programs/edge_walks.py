@@ -10,7 +10,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.kernels.cpu.programs import edge_walk as kernels
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_VERTEX
 from hoptrain.samplers.checks import check_address, check_vertices

@@ -8,8 +8,8 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.graph import PartialGraph
-from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.kernels.cpu import alias as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 

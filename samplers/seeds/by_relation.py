@@ -10,7 +10,8 @@ import numpy as np
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import Relation, RelationColumns
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
 from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch, nested_blocks
 

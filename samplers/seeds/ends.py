@@ -9,7 +9,8 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import Relation, RelationColumns
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.checks import check_ids

@@ -11,8 +11,9 @@ import numpy as np
 
 from hoptrain.engine import Address, Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns, relation_name
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.kernels.cpu.csc import columns_sorted
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler

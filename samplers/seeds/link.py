@@ -11,7 +11,8 @@ import numpy as np
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.hetero_graph import Relation, RelationColumns
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.seeds import link as kernels
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch, nested_blocks

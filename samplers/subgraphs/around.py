@@ -9,7 +9,8 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation, RelationColumns
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
 from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch

@@ -11,7 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
-from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.relabel import relabel

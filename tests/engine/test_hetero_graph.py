@@ -132,7 +132,7 @@ def test_relations_turned_round():
 def test_what_was_saved_is_opened_without_being_read(tmp_path, monkeypatch):
     """As a plain graph: a large one has as many pages to read as files."""
     HeteroGraph.from_edges(SIZES, EDGES).save(tmp_path / "graph")
-    monkeypatch.setattr("hoptrain.engine.hetero_graph.checked_columns", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("hoptrain.engine.columns._checked_columns", lambda *_: pytest.fail("it was read"))
     opened = HeteroGraph.open(tmp_path / "graph", verify=False)
     assert opened.relations[WRITES].edge_ids.tolist() == [2, 1, 0]
 
@@ -178,7 +178,7 @@ EDGE_ARRAYS = {
         lambda: writing([0], [3]), value="vertex 3", rule="author:writes:paper destination edge 0", remedy="3 vertices num_nodes"
     ),
     "more sources than destinations": Mistake(
-        lambda: writing([0, 1], [0]), value="2 sources", rule="author:writes:paper 1 destinations", remedy="many each"
+        lambda: writing([0, 1], [0]), value="src has 2", rule="author:writes:paper dst has 1", remedy="arrays equal length"
     ),
     "an unknown type": Mistake(
         lambda: writing([0], [0], ("author", "writes", "book")),

@@ -22,13 +22,13 @@ class PartedGraph(Graph):
 
     def __init__(self, indptr: Array, is_sorted: bool, path: str, has_weight: bool = True) -> None:
         """Take what every machine knows."""
-        self.indptr = read_only(indptr)
-        self.is_sorted = is_sorted
+        self.indptr, self.num_src = read_only(indptr), len(indptr) - 1
+        self._is_sorted = is_sorted
         self.path = path
         self.has_weight = has_weight
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PartedGraph, (self.indptr, self.is_sorted, self.path, self.has_weight)
+        return PartedGraph, (self.indptr, self._is_sorted, self.path, self.has_weight)
 
     @property
     def num_edges(self) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.graph import PartialGraph
-from hoptrain.engine.hetero_graph import RelationColumns
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.shared.temporal import TREE_SHIFT

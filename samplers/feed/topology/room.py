@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.file_rows import FileRows, StoredRows

@@ -6,7 +6,7 @@ from cases.mistakes import Mistake, each_of
 from scipy.stats import chisquare
 
 from hoptrain.engine import Graph
-from hoptrain.engine.hetero_graph import RelationColumns
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.samplers import Workspace
 from hoptrain.samplers.programs.edge_walks import Steps
 from hoptrain.samplers.programs.edge_walks import edge_walks as walks_along

@@ -5,7 +5,8 @@ import pytest
 from cases.mistakes import refused
 
 from hoptrain.engine import Address, HeteroGraph
-from hoptrain.engine.hetero_graph import RelationColumns, relation_name
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import HeteroSampler
 from hoptrain.samplers.feed.topology import columns
