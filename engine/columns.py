@@ -102,6 +102,10 @@ class RelationColumns:
         """Return how many edges enter each node, (N,) of ``dtype``."""
         return np.subtract(self.indptr[1:], self.indptr[:-1], out=np.empty(self.num_nodes, dtype), casting="unsafe")
 
+    def num_edge_ids(self) -> int:
+        """Return one more than the largest id of an edge."""
+        return self.num_edges if self.edge_ids is None else int(self.edge_ids.max(initial=-1)) + 1
+
     def destinations(self) -> Array:
         """Return the node that each edge enters, (E,) int64; its source stands in ``indices``."""
         return np.repeat(np.arange(self.num_nodes), self.in_degrees())

@@ -75,7 +75,11 @@ class Graph(RelationColumns):
         with create_new_folder(Path(path), KIND) as writer:
             for name, array in self.arrays().items():
                 writer.add(name, array)
-            writer.meta.update(num_nodes=self.num_nodes, num_edges=self.num_edges, is_sorted=self.is_sorted)
+            writer.meta.update(self.header())
+
+    def header(self) -> dict[str, Any]:
+        """Return what the header of a folder states in addition to the arrays."""
+        return {"num_nodes": self.num_nodes, "num_edges": self.num_edges, "is_sorted": self.is_sorted}
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> Graph:

@@ -1,40 +1,25 @@
-"""A data set on a typed graph: features by type, labels and splits of the vertices of one type."""
+"""The data set with several node types: features by type, labels and splits of the nodes of one type."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_array, as_labels
-from hoptrain.engine.dataset import (
-    SPLITS,
-    as_ids,
-    check_labels,
-    check_split,
-    check_targets,
-    label_dtype,
-    num_classes_of,
-    num_edge_ids,
-    split_of,
-)
+from hoptrain.engine.arrays import Array, as_array
+from hoptrain.engine.dataset import MASKS, SPLITS, BaseDataset, Contents, masks_in, with_prefix
 from hoptrain.engine.errors import InputError, not_carried
-from hoptrain.engine.features.checks import check_edge_features, check_features, taken_in
-from hoptrain.engine.features.quantized import Rows, files_of, narrowed, rows_in
+from hoptrain.engine.features.checks import as_ids, as_rows, taken_in
+from hoptrain.engine.features.quantized import Rows, rows_in
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
-from hoptrain.engine.store import FolderWriter, checking, complete_header, create_new_folder, open_folder
-
-KIND = "hetero-dataset"
-_GRAPH = "graph"
-"""The folder of the graph, in that of its data set."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
-class HeteroDataset:
+class HeteroDataset(BaseDataset):
     """Graph, features, labels and splits; read-only, validated when it is made.
 
     Attributes:
@@ -62,89 +47,65 @@ class HeteroDataset:
         x of user, seeds of item, splits: train (2))
     """
 
+    kind: ClassVar[str] = "hetero-dataset"
+
     graph: HeteroGraph
     seed_type: str
     x: Mapping[str, Rows] = field(default_factory=dict)
     edge_attr: Mapping[Relation, Rows] = field(default_factory=dict)
-    y: Array | None = None
-    splits: Mapping[str, Array] = field(default_factory=dict)
     edge_splits: Mapping[Relation, Mapping[str, Array]] = field(default_factory=dict)
-    name: str = "data"
-    num_classes: int = 0
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    path: Path | None = None
-    validate: InitVar[bool] = True
 
     def __post_init__(self, validate: bool) -> None:
         if validate:
+            self._take_by_type()
             self._take_in()
             self._check()
+            self._check_disjoint()
+        self._narrow()
 
-    def _check(self) -> None:
-        known = ", ".join(self.graph.num_nodes)
-        for key in (self.seed_type, *self.x):
-            if key not in self.graph.num_nodes:
-                what = "seed_type" if key == self.seed_type else "x of a type"
-                raise InputError(f"{self.name}: {what} is {key!r}: the graph has {known}; choose one of them")
-        for key, rows in self.x.items():
-            check_features(f"{self.name}, {key}", rows, self.graph.num_nodes[key])
-        for relation, rows in self.edge_attr.items():
-            columns = self.graph.relations.get(relation)
-            if columns is None:
-                relations = ", ".join(map(relation_name, self.graph.relations))
-                raise InputError(f"{self.name}: edge_attr of {relation}: the graph has the relations {relations}; choose one of them")
-            check_edge_features(f"{self.name}, {relation_name(relation)}", rows, num_edge_ids(columns))
-        for relation, own in self.edge_splits.items():
-            for split, ids in own.items():
-                check_split(
-                    f"{self.name}, {relation_name(relation)}", split, ids, num_edge_ids(self.graph.relations[relation]), None, "edge"
-                )
-        check = check_targets if self.y is not None and self.y.dtype.kind == "f" else check_labels
-        check(self.name, self.y, self.num_seed_nodes, self.num_classes)
-        for split, ids in self.splits.items():
-            check_split(self.name, split, ids, self.num_seed_nodes, self.y)
-        for one, other in combinations(self.splits, 2):
-            of_one_family = {one.partition("_")[0], other.partition("_")[0]} <= set(SPLITS) and one.partition("_")[2] == other.partition(
-                "_"
-            )[2]
-            both: Array = np.intersect1d(self.splits[one], self.splits[other]) if of_one_family else np.zeros(0, np.int64)
-            if len(both):
-                raise InputError(
-                    f"{self.name}: vertex {both[0]} is in the splits {one} and {other}: they share none; drop it from one of them"
-                )
-        if self.y is not None:
-            object.__setattr__(self, "y", self.y.astype(label_dtype(self.y), copy=False))
-        object.__setattr__(self, "splits", {split: ids.astype(np.int64, copy=False) for split, ids in self.splits.items()})
-
-    def _take_in(self) -> None:
-        """Tensors as arrays, masks as ids, labels as int64 where they are classes."""
+    def _take_by_type(self) -> None:
+        """Take features as arrays and splits of edges as ids; refuse those of types and relations that the graph does not have."""
         for field_name in ("x", "edge_attr", "splits", "edge_splits"):
             if not isinstance(getattr(self, field_name), Mapping):
                 raise InputError(
                     f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, edge_attr by relation, splits by name, edge_splits by "
                     "relation and name; give one"
                 )
-        number = self.graph.num_nodes.get(self.seed_type, 0)
-        object.__setattr__(self, "x", {key: taken_in(rows) for key, rows in self.x.items()})
-        of_edges = {relation: taken_in(rows) for relation, rows in self.edge_attr.items()}
-        object.__setattr__(self, "edge_attr", {key: rows[:, None] if rows.ndim == 1 else rows for key, rows in of_edges.items()})
-        object.__setattr__(self, "splits", {name: as_ids(self.name, name, as_array(ids), number) for name, ids in self.splits.items()})
-        object.__setattr__(self, "edge_splits", {relation: self._edge_ids(relation, own) for relation, own in self.edge_splits.items()})
-        if self.y is not None:
-            y = as_labels(as_array(self.y))
-            object.__setattr__(self, "y", y)
-            if not self.num_classes and y.ndim in (1, 2) and y.dtype.kind in "iubf":
-                object.__setattr__(self, "num_classes", num_classes_of(y))
+        self._check_known("seed_type is", [self.seed_type], self.graph.num_nodes)
+        self._check_known("x of a type is", self.x, self.graph.num_nodes)
+        self._check_known("edge_attr is of", self.edge_attr, self.graph.relations)
+        self._check_known("edge_splits are of", self.edge_splits, self.graph.relations)
+        self._set(
+            x={key: taken_in(rows) for key, rows in self.x.items()},
+            edge_attr={relation: as_rows(rows) for relation, rows in self.edge_attr.items()},
+            edge_splits={relation: self._edge_ids(relation, splits) for relation, splits in self.edge_splits.items()},
+        )
+
+    def _check_known(self, what: str, keys: Iterable[Any], known: Mapping[Any, Any]) -> None:
+        wrong = next((key for key in keys if key not in known), None)
+        if wrong is not None:
+            names = ", ".join(known) if known is self.graph.num_nodes else f"the relations {', '.join(map(relation_name, known))}"
+            raise InputError(f"{self.name}: {what} {wrong!r}: the graph has {names}; choose one of them")
 
     def _edge_ids(self, relation: Relation, splits: Mapping[str, Any]) -> dict[str, Array]:
-        """Splits of a relation's edges as int64 ids."""
-        columns = self.graph.relations.get(relation)
-        if columns is None or not isinstance(splits, Mapping):
-            known = ", ".join(map(relation_name, self.graph.relations))
-            raise InputError(f"{self.name}: edge_splits of {relation}: ids by name, of one of the relations {known}; correct it")
-        name = f"{self.name}, {relation_name(relation)}"
-        made = {split: as_ids(name, split, as_array(ids), num_edge_ids(columns), "edges") for split, ids in splits.items()}
-        return {split: ids.astype(np.int64, copy=False) for split, ids in made.items()}
+        if not isinstance(splits, Mapping):
+            raise InputError(f"{self._named(relation)}: edge_splits are no mapping: they are ids by name; give a dictionary")
+        number = self.graph.relations[relation].num_edge_ids()
+        ids = {split: as_ids(self._named(relation), split, as_array(ids), number, "edges") for split, ids in splits.items()}
+        return {split: own.astype(np.int64, copy=False) for split, own in ids.items()}
+
+    def _check_disjoint(self) -> None:
+        """Refuse a node in two splits of one family, as train_5 and val_5."""
+        families = {split: split.partition("_") for split in self.splits}
+        for one, other in combinations(self.splits, 2):
+            (kind, _, family), (other_kind, _, other_family) = families[one], families[other]
+            if not {kind, other_kind} <= set(SPLITS) or family != other_family:
+                continue
+            both = np.intersect1d(self.splits[one], self.splits[other])
+            if len(both):
+                raise InputError(
+                    f"{self.name}: vertex {both[0]} is in the splits {one} and {other}: they share none; drop it from one of them"
+                )
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} ({len(ids):,})" for split, ids in self.splits.items()) or "none"
@@ -152,94 +113,44 @@ class HeteroDataset:
 
     @property
     def num_seed_nodes(self) -> int:
-        """V: vertices that may be seeds."""
+        """V: nodes that may be seeds."""
         return self.graph.num_nodes[self.seed_type]
 
-    def split(self, name: str) -> Array:
-        """Vertex ids of a split, (N,) int64.
+    def contents(self) -> Contents:
+        """Return features, edges and splits of edges by node type and relation."""
+        return Contents(self.graph.num_nodes, self.graph.relations, self.x, self.edge_attr, self.edge_splits)
 
-        Raises:
-            InputError: there is no such split, or it is empty.
-        """
-        return split_of(self.name, self.splits, name)
-
-    def stores(self) -> dict[str, Rows]:
-        """Rows by the name that they have for a batch: by vertex ``x.TYPE`` and ``y``, by edge id ``edge_attr.SOURCE:NAME:DESTINATION``."""
-        of_edges = {f"edge_attr.{relation_name(relation)}": rows for relation, rows in self.edge_attr.items()}
-        return {f"x.{key}": rows for key, rows in self.x.items()} | ({} if self.y is None else {"y": self.y}) | of_edges
+    def header(self) -> dict[str, Any]:
+        """Return what the header of the folder states in addition to the arrays."""
+        by_relation = {"edge_features": self.edge_attr, "edge_splits": self.edge_splits}
+        own = {"seed_type": self.seed_type, "features": list(self.x)} | {name: list(map(list, of)) for name, of in by_relation.items()}
+        return BaseDataset.header(self) | own
 
     def with_reverse(self) -> HeteroDataset:
-        """With each relation also turned round, in memory: see ``HeteroGraph.with_reverse``. An edge turned round has the features of its original."""
+        """Return the data set with each relation also turned round, in memory, as ``HeteroGraph.with_reverse``; edges have their original's features."""
         graph = self.graph.with_reverse()
         turned = dict(zip(list(graph.relations)[len(self.graph.relations) :], self.graph.relations, strict=True))
         edge_attr = {**self.edge_attr, **{new: self.edge_attr[old] for new, old in turned.items() if old in self.edge_attr}}
         return replace(self, graph=graph, edge_attr=edge_attr, meta={**self.meta, "reverse": "added"}, path=None, validate=False)
 
-    def save(self, path: str | Path, features: str | None = None) -> None:
-        """Write the data set as a folder; ``path`` must not exist yet. Opened again with ``HeteroDataset.open``; arguments as of ``Dataset.save``."""
-        with create_new_folder(Path(path), KIND) as writer:
-            self.write_to(writer, features)
-
-    def write_to(self, writer: FolderWriter, features: str | None = None) -> None:
-        """Write the graph, as a folder in the new one, the arrays, and what the header states; ``features`` as of ``save``."""
-        self.graph.save(writer.folder / _GRAPH)
-        tables = self._tables()
-        if features is not None:
-            tables = narrowed(self.name, tables, features, writer.create)
-        for name, array in self._arrays(tables).items():
-            writer.add(name, array)
-        facts = {"name": self.name, "seed_type": self.seed_type, "num_classes": self.num_classes, "info": dict(self.meta)}
-        by_relation = {"edge_features": self.edge_attr, "edge_splits": self.edge_splits}
-        writer.meta.update(
-            facts, features=list(self.x), **{name: [list(relation) for relation in own] for name, own in by_relation.items()}
-        )
-
-    def _tables(self) -> dict[str, Rows]:
-        """Features by the number of their type or relation among those in the header, since a type may be called anything."""
-        of_edges = {f"edge_attr_{number}": rows for number, rows in enumerate(self.edge_attr.values())}
-        return {f"x_{number}": rows for number, rows in enumerate(self.x.values())} | of_edges
-
-    def _arrays(self, tables: Mapping[str, Rows]) -> dict[str, Array]:
-        """By the name of its file, with features ``tables``."""
-        x = {file: array for name, rows in tables.items() for file, array in files_of(name, rows).items()}
-        of_edges = {f"edge_split_{number}_{name}": ids for number, own in enumerate(self.edge_splits.values()) for name, ids in own.items()}
-        return x | ({} if self.y is None else {"y": self.y}) | {f"split_{name}": ids for name, ids in self.splits.items()} | of_edges
-
     @classmethod
-    def open(cls, path: str | Path, *, verify: bool | None = None) -> HeteroDataset:
-        """Open a folder memory-mapped: nothing is copied, and processes share the pages.
-
-        Args:
-            path: a folder written by ``save``.
-            verify: compare checksums; by default for arrays, and a graph, of up to 256 MiB.
-
-        Raises:
-            InputError: not such a folder, or one that is truncated or altered.
-        """
-        path = Path(path)
-        arrays, meta = open_folder(path, KIND, verify=verify)
-        with complete_header(path), checking(path, verify) as is_new:
-            return cls(
-                name=meta["name"],
-                graph=HeteroGraph.open(path / _GRAPH, verify=verify),
-                seed_type=meta["seed_type"],
-                x={name: rows_in(arrays, f"x_{number}") for number, name in enumerate(meta["features"])},
-                edge_attr={
-                    (source, name, destination): rows_in(arrays, f"edge_attr_{number}")
-                    for number, (source, name, destination) in enumerate(meta.get("edge_features", []))  # older folders have none
-                },
-                y=arrays.get("y"),
-                splits=_with_prefix(arrays, "split_"),
-                edge_splits={tuple(own): _with_prefix(arrays, f"edge_split_{i}_") for i, own in enumerate(meta.get("edge_splits", []))},
-                num_classes=meta["num_classes"],
-                meta=meta["info"],
-                path=path,
-                validate=is_new,
-            )
+    def _parts_in(cls, path: Path, arrays: dict[str, Array], meta: Mapping[str, Any], is_new: bool) -> dict[str, Any]:
+        # folders of versions before have the graph in a folder of its own, other names for splits of edges, or neither them nor edge features
+        is_old = "relations" not in meta
+        prefix = "edge_split_" if is_old else "edges_of_"
+        return {
+            "graph": HeteroGraph.open(path / "graph", verify=is_new or None) if is_old else HeteroGraph.from_arrays(arrays, meta, is_new),
+            "seed_type": meta["seed_type"],
+            "x": {kind: rows_in(arrays, f"x_{number}") for number, kind in enumerate(meta["features"])},
+            "edge_attr": {tuple(key): rows_in(arrays, f"edge_attr_{number}") for number, key in enumerate(meta.get("edge_features", []))},
+            "edge_splits": {
+                tuple(key): with_prefix(arrays, f"{prefix}{number}_") for number, key in enumerate(meta.get("edge_splits", []))
+            },
+        }
 
     @classmethod
     def from_dgl(cls, graph: Any, seed_type: str | None = None, *, name: str = "data") -> HeteroDataset:
-        """A ``dgl.DGLGraph`` with its types: of each type and relation ``feat`` where it has some; ``label`` and masks are those of ``seed_type``.
+        """Read a ``dgl.DGLGraph`` with its types: of each type and relation ``feat`` where it has some; ``label`` and masks are those of ``seed_type``.
 
         By default that is the only type with a ``label``. Edges keep DGL's ids; weights have no name of their own there: ``HeteroGraph.from_edges`` takes them.
         What is left ``meta["not_carried"]`` and a warning name.
@@ -259,7 +170,7 @@ class HeteroDataset:
             x={kind: own["feat"] for kind, own in held.items() if "feat" in own},
             edge_attr={relation: own["feat"] for relation, own in of_edges.items() if "feat" in own},
             y=seeds.get("label"),
-            splits={split: as_array(seeds[f"{split}_mask"]).astype(bool) for split in SPLITS if f"{split}_mask" in seeds},
+            splits=masks_in(seeds),
             meta=_left_out(name, left, seed_type, "label"),
         )
 
@@ -267,7 +178,7 @@ class HeteroDataset:
     def from_pyg(
         cls, data: Any, seed_type: str | None = None, *, name: str = "data", weight_attr: str | None = None, time_attr: str | None = None
     ) -> HeteroDataset:
-        """A ``torch_geometric.data.HeteroData``: its edges, of each type ``x`` and of each relation ``edge_attr`` where it has some.
+        """Read a ``torch_geometric.data.HeteroData``: its edges, of each type ``x`` and of each relation ``edge_attr`` where it has some.
 
         Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``. What is left
         ``meta["not_carried"]`` and a warning name.
@@ -285,8 +196,7 @@ class HeteroDataset:
         graph = HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr)
         labelled = [kind for kind in data.node_types if getattr(data[kind], "y", None) is not None]
         seed_type = _seed_type(name, labelled, seed_type)
-        seeds = data[seed_type] if seed_type in data.node_types else None  # else it would be added there
-        masks = {split: getattr(seeds, f"{split}_mask", None) for split in SPLITS}
+        seeds = data[seed_type] if seed_type in data.node_types else {}  # else it would be added there
         left = {kind: {*data[kind].keys()} - {"x", "num_nodes", time_attr} for kind in data.node_types}
         left |= {kind: {*data[kind].keys()} - {"edge_index", "edge_attr", weight_attr, time_attr} for kind in data.edge_types}
         return cls(
@@ -299,20 +209,15 @@ class HeteroDataset:
                 for kind in data.edge_types
                 if "edge_attr" not in (weight_attr, time_attr) and (rows := getattr(data[kind], "edge_attr", None)) is not None
             },
-            y=getattr(seeds, "y", None),
-            splits={split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None},
+            y=seeds.get("y"),
+            splits=masks_in(seeds),
             meta=_left_out(name, left, seed_type, "y", "; weight_attr and time_attr name weights and times"),
         )
 
 
-def _with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """Those whose names begin so, by what follows."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
 def _left_out(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: str, remedy: str = "") -> dict[str, Any]:
     """Return ``not_carried`` of what another library's object holds by type; labels and masks of ``seed_type`` are carried."""
-    of_seeds = {labels, *(f"{split}_mask" for split in SPLITS)}
+    of_seeds = {labels, *MASKS}
     left = (
         f"{kind if isinstance(kind, str) else relation_name(kind)} {key}"
         for kind, keys in held.items()

@@ -159,10 +159,31 @@ class HeteroGraph:
     def save(self, path: str | Path) -> None:
         """Write the graph as a folder; ``path`` must not exist yet. Opened again with ``HeteroGraph.open``."""
         with create_new_folder(Path(path), KIND) as writer:
-            for i, columns in enumerate(self.relations.values()):
-                for name, array in columns.arrays().items():
-                    writer.add(f"{name}_{i}", array)
-            writer.meta.update(num_nodes=self.num_nodes, relations=[list(relation) for relation in self.relations])
+            for name, array in self.arrays().items():
+                writer.add(name, array)
+            writer.meta.update(self.header())
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays of each relation by the name of their files, which end with its number."""
+        return {f"{name}_{i}": array for i, own in enumerate(self.relations.values()) for name, array in own.arrays().items()}
+
+    def header(self) -> dict[str, Any]:
+        """Return what the header of a folder states in addition to the arrays."""
+        return {"num_nodes": self.num_nodes, "relations": [list(relation) for relation in self.relations]}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], header: Mapping[str, Any], validate: bool = False) -> HeteroGraph:
+        """Make a graph of ``arrays()``, which may hold others too, and ``header()``.
+
+        Raises:
+            InputError: with ``validate``, as the constructor.
+        """
+        graph = cls(header["num_nodes"], {})
+        for i, relation in enumerate(map(tuple, header["relations"])):
+            own = {name: arrays[f"{name}_{i}"] for name in ARRAYS if f"{name}_{i}" in arrays}
+            with naming(graph._name_of(relation)):
+                graph._add(relation, RelationColumns.from_arrays(own, None, validate, graph.num_nodes[relation[0]]))
+        return graph
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> HeteroGraph:
@@ -174,12 +195,7 @@ class HeteroGraph:
         path = Path(path)
         arrays, meta = open_folder(path, KIND, verify=verify)
         with complete_header(path), checking(path, verify) as is_new:
-            graph = cls(meta["num_nodes"], {})
-            for i, (source, name, destination) in enumerate(meta["relations"]):
-                own = {array: arrays[f"{array}_{i}"] for array in ARRAYS if f"{array}_{i}" in arrays}
-                with naming(relation_name((source, name, destination))):
-                    graph._add((source, name, destination), RelationColumns.from_arrays(own, None, is_new, graph.num_nodes[source]))
-            return graph
+            return cls.from_arrays(arrays, meta, is_new)
 
     @property
     def num_edges(self) -> int:

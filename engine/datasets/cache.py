@@ -8,12 +8,13 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
-from hoptrain.engine import dataset, hetero_dataset
-from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.dataset import BaseDataset
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.store import HEADER, FolderWriter, cache_root, create_folder
+
+D = TypeVar("D", bound=BaseDataset)
 
 
 def converted(key: str) -> Path:
@@ -86,18 +87,13 @@ def convert_once(key: str, kind: str, write: Callable[[FolderWriter], None]) -> 
     return path
 
 
-def open_cached(key: str, write: Callable[[FolderWriter], None]) -> Dataset:
-    """Open the converted data set called ``key``, made first as by ``convert_once``.
+def open_cached(kind: type[D], key: str, write: Callable[[FolderWriter], None]) -> D:
+    """Open the converted data set called ``key``, made first as by ``convert_once``; ``kind`` is its class.
 
     Raises:
         InputError: as ``convert_once`` and ``Dataset.open``.
     """
-    return Dataset.open(convert_once(key, dataset.KIND, write))
-
-
-def open_cached_typed(key: str, write: Callable[[FolderWriter], None]) -> HeteroDataset:
-    """``open_cached`` of a data set on a typed graph."""
-    return HeteroDataset.open(convert_once(key, hetero_dataset.KIND, write))
+    return kind.open(convert_once(key, kind.kind, write))
 
 
 def check_room(folder: Path, num_bytes: int) -> None:

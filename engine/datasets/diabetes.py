@@ -20,7 +20,7 @@ _GRID = 10_000
 
 def load_diabetes_knn(name: str, root: Path | None, scale: float) -> Dataset:
     """Convert once, then open."""
-    return open_cached(f"{name}-{_VERSION}", lambda writer: convert_diabetes().write_to(writer))
+    return open_cached(Dataset, f"{name}-{_VERSION}", lambda writer: convert_diabetes().write_to(writer))
 
 
 def convert_diabetes() -> Dataset:

@@ -19,7 +19,7 @@ _VERSION = 1
 
 def load_digits_knn(name: str, root: Path | None, scale: float) -> Dataset:
     """Convert once, then open."""
-    return open_cached(f"{name}-{_VERSION}", lambda writer: convert_digits().write_to(writer))
+    return open_cached(Dataset, f"{name}-{_VERSION}", lambda writer: convert_digits().write_to(writer))
 
 
 def convert_digits() -> Dataset:

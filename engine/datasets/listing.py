@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import Dataset, num_classes_of
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import npz
 from hoptrain.engine.datasets.cache import is_folder
 from hoptrain.engine.datasets.images.cifar10 import find_cifar10
@@ -16,6 +16,7 @@ from hoptrain.engine.datasets.load import REGISTRY, existing_root, open_either
 from hoptrain.engine.datasets.source import Counts
 from hoptrain.engine.datasets.typed.tables import is_tables
 from hoptrain.engine.errors import reason_of
+from hoptrain.engine.features.checks import num_classes_of
 from hoptrain.engine.files.untrusted import npz_shapes, read_npz
 
 _TYPED = "a typed graph, for task: hetero"

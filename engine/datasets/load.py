@@ -7,10 +7,9 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from hoptrain.engine.dataset import KIND as PLAIN
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import diabetes, digits, npz, pyg, synthetic
-from hoptrain.engine.datasets.cache import is_folder, open_cached_typed
+from hoptrain.engine.datasets.cache import is_folder, open_cached
 from hoptrain.engine.datasets.npz import TYPED_REMEDY
 from hoptrain.engine.datasets.ogb import source as ogb
 from hoptrain.engine.datasets.ogb import typed as ogb_typed
@@ -19,7 +18,7 @@ from hoptrain.engine.datasets.typed import mag
 from hoptrain.engine.datasets.typed.npz import is_typed, load_hetero_npz
 from hoptrain.engine.datasets.typed.tables import is_tables, load_tables
 from hoptrain.engine.errors import InputError, did_you_mean
-from hoptrain.engine.hetero_dataset import KIND, HeteroDataset
+from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.store import HEADER, kind_of
 
 REGISTRY: Mapping[str, Source] = (
@@ -91,11 +90,11 @@ def load_hetero_dataset(
 
 
 def _reversed(data: HeteroDataset) -> HeteroDataset:
-    """With reverse relations, from the cache: named by what the folder's headers hold, checksums included."""
+    """Return the data set with reverse relations, from the cache: named by what the folder's header holds, checksums included."""
     path = Path(str(data.path))
-    header = b"".join((folder / HEADER).read_bytes() for folder in (path, path / "graph"))
-    key = f"{path.name}-reverse-{zlib.crc32(header):08x}"
-    return open_cached_typed(key, lambda writer: data.with_reverse().write_to(writer))
+    headers = sorted(path.rglob(HEADER))  # folders of versions before have one for the graph too
+    key = f"{path.name}-reverse-{zlib.crc32(b''.join(file.read_bytes() for file in headers)):08x}"
+    return open_cached(HeteroDataset, key, lambda writer: data.with_reverse().write_to(writer))
 
 
 def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0, seed_type: str | None = None) -> Dataset | HeteroDataset:
@@ -144,11 +143,11 @@ def _open_path(path: Path, seed_type: str | None = None) -> Dataset | HeteroData
 def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | HeteroDataset:
     """Open a folder of a data set, typed or not; ``verify`` compares checksums."""
     kind = kind_of(folder)
-    if kind not in (KIND, PLAIN, None):
+    if kind not in (HeteroDataset.kind, Dataset.kind, None):
         raise InputError(
             f"{folder} holds {kind!r}, not a data set: name a folder that holds one, and a folder of 'hoptrain data partition' by data.partitions"
         )
-    return (HeteroDataset if kind == KIND else Dataset).open(folder, verify=verify)
+    return (HeteroDataset if kind == HeteroDataset.kind else Dataset).open(folder, verify=verify)
 
 
 def _open_as(folder: Path, name: str, scale: float) -> Dataset | HeteroDataset:

@@ -65,7 +65,7 @@ def load_npz(path: Path) -> Dataset:
     Raises:
         InputError: no such file, no .npz, truncated, or not one homogeneous graph.
     """
-    return open_cached(cache_key(path, _VERSION), lambda writer: convert_npz(path).write_to(writer))
+    return open_cached(Dataset, cache_key(path, _VERSION), lambda writer: convert_npz(path).write_to(writer))
 
 
 def cache_key(path: Path, version: int) -> str:

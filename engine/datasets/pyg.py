@@ -41,7 +41,7 @@ def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
         reason = reason_of(error)[:200]
         remedy = f"its download failed ({reason}): give {name}.npz, or run once where there is a network and copy {downloads(root)}"
         raise not_found(name, root, remedy) from error
-    return open_cached(_key(name, root), lambda writer: convert_pyg(name, parts).write_to(writer))
+    return open_cached(Dataset, _key(name, root), lambda writer: convert_pyg(name, parts).write_to(writer))
 
 
 def fetch(name: str, folder: Path) -> dict[str, list[Any]]:

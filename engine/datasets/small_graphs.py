@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_labels
-from hoptrain.engine.dataset import (
-    KIND,
-    SPLITS,
-    Dataset,
-    check_labels,
-    check_split,
-    check_targets,
-    label_dtype,
-    num_classes_of,
-)
+from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.build import narrow_features
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.checks import check_labels, check_split, label_dtype, num_classes_of
 from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter, create_new_folder, open_folder
@@ -68,9 +60,7 @@ class SmallGraphs:
         y = as_labels(as_array(self.y))
         object.__setattr__(self, "ptr", as_array(self.ptr))
         object.__setattr__(self, "splits", {split: as_array(ids) for split, ids in self.splits.items()})
-        object.__setattr__(
-            self, "num_classes", self.num_classes or (num_classes_of(y) if y.ndim in (1, 2) and y.dtype.kind in "iubf" else 0)
-        )
+        object.__setattr__(self, "num_classes", self.num_classes or num_classes_of(y))
         if validate:
             self._check(y)
         object.__setattr__(self, "y", y.astype(label_dtype(y), copy=False))
@@ -79,7 +69,7 @@ class SmallGraphs:
 
     def _check(self, y: Array) -> None:
         name, number = self.name, len(y)
-        (check_targets if y.dtype.kind == "f" else check_labels)(name, y, number, self.num_classes, "graph")
+        check_labels(name, y, number, self.num_classes, "graph")
         for split, ids in self.splits.items():
             check_split(name, split, ids, number, y, "graph")
         _check_shares(name, self.ptr, number, self.vertices)
@@ -88,7 +78,7 @@ class SmallGraphs:
 
     def save(self, path: str | Path) -> None:
         """Write the graphs as a folder; ``path`` must not exist yet. ``open`` and ``load_small_graphs`` open it again."""
-        with create_new_folder(Path(path), KIND) as writer:
+        with create_new_folder(Path(path), Dataset.kind) as writer:
             self.write_to(writer)
 
     def write_to(self, writer: FolderWriter) -> None:
@@ -107,7 +97,7 @@ class SmallGraphs:
             InputError: as ``Dataset.open``; a folder of something else.
         """
         vertices = Dataset.open(path)
-        arrays, meta = open_folder(Path(path), KIND, verify=False)
+        arrays, meta = open_folder(Path(path), Dataset.kind, verify=False)
         if "graph_ptr" not in arrays or "num_graph_classes" not in meta:
             raise InputError(f"{path} holds one graph, {vertices.name}: task: nodes reads it; name a folder that SmallGraphs.save wrote")
         return cls(

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
-from hoptrain.engine.dataset import Dataset, dataset_meta
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import check_room, open_cached
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError
@@ -87,7 +87,7 @@ def load_synthetic(name: str, root: Path | None, scale: float) -> Dataset:
     recipe = RECIPES[name.removeprefix("synthetic:")]
     counts = scaled_counts(name, recipe, scale)
     key = f"{name.replace(':', '-')}-{scale!r}-{_VERSION}"
-    return open_cached(key, lambda writer: generate(writer, name, recipe, counts, scale))
+    return open_cached(Dataset, key, lambda writer: generate(writer, name, recipe, counts, scale))
 
 
 def scaled_counts(name: str, recipe: Recipe, scale: float) -> Counts:
@@ -127,7 +127,7 @@ def generate(writer: FolderWriter, name: str, recipe: Recipe, counts: Counts, sc
     data = Dataset(
         name=name, graph=graph, x=x, y=y, splits=splits, num_classes=counts.num_classes, meta=meta, validate=False
     )  # right by construction, and reading all of it again would take long
-    writer.meta.update(dataset_meta(data))
+    writer.meta.update(data.header())
 
 
 def _write_graph(writer: FolderWriter, recipe: Recipe, counts: Counts, factor: int, shift: int) -> Graph:

@@ -1,4 +1,4 @@
-"""Features as a data set takes them: arrays or tensors, a row of finite numbers for each vertex or edge."""
+"""What a data set takes: features, labels, targets and splits, as arrays or tensors, and what is refused of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import as_array, check_numbers
+from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.quantized import QuantizedRows, Rows
+
+_SEVERAL = {"vertex": "vertices", "edge": "edges", "graph": "graphs"}
 
 
 def taken_in(rows: Any) -> Any:
@@ -17,6 +19,12 @@ def taken_in(rows: Any) -> Any:
         return rows
     array = as_array(rows)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def as_rows(edge_attr: Any) -> Any:
+    """Return features of edges as a data set takes them: (R,) as (R, 1)."""
+    rows = taken_in(edge_attr)
+    return rows[:, None] if rows is not None and rows.ndim == 1 else rows
 
 
 def check_features(name: str, x: Rows | None, num_nodes: int) -> None:
@@ -51,3 +59,87 @@ def _check_numbers(name: str, what: str, rows: Rows) -> None:
         )
     if not (np.isfinite(columns.scale).all() and np.isfinite(columns.zero).all()):
         raise InputError(f"{name}: {what} has a scale or a zero that is not finite: features are; quantise it again")
+
+
+def num_classes_of(y: Array) -> int:
+    """Return C: columns of (V, C) labels, or one more than the largest class of (V,); 1 for targets (V,); 0 for what are no labels."""
+    if y.ndim not in (1, 2) or y.dtype.kind not in "iubf":
+        return 0
+    return int(y.shape[1]) if y.ndim == 2 else 1 if y.dtype.kind == "f" else max(int(y.max(initial=-1)) + 1, 0)
+
+
+def label_dtype(y: Array) -> Any:
+    """Return what labels are kept as: targets float32, classes int64, several labels uint8, or int8 where some are unknown."""
+    return (
+        np.float32
+        if y.dtype.kind == "f"
+        else np.int64
+        if y.ndim == 1
+        else np.uint8
+        if y.dtype.kind == "u" or y.min(initial=0) >= 0
+        else np.int8
+    )
+
+
+def as_ids(name: str, split: str, ids: Array, num_nodes: int, what: str = "vertices") -> Array:
+    """Return the ids of a split of vertices, or ``what``, that is given as ids or as a mask (V,) of bool."""
+    if ids.dtype != bool:
+        return ids
+    if ids.shape != (num_nodes,):
+        raise InputError(
+            f"{name}: the mask of split {split} has shape {ids.shape}: it is one bool for each of the {num_nodes:,} {what}; give one, or ids"
+        )
+    return np.flatnonzero(ids)
+
+
+def check_labels(name: str, y: Array | None, number: int, num_classes: int, what: str = "vertex") -> None:
+    """Refuse labels, or floating targets, that are not one, or one row, for each vertex (or edge, or graph) of ``number``, within their range.
+
+    Targets are finite, or NaN for none.
+    """
+    if y is None:
+        return
+    is_target = y.dtype.kind == "f"
+    if y.ndim not in (1, 2) or len(y) != number or not (is_target or is_integer(y.dtype)):
+        raise InputError(
+            f"{name}: y is {y.dtype} of shape {y.shape}: labels are integers, or floating targets, one (or one row) for each of the {number:,} "
+            f"{_SEVERAL[what]}; reshape or convert it"
+        )
+    if y.ndim == 2 and y.shape[1] != num_classes:
+        raise InputError(f"{name}: y has {y.shape[1]} columns, but num_classes is {num_classes}: state the number of columns")
+    if is_target:
+        if np.isinf(y).any():
+            raise InputError(f"{name}: y has infinities: targets are finite, or NaN for none; replace them")
+        return
+    low, high = -1, num_classes if y.ndim == 1 else 2
+    bad = np.argwhere((y < low) | (y >= high))
+    if len(bad):
+        place = ", ".join(str(i) for i in bad[0])
+        raise InputError(
+            f"{name}: y[{place}] is {y[tuple(bad[0])]}: labels are in [{low}, {high}); correct it or num_classes ({num_classes})"
+        )
+
+
+def check_split(name: str, split: str, ids: Array, number: int, y: Array | None, what: str = "vertex") -> None:
+    """Refuse a split that is no list of distinct labelled vertices (or edges) of ``number``."""
+    if not split.isidentifier():
+        raise InputError(f"{name}: a split is called {split!r}: its name is part of a file's, so only letters, digits and _; rename it")
+    if ids.ndim != 1 or not is_integer(ids.dtype):
+        raise InputError(
+            f"{name}: split {split} is {ids.dtype} of shape {ids.shape}: a split is a list of {what} ids; use np.flatnonzero(mask)"
+        )
+    bad = ids[(ids < 0) | (ids >= number)]
+    if len(bad):
+        raise InputError(f"{name}: split {split} names {what} {bad[0]}: {_SEVERAL[what]} are 0 to {number - 1}; drop it from the split")
+    if len(np.unique(ids)) != len(ids):
+        raise InputError(
+            f"{name}: split {split} names {'an' if what == 'edge' else 'a'} {what} twice: every {what} counts once; use np.unique(ids)"
+        )
+    if y is None or (y.ndim == 2 and y.dtype.kind != "f"):
+        return
+    is_none = np.isnan(y[ids]).reshape(len(ids), -1).any(1) if y.dtype.kind == "f" else y[ids] < 0
+    if is_none.any():
+        item = ids[np.flatnonzero(is_none)[0]]
+        raise InputError(
+            f"{name}: {what} {item} of split {split} has no label ({y[item]}): a split holds labelled {_SEVERAL[what]}; drop it from the split"
+        )

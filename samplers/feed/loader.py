@@ -10,10 +10,10 @@ import numpy as np
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
-from hoptrain.engine.dataset import as_ids
 from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
 from hoptrain.engine.device import page_lock as lock_pages
 from hoptrain.engine.errors import check_choice
+from hoptrain.engine.features.checks import as_ids
 from hoptrain.engine.features.quantized import Columns
 from hoptrain.engine.machine import parse_size
 from hoptrain.engine.queue.ahead import Batch, run_inline, run_together

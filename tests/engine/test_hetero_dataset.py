@@ -1,5 +1,7 @@
 """A data set on a typed graph: its splits and stores, and what does not fit."""
 
+import json
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +13,7 @@ from torch_geometric.data import Data, HeteroData
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, load_dataset, load_hetero_dataset
 
+R = ("a", "r", "b")
 GRAPH = HeteroGraph.from_edges({"a": 4, "b": 2}, {("a", "r", "b"): ([0, 3], [1, 0])})
 
 
@@ -187,10 +190,9 @@ def test_splits_of_edges_are_kept_and_checked(tmp_path):
         ("b", "on", "b"): {"test": [0]},
         ("a", "to", "b"): {"train": [0, 2], "val": [1]},
     }
-    relations = "one relations a:to:b, b:on:b correct"
     for wrong, value, rule, remedy in (
-        ({("a", "of", "b"): {"val": [0]}}, "('a', 'of', 'b')", "edge_splits ids name", relations),
-        ({("a", "to", "b"): [0]}, "('a', 'to', 'b')", "edge_splits ids name", relations),
+        ({("a", "of", "b"): {"val": [0]}}, "('a', 'of', 'b')", "edge_splits graph relations", "a:to:b, b:on:b choose"),
+        ({("a", "to", "b"): [0]}, "edge_splits", "data a:to:b ids name", "give dictionary"),
         ({("a", "to", "b"): {"val": [3]}}, "edge 3", "data a:to:b split val", "0 to 2 drop"),
         ({("a", "to", "b"): {"val": [1, 1]}}, "split val", "data a:to:b edge twice", "np.unique"),
         ([0], "edge_splits", "data no mapping dictionary", "relation name give"),
@@ -199,21 +201,86 @@ def test_splits_of_edges_are_kept_and_checked(tmp_path):
             HeteroDataset(graph=graph, seed_type="b", edge_splits=wrong)
 
 
+def written_before(folder, kind, meta, **arrays):
+    """Write a folder by NumPy and JSON alone, as hoptrain 0.1 wrote them before the graph's files lay beside the others."""
+    folder.mkdir()
+    entries = {}
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+        checksum = zlib.crc32((folder / f"{name}.npy").read_bytes())
+        entries[name] = {"file": f"{name}.npy", "dtype": array.dtype.str, "shape": list(array.shape), "crc32": checksum}
+    header = {"format": "hoptrain-arrays", "version": 1, "kind": kind, "meta": meta, "arrays": entries}
+    (folder / "header.json").write_text(json.dumps(header))
+
+
+@pytest.mark.parametrize("verify", [None, True, False])
+def test_a_folder_with_the_graph_in_a_folder_of_its_own(tmp_path, verify):
+    ids, rows = np.array([0, 3]), np.ones((2, 1), np.float32)
+    meta = {"name": "typed", "seed_type": "a", "num_classes": 3, "info": {"source": "here"}, "features": ["b"]}
+    of_edges = {"edge_features": [["a", "r", "b"]], "edge_splits": [["a", "r", "b"]]}
+    more = {"edge_attr_0": np.array([[5], [6]], np.uint8), "edge_split_0_val": np.array([1])}
+    written_before(tmp_path / "old", "hetero-dataset", meta | of_edges, x_0=rows, y=np.array([0, 1, -1, 2]), split_train=ids, **more)
+    columns = {"indptr_0": np.array([0, 1, 2], np.int32), "indices_0": np.array([3, 0], np.int32), "edge_ids_0": np.array([1, 0], np.int32)}
+    header = {"num_nodes": {"a": 4, "b": 2}, "relations": [["a", "r", "b"]]}
+    written_before(tmp_path / "old" / "graph", "hetero-graph", header, **columns)
+    opened = HeteroDataset.open(tmp_path / "old", verify=verify)
+    wanted = data(
+        x={"b": rows}, y=np.array([0, 1, -1, 2]), splits={"train": ids}, edge_attr={R: more["edge_attr_0"]}, edge_splits={R: {"val": [1]}}
+    )
+    assert (repr(opened), opened.meta, opened.header()) == (
+        repr(wanted),
+        {"source": "here"},
+        wanted.header() | {"info": {"source": "here"}},
+    )
+    found, expected = opened.arrays(), wanted.arrays()
+    assert {name: (array.dtype, array.tolist()) for name, array in found.items()} == {
+        name: (array.dtype, array.tolist()) for name, array in expected.items()
+    }
+    opened.save(tmp_path / "new")
+    assert not (tmp_path / "new" / "graph").exists()
+    assert HeteroDataset.open(tmp_path / "new").arrays().keys() == expected.keys()
+    assert load_hetero_dataset(str(tmp_path / "old"), add_reverse=True).graph.num_edges == 4
+
+
+def test_a_plain_folder_is_as_it_always_was(tmp_path):
+    written_before(
+        tmp_path / "old",
+        "dataset",
+        {"name": "plain", "num_nodes": 2, "num_edges": 2, "num_classes": 2, "is_sorted": True, "info": {}},
+        indptr=np.array([0, 1, 2], np.int32),
+        indices=np.array([1, 0], np.int32),
+        x=np.ones((2, 1), np.float32),
+        edge_attr=np.ones((2, 1), np.float32),
+        y=np.array([0, 1]),
+        edge_y=np.array([1, 1]),
+        split_train=np.array([1]),
+        edges_of_train=np.array([0]),
+        negatives_of_train=np.array([[0], [0]]),
+    )
+    opened = Dataset.open(tmp_path / "old")
+    opened.save(tmp_path / "new")
+    for file in (tmp_path / "old").iterdir():
+        if file.suffix == ".npy":
+            assert (tmp_path / "new" / file.name).read_bytes() == file.read_bytes(), file.name
+    old, new = (json.loads((tmp_path / name / "header.json").read_text()) for name in ("old", "new"))
+    assert old == new
+
+
 @pytest.mark.parametrize(
-    ("folder", "name", "change", "value", "words"),
+    ("name", "change", "value", "words"),
     [
-        ("graph", "indices_0", lambda own: changed(own, 0, 4), "vertex 4", "a:r:b source edge 0"),
-        ("graph", "indptr_0", lambda own: own[:2].copy(), "0 to 1", "a:r:b indptr 2 edges"),
-        ("", "x_0", lambda own: own[:1].copy(), "(1, 3)", "b: x features row 2 vertices"),
-        ("", "y", lambda own: changed(own.astype(np.int64), 0, 10**12), "1000000000000", "y[0] labels [-1, 3)"),
-        ("", "split_train", lambda own: changed(own, 0, -2), "vertex -2", "split train 0 to 3"),
+        ("indices_0", lambda own: changed(own, 0, 4), "vertex 4", "a:r:b source edge 0"),
+        ("indptr_0", lambda own: own[:2].copy(), "0 to 1", "a:r:b indptr 2 edges"),
+        ("x_0", lambda own: own[:1].copy(), "(1, 3)", "b: x features row 2 vertices"),
+        ("y", lambda own: changed(own.astype(np.int64), 0, 10**12), "1000000000000", "y[0] labels [-1, 3)"),
+        ("split_train", lambda own: changed(own, 0, -2), "vertex -2", "split train 0 to 3"),
     ],
 )
-def test_wrong_contents_are_refused_though_checksums_are_right(tmp_path, monkeypatch, folder, name, change, value, words):
+def test_wrong_contents_are_refused_though_checksums_are_right(tmp_path, monkeypatch, name, change, value, words):
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     data(x={"b": np.ones((2, 3), np.float32)}, y=np.array([0, 1, -1, 2]), splits={"train": np.array([3, 0])}).save(tmp_path / "typed")
     assert HeteroDataset.open(tmp_path / "typed").num_classes == 3
-    put(tmp_path / "typed" / folder, name, change(np.load(tmp_path / "typed" / folder / f"{name}.npy")))
+    put(tmp_path / "typed", name, change(np.load(tmp_path / "typed" / f"{name}.npy")))
     with refused(value, words):
         HeteroDataset.open(tmp_path / "typed")
 
@@ -223,7 +290,7 @@ def test_wrong_contents_are_refused_though_checksums_are_right(tmp_path, monkeyp
 
 def opened_after_damage(tmp_path):
     whole().save(tmp_path / "data")
-    file = tmp_path / "data" / "graph" / "indices_0.npy"
+    file = tmp_path / "data" / "indices_0.npy"
     file.write_bytes(file.read_bytes()[:-4] + b"\1\0\0\0")
     HeteroDataset.open(tmp_path / "data")
 
@@ -247,7 +314,6 @@ def pyg_with_a_type_without_size():
     HeteroDataset.from_pyg(theirs)
 
 
-R = ("a", "r", "b")
 FAMILY = {"train_5": np.array([0, 2]), "val_5": np.array([1, 2])}
 
 MISTAKES = {

@@ -62,14 +62,14 @@ def add_parser(actions: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, check and write it; returns 0."""
-    from hoptrain.engine.dataset import KIND
+    from hoptrain.engine.dataset import Dataset
     from hoptrain.engine.datasets.tables.bad_rows import BadRows
     from hoptrain.engine.datasets.tables.plain import IDS, read_plain, write_ids
     from hoptrain.engine.store import create_new_folder
 
     bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
     split = args.split if args.split in (None, "random") else Path(args.split)
-    with create_new_folder(args.out, KIND) as writer, _progress() as progress:
+    with create_new_folder(args.out, Dataset.kind) as writer, _progress() as progress:
         data, ids = read_plain(
             args.edges,
             features=args.features,

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import num_classes_of
 from hoptrain.engine.derived.link_split import check_apart, share_out_edges
+from hoptrain.engine.features.checks import num_classes_of
 from hoptrain.samplers import LinkSampler, MiniBatch, Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.decoders import PairMLP

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
-from hoptrain.engine.dataset import Dataset, dataset_meta
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import check_room
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.files.untrusted import map_npy, read_npz
@@ -52,7 +52,7 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
     writer.add("y", y)
     for split, ids in splits.items():
         writer.add(f"split_{split}", ids)
-    writer.meta.update(dataset_meta(data))
+    writer.meta.update(data.header())
 
 
 def _write_graph(writer: FolderWriter, archive: zipfile.ZipFile, scratch: Path) -> Graph:

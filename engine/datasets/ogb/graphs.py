@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import KIND, Dataset
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.build import narrow_features
 from hoptrain.engine.datasets.cache import convert_once, downloads, fingerprint
 from hoptrain.engine.datasets.ogb.download import Release, download
@@ -46,7 +46,7 @@ def load_molecules(name: str, root: Path | None) -> SmallGraphs:
             f"{folder} is not release {release.version} of {name} (no RELEASE_v{release.version}.txt): remove the folder, and it is downloaded again"
         )
     key = f"{name}-ogb{_VERSION}-{fingerprint(folder.rglob('*.csv.gz'))}"
-    return SmallGraphs.open(convert_once(key, KIND, lambda writer: read_molecules(name, folder).write_to(writer)))
+    return SmallGraphs.open(convert_once(key, Dataset.kind, lambda writer: read_molecules(name, folder).write_to(writer)))
 
 
 def read_molecules(name: str, folder: Path) -> SmallGraphs:

@@ -52,7 +52,7 @@ def load_ogb(name: str, root: Path | None, scale: float) -> Dataset:
     """
     layout = LAYOUTS[name]
     key = ready_key(name, layout.release, root)
-    return open_cached(key, lambda writer: layout.write(writer, fetched(layout.release, root), layout))
+    return open_cached(Dataset, key, lambda writer: layout.write(writer, fetched(layout.release, root), layout))
 
 
 def fetched(release: Release, root: Path | None) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.datasets.cache import open_cached_typed
+from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.datasets.ogb.source import MAG, fetched, is_present, read_csv, read_splits, ready_key
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError
@@ -25,7 +25,7 @@ def load_typed(name: str, root: Path | None, scale: float) -> HeteroDataset:
     Raises:
         InputError: as ``load_ogb``.
     """
-    return open_cached_typed(ready_key(_KEY, MAG, root), lambda writer: _read(fetched(MAG, root)).write_to(writer))
+    return open_cached(HeteroDataset, ready_key(_KEY, MAG, root), lambda writer: _read(fetched(MAG, root)).write_to(writer))
 
 
 def _read(folder: Path) -> HeteroDataset:

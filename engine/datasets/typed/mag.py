@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.datasets.cache import check_room, open_cached_typed
+from hoptrain.engine.datasets.cache import check_room, open_cached
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.datasets.synthetic import affine_bijection, law_start
 from hoptrain.engine.errors import InputError
@@ -66,7 +66,7 @@ def load_mag(name: str, root: Path | None, scale: float) -> HeteroDataset:
             f"scale is {scale}: it is the share of {name} to generate, at most 1 and, for two papers of each class, from {least:.2g} on; "
             "give for instance 0.02"
         )
-    return open_cached_typed(f"{name.replace(':', '-')}-{scale!r}-{_VERSION}", lambda writer: _write(writer, name, scale))
+    return open_cached(HeteroDataset, f"{name.replace(':', '-')}-{scale!r}-{_VERSION}", lambda writer: _write(writer, name, scale))
 
 
 def _write(writer: FolderWriter, name: str, scale: float) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets import npz
-from hoptrain.engine.datasets.cache import open_cached_typed
+from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.files.untrusted import npz_members
 from hoptrain.engine.hetero_dataset import HeteroDataset
@@ -37,7 +37,7 @@ def is_typed(path: Path) -> bool:
 def load_hetero_npz(path: Path) -> HeteroDataset:
     """Convert a file once, then open the folder; as ``load_npz``."""
     key = npz.cache_key(path, _VERSION)
-    return open_cached_typed(key, lambda writer: convert_hetero_npz(path).write_to(writer))
+    return open_cached(HeteroDataset, key, lambda writer: convert_hetero_npz(path).write_to(writer))
 
 
 def convert_hetero_npz(path: Path) -> HeteroDataset:

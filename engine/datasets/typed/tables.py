@@ -18,7 +18,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.cache import fingerprint, open_cached, open_cached_typed
+from hoptrain.engine.datasets.cache import fingerprint, open_cached
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
 from hoptrain.engine.datasets.tables.plain import read_plain
@@ -68,9 +68,8 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
     if seed_type is not None:
         key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a type may be called anything
     is_plain = any(path.parent == folder for path in files)
-    open_one: Any = open_cached if is_plain else open_cached_typed
-    data: Dataset | HeteroDataset = open_one(key, lambda writer: read_tables(folder, seed_type).write_to(writer))
-    return data
+    kind: type[Dataset | HeteroDataset] = Dataset if is_plain else HeteroDataset
+    return open_cached(kind, key, lambda writer: read_tables(folder, seed_type).write_to(writer))
 
 
 def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
