@@ -15,7 +15,6 @@ from hoptrain.engine.datasets.ogb import source as ogb
 from hoptrain.engine.datasets.ogb import typed as ogb_typed
 from hoptrain.engine.datasets.source import Source
 from hoptrain.engine.datasets.typed import mag
-from hoptrain.engine.datasets.typed.npz import is_typed, load_hetero_npz
 from hoptrain.engine.datasets.typed.tables import is_tables, load_tables
 from hoptrain.engine.errors import InputError, did_you_mean
 from hoptrain.engine.hetero_dataset import HeteroDataset
@@ -135,9 +134,9 @@ def _is_path(name: str) -> bool:
 
 
 def _open_path(path: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
-    if path.suffix != ".npz":
-        return load_tables(path, seed_type) if is_tables(path) and not is_folder(path) else open_either(path)
-    return load_hetero_npz(path) if is_typed(path) else npz.load_npz(path)
+    if path.suffix == ".npz":
+        return npz.load_npz(path)
+    return load_tables(path, seed_type) if is_tables(path) and not is_folder(path) else open_either(path)
 
 
 def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | HeteroDataset:

@@ -1,16 +1,23 @@
-"""``NAME.npz`` files: one homogeneous graph as CSC arrays, features dense or as CSR parts, labels, masks.
+"""``NAME.npz`` files: a graph as CSC arrays, features dense or as CSR parts, labels, masks.
 
-Members: ``indptr``, ``indices``; ``x``, or ``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``; ``y`` (-1: no label; two-dimensional:
-several labels); ``train_mask``, ``val_mask``, ``test_mask``, or ``split_train`` and so on, ids or masks; without them and with labels the split
-is random; ``node_label`` (a kind of vertex, taken as a feature where there is no ``x``);
-``edge_attr``, a row for each entry of ``indices``; ``rel_src``, ``rel_dst``, ``rel_type``, classes of directed edges; ``test_pairs`` (N, 2), links of users and
-items that are held out for the test, with ``users`` in ``meta``, their number: a user's vertex id, an item's less that number;
-``meta``, a JSON text. Other members are not carried over; ``meta["not_carried"]`` names them.
+Members of a graph with one node type: ``indptr``, ``indices``; ``x``, or ``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``; ``y`` (-1: no label;
+two-dimensional: several labels); ``train_mask``, ``val_mask``, ``test_mask``, or ``split_train`` and so on, ids or masks; without them and with labels
+the split is random; ``node_label`` (a kind of node, taken as a feature where there is no ``x``); ``edge_attr``, a row for each entry of ``indices``;
+``rel_src``, ``rel_dst``, ``rel_type``, classes of directed edges; ``test_pairs`` (N, 2), links of users and items that are held out for the test, with
+``users`` in ``meta``, their number: a user's node id, an item's less that number; ``meta``, a JSON text.
+
+Of a graph with several: ``rel_A__B_indptr`` and ``rel_A__B_indices``, the edges from type A to type B (the relation (A, "to", B); with ``rel_A__NAME__B_``
+it has that name); ``TYPE_x``, or its CSR parts, for the types that have features; ``y``; masks as above, or several such splits, ``train_mask_20`` and so
+on, which become ``train_20`` and so on; in ``meta`` also ``node_types``, the number of nodes of each type, and ``target``, the type that ``y`` and the
+masks are of.
+
+Other members are not carried over; ``meta["not_carried"]`` names them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,6 +32,8 @@ from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.files.untrusted import npz_members, parse_json, read_npz
 from hoptrain.engine.graph import Graph
+from hoptrain.engine.hetero_dataset import HeteroDataset
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.engine.machine import available_memory
 
 Arrays: TypeAlias = dict[str, Array]
@@ -37,6 +46,7 @@ _CSR = ("x_indptr", "x_indices", "x_data", "x_shape")
 _MASKS = tuple(f"{split}_mask" for split in SPLITS)
 _IDS = tuple(f"split_{split}" for split in SPLITS)
 _OF_EDGES = ("rel_src", "rel_dst", "rel_type")
+_MASK = re.compile(r"(train|val|test)_mask(_\w+)?")
 _CARRIED = {*_OF_EDGES, "indptr", "indices", "x", *_CSR, "y", *_MASKS, *_IDS, "node_label", "edge_attr", "test_pairs", "meta"}
 
 
@@ -59,43 +69,39 @@ def not_found(name: str, root: Path | None, remedy: str) -> InputError:
     return InputError(f"{name} is not on this machine: {root_text} and {variable_text}; {remedy}")
 
 
-def load_npz(path: Path) -> Dataset:
+def load_npz(path: Path) -> Dataset | HeteroDataset:
     """Convert a file once, then open the folder; the key changes with the checksums of its members.
 
     Raises:
-        InputError: no such file, no .npz, truncated, or not one homogeneous graph.
-    """
-    return open_cached(Dataset, cache_key(path, _VERSION), lambda writer: convert_npz(path).write_to(writer))
-
-
-def cache_key(path: Path, version: int) -> str:
-    """What a file's conversion by a converter of some version is called in the cache.
-
-    Raises:
-        InputError: no such file, or no .npz.
+        InputError: no such file, no .npz, truncated, or no graph.
     """
     try:
-        members = [(f"{name}.npy", *facts) for name, facts in npz_members(path).items()]
+        members = npz_members(path)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    return f"{path.stem}-npz{version}-{zlib.crc32(repr(members).encode()):08x}"
+    kind: type[Dataset | HeteroDataset] = HeteroDataset if is_typed(members) else Dataset
+    checksum = zlib.crc32(repr([(f"{name}.npy", *facts) for name, facts in members.items()]).encode())
+    return open_cached(kind, f"{path.stem}-npz{_VERSION}-{checksum:08x}", lambda writer: convert_npz(path).write_to(writer))
 
 
-def convert_npz(path: Path) -> Dataset:
-    """The data set in a file, in memory, validated."""
+def convert_npz(path: Path) -> Dataset | HeteroDataset:
+    """Return the data set in a file, in memory, validated.
+
+    Raises:
+        InputError: a file that cannot be read, or that lacks something.
+    """
     arrays = read(path)
-    _check_kind(path, arrays)
     meta = read_meta(path, arrays)
+    if is_typed(arrays):
+        return _typed(path, arrays, meta)
+    _check_kind(path, arrays)
     y = labels(path, arrays)
     splits, split_note = _splits(path, arrays, y)
     meta["split"] = split_note or meta.get("split", "none")
     x = features(path, arrays)
     if x is None and y is not None and len(y) <= IDENTITY_LIMIT:
-        # Without anything to tell vertices apart a small graph gets their identity; a large one would need V * V bytes.
+        # Without anything to tell nodes apart a small graph gets their identity; a large one would need V * V bytes.
         x, meta["features"] = np.eye(len(arrays["indptr"]) - 1, dtype=np.uint8), "identity: the source has none"
-    left = sorted(set(arrays) - _CARRIED)
-    if left:
-        meta["not_carried"] = left
     graph = Graph(arrays["indptr"], arrays["indices"])
     edge_splits: Arrays = {}
     if "test_pairs" in arrays:
@@ -109,8 +115,62 @@ def convert_npz(path: Path) -> Dataset:
         y=y,
         splits=splits,
         edge_splits=edge_splits,
-        meta=meta,
+        meta=_with_rest(meta, set(arrays) - _CARRIED),
     )
+
+
+def _typed(path: Path, arrays: Arrays, meta: dict[str, Any]) -> HeteroDataset:
+    num_nodes, target = _types(path, meta)
+    relations = {
+        _relation(path, name): name.removesuffix("indptr") for name in arrays if name.startswith("rel_") and name.endswith("_indptr")
+    }
+    missing = next((f"{prefix}indices" for prefix in relations.values() if f"{prefix}indices" not in arrays), None)
+    if missing is not None:
+        raise InputError(f"{path} has no {missing} beside its indptr: a relation has both; correct it")
+    columns = {relation: (arrays[f"{prefix}indptr"], arrays[f"{prefix}indices"]) for relation, prefix in relations.items()}
+    x = {kind: rows for kind in num_nodes if (rows := _features_of(path, arrays, kind)) is not None}
+    splits = {found[1] + (found[2] or ""): arrays[name] for name in arrays if (found := _MASK.fullmatch(name))}
+    used = {f"{prefix}{part}" for prefix in relations.values() for part in ("indptr", "indices")} | {"y", "meta"}
+    left = {name for name in arrays if not _MASK.fullmatch(name) and not any(name.startswith(f"{kind}_x") for kind in x)} - used
+    return HeteroDataset(
+        name=path.stem,
+        graph=HeteroGraph(num_nodes, columns),
+        seed_type=target,
+        x=x,
+        y=labels(path, arrays),
+        splits=splits,
+        meta=_with_rest(meta, left),
+    )
+
+
+def _with_rest(meta: dict[str, Any], left: set[str]) -> dict[str, Any]:
+    return meta | ({"not_carried": sorted(left)} if left else {})
+
+
+def _types(path: Path, meta: dict[str, Any]) -> tuple[dict[str, int], str]:
+    """Return the number of nodes of each type, and the type that is trained on."""
+    num_nodes, target = meta.get("node_types"), meta.get("target")
+    if not isinstance(num_nodes, dict) or not all(isinstance(number, int) for number in num_nodes.values()) or target not in num_nodes:
+        raise InputError(
+            f"{path}: meta has node_types {num_nodes} and target {target!r}: it states the number of vertices of each type, and one of the types "
+            "as that of y; add them"
+        )
+    return num_nodes, str(target)
+
+
+def _relation(path: Path, name: str) -> Relation:
+    """Return the relation that an array's name states."""
+    parts = name.removeprefix("rel_").removesuffix("_indptr").split("__")
+    if len(parts) not in (2, 3):
+        raise InputError(
+            f"{path}: {name} names no relation: it is rel_SOURCE__DESTINATION_indptr, or rel_SOURCE__NAME__DESTINATION_indptr; rename it"
+        )
+    return parts[0], parts[1] if len(parts) == 3 else "to", parts[-1]
+
+
+def _features_of(path: Path, arrays: Arrays, kind: str) -> Array | None:
+    """Return the features of a node type, under the names that a file with one type has."""
+    return features(path, {name.removeprefix(f"{kind}_"): array for name, array in arrays.items() if name.startswith(f"{kind}_x")})
 
 
 def _with_test_links(path: Path, graph: Graph, pairs: Array, users: Any) -> tuple[Graph, Arrays]:
