@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hoptrain.engine.datasets.events import Events, load_events
     from hoptrain.engine.datasets.small_graphs import SmallGraphs
     from hoptrain.engine.datasets.triples import Triples, load_triples
-    from hoptrain.engine.datasets.typed.tables import read_typed_tables
+    from hoptrain.engine.datasets.tables.folders import read_typed_tables
     from hoptrain.trainers.runs.callbacks import FeedMonitor, ProgressBar
     from hoptrain.trainers.runs.layer_options import ActivationCheckpointing, CompiledLayers
     from hoptrain.trainers.runs.timeline import TimelineMonitor
@@ -44,7 +44,7 @@ _NAMES = {
     "engine.datasets.events": "Events load_events",
     "engine.datasets.small_graphs": "SmallGraphs",
     "engine.datasets.triples": "Triples load_triples",
-    "engine.datasets.typed.tables": "read_typed_tables",
+    "engine.datasets.tables.folders": "read_typed_tables",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroLinkSampler HeteroSampler LaborSampler LadiesSampler LinkSampler "
     "MVSSampler MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
     "SaintNodeSampler SaintWalkSampler SampleLoader Sampler ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "

@@ -3,12 +3,12 @@
 ``load.py``       load_dataset, load_hetero_dataset, the registry; ``load_graphs.py`` load_small_graphs
 ``listing.py``    list_datasets
 ``digits.py``     scikit-learn's digits, offline; ``diabetes.py`` its patients
-``npz.py``        NAME.npz files; ``typed/`` those with a typed graph; ``images/`` pictures
+``npz.py``        NAME.npz files; ``tables/`` tables of nodes and edges; ``images/`` pictures
 ``small_graphs.py`` many small graphs
 ``pyg.py``        downloads through PyTorch Geometric
-``ogb.py``        downloads from the Open Graph Benchmark
-``synthetic.py``  generated, at any scale
-``cache.py``      where conversions are kept; ``build.py`` what the sources share; ``source.py`` an entry of the registry
+``ogb/``          downloads from the Open Graph Benchmark
+``synthetic.py``  generated, at any scale; ``mag.py`` with several node types
+``cache.py``      where conversions are kept; ``source.py`` an entry of the registry, and what the sources share
 """
 
 from hoptrain.engine.datasets.listing import Entry, list_datasets

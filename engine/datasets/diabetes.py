@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.build import RANDOM_SPLIT, random_splits
 from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.datasets.digits import nearest_neighbors
-from hoptrain.engine.datasets.source import Counts, Source
+from hoptrain.engine.datasets.source import RANDOM_SPLIT, Counts, Source, random_splits
 from hoptrain.engine.graph import Graph
 
 NEIGHBORS = 8

@@ -14,7 +14,7 @@ from hoptrain.engine.datasets.cache import is_folder
 from hoptrain.engine.datasets.images.cifar10 import find_cifar10
 from hoptrain.engine.datasets.load import REGISTRY, existing_root, open_either
 from hoptrain.engine.datasets.source import Counts
-from hoptrain.engine.datasets.typed.tables import is_tables
+from hoptrain.engine.datasets.tables.folders import is_tables
 from hoptrain.engine.errors import reason_of
 from hoptrain.engine.features.checks import num_classes_of
 from hoptrain.engine.files.untrusted import npz_shapes, read_npz

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets import diabetes, digits, npz, pyg, synthetic
+from hoptrain.engine.datasets import diabetes, digits, mag, npz, pyg, synthetic
 from hoptrain.engine.datasets.cache import is_folder, open_cached
 from hoptrain.engine.datasets.npz import TYPED_REMEDY
 from hoptrain.engine.datasets.ogb import source as ogb
 from hoptrain.engine.datasets.ogb import typed as ogb_typed
 from hoptrain.engine.datasets.source import Source
-from hoptrain.engine.datasets.typed import mag
-from hoptrain.engine.datasets.typed.tables import is_tables, load_tables
+from hoptrain.engine.datasets.tables.folders import is_tables, load_tables
 from hoptrain.engine.errors import InputError, did_you_mean
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.store import HEADER, kind_of
@@ -28,7 +27,7 @@ REGISTRY: Mapping[str, Source] = (
 def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset:
     """Open a data set, memory-mapped; the first time it is downloaded, generated or converted into the cache.
 
-    Looked for in this order: a path to a hoptrain folder, to one of tables (``typed/tables.py``) or to a ``.npz`` file; a hoptrain folder
+    Looked for in this order: a path to a hoptrain folder, to one of tables (``tables/folders.py``) or to a ``.npz`` file; a hoptrain folder
     ``root/name`` or ``root`` itself;
     ``name.npz`` in ``root`` and in ``$HOPTRAIN_DATA``; the registry (see ``list_datasets``). Conversions are kept in
     ``$HOPTRAIN_CACHE/datasets`` or ``~/.cache/hoptrain/datasets``.

@@ -27,8 +27,8 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import SPLITS, Dataset
-from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.cache import open_cached
+from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.files.untrusted import npz_members, parse_json, read_npz
 from hoptrain.engine.graph import Graph

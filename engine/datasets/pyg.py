@@ -13,10 +13,9 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS, Dataset
-from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, unusable
 from hoptrain.engine.datasets.npz import find_npz, not_found
-from hoptrain.engine.datasets.source import Counts, Source
+from hoptrain.engine.datasets.source import RANDOM_SPLIT, Counts, Source, narrow_features, random_splits
 from hoptrain.engine.errors import reason_of
 from hoptrain.engine.graph import Graph
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_labels
 from hoptrain.engine.dataset import SPLITS, Dataset
-from hoptrain.engine.datasets.build import narrow_features
+from hoptrain.engine.datasets.source import narrow_features
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.checks import check_labels, check_split, label_dtype, num_classes_of
 from hoptrain.engine.features.take import take_rows

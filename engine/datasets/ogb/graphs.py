@@ -12,11 +12,11 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.build import narrow_features
 from hoptrain.engine.datasets.cache import convert_once, downloads, fingerprint
 from hoptrain.engine.datasets.ogb.download import Release, download
 from hoptrain.engine.datasets.ogb.source import read_csv, read_splits
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
+from hoptrain.engine.datasets.source import narrow_features
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS, Dataset
-from hoptrain.engine.datasets.build import RANDOM_SPLIT, narrow_features, random_splits
+from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
 from hoptrain.engine.datasets.tables.rows import Progress, Table
@@ -84,7 +84,7 @@ def read_plain(
     _check_sources(about, split)
     tables = [own for own in about.values() if isinstance(own, VertexTable)]
     vertices = _vertices(about, is_number=not is_text, or_by=table)
-    own = _edges(table, vertices, bad, scratch, progress)
+    own = read_edges(table, vertices, vertices, bad, features=features_of(table), scratch=scratch, progress=progress)
     _number(own, tables, vertices, edges)
     y, splits, classes = _of_vertices(tables, vertices, bad)
     y = of_labels if isinstance(of_labels := about.get("label"), np.ndarray) else y
@@ -96,10 +96,19 @@ def read_plain(
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), vertices.ids()
 
 
-def _edges(table: Table, vertices: Vertices, bad: BadRows, scratch: Path | None, progress: Progress | None) -> dict[str, Array]:
-    """What ``edge_pieces`` gives, in files without a name."""
+def read_edges(
+    table: Table,
+    sources: Vertices,
+    destinations: Vertices,
+    bad: BadRows,
+    *,
+    features: Sequence[str] = (),
+    scratch: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Array]:
+    """Return the edges of a table, in files without a name in ``scratch``; names and errors are those of ``edge_pieces``."""
     with _spools(scratch) as spools:
-        for piece in edge_pieces(table, vertices, vertices, bad, features=features_of(table), progress=progress):
+        for piece in edge_pieces(table, sources, destinations, bad, features=features, progress=progress):
             for key, values in piece.items():
                 spools[key].append(values)
         return {key: spool.array() for key, spool in spools.items()}

@@ -9,7 +9,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS
-from hoptrain.engine.datasets.build import narrow_features
+from hoptrain.engine.datasets.source import narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import WHOLE, Kind, are_whole
 from hoptrain.engine.datasets.tables.rows import Progress, Table

@@ -1,10 +1,10 @@
-"""A folder of tables, one for each type of vertices and one for each relation: ``.csv``, ``.csv.gz`` or ``.parquet`` (by pyarrow).
+"""A folder of tables, one for each node type and one for each relation: ``.csv``, ``.csv.gz`` or ``.parquet`` (by pyarrow).
 
 ``nodes/paper.csv`` has a column ``id``, numbers or texts, no two alike: vertices are numbered in the order of rows. ``label`` holds classes, whole
 numbers from 0 on or names, empty for none; ``split`` the name of a vertex's split, empty for none; all other columns are features, in their order, of
 Parquet also columns of lists of equal length. ``edges/author__writes__paper.csv`` has ``src`` and ``dst``, ids of both types, and perhaps ``weight``
 and ``time``; ids of edges count its rows. Other columns of edges are not carried over. ``nodes.csv`` and ``edges.csv`` in place of these folders are
-a plain graph, whose edges may have features, too (``engine/datasets/tables``).
+a plain graph, whose edges may have features, too (``plain.py``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import fingerprint, open_cached
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
-from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
-from hoptrain.engine.datasets.tables.plain import read_plain
+from hoptrain.engine.datasets.tables.edges import features_of
+from hoptrain.engine.datasets.tables.plain import read_edges, read_plain
 from hoptrain.engine.datasets.tables.rows import Table
 from hoptrain.engine.datasets.tables.vertices import VertexTable, Vertices, labels_of, splits_of
 from hoptrain.engine.errors import InputError
@@ -141,9 +141,12 @@ def read_typed_tables(
     options: dict[str, dict[Relation, Array]] = {"weights": {}, "times": {}}
     left: list[str] = []
     for relation, path in relations.items():
-        src, dst, own, others = _edges(path, types[relation[0]].numbers, types[relation[2]].numbers)
-        ends[relation] = src, dst
+        table = Table(path, header=True)
+        others = features_of(table)
+        table.leave_out(others)
         left += [f"{path.name}: {column}" for column in others]
+        own = read_edges(table, types[relation[0]].numbers, types[relation[2]].numbers, BadRows())
+        ends[relation] = own.pop("src"), own.pop("dst")
         for option, values in own.items():
             options[option][relation] = values
     seeds = types[seed_type]
@@ -203,14 +206,3 @@ class _Type:
         if "label" in table.texts:
             self.y, self.classes = labels_of(table)
         self.splits = splits_of(table, np.arange(len(table.ids))) if "split" in table.texts else {}
-
-
-def _edges(path: Path, sources: Vertices, destinations: Vertices) -> tuple[Array, Array, dict[str, Array], list[str]]:
-    """Ends (E,), weights and times of a table of edges, and the names of its other columns, which are not carried over."""
-    table = Table(path, header=True)
-    left = features_of(table)
-    table.leave_out(left)
-    pieces = list(edge_pieces(table, sources, destinations, BadRows()))
-    none: dict[str, Array] = {"src": np.empty(0, np.int64), "dst": np.empty(0, np.int64)}
-    own = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]} if pieces else none
-    return own.pop("src"), own.pop("dst"), own, left

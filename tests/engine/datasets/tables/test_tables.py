@@ -7,7 +7,7 @@ from cases.mistakes import Mistake, each_of, refused
 from hoptrain.engine import Dataset, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets import list_datasets
 from hoptrain.engine.datasets.tables import rows
-from hoptrain.engine.datasets.typed.tables import read_typed_tables
+from hoptrain.engine.datasets.tables.folders import read_typed_tables
 
 PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,val\n7,4,0,graphs,test\n"
 AUTHORS = "id,a\n10,1\n-3,0\n12,1\n"

@@ -1,1 +1,0 @@
-"""Data sets whose graph has several types of vertices and edges."""
