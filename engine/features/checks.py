@@ -65,7 +65,7 @@ def num_classes_of(y: Array) -> int:
     """Return C: columns of (V, C) labels, or one more than the largest class of (V,); 1 for targets (V,); 0 for what are no labels."""
     if y.ndim not in (1, 2) or y.dtype.kind not in "iubf":
         return 0
-    return int(y.shape[1]) if y.ndim == 2 else 1 if y.dtype.kind == "f" else max(int(y.max(initial=-1)) + 1, 0)
+    return int(y.shape[1]) if y.ndim == 2 else 1 if y.dtype.kind == "f" else max(int(y.max()) + 1, 0) if len(y) else 0
 
 
 def label_dtype(y: Array) -> Any:
