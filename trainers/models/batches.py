@@ -1,13 +1,15 @@
-"""A mini-batch as a model takes it: by its blocks, or as one graph."""
+"""A mini-batch as a model takes it: by its blocks, or as one graph of all hops."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.samplers import Block, MiniBatch
+from hoptrain.samplers import Block, HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.batch.union import union_of
 from hoptrain.trainers.models.features import to_input
@@ -20,10 +22,18 @@ Takes = Literal["blocks", "blocks+degrees", "edge_index"]
 * ``blocks+degrees``: these, and (S,) in-degrees of the input nodes in the whole graph, float.
 * ``edge_index``: (2, M) int64 edges between the input nodes, all hops together, as PyG's models do; of its rows those of the seeds count.
 """
+TypedTakes = Literal["blocks", "edge_index"]
+"""What the ``forward`` of a model of heterogeneous graphs takes:
+
+* ``blocks``: features {type: (S_t, F_t)} of the types that have some, ids {type: (S_t,)} of the input nodes, and the batch's blocks, a dictionary a layer, the
+  outermost first; it returns {type: (at least B, C)} or (B, C), a row for each seed, the seeds first.
+* ``edge_index``: ``x_dict`` and ``edge_index_dict`` as PyG's models do, ``to_hetero(...)`` among them, of all hops together; it returns {type: (S_t, C)} or
+  (S_t, C) of the seeds' type, of whose rows those of the seeds count.
+"""
 
 
 def apply_model(model: nn.Module, takes: Takes, x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
-    """What ``model`` returns for the seeds of a batch of torch tensors: (B, C).
+    """Return what ``model`` gives for the seeds of a batch of torch tensors: (B, C).
 
     Args:
         model: the model.
@@ -31,12 +41,34 @@ def apply_model(model: nn.Module, takes: Takes, x: Tensor, batch: MiniBatch, deg
         x: (S, F) float features of the input nodes.
         batch: the mini-batch.
         degrees: (S,) in-degrees of the input nodes in the whole graph, float.
+
+    Raises:
+        InputError: the model returns something else.
     """
     inputs = (edge_index_of(batch),) if takes == "edge_index" else (batch.blocks,) if takes == "blocks" else (batch.blocks, degrees)
-    out = model(x, *inputs)
+    return _seed_rows(model, model(x, *inputs), batch.num_seeds, is_longer=takes == "edge_index")
+
+
+def apply_typed_model(model: nn.Module, takes: TypedTakes, x: Mapping[str, Tensor], batch: HeteroMiniBatch) -> Tensor:
+    """Return what ``model`` gives for the seeds of a batch of torch tensors: (B, C). ``x`` holds the float features of the input nodes.
+
+    Raises:
+        InputError: the model returns something else.
+    """
+    if takes == "blocks":
+        out = model(x, batch.node_ids, batch.blocks)
+    else:
+        graph = replace(batch, x=dict(x)).to_pyg()
+        out = model(graph.x_dict, graph.edge_index_dict)
+    by_type = isinstance(out, dict)
+    return _seed_rows(model, out.get(batch.seed_type) if by_type else out, batch.num_seeds, is_longer=by_type or takes == "edge_index")
+
+
+def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool) -> Tensor:
+    """Return the rows of the seeds, where others may follow."""
     if not isinstance(out, Tensor):
         raise InputError(f"{type(model).__name__} returned a {type(out).__name__}: a model gives a tensor of scores, a row for each seed")
-    return out[: batch.num_seeds] if takes == "edge_index" else out
+    return out[:num_seeds] if is_longer else out
 
 
 def edge_index_of(batch: MiniBatch) -> Tensor:
@@ -45,12 +77,12 @@ def edge_index_of(batch: MiniBatch) -> Tensor:
 
 
 def side_inputs(takes: Takes, block: Block, degrees: Tensor) -> tuple[Any, ...]:
-    """What a layer takes beside the activations (num_src, C): the block and, where the model takes them, ``degrees`` (num_src,)."""
+    """Return what a layer takes beside the activations (num_src, C): the block and, where the model takes them, ``degrees`` (num_src,)."""
     return (block,) if takes == "blocks" else (block, degrees)
 
 
 def chunk_of(batch: MiniBatch, number: int, degrees: Tensor, *, normalize: bool, takes: Takes = "blocks+degrees") -> Chunk:
-    """What a pipeline moves for a chunk: its blocks and, where they were gathered, features and labels.
+    """Return what a pipeline moves for a chunk: its blocks and, where they were gathered, features and labels.
 
     The target is (labels, weights of the seeds or None, seeds of the step over all copies).
 

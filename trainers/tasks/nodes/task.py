@@ -15,11 +15,10 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
-from hoptrain.trainers.models.batches import Takes, chunk_of
+from hoptrain.trainers.models.batches import Takes, TypedTakes, apply_typed_model, chunk_of
 from hoptrain.trainers.models.features import with_edge_features
 from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import Chunk
-from hoptrain.trainers.models.typed.batches import TypedTakes, apply_typed_model
 from hoptrain.trainers.models.typed.gnn import TypedGNN
 from hoptrain.trainers.models.typed.inference import neighborhood_typed_logits
 from hoptrain.trainers.models.typed.layers import TypedArch
@@ -212,7 +211,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
             num_layers: hops of the sampler.
             multilabel: whether a node may have several labels.
             model: an ``nn.Module`` to train in place of a ``TypedGNN``, in Python only; of the arguments below it has those of the training alone.
-            takes: what its ``forward`` takes: blocks or edge_index (``hoptrain.trainers.models.typed.batches``).
+            takes: what its ``forward`` takes: blocks or edge_index (``hoptrain.trainers.models.batches``).
             score: acc or macro_f1; of several labels also micro_f1 or ap; rmse, mae or r2, with which the model learns targets.
             class_weight: balanced multiplies a node's loss so that each class of the training split counts alike.
             arch: rgcn, gat, gin, graphconv, hgt, han; gatv2 or transformer, which read edges' features.
