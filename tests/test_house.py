@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FLOORS = ("kernels", "engine", "samplers", "trainers", "benchmarks")
 DOORS = ("hoptrain/pyg", "hoptrain/dgl")
-MAX_FILES, MAX_FUNCTION_LINES, MAX_FILE_LINES = 15, 60, 400
+MAX_FILES, MAX_FUNCTION_LINES = 15, 60
 
 
 def sources() -> dict[str, Path]:
@@ -69,13 +69,10 @@ def test_no_room_is_a_hall():
     assert {str(room.relative_to(ROOT)): n for room in rooms if (n := len(list(room.glob("*.py")))) > MAX_FILES} == {}
 
 
-def test_functions_and_files_are_short():
+def test_functions_are_short():
     long = {}
     for name, path in sources().items():
-        text = path.read_text()
-        if text.count("\n") > MAX_FILE_LINES:
-            long[name] = text.count("\n")
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES:
                 long[f"{name}.{node.name}"] = node.end_lineno - node.lineno + 1
     assert long == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from hoptrain.engine.derived.link_split import (
     hold_out_links,
     pairs_without_link,
 )
-from hoptrain.engine.derived.typed_link_split import given_typed_links, hold_out_typed_links
+from hoptrain.engine.derived.typed_link_split import TypedLinkSplit, given_typed_links, hold_out_typed_links
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import LinkSampler, Sampler
@@ -32,6 +32,9 @@ from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.linked import LinkBatch
 from hoptrain.trainers.tasks.nodes.data import GraphDataModule, HeteroSizes, check_within_reach
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
+
+if TYPE_CHECKING:
+    from hoptrain.samplers import HeteroLinkSampler
 
 Split = Literal["share", "time", "given"]
 EvalNegatives = Literal["uniform", "all", "given"]
@@ -334,23 +337,11 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
             InputError: a sampler that is no ``HeteroLinkSampler``, or names its edges; shares that have no effect; as ``hold_out_typed_links``,
                 ``given_typed_links`` and ``check_within_reach``.
         """
-        from hoptrain.samplers import HeteroLinkSampler  # module of samplers that homogeneous graphs do without
-
         _check_choices(split, eval_negatives, shared_links, Literal["uniform", "all"])
-        if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
-            raise InputError(
-                f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
-            )
-        dealing = copy(sampler)
-        dealing.edges = "all"
+        dealing = _of_all_edges(sampler)
         data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
         reverses = dict(zip(dealing.relations, dealing.reverses, strict=True))
-        shares = {"val": val_share, "test": test_share}
-        taken = _split_named(split, bool(data.edge_splits.keys() & reverses.keys()), data.name, shares, shared_links)
-        if taken == "given":
-            made = given_typed_links(data, reverses, shared_links)
-        else:
-            made = hold_out_typed_links(data.graph, reverses, shares, seed=split_seed, by_time=taken == "time")
+        made = _hold_out_typed(data, reverses, {"val": val_share, "test": test_share}, split_seed, split, shared_links)
         self.known, self.passed = made.known, made.passed
         self.ends = _ends_of(dealing.relations, data.graph.num_nodes)
         self.relation_names = list(map(relation_name, dealing.relations)) if len(dealing.relations) > 1 else [""]
@@ -379,6 +370,32 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         """Return this rank's share of the nodes of all types that links join, type by type."""
         relations = self.sampler.relations  # type: ignore[attr-defined]
         return self._node_batches(np.arange(sum(self.data.graph.num_nodes[kind] for kind in types_of(relations))))
+
+
+def _of_all_edges(sampler: Sampler) -> HeteroLinkSampler:
+    from hoptrain.samplers import HeteroLinkSampler  # module of samplers that homogeneous graphs do without
+
+    if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
+        raise InputError(
+            f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
+        )
+    dealing = copy(sampler)
+    dealing.edges = "all"
+    return dealing
+
+
+def _hold_out_typed(
+    data: HeteroDataset,
+    reverses: Mapping[Relation, Relation | None],
+    shares: dict[str, float],
+    seed: int,
+    split: Split | None,
+    shared_links: SharedLinks | None,
+) -> TypedLinkSplit:
+    taken = _split_named(split, bool(data.edge_splits.keys() & reverses.keys()), data.name, shares, shared_links)
+    if taken == "given":
+        return given_typed_links(data, reverses, shared_links)
+    return hold_out_typed_links(data.graph, reverses, shares, seed=seed, by_time=taken == "time")
 
 
 def types_of(relations: Sequence[Relation]) -> list[str]:
