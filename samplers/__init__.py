@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.programs.program import Program, compile_program
     from hoptrain.samplers.programs.walks import MetapathWalk, Node2Vec, RandomWalk
     from hoptrain.samplers.scratch.workspace import Workspace
-    from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
-    from hoptrain.samplers.seeds.link import LinkSampler
+    from hoptrain.samplers.seeds.link import HeteroLinkSampler, LinkSampler
     from hoptrain.samplers.seeds.mvs import MVSSampler
     from hoptrain.samplers.seeds.weighted import WeightedSeedSampler
     from hoptrain.samplers.subgraphs.cluster import ClusterSampler
@@ -61,8 +60,7 @@ _NAMES = {
     "samplers.programs.program": "Program compile_program",
     "samplers.programs.walks": "MetapathWalk Node2Vec RandomWalk",
     "samplers.scratch.workspace": "Workspace",
-    "samplers.seeds.hetero_link": "HeteroLinkSampler",
-    "samplers.seeds.link": "LinkSampler",
+    "samplers.seeds.link": "HeteroLinkSampler LinkSampler",
     "samplers.seeds.mvs": "MVSSampler",
     "samplers.seeds.weighted": "WeightedSeedSampler",
     "samplers.subgraphs.cluster": "ClusterSampler",

@@ -237,7 +237,7 @@ def parts(case, folder):
         return module, typed_classifier(module, scheduled(HeteroClassifier, case), arch=case["arch"])
     if task == "hetero_links":
         relations = [("author", "writes", "paper"), ("paper", "on", "subject")]
-        sampler = s.HeteroLinkSampler(s.HeteroSampler([3, 3]), relations, 2, negatives="filtered")
+        sampler = s.HeteroLinkSampler(s.HeteroSampler([3, 3]), relations, "filtered", 2)
         module = HeteroLinkDataModule(str(data / "typed"), sampler, batch_size=32, num_workers=case["workers"], seed=4)
         sizes = {name: getattr(module, name) for name in ("num_vertices", "relations", "link_relation")}
         options = {"hidden_channels": 8, "heads": 2, "embeddings": True, "dropout": 0.3, "arch": case["arch"], "decoder": "distmult"}

@@ -96,7 +96,8 @@ def whole_graph_links_auc(config: Mapping[str, Any], seed: int) -> float:
     """Test ROC AUC of a configuration of task hetero_links with one relation and the inner product, with one seed, trained by plain PyG."""
     torch.manual_seed(seed)
     module, options = opened(HeteroLinkDataModule, config), config["model"]
-    data, ((kind, name, other), reverse) = module.data, (module.sampler.relations[0], module.sampler.reverses[0])
+    data, sampler = module.data, module.sampler
+    (kind, name, other), reverse = sampler.relations[0], sampler.reverses_in(data.graph)[0]
     model = WholeGraphModel(data, module.num_hops, options, [kind, other], options.get("out_channels", 64))
     optimizer, (x, edges) = model.optimizer(options), _inputs(data)
     links, number = edges[kind, name, other], data.graph.num_nodes[other]

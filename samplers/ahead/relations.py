@@ -15,8 +15,7 @@ from hoptrain.samplers.nodewise.hetero import HeteroSampler
 from hoptrain.samplers.nodewise.hetero_labor import HeteroLaborSampler
 from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
-from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
-from hoptrain.samplers.seeds.link import LinkSampler
+from hoptrain.samplers.seeds.link import HeteroLinkSampler, LinkSampler
 from hoptrain.samplers.seeds.timed import TimedSeeds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -58,12 +58,12 @@ def parts_of(batch: MiniBatch | HeteroMiniBatch) -> Parts:
     return Parts({"": batch.node_ids}, {"": batch.num_seeds}, [{ONLY: block} for block in blocks])
 
 
-def with_parts(batch: AnyBatch, parts: Parts) -> AnyBatch:
-    """Return a batch with other nodes and blocks; those of a nested batch have as many sources and destinations as before."""
+def with_parts(batch: AnyBatch, parts: Parts, **changes: Any) -> AnyBatch:
+    """Return a batch with other nodes and blocks, and other ``changes``; blocks of a nested batch have as many sources and destinations as before."""
     if isinstance(batch, HeteroMiniBatch):
         hops = nested_hops(parts.hops[0], batch.node_counts) if batch.nested else tuple(parts.hops)
-        return replace(batch, node_ids=parts.node_ids, blocks=hops)
+        return replace(batch, node_ids=parts.node_ids, blocks=hops, **changes)
     blocks = tuple(hop[ONLY] for hop in parts.hops)
     if batch.nested:
         blocks = nested_blocks(blocks[0], [block.num_src for block in batch.blocks], batch.num_seeds)
-    return replace(batch, node_ids=parts.node_ids[""], blocks=blocks)
+    return replace(batch, node_ids=parts.node_ids[""], blocks=blocks, **changes)

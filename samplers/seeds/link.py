@@ -1,69 +1,58 @@
-"""Edges as seeds, for link prediction: positive edges, negatives, and the neighbourhoods of all their end points."""
+"""Edges as seeds, for link prediction: positive edges, negatives, and the neighbourhoods of all their ends; of plain and of heterogeneous graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
+from hoptrain.engine import Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
-from hoptrain.engine.hetero_graph import Relation
-from hoptrain.kernels.cpu.seeds import link as kernels
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch, nested_blocks
-from hoptrain.samplers.checks import check_ids
-from hoptrain.samplers.nodewise.temporal import TemporalSampler
-from hoptrain.samplers.scratch.alias import AliasTables, tables_of
-from hoptrain.samplers.scratch.once import OncePerGraph
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
+from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.ends import Links, Looked, distinct_ends, edges_into, places_of, write_ends
+from hoptrain.samplers.seeds.ends import Exclude, Links, LinkSeeds
+from hoptrain.samplers.typed import TypedSampler
 
+HeteroNegatives = Literal["uniform", "in_batch", "degree", "filtered"]
 Negatives = Literal["uniform", "in_batch", "degree", "filtered", "pairs"]
-Exclude = Literal["none", "self", "reverse"]
-
-NEGATIVES = get_args(Negatives)
-EXCLUSIONS = ("none", "self", "reverse")
-
-NO_WEIGHTS = np.empty(0, np.float32)
-MOST_NEGATIVES = 1 << 24
 
 
-class LinkSampler(Sampler):
-    """Deals out edges; a batch holds P of them, k vertices that each was not asked for, and the blocks that lead to all end points.
+class LinkSampler(LinkSeeds[Graph, MiniBatch]):
+    """A sampler of links: a batch holds P edges, k negatives of each, and the blocks that lead to the ends of all of them.
 
-    What is dealt out, and what ``sample`` takes as seeds, are the edges' places in ``graph.indices``; ``Graph.places_of`` tells those of ids.
+    An epoch yields edges, and ``sample`` takes them as seeds, by their CSC positions in ``graph.indices``; ``Graph.places_of`` returns those of ids.
 
-    Every positive edge u -> v comes with ``num_negatives`` pairs (u, w). The law of w, independent for each pair:
+    Every positive edge u -> v comes with ``num_negatives`` pairs (u, w). The distribution of w, independent for each pair:
 
-    * ``uniform``: each vertex of the graph with the same probability.
-    * ``degree``: a vertex with a probability proportional to its in-degree to the power 3/4 (Mikolov et al. 2013, "Distributed
+    * ``uniform``: each node of the graph with the same probability.
+    * ``degree``: a node with a probability proportional to its in-degree to the power 3/4 (Mikolov et al. 2013, "Distributed
       representations of words and phrases and their compositionality").
     * ``in_batch``: the destination of another edge of the batch, each other edge with the same probability. In a batch of a single edge
       there is none to take, and it has no negatives.
-    * ``filtered``: each vertex but u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, of which the
-      last stays whatever it is: where edges lead from u to a share p of all vertices, an edge is left with probability p**32.
-    * ``pairs``: each vertex with the same probability, and the pair is (u', w) with another such vertex u' in place of u: as in evaluation
-      among uniform pairs, so that pairs of two vertices of few edges are learnt from, too.
+    * ``filtered``: each node but u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, of which the
+      last stays whatever it is: where edges lead from u to a share p of all nodes, an edge is left with probability p**32.
+    * ``pairs``: each node with the same probability, and the pair is (u', w) with another such node u' instead of u: as in evaluation
+      among uniform pairs, so that the model also learns from pairs of two nodes with few edges.
 
-    No other negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of vertices that u
+    No other negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of nodes that u
     is joined to.
 
-    With ``destinations`` (begin, end) only edges into these vertices are dealt out, and "vertex" above means one of them: of a graph of users and
+    With ``destinations`` (begin, end) only edges into these nodes are yielded, and "node" above means one of them: of a graph of users and
     items, kept in both directions, the items, so that an edge leads from a user to an item and a negative is another item.
 
     The seeds of the batch are the end points, each once, in order of first appearance (sources before destinations, positives before
     negatives). ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids, the positives first and then the negatives
     of each in turn; and ``labels`` (P + P k,) float32, 1 for the positives.
 
-    With ``exclude`` no message passes along the edges that are to be predicted: "self" drops every copy of the batch's positive edges from all
+    With ``exclude`` no message passes along the predicted edges: "self" drops every copy of the batch's positive edges from all
     blocks, "reverse" also the edges v -> u. They are dropped after sampling: the other edges keep their law, weights included, and a
     destination that had drawn a dropped edge has one fewer. Nodes stay what they were, since both ends of a dropped edge are seeds.
-    A vertex's label comes along for every end point, whatever its split: train on the pairs, not on ``y``.
+    A node's label comes along for every end point, whatever its split: train on the pairs, not on ``y``.
 
     With a ``TemporalSampler`` every pair is asked for at the time of its positive edge. Seeds are then the sources of the positives, their
     destinations, and those of the negatives, each with a tree of its own; and unless ``exclude`` is "none", only edges that are strictly
@@ -73,14 +62,12 @@ class LinkSampler(Sampler):
         >>> from hoptrain import LinkSampler, NeighborSampler, load_dataset
         >>> sampler = LinkSampler(NeighborSampler([3, 2]), num_negatives=2)
         >>> batch = sampler.sample(load_dataset("digits-knn").graph, [0, 100], seed=1)  # two edges
-        >>> batch.seeds[batch.extra["pairs"]]  # sources above destinations: two edges, then four pairs that are none
+        >>> batch.seeds[batch.extra["pairs"]]  # sources above destinations: two edges, then four negatives
         array([[ 335,  251,  335,  335,  251,  251],
                [   0,    9,  581,  703, 1381, 1486]], dtype=int32)
         >>> batch.extra["labels"]
         array([1., 1., 0., 0., 0., 0.], dtype=float32)
     """
-
-    by_seeds = False
 
     def __init__(
         self,
@@ -92,259 +79,186 @@ class LinkSampler(Sampler):
         with_edge_ids: bool = False,
         destinations: tuple[int, int] | None = None,
     ) -> None:
-        """State what a batch holds.
+        """Choose negatives and excluded edges.
 
         Args:
-            sampler: samples the neighbourhoods of the end points, for instance NeighborSampler.
-            negatives: the law of the negatives: uniform, degree, in_batch, filtered or pairs.
+            sampler: samples the neighbourhoods of the ends, for instance NeighborSampler.
+            negatives: distribution of the negatives: uniform, degree, in_batch, filtered or pairs.
             num_negatives: k, negatives of each positive edge; may be 0.
             exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
-            edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch deals out; by default all edges into the vertices of the split. In an
+            edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch yields; by default all edges into the nodes of the split. In an
                 undirected graph, kept as two edges a link, that is each link twice: give one direction's ids to have it once.
-            with_edge_ids: let ``extra`` hold ``edge_ids`` (P,), the ids of the positive edges.
-            destinations: vertices [begin, end) that the edges of an epoch and all negatives lead to; by default any.
+            with_edge_ids: add ``edge_ids`` (P,), the ids of the positive edges, to ``extra``.
+            destinations: nodes [begin, end) that the edges of an epoch and all negatives lead to; by default any.
 
         Raises:
-            InputError: a sampler that is not asked for by its seeds, an unknown option, or a number out of range.
+            InputError: a sampler that chooses its seeds itself, an unknown option, or a number out of range.
         """
         if not sampler.by_seeds:
             raise InputError(
                 f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
             )
-        if negatives not in NEGATIVES:
-            raise InputError(
-                f'negatives is {negatives!r}: they are drawn "uniform", by "degree", "in_batch", "filtered" or as "pairs"; choose one'
-            )
-        if negatives == "pairs" and (destinations is not None or isinstance(sampler, TemporalSampler)):
+        super().__init__(sampler, (negatives, Negatives), num_negatives, exclude, edges)
+        if negatives == "pairs" and (destinations is not None or self.is_timed):
             beside = "a TemporalSampler" if destinations is None else "destinations"
-            raise InputError(f'negatives is "pairs" with {beside}: a source would be any vertex, at any time; draw them "uniform"')
-        if exclude not in EXCLUSIONS:
-            raise InputError(f'exclude is {exclude!r}: the edges without messages are "none", "self" or "reverse"; choose one')
-        most = most_negatives(negatives)
-        if not 0 <= num_negatives < most:
-            raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; correct it")
+            raise InputError(f'negatives is "pairs" with {beside}: a source would be any node, at any time; draw them "uniform"')
         if destinations is not None and not (len(destinations) == 2 and 0 <= destinations[0] < destinations[1]):
-            raise InputError(f"destinations is {destinations}: edges lead to the vertices [begin, end), 0 <= begin < end; correct it")
-        self.sampler = sampler
-        self.distinct_nodes: bool = sampler.distinct_nodes
-        self.repeats_edges: bool = sampler.repeats_edges
-        self.negatives = negatives
-        self.num_negatives = num_negatives
-        self.exclude = exclude
-        self.edges: Array | None = None if edges is None else np.asarray(edges)
+            raise InputError(f"destinations is {destinations}: edges lead to the nodes [begin, end), 0 <= begin < end; give such a range")
         self.with_edge_ids = with_edge_ids
         self.destinations = destinations
-        self._table = OncePerGraph[AliasTables]()
 
-    def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """What the sampler within refuses."""
-        self.sampler.check_data(data)
-
-    @property
-    def num_hops(self) -> int:
-        """Those of the sampler of neighbourhoods."""
-        return self.sampler.num_hops
-
-    def prepare(self, graph: Graph, seeds: Array) -> LinkSampler:
-        """With the table that negatives are drawn from, and the sampler of neighbourhoods prepared."""
-        prepared = copy(self)
-        prepared.sampler = self.sampler.prepare(graph, seeds)
-        if self.negatives == "degree":
-            prepared._degree_table(graph)
-        return prepared
-
-    def bounds(self, graph: Graph) -> tuple[int, int]:
-        """The vertices [begin, end) that edges lead to.
+    def bounds(self, columns: Graph | RelationColumns) -> tuple[int, int]:
+        """Return the nodes [begin, end) that links lead to.
 
         Raises:
             InputError: the graph has fewer.
         """
-        begin, end = (0, graph.num_nodes) if self.destinations is None else self.destinations
-        if end > graph.num_nodes:
-            raise InputError(f"destinations is ({begin}, {end}) and the graph has {graph.num_nodes:,} vertices: correct it")
+        begin, end = self.destinations or (0, columns.num_nodes)
+        if end > columns.num_nodes:
+            raise InputError(f"destinations is ({begin}, {end}) and the graph has {columns.num_nodes:,} vertices: lower the end")
         return begin, end
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """Places in ``graph.indices`` (U,): those of ``edges``, or of all edges into ``seeds`` that are ``destinations``, column by column.
+        """Return the CSC positions (U,) of ``edges``, or of all edges into ``seeds`` that are ``destinations``, column by column.
 
         Raises:
-            InputError: an edge outside the graph, or none at all.
+            InputError: an edge outside the graph or the destinations, or none at all.
         """
         begin, end = self.bounds(graph)
-        if self.edges is None:
-            return edges_into(graph, seeds[(seeds >= begin) & (seeds < end)])
-        places = places_of(graph, self.edges)
-        if self.destinations is not None:
+        places = super().items(graph, seeds[(seeds >= begin) & (seeds < end)])
+        if self.edges is not None and self.destinations is not None:
             ends = np.searchsorted(graph.indptr, places, side="right") - 1
             outside = np.flatnonzero((ends < begin) | (ends >= end))
             if len(outside):
-                edge, vertex = self.edges[outside[0]], ends[outside[0]]
-                raise InputError(f"edge {edge} leads to vertex {vertex} and destinations is ({begin}, {end}): leave the edge out")
+                edge, node = graph.ids_of(places[outside[:1]])[0], ends[outside[0]]
+                raise InputError(f"edge {edge} leads to vertex {node} and destinations is ({begin}, {end}): leave the edge out")
         return places
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-        """Sample one mini-batch for the edges at the places ``seeds`` (P,) in ``graph.indices``; see ``Sampler.sample_on_cpu``."""
-        asked = self.asked(graph, seeds, address, workspace)
-        options: dict[str, Any] = {} if asked.times is None else {"times": asked.times}
-        sampled = self.sampler.sample(graph, asked.seeds, **address._asdict(), workspace=workspace, **options)
-        return self.with_links(graph, sampled, asked, workspace)
 
-    def links_of(self, graph: Graph, seeds: Array) -> dict[Relation, Array]:
-        """The places (P,) of the links, checked, by their relation, of which there is one."""
-        return {ONLY: check_ids(seeds, graph.num_edges, "edge", "edge", "edges")}
+class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
+    """A ``LinkSampler`` of heterogeneous graphs: a batch holds P edges of one relation or of several, their negatives, and the blocks that lead to all ends.
 
-    def asked(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> Links:
-        """What the edges at the places ``seeds`` (P,) ask for, in memory of the workspace; with ``looked`` sources and times are not looked at."""
-        edge_ids, pairs, labels = self.pairs(graph, seeds, address, workspace, looked)
-        if isinstance(self.sampler, TemporalSampler):
-            ends, times, pairs = self.ends_at_times(graph, edge_ids, pairs, looked)
-            return Links(ends, times, self.extra(graph, edge_ids, pairs, labels), [])
-        ends = distinct_ends(graph.num_nodes, pairs, workspace)
-        positives = [] if self.exclude == "none" else [pairs[:, : len(edge_ids)]]
-        return Links(ends, None, self.extra(graph, edge_ids, pairs, labels), positives)
+    Negatives, and the order and meaning of ``extra``, are those of ``LinkSampler`` for the nodes of the relation: w is a node of the destinations'
+    type, local ids count within a type, and the seeds of each type are its ends, each once, in order of first appearance. ``seed_relation`` is the
+    relation. An epoch yields edges by their CSC positions in the relation's ``indices``; ``RelationColumns.places_of`` returns those of ids.
 
-    def with_links(self, graph: Graph, sampled: MiniBatch, asked: Links, workspace: Workspace) -> MiniBatch:
-        """The batch of the ends with the links, and without edges that are to pass no message."""
-        for positives in asked.positives:
-            dropped = self.dropped(positives, len(asked.seeds))
-            sampled = replace(sampled, blocks=_without(sampled, dropped, graph.num_nodes, workspace))
-        return replace(sampled, extra=sampled.extra | asked.extra)
+    Edges of several relations have numbers, which go on from one relation to the next: an epoch yields these, and ``sample`` takes them. ``extra`` then
+    also holds ``relations`` (P + P k,) int32, the place of each pair's relation among those given; there is no ``seed_relation``.
 
-    def extra(self, graph: Graph, places: Array, pairs: Array, labels: Array) -> dict[str, Array]:
-        """What a batch holds beside its blocks: ``pairs`` as local ids, and the edges at ``places``."""
-        return {"pairs": pairs, "labels": labels} | ({"edge_ids": graph.ids_of(places)} if self.with_edge_ids else {})
+    With ``exclude`` no message passes along the predicted edges: "self" drops every copy of the batch's positive edges u -> v from their relation's
+    blocks, "reverse" also the edges v -> u from those of ``reverse_relation``. They are dropped after sampling. With a ``HeteroTemporalSampler`` pairs
+    are sampled at the time of their link, as in ``LinkSampler`` with a ``TemporalSampler``.
 
-    def ends_at_times(self, graph: Graph, edge_ids: Array, pairs: Array, looked: Looked | None = None) -> tuple[Array, Array, Array]:
-        """Seeds and their times, and the pairs as local ids; ``pairs`` are global."""
-        if graph.times is None:
-            raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
-        num_edges, num_pairs = len(edge_ids), pairs.shape[1]
-        each = np.r_[np.arange(num_edges), np.repeat(np.arange(num_edges), num_pairs // num_edges - 1)]  # the positive of each pair
-        bounds = (looked["times"][ONLY] if looked else graph.times[edge_ids]) - (0 if self.exclude == "none" else 1)
-        ends = np.concatenate([pairs[0, :num_edges], pairs[1]])
-        local = np.stack([each, num_edges + np.arange(num_pairs)]).astype(pairs.dtype)
-        return ends, np.concatenate([bounds, bounds[each]]), local
-
-    def pairs(
-        self, graph: Graph, edge_ids: Array, address: Address, workspace: Workspace, looked: Looked | None = None
-    ) -> tuple[Array, Array, Array]:
-        """The checked places of the edges, the pairs, global ids, and their labels."""
-        edge_ids = self.links_of(graph, edge_ids)[ONLY]
-        num_edges = len(edge_ids)
-        count = 0 if self.negatives == "in_batch" and num_edges == 1 else self.num_negatives
-        total = num_edges * (1 + count)
-        pairs = workspace.array("link_pairs", 2 * total, graph.indices.dtype).reshape(2, total)
-        labels = workspace.array("link_labels", total, np.float32)
-        labels[:num_edges], labels[num_edges:] = 1, 0
-        (src, dst), (tails, drawn) = pairs[:, :num_edges], pairs[:, num_edges:]
-        write_ends(graph, edge_ids, looked["indices"][ONLY] if looked else None, src, dst)
-        tails.reshape(num_edges, count)[:] = src[:, None]
-        begin, end = self.bounds(graph)
-        if self.negatives == "pairs":
-            both = workspace.array("link_both", 2 * len(drawn), graph.indices.dtype)
-            kernels.uniform_negatives(edge_ids, 2 * count, graph.num_nodes, address.at_hop(0), both)
-            for half, ends in enumerate((drawn, tails)):  # the first k of an edge's draws, then the others
-                ends.reshape(num_edges, count)[:] = both.reshape(num_edges, 2, count)[:, half]
-        else:
-            tables = self._degree_table(graph) if self.negatives == "degree" else None
-            law = NegativeLaw(self.negatives, (begin, end), tables, graph.is_sorted)
-            draw_negatives(law, graph, edge_ids, (src, dst), count, address, drawn)
-        return edge_ids, pairs, labels
-
-    def dropped(self, positives: Array, num_seeds: int) -> Array:
-        """The edges that pass no message, sorted as ``drop_edges`` takes them; ``positives`` (2, P) local ids."""
-        src, dst = positives.astype(np.int64)
-        dropped: Array = src * num_seeds + dst
-        if self.exclude == "reverse":
-            dropped = np.concatenate([dropped, dst * num_seeds + src])
-        dropped.sort()
-        return dropped
-
-    def _degree_table(self, graph: Graph) -> AliasTables:
-        """Made once for a graph; it travels to the workers with the sampler."""
-        return self._table.get(graph, self._by_degree)
-
-    def _by_degree(self, graph: Graph) -> AliasTables:
-        return tables_by_degree(graph, self.bounds(graph))
-
-
-def most_negatives(negatives: str) -> int:
-    """More negatives an edge than there may be: a try of each has a number of its own."""
-    return MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives == "filtered" else 1)
-
-
-class NegativeLaw(NamedTuple):
-    """How vertices are drawn that an edge does not lead to.
-
-    Attributes:
-        name: uniform, degree, filtered or in_batch.
-        bounds: the vertices [begin, end) that are drawn.
-        tables: with degree those of ``tables_by_degree``.
-        is_sorted: with filtered whether sources ascend within every column.
-        is_one_type: whether a source may be a destination.
+    Examples:
+        >>> from hoptrain import HeteroGraph, HeteroLinkSampler, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 2, 2])}).with_reverse()
+        >>> batch = HeteroLinkSampler(HeteroSampler([2]), ("user", "buys", "item")).sample(graph, [0, 2], seed=1)  # two edges
+        >>> batch.extra["labels"], batch.extra["pairs"][:, :2]
+        (array([1., 1., 0., 0.], dtype=float32), array([[0, 1],
+               [0, 1]], dtype=int32))
     """
 
-    name: str
-    bounds: tuple[int, int]
-    tables: AliasTables | None = None
-    is_sorted: bool = False
-    is_one_type: bool = True
+    def __init__(
+        self,
+        sampler: TypedSampler,
+        relation: Relation | Sequence[Relation],
+        negatives: HeteroNegatives = "uniform",
+        num_negatives: int = 1,
+        exclude: Exclude = "reverse",
+        reverse_relation: Relation | Sequence[Relation | None] | None = None,
+        edges: Sequence[int] | Array | Literal["all"] | None = None,
+    ) -> None:
+        """Choose relations, negatives and excluded edges.
+
+        Args:
+            sampler: samples the neighbourhoods of the ends, for instance HeteroSampler without seed_type.
+            relation: whose edges are predicted: (source type, name, destination type); or several, which share the batches by their numbers of edges.
+            negatives: distribution of the negatives: uniform, degree, in_batch or filtered.
+            num_negatives: k, negatives of each positive edge; may be 0.
+            exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
+            reverse_relation: with exclude "reverse", the relation of the edges v -> u; of several relations that of each, None where there is none. By
+                default the one named rev_NAME, as ``HeteroGraph.with_reverse`` names it; without one, the relation itself if both ends have one type.
+            edges: (N,) ids of the edges that an epoch yields, of one relation; or "all"; by default all edges into the nodes of the split.
+
+        Raises:
+            InputError: a sampler of one type of seeds, an unknown option, options that do not go together, or a number out of range.
+        """
+        if sampler.seed_type is not None:
+            raise InputError(f"sampler is {sampler!r}: the ends of links are of the relation's types; give the sampler no seed_type")
+        super().__init__(sampler, (negatives, HeteroNegatives), num_negatives, exclude, edges)
+        self.relations, self._reverses = _relations(relation, reverse_relation)
+        if reverse_relation is not None and exclude != "reverse":
+            raise InputError(f'exclude is {exclude!r} and reverse_relation {reverse_relation}: set exclude "reverse", or leave it out')
+        is_one = len(self.relations) == 1
+        self.relation = self.relations[0] if is_one else self.relations
+        self.reverse_relation = self._reverses[0] if self._reverses and is_one else self._reverses
+        if is_one:
+            return
+        if negatives == "in_batch":
+            raise InputError('negatives is "in_batch" with several relations: a batch may have one link of some; draw them "uniform"')
+        if self.is_timed:
+            raise InputError("HeteroTemporalSampler with several relations: links at times are of one; name one, or take HeteroSampler")
+        if isinstance(self.edges, np.ndarray):
+            raise InputError('edges are ids with several relations: each relation has its own; set edges "all", or leave them out')
+
+    def check_data(self, data: Dataset | HeteroDataset) -> None:
+        """Refuse what the sampler of neighbourhoods refuses; and, without ``edges``, a split of nodes that no edge of a relation leads into."""
+        super().check_data(data)
+        other = next((own for own in self.relations if isinstance(data, HeteroDataset) and own[2] != data.seed_type), None)
+        if isinstance(data, HeteroDataset) and self.edges is None and other is not None:
+            raise InputError(
+                f"seed_type of {data.name} is {data.seed_type!r}, and edges of {relation_name(other)} lead into {other[2]!r}: "
+                "give the sampler edges"
+            )
+
+    def columns(self, graph: HeteroGraph) -> list[Graph | RelationColumns]:
+        """Return the edges of each relation of the links.
+
+        Raises:
+            InputError: the graph lacks a relation.
+        """
+        for relation in (*self.relations, *(self._reverses or ())):
+            if relation is not None and relation not in graph.relations:
+                known = ", ".join(map(relation_name, graph.relations))
+                raise InputError(f"relation {relation_name(relation)} is not in the graph: it has {known}; choose one of them")
+        return super().columns(graph)
+
+    def reverses_in(self, graph: HeteroGraph) -> tuple[Relation | None, ...]:
+        """Return the relation of the excluded edges v -> u of each relation, None where there is none."""
+        if self.exclude != "reverse":
+            return (None,) * len(self.relations)
+        return self._reverses or tuple(_reverse_in(graph, relation) for relation in self.relations)
+
+    def with_links(
+        self, graph: HeteroGraph, sampled: HeteroMiniBatch, asked: Links, workspace: Workspace, **changes: Any
+    ) -> HeteroMiniBatch:
+        """Return the batch of the ends with the pairs and their relation, and without the edges that pass no message."""
+        seed_relation = self.relations[0] if len(self.relations) == 1 else None
+        return super().with_links(graph, sampled, asked, workspace, seed_relation=seed_relation, **changes)
 
 
-def draw_negatives(
-    law: NegativeLaw,
-    columns: Graph | RelationColumns,
-    places: Array,
-    positives: tuple[Array, Array],
-    count: int,
-    address: Address,
-    out: Array,
-) -> None:
-    """Write ``count`` negatives of each of P edges at ``places`` (P,), whose sources and destinations are ``positives``, into ``out`` (P * count,)."""
-    (begin, end), at = law.bounds, address.at_hop(0)
-    if law.name == "filtered":
-        of_columns = columns.indptr, columns.indices, law.is_sorted, begin, end, law.is_one_type
-        kernels.filtered_negatives(*of_columns, places, positives[0], count, at, out)
-    elif law.name == "in_batch":
-        kernels.in_batch_negatives(places, count, positives[1], at, out)
-    else:
-        if law.tables is None:
-            kernels.uniform_negatives(places, count, end - begin, at, out)
-        else:
-            kernels.weighted_negatives(places, count, *law.tables, at, out)
-        out += begin
+def _reverse_in(graph: HeteroGraph, relation: Relation) -> Relation | None:
+    """Return the relation that has the edges of ``relation`` turned round, by its name."""
+    source, name, destination = relation
+    turned = destination, name[4:] if name.startswith("rev_") else f"rev_{name}", source
+    return turned if turned in graph.relations else relation if source == destination else None
 
 
-def tables_by_degree(columns: Graph | RelationColumns, bounds: tuple[int, int]) -> AliasTables:
-    """Those of the vertices [begin, end), by their in-degrees to the power 3/4.
+def _relations(given: Any, reverse: Any) -> tuple[tuple[Relation, ...], tuple[Relation | None, ...] | None]:
+    """Return the relations as triples, and as many reverse ones, or None where these are not given.
 
     Raises:
-        InputError: no edge leads to them.
+        InputError: no relation, the same one twice, not a reverse one for each, or one that joins other types.
     """
-    begin, end = bounds
-    if columns.indptr[begin] == columns.indptr[end]:
-        raise InputError(f'negatives by "degree" and no edge leads to the vertices [{begin}, {end}): draw them "uniform"')
-    root = np.sqrt(np.diff(columns.indptr[begin : end + 1]))
-    # Square roots are exact to the last bit on every machine; a power need not be.
-    return tables_of(np.array([0, end - begin]), root * np.sqrt(root))
-
-
-def _without(batch: MiniBatch, dropped: Array, num_vertices: int, workspace: Workspace) -> tuple[Block, ...]:
-    """The batch's blocks without some edges between seeds; their memory is used again.
-
-    A vertex may be several nodes, of which a seed is only the first (of ``ShadowSampler``, for instance): edges of the others count too.
-    """
-    num_seeds, nodes = batch.num_seeds, batch.node_ids
-    workspace.table.start(num_vertices, num_seeds)
-    workspace.table.enter(nodes, num_seeds)
-    seed_of = workspace.array("link_seed_of", len(nodes), np.int32)
-    kernels.find_seeds(nodes, num_seeds, workspace.table.view(), seed_of)
-
-    def without(block: Block) -> Block:
-        weights = NO_WEIGHTS if block.weights is None else block.weights
-        kept = kernels.drop_edges(block.indptr, block.indices, block.edge_ids, weights, seed_of, seed_of, num_seeds, num_seeds, dropped)
-        return block.beginning(block.num_dst, block.num_src, kept)
-
-    if batch.nested:
-        return nested_blocks(without(batch.blocks[0]), [block.num_src for block in batch.blocks], num_seeds)
-    return tuple(without(block) for block in batch.blocks)
+    relations = [cast(Relation, tuple(own)) for own in ([given] if given and isinstance(given[0], str) else given)]
+    if not relations or len(set(relations)) < len(relations):
+        raise InputError(f"relation is {given}: it is (source type, name, destination type), or several such, each once; give one")
+    if reverse is None:
+        return tuple(relations), None
+    reverses = [None if own is None else cast(Relation, tuple(own)) for own in ([reverse] if isinstance(reverse[0], str) else reverse)]
+    if len(reverses) != len(relations):
+        raise InputError(f"reverse_relation is {reverse} for {len(relations)} relations: give one for each, null where there is none")
+    for own, turned in zip(relations, reverses, strict=True):
+        if turned is not None and (turned[0], turned[2]) != (own[2], own[0]):
+            raise InputError(f"reverse_relation is {turned}: edges of {relation_name(own)} turned round lead elsewhere; name another one")
+    return tuple(relations), tuple(reverses)

@@ -16,9 +16,8 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.checks import check_ids
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.ends import distinct_ends
+from hoptrain.samplers.seeds.ends import MOST_NEGATIVES, distinct_ends
 from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
-from hoptrain.samplers.seeds.link import MOST_NEGATIVES
 
 
 class TripleSampler(Sampler):

@@ -125,7 +125,7 @@ def hetero(folder):
 
 
 def hetero_links(folder):
-    sampler = s.HeteroLinkSampler(s.HeteroSampler([2, 2]), ("a", "writes", "p"), 2, negatives="degree")
+    sampler = s.HeteroLinkSampler(s.HeteroSampler([2, 2]), ("a", "writes", "p"), "degree", 2, exclude="self")
     return HeteroLinkDataModule(typed_vertices(), sampler, batch_size=8, num_workers=0, seed=SEED).train_dataloader()
 
 

@@ -193,10 +193,12 @@ SAMPLED = {
         s.HeteroLaborSampler([2, -1], "p", importance_rounds=1, weighted=True), valued(), (np.array([3, 7, 1]), np.array([19, 0]))
     ),
     "typed, links": lambda: Sampled(
-        s.HeteroLinkSampler(s.HeteroSampler([2, 3], expand="new"), ("a", "writes", "p"), 2), typed(), (np.array([3, 40, 11]), np.array([7]))
+        s.HeteroLinkSampler(s.HeteroSampler([2, 3], expand="new"), ("a", "writes", "p"), num_negatives=2, exclude="self"),
+        typed(),
+        (np.array([3, 40, 11]), np.array([7])),
     ),
     "typed, links, filtered": lambda: Sampled(
-        s.HeteroLinkSampler(s.HeteroSampler([2, 3]), ("a", "writes", "p"), 2, negatives="filtered"),
+        s.HeteroLinkSampler(s.HeteroSampler([2, 3]), ("a", "writes", "p"), "filtered", 2, exclude="self"),
         typed(),
         (np.array([3, 40, 11]), np.array([7])),
     ),

@@ -14,7 +14,7 @@ from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.seeds import link as kernels
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch
 from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.bulk import Bulk
@@ -22,7 +22,6 @@ from hoptrain.samplers.cuda.device_sampler import DeviceSampler, Upload
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.ends import distinct_ends
 from hoptrain.samplers.seeds.link import LinkSampler
 
 
@@ -54,23 +53,20 @@ class CudaLinks:
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         graph, sampler, stream = self.graph, self.sampler, self.stream
         parts = [self._on_host.part(i) for i in range(len(seeds))]
-        found = [sampler.pairs(graph, own, Address(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
+        asked = [sampler.asked(graph, own, Address(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
         beside: dict[str, Upload] = {}
         options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch, "beside": beside}
         if isinstance(self.inner, CudaTemporal):
-            ends, options["times"], pairs = zip(*(sampler.ends_at_times(graph, ids, own) for ids, own, _ in found), strict=True)
-        else:
-            pairs = tuple(own for _, own, _ in found)
-            ends = tuple(distinct_ends(graph.num_nodes, own, part) for own, part in zip(pairs, parts, strict=True))
-            if sampler.exclude != "none":
-                dropped = [sampler.dropped(own[:, : len(ids)], len(nodes)) for (ids, own, _), nodes in zip(found, ends, strict=True)]
-                options["edit"] = drop_edges
-                beside["dropped"] = Upload(dropped, np.int64)
-                beside["num_dropped"] = Upload([np.array([len(own)]) for own in dropped], np.int64)
-        extras = [sampler.extra(graph, ids, own, labels) for (ids, _, labels), own in zip(found, pairs, strict=True)]
+            options["times"] = [own.times for own in asked]
+        elif sampler.exclude != "none":
+            dropped = [sampler.dropped(graph, own.positives, {"": len(own.seeds)})[ONLY] for own in asked]
+            options["edit"] = drop_edges
+            beside["dropped"] = Upload(dropped, np.int64)
+            beside["num_dropped"] = Upload([np.array([len(own)]) for own in dropped], np.int64)
+        extras = [own.extra for own in asked]
         beside |= {name: Upload([extra[name].reshape(-1) for extra in extras], rows.dtype) for name, rows in extras[0].items()}
         shapes = [{name: rows.shape for name, rows in extra.items()} for extra in extras]
-        finish = self.inner.start(ends, **options)
+        finish = self.inner.start([own.seeds for own in asked], **options)
 
         def finished() -> Bulk[MiniBatch]:
             batches = finish()

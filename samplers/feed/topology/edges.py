@@ -22,8 +22,7 @@ from hoptrain.samplers.batch.serialise import EdgeIds
 from hoptrain.samplers.feed.topology.relation import RelationFiles
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.seeds.ends import Links
-from hoptrain.samplers.seeds.hetero_link import HeteroLinkSampler
-from hoptrain.samplers.seeds.link import LinkSampler
+from hoptrain.samplers.seeds.link import HeteroLinkSampler, LinkSampler
 from hoptrain.samplers.seeds.timed import TimedSeeds
 
 EDGE_ROWS = "edge_attr"

@@ -38,7 +38,7 @@ def edges_of(batch):
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize(("exclude", "reverse"), [("none", None), ("self", None), ("reverse", BOUGHT)])
 def test_pairs_and_what_is_excluded(expand, exclude, reverse):
-    sampler = HeteroLinkSampler(HeteroSampler([-1, -1], expand=expand), BUYS, 2, exclude, reverse)
+    sampler = HeteroLinkSampler(HeteroSampler([-1, -1], expand=expand), BUYS, num_negatives=2, exclude=exclude, reverse_relation=reverse)
     batch = sampler.sample(GRAPH, PLACES, seed=4)
     columns = GRAPH.relations[BUYS]
     assert batch.seed_relation == BUYS
@@ -59,8 +59,24 @@ def test_pairs_and_what_is_excluded(expand, exclude, reverse):
     assert found[KNOWS] == whole[KNOWS]
 
 
+def test_reverse_edges_are_excluded_by_default():
+    """Those of rev_NAME; within a type, without such a relation, those of the relation itself; else none."""
+    turned = HeteroGraph.from_edges(NUM, {BUYS: EDGES[BUYS], KNOWS: EDGES[KNOWS]}).with_reverse()
+    rev_buys, rev_knows = ("item", "rev_buys", "user"), ("user", "rev_knows", "user")
+    for graph, relation, reverse in (
+        (GRAPH, BUYS, None), (GRAPH, KNOWS, KNOWS), (turned, BUYS, rev_buys), (turned, rev_buys, BUYS), (turned, KNOWS, rev_knows)
+    ):  # fmt: skip
+        sampler = HeteroLinkSampler(HeteroSampler([-1]), relation)
+        assert sampler.reverses_in(graph) == (reverse,)
+        named = HeteroLinkSampler(HeteroSampler([-1]), relation, exclude="reverse" if reverse else "self", reverse_relation=reverse)
+        assert contents(sampler.sample(graph, PLACES % 50)) == contents(named.sample(graph, PLACES % 50))
+    both = HeteroLinkSampler(HeteroSampler([-1]), [KNOWS, rev_buys])
+    assert both.reverses_in(turned) == (rev_knows, BUYS)
+    assert HeteroLinkSampler(HeteroSampler([-1]), BUYS, exclude="self").reverses_in(turned) == (None,)
+
+
 def replace_exclude(sampler):
-    return HeteroLinkSampler(sampler.sampler, sampler.relations, sampler.num_negatives, "none")
+    return HeteroLinkSampler(sampler.sampler, sampler.relations, num_negatives=sampler.num_negatives, exclude="none")
 
 
 @pytest.mark.parametrize("exclude", ["none", "self", "reverse"])
@@ -68,7 +84,7 @@ def test_one_relation_is_link_sampling(graph, exclude):
     relation = ("v", "to", "v")
     typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)})
     reverse = relation if exclude == "reverse" else None
-    ours = HeteroLinkSampler(HeteroSampler([4, 3]), relation, 2, exclude, reverse).sample(typed, PLACES, seed=9)
+    ours = HeteroLinkSampler(HeteroSampler([4, 3]), relation, "uniform", 2, exclude, reverse).sample(typed, PLACES, seed=9)
     theirs = LinkSampler(NeighborSampler([4, 3]), num_negatives=2, exclude=exclude).sample(graph, PLACES, seed=9)
     assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
     assert {name: array.tolist() for name, array in ours.extra.items()} == {name: array.tolist() for name, array in theirs.extra.items()}
@@ -78,14 +94,14 @@ def test_one_relation_is_link_sampling(graph, exclude):
 
 
 def test_negatives_are_uniform_over_the_destinations_type():
-    sampler = HeteroLinkSampler(HeteroSampler([1]), BUYS, 50)
+    sampler = HeteroLinkSampler(HeteroSampler([1]), BUYS, num_negatives=50)
     drawn = np.concatenate([ends(sampler.sample(GRAPH, PLACES, batch=number))[1, 4:] for number in range(20)])
     assert chisquare(np.bincount(drawn, minlength=20)).pvalue > 1e-4
 
 
 def negatives_of(law, relation=BUYS, count=40):
     """Sources and destinations of many negatives."""
-    sampler = HeteroLinkSampler(HeteroSampler([1]), relation, count, negatives=law)
+    sampler = HeteroLinkSampler(HeteroSampler([1]), relation, law, count)
     batches = [sampler.sample(GRAPH, PLACES % 50, batch=number) for number in range(20)]
     return np.concatenate([ends(batch)[:, 4:] for batch in batches], axis=1)
 
@@ -110,18 +126,18 @@ def test_filtered_negatives_are_no_edges(relation):
 
 
 def test_in_batch_negatives_are_others_destinations():
-    batch = HeteroLinkSampler(HeteroSampler([1]), BUYS, 3, negatives="in_batch").sample(GRAPH, PLACES)
+    batch = HeteroLinkSampler(HeteroSampler([1]), BUYS, "in_batch", 3).sample(GRAPH, PLACES)
     destinations = ends(batch)[1]
     for i in range(4):
         assert set(destinations[4 + 3 * i : 7 + 3 * i]) <= set(np.delete(destinations[:4], i))
-    assert HeteroLinkSampler(HeteroSampler([1]), BUYS, 3, negatives="in_batch").sample(GRAPH, PLACES[:1]).extra["labels"].tolist() == [1]
+    assert HeteroLinkSampler(HeteroSampler([1]), BUYS, "in_batch", 3).sample(GRAPH, PLACES[:1]).extra["labels"].tolist() == [1]
 
 
 @pytest.mark.parametrize("relation", [BUYS, KNOWS])
 def test_at_the_time_of_the_positive(relation):
     graph = HeteroGraph.from_edges(NUM, EDGES, times={relation: np.arange(len(EDGES[relation][0])), BOUGHT: np.arange(80)})
     for exclude, before in (("none", 0), ("self", 1)):
-        batch = HeteroLinkSampler(HeteroTemporalSampler([-1, 3]), relation, 1, exclude).sample(graph, PLACES % 50)
+        batch = HeteroLinkSampler(HeteroTemporalSampler([-1, 3]), relation, exclude=exclude).sample(graph, PLACES % 50)
         times = graph.relations[relation].times[PLACES % 50]
         assert batch.extra["seed_times"].tolist() == (np.concatenate([times, times, times]) - before).tolist()
         expected = np.stack(EDGES[relation])[:, graph.relations[relation].ids_of(PLACES % 50)]
@@ -143,7 +159,7 @@ def contents(batch):
 
 def test_workers_and_threads_change_nothing():
     data = HeteroDataset(graph=GRAPH, seed_type="item", splits={"train": np.arange(12)})
-    sampler = HeteroLinkSampler(HeteroSampler([3, 2], expand="new"), BUYS, 2, "reverse", BOUGHT)
+    sampler = HeteroLinkSampler(HeteroSampler([3, 2], expand="new"), BUYS, "uniform", 2, "reverse", BOUGHT)
     batches = []
     for options in ({}, {"num_workers": 2}):
         with SampleLoader(data, sampler, batch_size=8, seed=5, **options) as loader:
@@ -162,7 +178,7 @@ REVERSES = {BUYS: BOUGHT, KNOWS: None}
 def test_several_relations_in_a_batch(exclude):
     """Each with edges, negatives and exclusions of its own; negatives are those of the relation alone, if it is the first."""
     reverse = tuple(REVERSES.values()) if exclude == "reverse" else None
-    sampler = HeteroLinkSampler(HeteroSampler([-1, -1]), list(REVERSES), 2, exclude, reverse, negatives="filtered")
+    sampler = HeteroLinkSampler(HeteroSampler([-1, -1]), list(REVERSES), "filtered", 2, exclude, reverse)
     numbers = np.array([3, 120, 70, 80, 11, 139])  # BUYS has 80 edges, KNOWS 60
     batch = sampler.sample(GRAPH, numbers, seed=4)
     assert batch.seed_relation is None
@@ -179,13 +195,11 @@ def test_several_relations_in_a_batch(exclude):
         assert src[3:] == np.repeat(src[:3], 2).tolist()
         assert not set(zip(src[3:], dst[3:], strict=True)) & known
         gone[relation] = set(zip(src[:3], dst[:3], strict=True)) if exclude == "reverse" else set()
-    alone = HeteroLinkSampler(HeteroSampler([-1, -1]), BUYS, 2, negatives="filtered").sample(GRAPH, numbers[::2], seed=4)
+    alone = HeteroLinkSampler(HeteroSampler([-1, -1]), BUYS, "filtered", 2).sample(GRAPH, numbers[::2], seed=4)
     own = batch.extra["pairs"][1, batch.extra["relations"] == 0]
     assert batch.node_ids["item"][own].tolist() == ends(alone)[1].tolist()
     gone[BOUGHT] = {(v, u) for u, v in gone[BUYS]}
-    whole = edges_of(
-        HeteroLinkSampler(HeteroSampler([-1, -1]), list(REVERSES), 2, "none", negatives="filtered").sample(GRAPH, numbers, seed=4)
-    )
+    whole = edges_of(HeteroLinkSampler(HeteroSampler([-1, -1]), list(REVERSES), "filtered", 2, "none").sample(GRAPH, numbers, seed=4))
     for relation in GRAPH.relations:
         assert gone[relation] <= whole[relation]
         assert found[relation] == whole[relation] - gone[relation]
@@ -211,7 +225,7 @@ def test_several_relations_over_an_epoch():
     for relation, own in met.items():
         columns = GRAPH.relations[relation]
         assert sorted(own) == sorted(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
-    into = HeteroLinkSampler(HeteroSampler([3, 2]), [KNOWS, BOUGHT], 1).items(GRAPH, np.arange(12))  # both lead into users
+    into = HeteroLinkSampler(HeteroSampler([3, 2]), [KNOWS, BOUGHT]).items(GRAPH, np.arange(12))  # both lead into users
     sizes = [int(GRAPH.relations[relation].indptr[12]) for relation in (KNOWS, BOUGHT)]
     assert into.tolist() == [*range(sizes[0]), *range(60, 60 + sizes[1])]
     whole = both.sample(GRAPH, np.array([0, 100])).to_pyg()
@@ -249,11 +263,11 @@ MISTAKES = {
         lambda: link(negatives="pairs"), value="'pairs'", rule="negatives", remedy="uniform in_batch degree filtered"
     ),
     "an unknown exclusion": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),
-    "reverse edges without their relation": Mistake(
-        lambda: link(exclude="reverse"), value="'reverse'", rule="exclude reverse_relation None", remedy="give both neither"
-    ),
     "a reverse relation that is not excluded": Mistake(
-        lambda: link(reverse_relation=BOUGHT), value="'bought'", rule="exclude 'self' reverse_relation", remedy="give both neither"
+        lambda: link(exclude="self", reverse_relation=BOUGHT),
+        value="'bought'",
+        rule="exclude 'self' reverse_relation",
+        remedy='"reverse" leave out',
     ),
     "a reverse relation that leads elsewhere": Mistake(
         lambda: link(exclude="reverse", reverse_relation=KNOWS), value="'knows'", rule="reverse_relation user:buys:item turned elsewhere"

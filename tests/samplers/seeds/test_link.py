@@ -11,7 +11,7 @@ from reference import link as reference
 from hoptrain.engine import Dataset, Graph
 from hoptrain.kernels.shared.draws import bounded_wide
 from hoptrain.samplers import LaborSampler, LinkSampler, NeighborSampler, SampleLoader, ShadowSampler, TemporalSampler, Workspace
-from hoptrain.samplers.seeds.link import tables_by_degree
+from hoptrain.samplers.seeds.ends import tables_by_degree
 from hoptrain.trainers.models import GNN
 
 

@@ -340,7 +340,7 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         _check_choices(split, eval_negatives, shared_links, Literal["uniform", "all"])
         dealing = _of_all_edges(sampler)
         data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
-        reverses = dict(zip(dealing.relations, dealing.reverses, strict=True))
+        reverses = dict(zip(dealing.relations, dealing.reverses_in(data.graph), strict=True))
         made = _hold_out_typed(data, reverses, {"val": val_share, "test": test_share}, split_seed, split, shared_links)
         self.known, self.passed = made.known, made.passed
         self.ends = _ends_of(dealing.relations, data.graph.num_nodes)

@@ -55,11 +55,11 @@ TYPED = [
     HeteroTemporalSampler(FANOUTS, "item", {"item": AT}, default=[4, 2], strategy="recent"),
     HeteroTemporalSampler([3, 2], "item", {"item": AT}, replace=True),
     TimedSeeds(HeteroTemporalSampler([4, 3], "item")),
-    HeteroLinkSampler(HeteroSampler([4, 3]), BUYS, 2),
+    HeteroLinkSampler(HeteroSampler([4, 3]), BUYS, num_negatives=2),
     HeteroLinkSampler(HeteroSampler([4, 3], expand="new"), LIKES, exclude="none", negatives="in_batch", edges="all"),
     HeteroLinkSampler(HeteroLaborSampler([4, 3]), BUYS, exclude="reverse", reverse_relation=BOUGHT, negatives="degree"),
-    HeteroLinkSampler(HeteroSampler([4, 3], weighted=True), [BUYS, LIKES], 2),
-    HeteroLinkSampler(HeteroTemporalSampler([4, 3]), BUYS, 2),
+    HeteroLinkSampler(HeteroSampler([4, 3], weighted=True), [BUYS, LIKES], num_negatives=2),
+    HeteroLinkSampler(HeteroTemporalSampler([4, 3]), BUYS, num_negatives=2),
     HeteroLinkSampler(HeteroTemporalSampler([4, 3], strategy="recent"), LIKES, exclude="none"),
 ]
 
