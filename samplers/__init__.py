@@ -16,15 +16,12 @@ if TYPE_CHECKING:
     from hoptrain.samplers.layerwise.fastgcn import FastGCNSampler
     from hoptrain.samplers.layerwise.hgt import HGTSampler
     from hoptrain.samplers.layerwise.ladies import LadiesSampler
-    from hoptrain.samplers.nodewise.hetero import HeteroSampler
-    from hoptrain.samplers.nodewise.hetero_labor import HeteroLaborSampler
     from hoptrain.samplers.nodewise.hetero_pinsage import HeteroPinSAGESampler
-    from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
-    from hoptrain.samplers.nodewise.labor import LaborSampler
-    from hoptrain.samplers.nodewise.neighbor import NeighborSampler
+    from hoptrain.samplers.nodewise.labor import HeteroLaborSampler, LaborSampler
+    from hoptrain.samplers.nodewise.neighbor import HeteroSampler, NeighborSampler
     from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
     from hoptrain.samplers.nodewise.probabilities import sampling_probabilities
-    from hoptrain.samplers.nodewise.temporal import TemporalSampler
+    from hoptrain.samplers.nodewise.temporal import HeteroTemporalSampler, TemporalSampler
     from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
     from hoptrain.samplers.programs.program import Program, compile_program
     from hoptrain.samplers.programs.walks import MetapathWalk, Node2Vec, RandomWalk
@@ -47,15 +44,12 @@ _NAMES = {
     "samplers.layerwise.fastgcn": "FastGCNSampler",
     "samplers.layerwise.hgt": "HGTSampler",
     "samplers.layerwise.ladies": "LadiesSampler",
-    "samplers.nodewise.hetero": "HeteroSampler",
-    "samplers.nodewise.hetero_labor": "HeteroLaborSampler",
     "samplers.nodewise.hetero_pinsage": "HeteroPinSAGESampler",
-    "samplers.nodewise.hetero_temporal": "HeteroTemporalSampler",
-    "samplers.nodewise.labor": "LaborSampler",
-    "samplers.nodewise.neighbor": "NeighborSampler",
+    "samplers.nodewise.labor": "HeteroLaborSampler LaborSampler",
+    "samplers.nodewise.neighbor": "HeteroSampler NeighborSampler",
     "samplers.nodewise.pinsage": "PinSAGESampler",
     "samplers.nodewise.probabilities": "sampling_probabilities",
-    "samplers.nodewise.temporal": "TemporalSampler",
+    "samplers.nodewise.temporal": "HeteroTemporalSampler TemporalSampler",
     "samplers.nodewise.vrgcn": "VRGCNSampler",
     "samplers.programs.program": "Program compile_program",
     "samplers.programs.walks": "MetapathWalk Node2Vec RandomWalk",

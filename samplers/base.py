@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from inspect import signature
@@ -12,15 +12,17 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar  # with a default, as typing has it from Python 3.13 on
 
-from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
+from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import Rows
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.shared.draws import fanout_code
-from hoptrain.samplers.batch.minibatch import MiniBatch, SampledBatch
-from hoptrain.samplers.checks import check_address
+from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch, SampledBatch
+from hoptrain.samplers.checks import check_address, check_seeds
+from hoptrain.samplers.hops import AloneDraws, Draws, GrowingBatch, SeedsByType, seeds_of_one_type
 from hoptrain.samplers.scratch.workspace import Driver, Workspace
 
-SomeGraph = TypeVar("SomeGraph", default=Graph)
+SomeGraph = TypeVar("SomeGraph", bound=Graph | HeteroGraph, default=Graph)
 SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
 
 
@@ -216,6 +218,11 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         return finish
 
     @property
+    def hop_sampler(self) -> HopSampler[SomeGraph, Any] | None:
+        """The sampler whose hops others may draw, who have the edges: this one or the one within. None where it has to look at the graph itself."""
+        return None
+
+    @property
     def device_sampler(self) -> Sampler[Any, Any]:
         """The sampler whose kernels sample on a device for this one."""
         return self
@@ -230,26 +237,95 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         return found
 
 
-class FanoutSampler(Sampler):
-    """Goes from the seeds outward, hop by hop; each takes up to a number, or a share, of a vertex's edges: ``fanouts``.
+class HopSampler(Sampler[SomeGraph, SomeBatch]):
+    """A sampler that goes from the seeds outward, hop by hop (``hoptrain.samplers.hops``).
+
+    Attributes:
+        expand: which nodes a hop expands, "all" found so far or the "new" ones of the hop before.
+        is_timed: whether times bound the edges that are drawn, so that a node is a vertex in the tree of a seed.
+    """
+
+    expand: str = "all"
+    is_timed = False
+
+    @property
+    def hop_sampler(self) -> HopSampler[SomeGraph, SomeBatch] | None:
+        """This sampler; None for a subclass that samples in a way of its own."""
+        return self if type(self).sample_on_cpu is HopSampler.sample_on_cpu else None
+
+    def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
+        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
+        return self.grown(graph, self.along(graph), self.roots(graph, seeds), address, workspace)
+
+    def grown(
+        self,
+        graph: SomeGraph,
+        along: Mapping[Relation, Draws],
+        roots: tuple[SeedsByType, Array | None],
+        address: Address,
+        workspace: Workspace,
+    ) -> SomeBatch:
+        """Sample one mini-batch of the roots from a graph in memory."""
+        batch = GrowingBatch.begin(graph, roots, address, workspace, self.expand == "new")
+        hops = batch.grow(along, self.num_hops)
+        steps = next(hops)
+        while steps:
+            steps = hops.send(steps[0].draws.sample(batch, steps))
+        return self.finished(graph, batch, batch.nodes())
+
+    @abstractmethod
+    def roots(self, graph: SomeGraph, seeds: Array) -> tuple[SeedsByType, Array | None]:
+        """Return the seeds, checked for kind and range, and the times (B,) int64 that bound their edges, of samplers with times."""
+
+    @abstractmethod
+    def along(self, graph: SomeGraph) -> Mapping[Relation, Draws]:
+        """Return how edges are drawn along each of the graph's relations.
+
+        Raises:
+            InputError: the sampler's options do not fit the graph.
+        """
+
+    def draws_alone(self, graph: SomeGraph) -> AloneDraws | None:
+        """Return how a node draws its edges where the owner of its column draws for it; None if that takes more of the graph."""
+        return None
+
+    @abstractmethod
+    def finished(self, graph: SomeGraph, batch: GrowingBatch, nodes: Mapping[str, Array]) -> SomeBatch:
+        """Return the mini-batch, without its address, of a batch that has all hops, and of its nodes by type."""
+
+
+class FanoutSampler(HopSampler):
+    """A sampler of plain graphs whose hops take up to a number, or a share, of a node's edges: ``fanouts``.
 
     Attributes:
         fanouts: one a hop.
-        expand: which vertices a hop expands, "all" found so far or the "new" ones of the hop before.
     """
 
     fanouts: tuple[int | float, ...]
-    expand: str = "all"
 
     @property
     def num_hops(self) -> int:
-        """One for each fanout."""
+        """Number of fanouts."""
         return len(self.fanouts)
 
     @property
     def fanout_codes(self) -> tuple[int, ...]:
         """The fanouts as kernels take them."""
         return tuple(map(fanout_code, self.fanouts))
+
+    def roots(self, graph: Graph, seeds: Array) -> tuple[SeedsByType, Array | None]:
+        """Return the seeds, checked for kind and range, without times."""
+        seeds = check_seeds(graph, seeds)
+        return seeds_of_one_type("", seeds), None
+
+    def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array]) -> MiniBatch:
+        """Return the mini-batch of a batch that has all hops."""
+        extra = dict[str, Array]()
+        if batch.times is not None:
+            nodes, trees = batch.split(graph, nodes)
+            extra = trees | {"seed_times": batch.times}
+        blocks = tuple(hop[ONLY] for hop in batch.blocks())
+        return MiniBatch(node_ids=nodes[""], blocks=blocks, num_seeds=batch.seeds.number, extra=extra, nested=batch.nested)
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:

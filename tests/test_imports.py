@@ -64,7 +64,7 @@ def test_a_worker_imports_no_other_sampler():
 
 APART = (
     "engine.partition", "engine.placement", "engine.storage", "samplers.ahead", "samplers.cuda", "samplers.feed.device_feed", "samplers.feed.tier",
-    "samplers.feed.topology", "samplers.nodewise.hetero", "samplers.parted", "kernels.cuda", "trainers.parts", "trainers.pipeline", "trainers.watch",
+    "samplers.feed.topology", "samplers.parted", "kernels.cuda", "trainers.parts", "trainers.pipeline", "trainers.watch",
     "pyg", "dgl",
 )  # fmt: skip
 """What a run imports only where it uses it; ``pyproject.toml`` has the contract."""

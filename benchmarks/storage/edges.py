@@ -32,13 +32,13 @@ from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, Workspace
 from hoptrain.samplers.ahead.handover import Handed, put
-from hoptrain.samplers.ahead.relations import columns_of, types_of
 from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.feed.check_batch import prepared
 from hoptrain.samplers.feed.memory_left import budget_of
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.tier import LOOKAHEAD, Tier
 from hoptrain.samplers.feed.topology.room import EDGE_SHARE, edge_files
+from hoptrain.samplers.hops import columns_of, types_of
 from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
 
 MEMORY, TIER, MAP = "in memory", "tier", "map, MADV_RANDOM"

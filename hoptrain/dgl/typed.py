@@ -18,9 +18,9 @@ from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import HeteroMiniBatch, Sampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
 from hoptrain.samplers.feed.given import version_of
-from hoptrain.samplers.nodewise.hetero_hops import HeteroFanoutSampler
 from hoptrain.samplers.seeds.excluding import ExcludingSampler, hetero_items
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler
+from hoptrain.samplers.typed import HeteroFanoutSampler
 
 _KEPT: Any = WeakIdKeyDictionary()
 """A user's graph -> by weights: what it was made of, and what was made of that."""

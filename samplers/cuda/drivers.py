@@ -26,9 +26,8 @@ from hoptrain.samplers.cuda.subgraphs.ripple import CudaRipple
 from hoptrain.samplers.cuda.subgraphs.saint import CudaSaintEdges, CudaSaintNodes, CudaSaintWalks
 from hoptrain.samplers.cuda.subgraphs.shadow import CudaShadow, CudaShadowPPR
 from hoptrain.samplers.layerwise.layers import LayerWiseSampler
-from hoptrain.samplers.nodewise.hetero import HeteroSampler
 from hoptrain.samplers.nodewise.labor import LaborSampler
-from hoptrain.samplers.nodewise.neighbor import NeighborSampler
+from hoptrain.samplers.nodewise.neighbor import HeteroSampler, NeighborSampler
 from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler

@@ -21,9 +21,9 @@ from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows, StoredRows
 from hoptrain.engine.storage.shared_rows import CachedTable, bytes_for
-from hoptrain.samplers.ahead.relations import columns_of
 from hoptrain.samplers.batch.minibatch import named
 from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.hops import columns_of
 from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES, Workspace
 
 _log = logging.getLogger(__name__)

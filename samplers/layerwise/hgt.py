@@ -16,9 +16,10 @@ from hoptrain.kernels.cpu.layerwise import hgt as kernels
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.checks import as_counts
+from hoptrain.samplers.hops import MOST_HOPS, SeedsByType
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.typed import MOST_HOPS, TypedSampler, TypedSeeds
+from hoptrain.samplers.typed import TypedSampler
 
 
 class HGTSampler(TypedSampler):
@@ -130,7 +131,7 @@ class _Type:
     known: int = 0
     """Met vertices that have a place and a budget already."""
 
-    def begin(self, seeds: TypedSeeds, dtype: np.dtype[np.int32]) -> None:
+    def begin(self, seeds: SeedsByType, dtype: np.dtype[np.int32]) -> None:
         """The seeds are sampled, in their order."""
         self.met = Frontier(self.workspace, self.workspace.table_of(self.name), self.num_vertices, dtype, f"met.{self.name}")
         self.met.enter_seeds(seeds.by_type[self.name][0] if self.name in seeds.by_type else np.zeros(0, np.int64))

@@ -2,32 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.cpu.nodewise import importance, labor_weighted
 from hoptrain.kernels.cpu.nodewise import labor as kernels
-from hoptrain.kernels.shared.draws import ALL, wanted
+from hoptrain.kernels.shared.draws import ALL, fanout_code, wanted
 from hoptrain.samplers.base import FanoutSampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
+from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.checks import check_fanouts
+from hoptrain.samplers.hops import Columns, Drawn, EdgeReader, GrowingBatch, Request, Step
 from hoptrain.samplers.scratch.alias import weights_of
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import Fanouts, HeteroFanoutSampler, no_relation_has_weights
 
 _MOST_ROUNDS = 100
 LEAST_ROOM = 1024
 """Edges beyond the expected number for which a hop reserves memory at first."""
 EDGES_PER_WORD = 2
 """In-edges for each vertex of the graph from which the random words of all vertices are computed before, and then looked up."""
+
+
+class LaborDraws(NamedTuple):
+    """LABOR's draws along one relation; without importances they are ``hoptrain.samplers.hops.AloneDraws``.
+
+    Attributes:
+        fanouts: one a hop.
+        importance_rounds: i of LABOR-i.
+        weighted: whether edges have weights.
+        number: of the sources' type, whose random numbers the relations share.
+        num_sources: nodes of that type.
+    """
+
+    fanouts: tuple[int | float, ...]
+    importance_rounds: int
+    weighted: bool
+    number: int
+    num_sources: int
+
+    @property
+    def has_weights(self) -> bool:
+        """True: an edge weighs the inverse of its probability."""
+        return True
+
+    @property
+    def needs_weight(self) -> bool:
+        """False: edges of weight 0 are kept or not like others."""
+        return False
+
+    def sample(self, batch: GrowingBatch, steps: Sequence[Step[LaborDraws]]) -> list[Drawn]:
+        """Keep edges of all steps of a hop, one relation after the other."""
+        return [step.draws._sample(batch, step) for step in steps]
+
+    def _sample(self, batch: GrowingBatch, step: Step[LaborDraws]) -> Drawn:
+        if not self.fanouts[step.hop]:
+            edges = batch.room(step, 0)
+            return Drawn(edges.indptr, edges.edge_ids, edges.indices, np.zeros(0, np.float32))
+        sources, destinations = batch.frontiers[step.relation[0]], batch.frontiers[step.relation[2]]
+        found = self._hop(batch.columns[step.relation], step.hop, destinations, sources, step.last, batch.at(step)).keep(step.name)
+        sources.relabel(found.sources)
+        return found
+
+    def _hop(self, columns: Columns, hop: int, destinations: Frontier, sources: Frontier, num_dst: int, address: HopAddress) -> LaborHop:
+        fanout, weights = fanout_code(self.fanouts[hop]), weights_of(columns) if self.weighted else None
+        number, rounds = (fanout, self.importance_rounds) if fanout != ALL else (columns.num_edges, 0)
+        return LaborHop(columns, destinations, sources, num_dst, address, number, rounds, weights)
+
+    def arrays(self, columns: Columns) -> dict[str, Array]:
+        """Return the sources, and the weights of edges that have some.
+
+        Raises:
+            InputError: there are no weights.
+        """
+        weights = {"weights": weights_of(columns)} if self.weighted else {}
+        return {"indices": columns.indices, **weights}
+
+    def read(self, files: EdgeReader, hop: int, requests: Sequence[Request]) -> list[Drawn]:
+        """Draw from whole columns that are read from files."""
+        if not self.fanouts[hop]:
+            return files.nothing(requests)
+        return files.from_columns(self, hop, requests, ("indices", "weights") if self.weighted else ("indices",))
+
+    def draw(self, columns: Columns, hop: int, request: Request, workspace: Workspace) -> Drawn:
+        """Keep edges of a request from columns in memory, with global ids of sources."""
+        nodes, dtype = request.nodes, columns.indices.dtype
+        destinations = Frontier(workspace, workspace.table, columns.num_nodes, dtype, "drawn.nodes")
+        destinations.enter_seeds(nodes)
+        sources = Frontier(workspace, workspace.table, self.num_sources, dtype, "drawn.from")  # destinations need the table no more
+        sources.enter_seeds(nodes[:0])
+        return self._hop(columns, hop, destinations, sources, len(nodes), request.address).keep("drawn")
 
 
 class LaborSampler(FanoutSampler):
@@ -80,19 +152,78 @@ class LaborSampler(FanoutSampler):
         check_shares(self.fanouts, importance_rounds, weighted)
         self.weighted = weighted
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        weights = weights_of(graph) if self.weighted else None
-        frontier = Frontier.of_seeds(graph, seeds, workspace)
-        num_seeds = frontier.num_nodes
-        blocks: list[Block] = []
-        for hop, fanout in enumerate(self.fanout_codes):
-            rounds = self.importance_rounds if fanout != ALL else 0
-            number = fanout if fanout != ALL else graph.num_edges
-            blocks.append(
-                LaborHop(graph, frontier, frontier, frontier.num_nodes, address.at_hop(hop), number, rounds, weights).sample(f"{hop}")
+    def along(self, graph: Graph) -> Mapping[Relation, LaborDraws]:
+        """Return the draws of the only relation."""
+        return {ONLY: LaborDraws(self.fanouts, self.importance_rounds, self.weighted, 0, graph.num_nodes)}
+
+    def draws_alone(self, graph: Graph) -> LaborDraws:
+        """Return the draws of the only relation: a node needs its own edges alone.
+
+        Raises:
+            InputError: with importances.
+        """
+        if self.importance_rounds:
+            raise InputError(
+                f"importance_rounds is {self.importance_rounds} on a graph in parts: importances are found from all edges of a hop; take 0, or part the "
+                "features alone"
             )
-        return batch_of_hops(frontier.nodes(), blocks, num_seeds)
+        return self.along(graph)[ONLY]
+
+
+class HeteroLaborSampler(HeteroFanoutSampler):
+    """For every hop and relation, in-edges of all vertices reached so far: about ``fanout`` each, with as few different sources as possible.
+
+    The law is that of ``LaborSampler``, relation by relation: of LABOR-0 an edge u -> v is kept if r_u < min(1, fanout / d), where d is v's degree by
+    the relation, and weighs the inverse of that probability; importances are found among a relation's own edges. All relations of a hop share the
+    random number r_u of a vertex u, as DGL's do, so that they tend to keep the same sources; each relation's estimate is unbiased by itself.
+    Sources of type number k (in the graph's order) have the random numbers of hop 16 k + h: for a single type and relation the blocks are those
+    of ``LaborSampler`` to the bit.
+    """
+
+    def __init__(
+        self,
+        fanouts: Fanouts,
+        seed_type: str | None = None,
+        *,
+        importance_rounds: int = 0,
+        weighted: bool = False,
+        default: Sequence[int | float] | None = None,
+    ) -> None:
+        """State the hops.
+
+        Args:
+            fanouts: as of ``HeteroSampler``; -1 takes all neighbours, 0 leaves the relation out of a hop.
+            seed_type: the type of vertices that seeds are of; None for several.
+            importance_rounds: i of LABOR-i.
+            weighted: whether the edges of the relations that have weights weigh these.
+            default: the fanouts of the relations that ``fanouts`` does not name.
+
+        Raises:
+            InputError: as ``HeteroSampler``; a number of rounds that is out of range.
+        """
+        super().__init__(fanouts, seed_type, default, 1 << 31)
+        self.importance_rounds: int = checked_rounds(importance_rounds)
+        self.weighted: bool = weighted
+        check_shares((fanout for own in self.fanouts.values() for fanout in own), importance_rounds, weighted)
+
+    def __repr__(self) -> str:
+        further = f", importance_rounds={self.importance_rounds}" * bool(self.importance_rounds) + ", weighted=True" * self.weighted
+        return f"HeteroLaborSampler(fanouts={self._shown_fanouts()}, seed_type={self.seed_type!r}{further})"
+
+    def along(self, graph: HeteroGraph) -> Mapping[Relation, LaborDraws]:
+        """Return the draws of each relation.
+
+        Raises:
+            InputError: fanouts that do not fit the graph's relations, or edges are to have weights and none have.
+        """
+        if self.weighted and all(columns.weights is None for columns in graph.relations.values()):
+            raise no_relation_has_weights()
+        rounds, fanouts = self.importance_rounds, self.fanouts_of(graph)
+        numbers = {kind: number for number, kind in enumerate(graph.num_nodes)}
+        return {
+            relation: LaborDraws(own, rounds, self.weighted and columns.weights is not None, numbers[relation[0]], columns.num_src)
+            for (relation, own), columns in zip(fanouts.items(), graph.relations.values(), strict=True)
+        }
 
 
 def checked_rounds(number: int) -> int:
@@ -135,7 +266,7 @@ class LaborHop:
         weights: (E,) of the edges, or None.
     """
 
-    graph: Graph | RelationColumns
+    graph: Columns
     frontier: Frontier
     sources: Frontier
     num_dst: int
@@ -144,22 +275,10 @@ class LaborHop:
     rounds: int = 0
     weights: Array | None = None
 
-    def sample(self, name: str) -> Block:
-        """Keep edges into all nodes so far; the block's arrays are called by ``name`` in the workspace."""
-        kept, num_edges = self.keep(name)
-        sources = kept.sources[:num_edges]
-        self.sources.relabel(sources)
-        return Block(
-            indptr=kept.indptr,
-            indices=sources,
-            edge_ids=kept.edge_ids[:num_edges],
-            num_src=self.sources.num_nodes,
-            weights=kept.weights[:num_edges],
-        )
-
-    def keep(self, name: str) -> tuple[kernels.Kept, int]:
-        """The edges that are kept, with global ids, and how many they are."""
-        return (self._by_importance if self.rounds or self.weights is not None else self._evenly)(name)
+    def keep(self, name: str) -> Drawn:
+        """Return the edges that are kept, with global ids, in arrays called by ``name`` in the workspace."""
+        kept, num_edges = (self._by_importance if self.rounds or self.weights is not None else self._evenly)(name)
+        return Drawn(kept.indptr, kept.edge_ids[:num_edges], kept.sources[:num_edges], kept.weights[:num_edges])
 
     def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
         frontier, graph, last, number = self.frontier, self.graph, self.num_dst, self.sources.num_vertices

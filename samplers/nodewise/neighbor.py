@@ -1,25 +1,122 @@
-"""GraphSAGE's neighbour sampling (Hamilton, Ying, Leskovec 2017), node-wise."""
+"""GraphSAGE's neighbour sampling (Hamilton, Ying, Leskovec 2017), node-wise; on heterogeneous graphs with fanouts of each relation, as for R-GCN."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
+from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.checks import check_fanouts
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, positive_of
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.hop import Hop, count_edges, is_distinct_by_weight, most_edges, sample_hop
+from hoptrain.samplers.hops import Columns, Drawn, EdgeReader, GrowingBatch, Request, Step, columns_of
+from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, drawable_weights, positive_of
+from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_edges, is_distinct_by_weight, most_edges, sample_hops
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import Fanouts, HeteroFanoutSampler, no_relation_has_weights
 
 EXPANSIONS = ("all", "new")
+
+
+class Weights(NamedTuple):
+    """What edges of a relation are drawn by weight with."""
+
+    tables: AliasTables
+    positive: Array
+    """(V,) int32, each column's edges of positive weight."""
+
+
+class NeighborDraws(NamedTuple):
+    """Uniform or weighted draws along one relation; they are ``hoptrain.samplers.hops.AloneDraws``.
+
+    Attributes:
+        fanouts: one a hop.
+        replace: whether they are with replacement.
+        number: of the relation in the addresses of random numbers.
+        weights: makes what weighted draws need, once for a graph; None for uniform ones.
+    """
+
+    fanouts: tuple[int | float, ...]
+    replace: bool
+    number: int
+    weights: Callable[[], Weights] | None
+
+    @property
+    def has_weights(self) -> bool:
+        """False: blocks have no weights."""
+        return False
+
+    @property
+    def needs_weight(self) -> bool:
+        """Whether edges are drawn by weight."""
+        return self.weights is not None
+
+    def rule(self, hop: int) -> kernels.Rule:
+        """Return how a hop takes edges."""
+        return kernels.Rule(fanout_code(self.fanouts[hop]), self.replace, self.weights is not None)
+
+    def kernel_columns(self, columns: Columns, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
+        """Return what a hop with a rule draws from."""
+        if self.weights is None:
+            return kernels.Columns(columns.indptr, columns.indices, *NO_TABLES)
+        tables, positive = self.weights()
+        if is_distinct_by_weight(rule):
+            return WeightedColumns(columns.indptr, columns.indices, *tables, columns.weights, positive)
+        return kernels.Columns(columns.indptr, columns.indices, *tables)
+
+    def arrays(self, columns: Columns) -> dict[str, Array]:
+        """Return the sources, and the weights that edges are drawn by.
+
+        Raises:
+            InputError: there are no weights, or all are 0.
+        """
+        weights = {} if self.weights is None else {"weights": drawable_weights(columns)}
+        return {"indices": columns.indices, **weights}
+
+    def read(self, files: EdgeReader, hop: int, requests: Sequence[Request]) -> list[Drawn]:
+        """Draw from files; a hop that takes no edges reads no weights."""
+        rule = self.rule(hop)
+        return (files.by_weight if rule.weighted and rule.fanout else files.uniformly)(rule, requests)
+
+    def draw(self, columns: Columns, hop: int, request: Request, workspace: Workspace) -> Drawn:
+        """Draw the edges of a request from columns in memory, with global ids of sources."""
+        nodes, number, rule = request.nodes, len(request.nodes), self.rule(hop)
+        drawn_from = self.kernel_columns(columns, rule)
+        most = most_edges(number, rule.fanout, lambda: count_edges(drawn_from, nodes, 0, number, rule))
+        edges = kernels.Edges(
+            indptr=workspace.array("drawn.indptr", number + 1, id_dtype(most + 1)),
+            edge_ids=workspace.array("drawn.edge_ids", most, id_dtype(columns.num_edges)),
+            indices=workspace.array("drawn.sources", most, columns.indices.dtype),
+        )
+        edges.indptr[: 1 if most else None] = 0
+        total = draw_edges(Hop(workspace, drawn_from, nodes, 0, number, rule, request.address, edges, 0))
+        return _drawn(edges, total)
+
+    def sample(self, batch: GrowingBatch, steps: Sequence[Step[NeighborDraws]]) -> list[Drawn]:
+        """Draw the edges of all steps of a hop; the threads of the workspace share the relations."""
+        hops = [step.draws._hop(batch, step) for step in steps]
+        totals = sample_hops(hops, [batch.frontiers[step.relation[0]] for step in steps])
+        return [_drawn(hop.edges, total) for hop, total in zip(hops, totals, strict=True)]
+
+    def _hop(self, batch: GrowingBatch, step: Step[NeighborDraws]) -> Hop:
+        relation, _, hop, first, last, num_edges, _ = step
+        rule, nodes = self.rule(hop), batch.frontiers[relation[2]].nodes()
+        columns = self.kernel_columns(batch.columns[relation], rule)
+        most = most_edges(last - first, rule.fanout, lambda: count_edges(columns, nodes, first, last, rule))
+        edges, is_loop = batch.room(step, most), relation[0] == relation[2]
+        return Hop(batch.workspace, columns, nodes, first, last, rule, batch.at(step), edges, num_edges, is_loop)
+
+
+def _drawn(edges: kernels.Edges, total: int) -> Drawn:
+    return Drawn(edges.indptr, edges.edge_ids[:total], edges.indices[:total])
 
 
 class NeighborSampler(FanoutSampler):
@@ -65,73 +162,111 @@ class NeighborSampler(FanoutSampler):
         self.repeats_edges: bool = replace
         self.weighted = weighted
         self.expand: str = expand
-        self._tables = OncePerGraph[AliasTables]()
-        self._positive = OncePerGraph[Array]()
-        if expand not in EXPANSIONS:
-            raise InputError(f'expand is {expand!r}: a hop expands "all" vertices found so far or the "new" ones; choose one')
+        _check_expand(expand)
+        self._weights = OncePerGraph[dict[Relation, Weights]]()
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-        """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        frontier = Frontier.of_seeds(graph, seeds, workspace)
-        num_seeds, nested = frontier.num_nodes, self.expand == "new"
-        blocks: list[Block] = []
-        first = 0
-        for hop, (rule, columns) in enumerate(zip(self.rules(), self.columns(graph), strict=True)):
-            how = columns, rule, address.at_hop(hop)
-            if nested:
-                known = frontier.num_nodes
-                blocks.append(_sample_hop(graph, frontier, first, *how, "", blocks[-1].num_edges if blocks else 0))
-                first = known
-            else:
-                blocks.append(_sample_hop(graph, frontier, 0, *how, f"{hop}", 0))
-        return MiniBatch(
-            node_ids=frontier.nodes(),
-            blocks=nested_blocks(blocks[-1], [b.num_src for b in reversed(blocks)], num_seeds) if nested else tuple(reversed(blocks)),
-            num_seeds=num_seeds,
-            nested=nested,
-        )
+    def along(self, graph: Graph) -> Mapping[Relation, NeighborDraws]:
+        """Return the draws of the only relation."""
+        return {ONLY: NeighborDraws(self.fanouts, self.replace, 0, partial(self._weights_of, graph) if self.weighted else None)}
 
-    def rules(self) -> list[kernels.Rule]:
-        """How each hop takes edges."""
-        return [kernels.Rule(fanout, self.replace, self.weighted) for fanout in self.fanout_codes]
+    def draws_alone(self, graph: Graph) -> NeighborDraws:
+        """Return the draws of the only relation: a node needs its own edges alone."""
+        return self.along(graph)[ONLY]
 
     def columns(self, graph: Graph) -> list[kernels.Columns | WeightedColumns]:
-        """What each hop draws from."""
-        return [self._columns(graph, rule) for rule in self.rules()]
+        """Return what each hop draws from."""
+        draws = self.along(graph)[ONLY]
+        return [draws.kernel_columns(graph, draws.rule(hop)) for hop in range(self.num_hops)]
 
-    def _columns(self, graph: Graph, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
-        tables = self._alias_tables(graph)
-        if not is_distinct_by_weight(rule):
-            return kernels.Columns(graph.indptr, graph.indices, *tables)
-        positive = self._positive.get(graph, positive_of)
-        return WeightedColumns(graph.indptr, graph.indices, *tables, graph.weights, positive)
-
-    def _alias_tables(self, graph: Graph) -> AliasTables:
-        """Made once for a graph; they travel to the workers with the sampler."""
-        if not self.weighted:
-            return NO_TABLES
-        return self._tables.get(graph, build_alias_tables)
+    def _weights_of(self, graph: Graph) -> Weights:
+        """Return what is made once for a graph; it travels to the workers with the sampler."""
+        return self._weights.get(graph, _weigh)[ONLY]
 
 
-def _sample_hop(
-    graph: Graph,
-    frontier: Frontier,
-    first: int,
-    columns: kernels.Columns | WeightedColumns,
-    rule: kernels.Rule,
-    address: HopAddress,
-    name: str,
-    num_edges: int,
-) -> Block:
-    """Expand the nodes from ``first`` on. ``num_edges`` edges stand in the arrays called ``name`` already, and stay."""
-    workspace, last = frontier.workspace, frontier.num_nodes
-    most = most_edges(last - first, rule.fanout, lambda: count_edges(columns, frontier.nodes(), first, last, rule))
-    nodes = frontier.make_room(most)
-    edges = kernels.Edges(
-        indptr=workspace.array(f"indptr{name}", last + 1, id_dtype(num_edges + most + 1), keep=first + 1 if first else 0),
-        edge_ids=workspace.array(f"edge_ids{name}", num_edges + most, id_dtype(graph.num_edges), keep=num_edges),
-        indices=workspace.array(f"indices{name}", num_edges + most, graph.indices.dtype, keep=num_edges),
-    )
-    edges.indptr[first : first + 1 if most else None] = num_edges
-    frontier.num_nodes, total = sample_hop(Hop(workspace, columns, nodes, first, last, rule, address, edges, num_edges))
-    return Block(indptr=edges.indptr, indices=edges.indices[:total], edge_ids=edges.edge_ids[:total], num_src=frontier.num_nodes)
+class HeteroSampler(HeteroFanoutSampler):
+    """For every hop and relation, up to ``fanout`` in-neighbours of every vertex of the relation's destination type reached so far.
+
+    The law is ``NeighborSampler``'s, relation by relation: without replacement (the default) a vertex gives min(degree, fanout) distinct edges
+    of the relation, every subset equally likely; with replacement ``fanout`` edges if it has any; by weight as there. The draws of different
+    relations are independent. Of relation number k (in the graph's order) hop h draws what ``NeighborSampler`` would draw in hop 16 k + h: for
+    a single type and relation the two samplers give the same blocks to the bit.
+
+    Like any sampler it is a pure function of (graph, seeds, seed, epoch, batch) and keeps no state. On the CPU the threads of the workspace share
+    a batch's large hops, or the batches of a bulk; on CUDA a bulk is sampled at once.
+
+    Examples:
+        >>> from hoptrain import HeteroGraph, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 2, 2])}).with_reverse()
+        >>> batch = HeteroSampler([2, 2], seed_type="item").sample(graph, [0], seed=1)
+        >>> batch.node_ids
+        {'user': array([0], dtype=int32), 'item': array([0, 2], dtype=int32)}
+    """
+
+    def __init__(
+        self,
+        fanouts: Fanouts,
+        seed_type: str | None = None,
+        replace: bool = False,
+        *,
+        weighted: bool = False,
+        expand: str = "all",
+        default: Sequence[int | float] | None = None,
+    ) -> None:
+        """State the hops.
+
+        Args:
+            fanouts: edges per vertex, one number a hop, from the seeds outward, for all relations; or such a list for each relation, by
+                "source:name:destination" or the tuple of the three. -1 takes all neighbours, 0 leaves the relation out of a hop,
+                a float above 0 and at most 1.0 is a share of the relation's edges, as of ``NeighborSampler``.
+            seed_type: the type of vertices that seeds are of; None for several (``TypedSampler``).
+            replace: draw with replacement.
+            weighted: draw the edges of the relations that have weights by these, as ``NeighborSampler`` does; those of others uniformly.
+            expand: which vertices a hop expands: "all" found so far, as DGL does; or the "new" ones, found on the hop before, as PyG does: then
+                blocks are nested.
+            default: the list of the relations that ``fanouts`` does not name; without it all are named.
+
+        Raises:
+            InputError: no hop or more than 16, lists of different lengths, a fanout that is out of range, options that exclude each other.
+        """
+        super().__init__(fanouts, seed_type, default, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
+        self.replace: bool = replace
+        self.repeats_edges: bool = replace
+        self.weighted = weighted
+        self.expand = expand
+        _check_expand(expand)
+        self._weights = OncePerGraph[dict[Relation, Weights]]()
+
+    def __repr__(self) -> str:
+        further = f", weighted={self.weighted}, expand={self.expand!r}" if self.weighted or self.expand != "all" else ""
+        return f"HeteroSampler(fanouts={self._shown_fanouts()}, seed_type={self.seed_type!r}, replace={self.replace}{further})"
+
+    def along(self, graph: HeteroGraph) -> Mapping[Relation, NeighborDraws]:
+        """Return the draws of each relation.
+
+        Raises:
+            InputError: fanouts that do not fit the graph's relations, or edges are to be drawn by weight and no relation has weights.
+        """
+        fanouts = self.fanouts_of(graph)
+        weighted = {relation for relation, columns in graph.relations.items() if self.weighted and columns.weights is not None}
+        if self.weighted and not weighted:
+            raise no_relation_has_weights()
+        return {
+            relation: NeighborDraws(own, self.replace, number, partial(self._weights_of, graph, relation) if relation in weighted else None)
+            for number, (relation, own) in enumerate(fanouts.items())
+        }
+
+    def _weights_of(self, graph: HeteroGraph, relation: Relation) -> Weights:
+        """Return what is made once for a graph; it travels to the workers with the sampler."""
+        return self._weights.get(graph, _weigh)[relation]
+
+
+def _check_expand(expand: str) -> None:
+    if expand not in EXPANSIONS:
+        raise InputError(f'expand is {expand!r}: a hop expands "all" vertices found so far or the "new" ones; choose one')
+
+
+def _weigh(graph: Graph | HeteroGraph) -> dict[Relation, Weights]:
+    weighted = {
+        relation: columns for relation, columns in columns_of(graph).items() if isinstance(graph, Graph) or columns.weights is not None
+    }
+    return {relation: Weights(build_alias_tables(columns), positive_of(columns)) for relation, columns in weighted.items()}

@@ -1,28 +1,31 @@
-"""Neighbour sampling that does not look ahead: only edges that are not later than the seed they lead to."""
+"""Neighbour sampling that does not look ahead: a tree for each seed, and only edges that are not later than it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Address, Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
-from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.files.untrusted import map_npy
-from hoptrain.kernels.cpu.address import HopAddress
+from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule, Scratch
+from hoptrain.kernels.cpu.nodewise.neighbor import Rule
+from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
-from hoptrain.samplers.base import FanoutSampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
+from hoptrain.samplers.base import FanoutSampler, HopSampler
+from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
+from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch
 from hoptrain.samplers.checks import check_fanouts, check_seeds
-from hoptrain.samplers.scratch.frontier import Frontier
+from hoptrain.samplers.hops import Columns, Drawn, EdgeReader, GrowingBatch, Request, SeedsByType, Step, columns_of, seeds_of_one_type
 from hoptrain.samplers.scratch.hop import most_edges, scratch_for
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.typed import Fanouts, HeteroFanoutSampler
 
 Strategy = Literal["uniform", "recent"]
 STRATEGIES = ("uniform", "recent")
@@ -34,6 +37,76 @@ def check_strategy(strategy: str, replace: bool) -> None:
         raise InputError(f'strategy is {strategy!r}: edges are drawn "uniform" or are the most "recent" ones; choose one')
     if replace and strategy == "recent":
         raise InputError('replace=True with strategy="recent": the latest edges are taken once each; leave replace out')
+
+
+class TimedDraws(NamedTuple):
+    """Draws along one relation that are bounded by time; they are ``hoptrain.samplers.hops.Draws``.
+
+    Attributes:
+        fanouts: one a hop.
+        replace: whether they are with replacement.
+        is_recent: whether the latest edges are taken.
+        number: of the relation in the addresses of random numbers.
+        in_order: makes the columns in the order of time, once for a graph.
+        monotone: whether an edge bounds those behind it, so that nodes are paths.
+    """
+
+    fanouts: tuple[int | float, ...]
+    replace: bool
+    is_recent: bool
+    number: int
+    in_order: Callable[[], kernels.TimedColumns]
+    monotone: bool = False
+
+    def rule(self, hop: int) -> kernels.TimedRule:
+        """Return how a hop takes edges."""
+        return kernels.TimedRule(fanout_code(self.fanouts[hop]), self.replace, self.is_recent)
+
+    def sample(self, batch: GrowingBatch, steps: Sequence[Step[TimedDraws]]) -> list[Drawn]:
+        """Draw the edges of all steps of a hop, one relation after the other. Sources were keys, so they are int64."""
+        return [step.draws._sample(batch, step) for step in steps]
+
+    def _sample(self, batch: GrowingBatch, step: Step[TimedDraws]) -> Drawn:
+        columns, rule, first, last, total = self.in_order(), self.rule(step.hop), step.first, step.last, step.num_edges
+        sources, destinations = batch.frontiers[step.relation[0]], batch.frontiers[step.relation[2]]
+        scratch = scratch_for(batch.workspace, Rule(rule.fanout, rule.replace, False))
+        bounds, trees = _of_paths(batch, 0) if self.monotone else (batch.times, None)
+        most = most_edges(
+            last - first, rule.fanout, lambda: kernels.count_edges(columns, destinations.nodes(), first, last, bounds, rule, scratch)
+        )
+        edges = batch.room(step, most, np.int64)
+        if most and self.monotone:
+            bounds, trees = _of_paths(batch, most)
+            drawn = columns, sources.nodes(most), last, first, last, bounds, trees, rule, batch.at(step), scratch, edges, total
+            sources.num_nodes, total = kernels.sample_path_hop(*drawn)
+        elif most:
+            nodes, before = sources.make_room(most), sources.num_nodes  # the destinations are perhaps of the same type, and moved
+            known, table = destinations.nodes(), sources.table.view()
+            sources.num_nodes, total = kernels.sample_hop(
+                columns, known, nodes, before, first, last, bounds, rule, batch.at(step), table, scratch, edges, total
+            )
+        return Drawn(edges.indptr, edges.edge_ids[:total], edges.indices[:total])
+
+    def arrays(self, columns: Columns) -> dict[str, Array]:
+        """Return the sources, and the times of edges that have some."""
+        times = {} if columns.times is None else {"times": columns.times}
+        return {"indices": columns.indices, **times}
+
+    def read(self, files: EdgeReader, hop: int, requests: Sequence[Request]) -> list[Drawn]:
+        """Draw from the times of whole columns, which are read from files."""
+        return files.by_time(self.rule(hop), requests)
+
+
+def _of_paths(batch: GrowingBatch, most: int) -> tuple[Array, Array]:
+    """Return the bounds (N + most,) int64 and the trees (N + most,) int32 of the nodes, which are paths: those of N, with room for more."""
+    frontier, array = batch.frontiers[""], batch.workspace.array
+    number = frontier.num_nodes
+    if number + most > kernels.MAX_TREES:
+        raise InputError(f"{number + most:,} paths in a batch: there are at most {kernels.MAX_TREES:,}; use smaller batches or fanouts")
+    bounds, trees = array("bounds", number + most, np.int64, keep=number), array("path_trees", number + most, np.int32, keep=number)
+    if not batch.hops:
+        bounds[:number], trees[:number] = batch.times, np.arange(number)
+    return bounds, trees
 
 
 class TemporalSampler(FanoutSampler):
@@ -70,6 +143,7 @@ class TemporalSampler(FanoutSampler):
 
     distinct_nodes = False
     expand = "new"
+    is_timed = True
 
     def __init__(
         self,
@@ -100,7 +174,7 @@ class TemporalSampler(FanoutSampler):
         self.replace = replace
         self.monotone = monotone
         self.seed_times: Array | None = None if seed_times is None else _read_times(seed_times)
-        self._ordered = OncePerGraph[kernels.TimedColumns]()
+        self._ordered = OncePerGraph[dict[Relation, kernels.TimedColumns]]()
 
     def prepare(self, graph: Graph, seeds: Array) -> TemporalSampler:
         """As it is. The first batch puts every column in the order of time: 12 bytes an edge (16 from 2**31 edges on).
@@ -113,30 +187,35 @@ class TemporalSampler(FanoutSampler):
             self._times_of(graph, seeds)
         return self
 
-    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, times: Array | None = None) -> MiniBatch:
-        """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
-        seeds, bounds = self.seeds_and_bounds(graph, seeds, times)
-        kind = _Paths if self.monotone else _Batch
-        work = kind(graph, self.columns(graph), bounds, Frontier(workspace, workspace.table, 1 << 63, np.int64, "keys"))
-        work.enter_seeds(seeds)
-        num_src = [len(seeds)]
-        for hop in range(self.num_hops):
-            work.sample_hop(num_src[-2] if hop else 0, self.rule(hop), address.at_hop(hop))
-            num_src.append(work.keys.num_nodes)
-        nodes, trees = work.nodes_and_trees()
-        return MiniBatch(
-            node_ids=nodes,
-            blocks=nested_blocks(work.block(), num_src[:0:-1], len(seeds)),
-            num_seeds=len(seeds),
-            extra={"trees": trees, "seed_times": bounds},
-            nested=True,
-        )
-
-    def seeds_and_bounds(self, graph: Graph, seeds: Array, times: Array | None) -> tuple[Array, Array]:
-        """The seeds (B,), checked, and the times (B,) int64 that bound their edges: ``times``, or what ``seed_times`` says."""
+    def roots(self, graph: Graph, seeds: Array, times: Array | None = None) -> tuple[SeedsByType, Array]:
+        """Return the seeds, checked, and the times that bound their edges: ``times`` (B,), or what ``seed_times`` says."""
         seeds = check_seeds(graph, seeds)
         check_trees(len(seeds))
-        return seeds, self._times_of(graph, seeds) if times is None else checked_times(times, len(seeds), "times")
+        bounds = self._times_of(graph, seeds) if times is None else checked_times(times, len(seeds), "times")
+        return seeds_of_one_type("", seeds), bounds
+
+    def along(self, graph: Graph) -> Mapping[Relation, TimedDraws]:
+        """Return the draws of the only relation.
+
+        Raises:
+            InputError: the graph has no times.
+        """
+        self._check_times(graph)
+        return {ONLY: TimedDraws(self.fanouts, self.replace, self.strategy == "recent", 0, partial(self.columns, graph), self.monotone)}
+
+    @property
+    def hop_sampler(self) -> HopSampler[Graph, MiniBatch] | None:
+        """This sampler; None with ``monotone``, where nodes are paths, and for a subclass that samples in a way of its own."""
+        return None if self.monotone or type(self).sample_on_cpu is not TemporalSampler.sample_on_cpu else self
+
+    def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, times: Array | None = None) -> MiniBatch:
+        """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
+        return self.grown(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
+
+    def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array]) -> MiniBatch:
+        """Return the mini-batch of a batch that has all hops."""
+        made = super().finished(graph, batch, nodes)
+        return replace(made, extra=made.extra | {"trees": _of_paths(batch, 0)[1]}) if self.monotone else made
 
     def _times_of(self, graph: Graph, seeds: Array) -> Array:
         if self.seed_times is None:
@@ -146,18 +225,132 @@ class TemporalSampler(FanoutSampler):
         times: Array = checked_times(self.seed_times, graph.num_nodes, "seed_times")[seeds]
         return times
 
-    def rule(self, hop: int) -> kernels.TimedRule:
-        """How a hop takes edges."""
-        return kernels.TimedRule(self.fanout_codes[hop], self.replace, self.strategy == "recent")
-
     def _check_times(self, graph: Graph) -> None:
         if graph.times is None:
             raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
 
     def columns(self, graph: Graph) -> kernels.TimedColumns:
-        """The graph's columns in the order of time. Made once for a graph; they travel to the workers with the sampler."""
+        """Return the graph's columns in the order of time. They are made once for a graph, and travel to the workers with the sampler."""
         self._check_times(graph)
-        return self._ordered.get(graph, in_order_of_time)
+        return self._ordered.get(graph, _in_order_of_time)[ONLY]
+
+
+class HeteroTemporalSampler(HeteroFanoutSampler):
+    """For every hop and relation, up to ``fanout`` in-edges of every vertex found on the hop before, none of them later than the seed's time.
+
+    The law is ``TemporalSampler``'s, relation by relation: every seed has a time, and a tree of its own, whose edges of all relations and hops it
+    bounds (as in PyG's ``NeighborLoader`` with ``disjoint=True`` on ``HeteroData``). Edges of a relation without times are all admitted, and drawn
+    uniformly whatever the strategy; a graph without any times is refused. Seeds need not be distinct.
+
+    ``sample`` takes ``times`` (B,), integers, the time of each seed in the order of the seeds, which is that of ``HeteroGraph.numbered`` where they
+    are of several types. Blocks are nested. ``extra`` holds for each type t ``trees.t`` (S_t,) int32, the seed (0 to B - 1) whose tree each node is in,
+    and ``seed_times`` (B,) int64. Draws have the addresses of ``HeteroSampler``, with a node's local id in place of the vertex.
+    """
+
+    distinct_nodes = False
+    expand = "new"
+    is_timed = True
+
+    def __init__(
+        self,
+        fanouts: Fanouts,
+        seed_type: str | None = None,
+        seed_times: Mapping[str, Sequence[int] | Array] | None = None,
+        strategy: Strategy = "uniform",
+        replace: bool = False,
+        *,
+        default: Sequence[int | float] | None = None,
+    ) -> None:
+        """State the hops and the seeds' times.
+
+        Args:
+            fanouts: as of ``HeteroSampler``; -1 takes all that the bound admits.
+            seed_type: the type of vertices that seeds are of; None for several.
+            seed_times: (V_t,) integers for the types t that have seeds: for each vertex the time at which it is a seed, in the unit of the edges' times.
+                Without it ``sample`` has to be given ``times``.
+            strategy: "uniform", or "recent" for the latest edges.
+            replace: draw with replacement; with uniform only.
+            default: the fanouts of the relations that ``fanouts`` does not name.
+
+        Raises:
+            InputError: as ``HeteroSampler``; an unknown strategy, options that exclude each other, times that are no integers.
+        """
+        super().__init__(fanouts, seed_type, default, MAX_DRAWS)
+        check_strategy(strategy, replace)
+        self.strategy = strategy
+        self.replace: bool = replace
+        self.repeats_edges: bool = replace
+        if seed_times is not None and not isinstance(seed_times, Mapping):
+            raise InputError(
+                f"seed_times are a {type(seed_times).__name__}: they are by type, a time for each of its vertices; give a dictionary"
+            )
+        self.seed_times: dict[str, Array] = {kind: checked_times(times, None, "seed_times") for kind, times in (seed_times or {}).items()}
+        self._ordered = OncePerGraph[dict[Relation, kernels.TimedColumns]]()
+
+    def __repr__(self) -> str:
+        fanouts = self._shown_fanouts()
+        return f"HeteroTemporalSampler(fanouts={fanouts}, seed_type={self.seed_type!r}, strategy={self.strategy!r}, replace={self.replace})"
+
+    def along(self, graph: HeteroGraph) -> Mapping[Relation, TimedDraws]:
+        """Return the draws of each relation. The first batch puts every column in the order of time: 12 bytes an edge (16 from 2**31 edges of a relation on).
+
+        Raises:
+            InputError: fanouts that do not fit the graph's relations, or no relation has times.
+        """
+        fanouts, columns = self.fanouts_of(graph), graph.relations
+        if all(own.times is None for own in columns.values()):
+            raise InputError(
+                "no relation of the graph has times, so that nothing bounds what HeteroTemporalSampler draws: give them to HeteroGraph, or name "
+                "them by time_attr of from_pyg; or take HeteroSampler"
+            )
+        is_recent = self.strategy == "recent"
+        return {
+            relation: TimedDraws(
+                own, self.replace, is_recent and columns[relation].times is not None, number, partial(self._in_order, graph, relation)
+            )
+            for number, (relation, own) in enumerate(fanouts.items())
+        }
+
+    @property
+    def hop_sampler(self) -> HopSampler[HeteroGraph, HeteroMiniBatch] | None:
+        """This sampler; None for a subclass that samples in a way of its own."""
+        return self if type(self).sample_on_cpu is HeteroTemporalSampler.sample_on_cpu else None
+
+    def sample_on_cpu(
+        self,
+        graph: HeteroGraph,
+        seeds: Array | Mapping[str, Array],
+        address: Address,
+        workspace: Workspace,
+        times: Sequence[int] | Array | None = None,
+    ) -> HeteroMiniBatch:
+        """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
+        return self.grown(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
+
+    def _in_order(self, graph: HeteroGraph, relation: Relation) -> kernels.TimedColumns:
+        return self._ordered.get(graph, _in_order_of_time)[relation]
+
+    def roots(
+        self, graph: HeteroGraph, seeds: Array | Mapping[str, Array], times: Sequence[int] | Array | None = None
+    ) -> tuple[SeedsByType, Array]:
+        """Return the seeds, checked, and the times that bound their edges: ``times`` (B,), or what ``seed_times`` says."""
+        found = self.seeds_of(graph, seeds)
+        check_trees(found.number)
+        return found, self._bounds(graph, found, times)
+
+    def _bounds(self, graph: HeteroGraph, seeds: SeedsByType, times: Sequence[int] | Array | None) -> Array:
+        """(B,) int64."""
+        if times is not None:
+            return checked_times(times, seeds.number, "times")
+        bounds = np.empty(seeds.number, np.int64)
+        for kind, (ids, places) in seeds.by_type.items():
+            if kind not in self.seed_times:
+                raise InputError(
+                    f"seeds of {kind!r} have no times: give HeteroTemporalSampler seed_times of it, or sample times; "
+                    "an edge later than its seed is not drawn"
+                )
+            bounds[places] = checked_times(self.seed_times[kind], graph.num_nodes[kind], "seed_times")[ids]
+        return bounds
 
 
 def check_trees(number: int) -> None:
@@ -166,105 +359,22 @@ def check_trees(number: int) -> None:
         raise InputError(f"{number:,} seeds in a batch: each has a tree, and there are at most {kernels.MAX_TREES:,}; use smaller batches")
 
 
-def in_order_of_time(graph: Graph | RelationColumns) -> kernels.TimedColumns:
-    """The columns with the edges of each in the order of time."""
-    by_time, times = np.empty(graph.num_edges, id_dtype(graph.num_edges)), np.empty(graph.num_edges, np.int64)
-    kernels.order_by_time(graph.indptr, graph.times, by_time, times)
-    return kernels.TimedColumns(graph.indptr, graph.indices, times, by_time)
+def _in_order_of_time(graph: Graph | HeteroGraph) -> dict[Relation, kernels.TimedColumns]:
+    """Return the edges of each column in the order of time; edges without times in that of their places, earlier than any bound."""
+    return {
+        relation: _ordered(columns) if columns.times is not None else _timeless(columns) for relation, columns in columns_of(graph).items()
+    }
 
 
-@dataclass(eq=False, slots=True)
-class _Batch:
-    """A mini-batch in the making. Its nodes are keys, see ``hoptrain.kernels.cpu.nodewise.temporal``."""
-
-    graph: Graph
-    columns: kernels.TimedColumns
-    bounds: Array
-    keys: Frontier
-    """Over all keys there are, so that its table is a hash table."""
-    num_edges: int = 0
-    edges: Edges = field(init=False)
-
-    def enter_seeds(self, seeds: Array) -> None:
-        keys = self.keys.workspace.array("seed_keys", len(seeds), np.int64)
-        kernels.enter_seeds(seeds, keys)
-        self.keys.enter_seeds(keys)
-
-    def sample_hop(self, first: int, rule: kernels.TimedRule, address: HopAddress) -> None:
-        """Expand the nodes from ``first`` on."""
-        workspace, last = self.keys.workspace, self.keys.num_nodes
-        scratch = scratch_for(workspace, Rule(rule.fanout, rule.replace, False))
-        most = most_edges(
-            last - first,
-            rule.fanout,
-            lambda: kernels.count_edges(self.columns, self.keys.nodes(), first, last, self.bounds, rule, scratch),
-        )
-        keys = self._room(most)
-        self.edges = Edges(
-            indptr=workspace.array("indptr", last + 1, id_dtype(self.num_edges + most + 1), keep=first + 1 if first else 0),
-            edge_ids=workspace.array("edge_ids", self.num_edges + most, id_dtype(self.graph.num_edges), keep=self.num_edges),
-            indices=workspace.array("sources", self.num_edges + most, np.int64, keep=self.num_edges),
-        )
-        self.edges.indptr[first] = self.num_edges
-        self.keys.num_nodes, self.num_edges = self._draw(keys, first, rule, address, scratch)
-
-    def _draw(self, keys: Array, first: int, rule: kernels.TimedRule, address: HopAddress, scratch: Scratch) -> tuple[int, int]:
-        """The numbers of nodes and edges after the hop."""
-        last, table = self.keys.num_nodes, self.keys.table.view()
-        made: tuple[int, int] = kernels.sample_hop(
-            self.columns, keys, keys, last, first, last, self.bounds, rule, address, table, scratch, self.edges, self.num_edges
-        )
-        return made
-
-    def _room(self, most: int) -> Array:
-        """The keys, with room for so many more."""
-        return self.keys.make_room(most)
-
-    def block(self) -> Block:
-        """The outermost block. Sources were keys, so they are int64 until here."""
-        sources = self.edges.indices[: self.num_edges]
-        indices = self.keys.workspace.array("indices", self.num_edges, self.graph.indices.dtype)
-        np.copyto(indices, sources, casting="same_kind")
-        return Block(indptr=self.edges.indptr, indices=indices, edge_ids=self.edges.edge_ids[: self.num_edges], num_src=self.keys.num_nodes)
-
-    def nodes_and_trees(self) -> tuple[Array, Array]:
-        """The vertices and the trees of the nodes."""
-        nodes = self.keys.workspace.array("nodes", self.keys.num_nodes, self.graph.indices.dtype)
-        trees = self.keys.workspace.array("trees", self.keys.num_nodes, np.int32)
-        kernels.split_keys(self.keys.nodes(), nodes, trees)
-        return nodes, trees
+def _ordered(columns: Columns) -> kernels.TimedColumns:
+    by_time, times = np.empty(columns.num_edges, id_dtype(columns.num_edges)), np.empty(columns.num_edges, np.int64)
+    kernels.order_by_time(columns.indptr, columns.times, by_time, times)
+    return kernels.TimedColumns(columns.indptr, columns.indices, times, by_time)
 
 
-@dataclass(eq=False, slots=True)
-class _Paths(_Batch):
-    """One whose nodes are paths: their keys are ``node << TREE_SHIFT | vertex``, and bounds are those of nodes."""
-
-    trees: Array = field(init=False)
-
-    def enter_seeds(self, seeds: Array) -> None:
-        _Batch.enter_seeds(self, seeds)
-        self.trees = np.arange(len(seeds), dtype=np.int32)
-
-    def _room(self, most: int) -> Array:
-        last = self.keys.num_nodes
-        if last + most > kernels.MAX_TREES:
-            raise InputError(f"{last + most:,} paths in a batch: there are at most {kernels.MAX_TREES:,}; use smaller batches or fanouts")
-        array = self.keys.workspace.array
-        bounds, trees = array("bounds", last + most, np.int64), array("path_trees", last + most, np.int32)
-        bounds[:last], trees[:last] = self.bounds[:last], self.trees[:last]
-        self.bounds, self.trees = bounds, trees
-        return self.keys.nodes(most)
-
-    def _draw(self, keys: Array, first: int, rule: kernels.TimedRule, address: HopAddress, scratch: Scratch) -> tuple[int, int]:
-        last = self.keys.num_nodes
-        made: tuple[int, int] = kernels.sample_path_hop(
-            self.columns, keys, last, first, last, self.bounds, self.trees, rule, address, scratch, self.edges, self.num_edges
-        )
-        return made
-
-    def nodes_and_trees(self) -> tuple[Array, Array]:
-        nodes, _ = _Batch.nodes_and_trees(self)
-        return nodes, self.trees[: len(nodes)]
+def _timeless(columns: Columns) -> kernels.TimedColumns:
+    times = np.full(columns.num_edges, np.iinfo(np.int64).min)
+    return kernels.TimedColumns(columns.indptr, columns.indices, times, np.arange(columns.num_edges, dtype=id_dtype(columns.num_edges)))
 
 
 def _read_times(times: str | Sequence[int] | Array) -> Array:

@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Address, InputError
+from hoptrain.engine import Address, Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.topology.columns import OwnColumns
 from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.engine.partition.topology.trade import packed, trade, unpacked
 from hoptrain.kernels.cpu.columns import copy_columns
-from hoptrain.samplers.ahead.draws import Asked, Drawn, can_be_drawn, draw, has_weights
 from hoptrain.samplers.ahead.window import grow_together
+from hoptrain.samplers.base import HopSampler, Sampler
 from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch
-from hoptrain.samplers.nodewise.labor import LaborSampler
-from hoptrain.samplers.nodewise.neighbor import NeighborSampler
+from hoptrain.samplers.hops import MOST_HOPS, AloneDraws, Drawn, Request
 from hoptrain.samplers.parted.walks import walk_window
 from hoptrain.samplers.programs.walks import RandomWalk
 from hoptrain.samplers.scratch.alias import no_weight
@@ -34,7 +32,7 @@ _HEAD = 4
 
 
 def sample_window(
-    sampler: Any, columns: OwnColumns, batches: Sequence[tuple[Array, Address]], exchange: Exchange, workspace: Workspace | None = None
+    sampler: Sampler, columns: OwnColumns, batches: Sequence[tuple[Array, Address]], exchange: Exchange, workspace: Workspace | None = None
 ) -> list[MiniBatch]:
     """Sample batches; all machines call this together, for as many batches as each has, none too.
 
@@ -51,44 +49,45 @@ def sample_window(
     Raises:
         InputError: a sampler of which owners cannot draw alone; as ``Sampler.sample``, and as ``Exchange``.
     """
-    check_alone(sampler)
     workspace = workspace or Workspace()
-    if isinstance(sampler, RandomWalk):
+    if type(sampler) is RandomWalk:
         return walk_window(sampler, columns, batches, exchange, workspace)
-    owners = _Owners(sampler, columns, exchange, workspace)
-    return grow_together(sampler, columns.graph, batches, {ONLY: owners.draws}, workspace)
+    hops, draws = _alone(sampler, columns.graph)
+    owners = _Owners(draws, columns, exchange, workspace)
+    return grow_together(hops, columns.graph, [(seeds, address, None) for seeds, address in batches], {ONLY: owners.draws}, workspace)
 
 
-def check_alone(sampler: object, graph: PartedGraph | None = None) -> None:
-    """Refuse a sampler that needs more of the graph than each vertex's own edges, or weights where all of the whole ``graph``'s are 0.
+def check_alone(sampler: Sampler, graph: PartedGraph) -> None:
+    """Raise unless owners can sample a partitioned graph together.
 
     Raises:
-        InputError: it does.
+        InputError: the sampler needs more of the graph than each node's own edges; or it draws by weights, which are all 0.
     """
-    if not can_be_drawn(sampler) and type(sampler) is not RandomWalk:
+    if type(sampler) is not RandomWalk and _alone(sampler, graph)[1].needs_weight and not graph.has_weight:
+        raise no_weight(graph.num_edges)
+
+
+def _alone(sampler: Sampler, graph: Graph) -> tuple[HopSampler, AloneDraws]:
+    hops = sampler.hop_sampler
+    draws = hops.draws_alone(graph) if hops is not None and hops is sampler else None
+    if hops is None or draws is None:
         raise InputError(
             f"{type(sampler).__name__} on a graph in parts: there a vertex's owner draws for it alone, as LaborSampler, NeighborSampler, RandomWalk do; "
             "take one of these, or part the features alone"
         )
-    if isinstance(sampler, LaborSampler) and sampler.importance_rounds:
-        raise InputError(
-            f"importance_rounds is {sampler.importance_rounds} on a graph in parts: importances are found from all edges of a hop; take 0, or part the "
-            "features alone"
-        )
-    if graph is not None and isinstance(sampler, NeighborSampler) and sampler.weighted and not graph.has_weight:
-        raise no_weight(graph.num_edges)
+    return hops, draws
 
 
 @dataclass(eq=False, slots=True)
 class _Owners:
     """Those who draw, this machine among them."""
 
-    sampler: Any
+    own: AloneDraws
     columns: OwnColumns
     exchange: Exchange
     workspace: Workspace
 
-    def draws(self, hop: int, asked: Sequence[Asked]) -> list[Drawn]:
+    def draws(self, hop: int, asked: Sequence[Request]) -> list[Drawn]:
         """What the vertices of each batch have drawn, in their order, with places in the whole graph; a machine without batches answers others."""
         ends = np.cumsum([0, *(len(own.nodes) for own in asked)])
         nodes = np.concatenate([np.empty(0, self.columns.graph.indices.dtype), *(own.nodes for own in asked)])
@@ -98,10 +97,10 @@ class _Owners:
         questions = []
         for first, last in pairwise(bounds):
             numbers = np.diff(np.searchsorted(order[first:last], ends))
-            heads = np.array([[*own.address, n] for own, n in zip(asked, numbers, strict=True)], np.uint64)
+            heads = np.array([[*own.address[:3], n] for own, n in zip(asked, numbers, strict=True)], np.uint64)
             questions.append(packed(heads.reshape(-1), nodes[order[first:last]]))
         came = trade(self.exchange, questions, lambda question: self._answer(hop, question))
-        drawn = _in_order_of(order, _joined([self._unpacked(answer) for answer in came], has_weights(self.sampler)))
+        drawn = _in_order_of(order, _joined([self._unpacked(answer) for answer in came], self.own.has_weights))
         return [_part(drawn, first, last) for first, last in pairwise(ends)]
 
     def _answer(self, hop: int, question: Array) -> Array:
@@ -112,7 +111,8 @@ class _Owners:
         parts = []
         for (*address, _), (first, last) in zip(heads.tolist(), pairwise(accumulate(heads[:, -1].tolist(), initial=0)), strict=True):
             own = nodes[first:last]
-            drawn = draw(columns.graph, Asked(self.sampler, own, Address(*address), hop), self.workspace)
+            request = Request(own, Address(*address).at_hop(self.own.number * MOST_HOPS + hop))
+            drawn = self.own.draw(columns.graph, hop, request, self.workspace)
             weights = np.empty(0, np.float32) if drawn.weights is None else drawn.weights.copy()
             counts = np.diff(drawn.indptr).astype(np.int32)
             parts.append((counts, columns.places(own, drawn.indptr, drawn.edge_ids), drawn.sources.copy(), weights))

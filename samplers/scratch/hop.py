@@ -15,8 +15,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise import shares, weighted
-from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.shared.draws import ALL
+from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 
 EXACT_COUNT = 1 << 22
@@ -36,35 +36,48 @@ class Hop(NamedTuple):
     workspace: Workspace
     columns: kernels.Columns | weighted.WeightedColumns
     nodes: Array
-    """The nodes so far, with room for new ones."""
+    """The nodes so far of the destinations' type."""
     first: int
-    """The destinations are ``nodes[first:last]``; ``last`` nodes are known."""
+    """The destinations are ``nodes[first:last]``."""
     last: int
     rule: kernels.Rule
     address: HopAddress
     edges: kernels.Edges
     num_edges: int
     """Edges that stand in ``edges`` already."""
+    is_loop: bool = False
+    """Whether sources are nodes of the destinations' type, so that one kernel draws and relabels."""
 
 
-def sample_hop(hop: Hop) -> tuple[int, int]:
-    """Sample the in-neighbours of the destinations and relabel them; the threads of the workspace share the work.
+def sample_hops(hops: Sequence[Hop], sources: Sequence[Frontier]) -> list[int]:
+    """Draw the edges of several hops, none of which waits for another, and relabel their sources; the threads of the workspace share the work.
 
-    Returns the numbers of nodes and edges after the hop.
+    Args:
+        hops: with the same workspace.
+        sources: nodes that each hop's sources are among, or become.
+
+    Returns:
+        The number of edges after each hop.
     """
-    workspace, columns, nodes, first, last, rule, address, edges, num_edges = hop
-    num_nodes, table = last, workspace.table.view()
-    if is_distinct_by_weight(rule) or _is_share(rule) or _is_shared([hop]):
+    if _is_shared(hops):
+        return _draw_shared(hops, lambda number, first, last: sources[number].relabel(hops[number].edges.indices[first:last]))
+    return list(map(_sample, hops, sources))
 
-        def take(_: int, begin: int, end: int) -> None:
-            nonlocal num_nodes
-            num_nodes = relabel(edges.indices, begin, end, table, nodes, num_nodes)
 
-        (total,) = draw_in_order([hop], take)
-        return num_nodes, total
-    scratch = scratch_for(workspace, rule)
-    num_nodes, total = kernels.sample_hop(columns, nodes, last, first, last, rule, address, table, scratch, edges, num_edges)
-    return num_nodes, total
+def _sample(hop: Hop, sources: Frontier) -> int:
+    room = _room(hop)
+    if not room:
+        return hop.num_edges
+    scratch = scratch_for(hop.workspace, hop.rule)
+    if hop.is_loop and not is_distinct_by_weight(hop.rule) and not _is_share(hop.rule):
+        nodes, number, table = sources.make_room(room), sources.num_nodes, sources.table.view()
+        of_hop = hop.first, hop.last, hop.rule, hop.address, table, scratch, hop.edges, hop.num_edges
+        sampled: tuple[int, int] = kernels.sample_hop(hop.columns, nodes, number, *of_hop)
+        sources.num_nodes, total = sampled
+    else:
+        total = _draw_part(hop, hop.first, hop.last, hop.workspace, hop.num_edges)
+        sources.relabel(hop.edges.indices[hop.num_edges : total])
+    return total
 
 
 def draw_places(hop: Hop) -> int:
@@ -115,24 +128,11 @@ def most_edges(num_dst: int, fanout: int, count: Callable[[], int]) -> int:
     return count() if fanout < 0 or most > EXACT_COUNT else most
 
 
-def draw_in_order(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> list[int]:
-    """Draw edges with global ids of several hops, none of which waits for another; the threads of the workspace share the work.
-
-    Args:
-        hops: with the same workspace.
-        take: called in this thread with the number of a hop, and where edges that are drawn begin and end: hop after hop, in the order of edges.
-
-    Returns:
-        The number of edges after each hop.
-    """
-    if _is_shared(hops):
-        return _draw_shared(hops, take)
-    totals = [hop.num_edges for hop in hops]
-    for number, hop in enumerate(hops):
-        if _room(hop):
-            totals[number] = _draw_part(hop, hop.first, hop.last, hop.workspace, hop.num_edges)
-            take(number, hop.num_edges, totals[number])
-    return totals
+def draw_edges(hop: Hop) -> int:
+    """Draw the edges of a hop, with global ids; the threads of the workspace share the work. Returns the number of edges after the hop."""
+    if _is_shared([hop]):
+        return _draw_shared([hop], lambda *_: None)[0]
+    return _draw_part(hop, hop.first, hop.last, hop.workspace, hop.num_edges) if _room(hop) else hop.num_edges
 
 
 def _room(hop: Hop) -> int:
@@ -209,13 +209,12 @@ def _parts(hops: Sequence[Hop], most: int) -> list[tuple[int, int, int]]:
 
 
 def scratch_for(workspace: Workspace, rule: kernels.Rule) -> kernels.Scratch:
-    """Memory for a chunk of a hop, of the workspace."""
+    """Return memory for a chunk of a hop, which the workspace keeps."""
     draws = weighted.lane_attempts(rule.fanout) if is_distinct_by_weight(rule) else rule.fanout
-    words, offsets = kernels.scratch_shapes(draws, rule.weighted)
-    chunk = offsets[1]
-    return kernels.Scratch(
-        words=workspace.array("words", words[0] * words[1], np.uint32).reshape(words),
-        offsets=workspace.array("offsets", offsets[0] * offsets[1], np.int32).reshape(offsets),
-        lanes=workspace.array("lanes", 5 * chunk, np.int64).reshape(5, chunk),
-        found=workspace.array("found", chunk, np.int32),
-    )
+    key = draws, rule.weighted
+    if key not in workspace.scratch:
+        words, offsets = kernels.scratch_shapes(*key)
+        chunk = offsets[1]
+        lanes, found = np.empty((5, chunk), np.int64), np.empty(chunk, np.int32)
+        workspace.scratch[key] = kernels.Scratch(np.empty(words, np.uint32), np.empty(offsets, np.int32), lanes, found)
+    return workspace.scratch[key]

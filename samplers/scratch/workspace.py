@@ -15,6 +15,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import default_gpu, is_simulated
 from hoptrain.kernels.cpu import relabel as kernels
+from hoptrain.kernels.cpu.nodewise.neighbor import Scratch
 
 if TYPE_CHECKING:
     from hoptrain.engine.placement.device_stream import DeviceStream
@@ -44,6 +45,7 @@ class Workspace:
         capture: on CUDA whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
         meeting: on CUDA of the ranks that share what lies in host memory with those of their machine; None where each has its own.
         on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
+        scratch: memory for a chunk of a hop, by the draws of a destination and whether they are by weight.
 
     Examples:
         >>> from hoptrain import NeighborSampler, Workspace, load_dataset
@@ -92,6 +94,7 @@ class Workspace:
         self._stream: DeviceStream | None = None
         self._staging: Staging | None = None
         self.table: RelabelTable = RelabelTable()
+        self.scratch: dict[tuple[int, bool], Scratch] = {}
         self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []

@@ -17,11 +17,10 @@ from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.kernels.cpu.csc import columns_sorted
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
-from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.base import HopSampler, Sampler
 from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.checks import check_ids
-from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
-from hoptrain.samplers.nodewise.temporal import TemporalSampler
+from hoptrain.samplers.nodewise.temporal import HeteroTemporalSampler, TemporalSampler
 from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -204,6 +203,12 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
         options: dict[str, Any] = {} if asked.times is None else {"times": asked.times}
         sampled = self.sampler.sample(graph, asked.seeds, **address._asdict(), workspace=workspace, **options)
         return self.with_links(graph, sampled, asked, workspace)
+
+    @property
+    def hop_sampler(self) -> HopSampler[AnyGraph, AnyBatch] | None:
+        """The inner sampler's; None if negatives are compared with the graph, or a subclass samples in its own way."""
+        is_own = type(self).sample_on_cpu is not LinkSeeds.sample_on_cpu
+        return None if is_own or self.negatives == "filtered" else self.sampler.hop_sampler
 
     def links_of(self, graph: AnyGraph, seeds: Array) -> dict[Relation, Array]:
         """Return the CSC positions (n,) of each relation's links among those with the numbers ``seeds`` (P,), which are checked."""

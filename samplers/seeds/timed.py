@@ -7,9 +7,8 @@ from typing import Any
 
 from hoptrain.engine import Address, Dataset, HeteroDataset
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.nodewise.hetero_temporal import HeteroTemporalSampler
-from hoptrain.samplers.nodewise.temporal import TemporalSampler
+from hoptrain.samplers.base import HopSampler, Sampler
+from hoptrain.samplers.nodewise.temporal import HeteroTemporalSampler, TemporalSampler
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -41,6 +40,11 @@ class TimedSeeds(Sampler[Any, Any]):
         """Sample one mini-batch for the items ``seeds`` (2 B,); see ``Sampler.sample_on_cpu``."""
         half = len(seeds) // 2
         return self.sampler.sample_on_cpu(graph, seeds[:half], address, workspace, times=seeds[half:])
+
+    @property
+    def hop_sampler(self) -> HopSampler[Any, Any] | None:
+        """The one of the sampler within."""
+        return self.sampler.hop_sampler
 
     @property
     def device_sampler(self) -> Sampler[Any, Any]:

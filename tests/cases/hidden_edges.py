@@ -3,7 +3,7 @@
 import numpy as np
 
 from hoptrain.engine.arrays import read_only
-from hoptrain.samplers.ahead.relations import columns_of
+from hoptrain.samplers.hops import columns_of
 
 READ = ("indices", "weights", "times")
 """The arrays that samplers look at."""

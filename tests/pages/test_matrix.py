@@ -10,6 +10,7 @@ from reference.typed import typed_classifier, typed_data, typed_graph, typed_mod
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph, HeteroGraph, InputError
+from hoptrain.engine.partition.topology.graph import PartedGraph
 from hoptrain.samplers.cuda.drivers import DRIVERS
 from hoptrain.samplers.parted.window import check_alone
 from hoptrain.trainers import (
@@ -121,7 +122,7 @@ def on_cuda(sampler):
 def on_machines(sampler):
     """Features in parts ask for nothing but batches that are known; a graph in parts has samplers of its own."""
     try:
-        check_alone(sampler)
+        check_alone(sampler, PartedGraph(np.zeros(2, np.int64), True, "parts"))
     except InputError:
         return "features"
     return "features, graph"

@@ -12,6 +12,7 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.scan import exclusive_scan
+from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.checks import seed_given_twice
@@ -20,9 +21,9 @@ from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Uplo
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
-from hoptrain.samplers.nodewise.hetero import HeteroSampler
+from hoptrain.samplers.hops import MOST_HOPS
+from hoptrain.samplers.nodewise.neighbor import HeteroSampler
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.typed import MOST_HOPS
 
 _NONE: Array = np.zeros(0, np.int64)
 
@@ -56,7 +57,8 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         if sampler.weighted:
             raise InputError('HeteroSampler with weighted=True and device="cuda": it has no kernels for CUDA; use device="cpu"')
         super().__init__(workspace)
-        self.host_graph, self.seeds_of, self.fanouts = graph, partial(sampler.seeds_of, graph), sampler.fanouts_of(graph)
+        self.host_graph, self.seeds_of = graph, partial(sampler.seeds_of, graph)
+        self.fanouts = {relation: tuple(map(fanout_code, own)) for relation, own in sampler.fanouts_of(graph).items()}
         self.nested = sampler.expand == "new"
         self.mode, self.num_hops = REPLACE if sampler.replace else DISTINCT, sampler.num_hops
         self.columns = {relation: self.place_graph(own) for relation, own in graph.relations.items()}

@@ -45,9 +45,9 @@ class CudaTemporal(Bounded):
     def start(self, seeds: Sequence[Array], *, times: Sequence[Array] | None = None, **options: Any) -> Callable[[], Bulk[MiniBatch]]:
         """See ``Bounded.start``; with the seeds' ``times``, for each batch (B,), or those that the sampler's ``seed_times`` says."""
         given: Sequence[Array | None] = times or [None] * len(seeds)
-        found = [self.sampler.seeds_and_bounds(self.host_graph, *own) for own in zip(seeds, given, strict=True)]
+        found = [self.sampler.roots(self.host_graph, *own) for own in zip(seeds, given, strict=True)]
         self._bounds_of_seeds = [bounds for _, bounds in found]
-        return super().start([own for own, _ in found], **options)
+        return super().start([own.by_type[""][0] for own, _ in found], **options)
 
     def first_nodes(self) -> list[Array]:
         """Each seed is the root of a tree."""

@@ -7,6 +7,7 @@ Of a typed graph this goes relation by relation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from hoptrain.engine import Address, Graph, HeteroGraph
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.samplers.ahead.relations import columns_of, grows, is_timed
 from hoptrain.samplers.ahead.window import grow_together
 from hoptrain.samplers.batch.minibatch import SampledBatch, named
 from hoptrain.samplers.batch.serialise import EdgeIds
 from hoptrain.samplers.feed.topology.relation import RelationFiles
+from hoptrain.samplers.hops import columns_of
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.seeds.ends import Links
 from hoptrain.samplers.seeds.link import HeteroLinkSampler, LinkSampler
@@ -62,7 +63,7 @@ class EdgeFiles:
         """Sample together; see ``hoptrain.samplers.ahead.window.grow_together``.
 
         Args:
-            sampler: one with ``can_be_grown``.
+            sampler: one with a ``hop_sampler``.
             asked: items (B,) of each batch, with its address.
 
         Returns:
@@ -73,14 +74,16 @@ class EdgeFiles:
         """
         if not asked:
             return []
-        draws = {relation: part.draws for relation, part in self._parts.items()}
-        links, wanted = list[Links](), list[Any](asked)
+        hops = sampler.hop_sampler
+        answers = {relation: partial(self._parts[relation].answers, own) for relation, own in hops.along(self.graph).items()}
+        links = list[Links]()
+        wanted: list[tuple[Array, Address, Array | None]] = [(items, address, None) for items, address in asked]
         if isinstance(sampler, LinkSampler | HeteroLinkSampler):
             links = self._links(sampler, asked)
             wanted = [(own.seeds, address, own.times) for own, (_, address) in zip(links, asked, strict=True)]
         elif isinstance(sampler, TimedSeeds):
             wanted = [(seeds, address, times) for items, address in asked for seeds, times in [np.split(items, 2)]]
-        made: list[Any] = grow_together(grows(sampler), self.graph, wanted, draws, self._workspace)
+        made: list[Any] = grow_together(hops, self.graph, wanted, answers, self._workspace)
         if links:
             made = [sampler.with_links(self.graph, batch, own, self._workspace) for batch, own in zip(made, links, strict=True)]
         made = [batch.out_of(self.graph, sampler.repeats_edges) for batch in made]
@@ -90,7 +93,7 @@ class EdgeFiles:
         """What batches of links ask for; what that takes of their edges is read for all of them together."""
         places = [sampler.links_of(self.graph, items) for items, _ in asked]
         looked: list[dict[str, dict[Relation, Array]]] = [{} for _ in asked]
-        for name in ("indices", "times") if is_timed(sampler.sampler) else ("indices",):
+        for name in ("indices", "times") if sampler.hop_sampler.is_timed else ("indices",):
             for relation, part in ((relation, self._parts[relation]) for relation in places[0]):
                 if getattr(part.whole, name) is None:
                     continue  # whoever asks for times says so

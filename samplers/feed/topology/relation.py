@@ -1,4 +1,4 @@
-"""What vertices draw along one relation, or in a plain graph, whose edges lie in files: what any of some batches needs is read in the order of the file."""
+"""Draws along one relation whose edges lie in files: what any of some batches needs is read in the order of the file."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.graph import PartialGraph
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
+from hoptrain.kernels.cpu.nodewise.temporal import TimedRule
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
-from hoptrain.samplers.ahead.draws import Asked, Drawn, draw
 from hoptrain.samplers.feed.topology.columns import Columns, in_parts, read_entries
 from hoptrain.samplers.feed.topology.timed import DrawsByTime
 from hoptrain.samplers.feed.topology.weighted import DrawsByWeight
-from hoptrain.samplers.nodewise.hetero_labor import OneLabor
-from hoptrain.samplers.nodewise.labor import LaborSampler
+from hoptrain.samplers.hops import AloneDraws, Drawn, Draws, Request
 from hoptrain.samplers.scratch.alias import NO_TABLES
 from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_places, most_edges
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class RelationFiles:
-    """The files of a relation's edges, which are drawn from.
+    """The files of a relation's edges, which are drawn from; they are a ``hoptrain.samplers.hops.EdgeReader``.
 
     Attributes:
         whole: the relation, or a plain graph: of what lies in files only ``indptr`` is looked at.
@@ -56,51 +55,52 @@ class RelationFiles:
         self.read_s += time.perf_counter() - begin
         return found
 
-    def draws(self, _: int, asked: Sequence[Asked]) -> list[Drawn]:
-        """What some batches draw at a hop; see ``hoptrain.samplers.ahead.draws.Draws``."""
-        sampler: Any = asked[0].sampler
-        if isinstance(sampler, LaborSampler | OneLabor):
-            if not sampler.fanouts[asked[0].hop]:
-                return [self._nothing(own) for own in asked]
-            return self._from_columns(asked, ("indices", "weights") if sampler.weighted else ("indices",))
-        if asked[0].bounds is not None:
-            return self._by_time(asked)
-        is_by_weight = sampler.weighted and sampler.rules()[asked[0].hop].fanout != 0
-        drawn = self._by_weight(asked) if is_by_weight else [self._uniformly(own) for own in asked]
-        sources = self.read("indices", [places for _, places in drawn])
-        dtype = id_dtype(self.whole.num_edges)
-        return [Drawn(indptr, places.astype(dtype, copy=False), own) for (indptr, places), own in zip(drawn, sources, strict=True)]
+    def answers(self, draws: Draws, hop: int, requests: Sequence[Request]) -> list[Drawn]:
+        """Return what some batches draw at a hop; see ``hoptrain.samplers.ahead.window.Answers``."""
+        return draws.read(self, hop, requests)
 
-    def _nothing(self, asked: Asked) -> Drawn:
-        """A hop that leaves the relation out, of a sampler with weights."""
+    def nothing(self, requests: Sequence[Request]) -> list[Drawn]:
+        """Return no edges, with weights."""
         none, ids = np.empty(0, id_dtype(self.whole.num_edges)), np.empty(0, self.whole.indices.dtype)
-        return Drawn(np.zeros(len(asked.nodes) + 1, np.int64), none, ids, np.empty(0, np.float32))
+        return [Drawn(np.zeros(len(own.nodes) + 1, np.int64), none, ids, np.empty(0, np.float32)) for own in requests]
 
-    def _by_time(self, asked: Sequence[Asked]) -> list[Drawn]:
-        drawn = self._draws_by_time(asked)
-        sources = self.read("indices", [places for _, places in drawn])
-        dtype, found = id_dtype(self.whole.num_edges), []
-        for own, (indptr, places), ids in zip(asked, drawn, sources, strict=True):
-            roots = np.repeat(own.nodes >> TREE_SHIFT << TREE_SHIFT, np.diff(indptr))
-            found.append(Drawn(indptr, places.astype(dtype, copy=False), roots | ids))
-        return found
+    def uniformly(self, rule: kernels.Rule, requests: Sequence[Request]) -> list[Drawn]:
+        """Draw by degrees alone, and read the sources of the drawn edges."""
+        return self._with_sources([self._uniformly(rule, own) for own in requests])
+
+    def by_weight(self, rule: kernels.Rule, requests: Sequence[Request]) -> list[Drawn]:
+        """Draw by weights, which are read for whole columns, and read the sources of the drawn edges."""
+        return self._with_sources(self._draws_by_weight(rule, requests))
+
+    def by_time(self, rule: TimedRule, requests: Sequence[Request]) -> list[Drawn]:
+        """Draw by times, which are read for whole columns, and read the sources of the drawn edges."""
+        drawn = self._with_sources(self._draws_by_time(rule, requests))
+        roots = (
+            np.repeat(own.nodes >> TREE_SHIFT << TREE_SHIFT, np.diff(found.indptr)) for own, found in zip(requests, drawn, strict=True)
+        )
+        return [found._replace(sources=root | found.sources) for root, found in zip(roots, drawn, strict=True)]
+
+    def _with_sources(self, drawn: Sequence[tuple[Array, Array]]) -> list[Drawn]:
+        """Read the sources of the edges at places (M,), which are given with their offsets (n+1,)."""
+        sources, dtype = self.read("indices", [places for _, places in drawn]), id_dtype(self.whole.num_edges)
+        return [Drawn(indptr, places.astype(dtype, copy=False), own) for (indptr, places), own in zip(drawn, sources, strict=True)]
 
     @cached_property
     def _draws_by_time(self) -> DrawsByTime:
         return DrawsByTime(self.whole.indptr, None if self.whole.times is None else partial(self._read, "times"))
 
     @cached_property
-    def _by_weight(self) -> DrawsByWeight:
+    def _draws_by_weight(self) -> DrawsByWeight:
         return DrawsByWeight(self.whole.indptr, partial(self._read, "weights"))
 
-    def _uniformly(self, asked: Asked) -> tuple[Array, Array]:
-        """The offsets (n+1,) of the edges that each vertex draws, and their places (M,); sources need not be known for that."""
-        whole, number, rule = self.whole, len(asked.nodes), asked.sampler.rules()[asked.hop]
+    def _uniformly(self, rule: kernels.Rule, request: Request) -> tuple[Array, Array]:
+        """Return the offsets (n+1,) of the edges that each node draws, and their places (M,); sources need not be known for that."""
+        whole, number, nodes = self.whole, len(request.nodes), request.nodes
         columns = kernels.Columns(whole.indptr, whole.indices[:0], *NO_TABLES)
-        most = most_edges(number, rule.fanout, lambda: count_edges(columns, asked.nodes, 0, number, rule))
+        most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
         places, none = np.empty(most, id_dtype(whole.num_edges)), np.empty(0, whole.indices.dtype)
         edges = kernels.Edges(np.zeros(number + 1, id_dtype(most + 1)), places, none)
-        total = draw_places(Hop(self._workspace, columns, asked.nodes, 0, number, rule, asked.at, edges, 0))
+        total = draw_places(Hop(self._workspace, columns, nodes, 0, number, rule, request.address, edges, 0))
         return edges.indptr, places[:total]
 
     @cached_property
@@ -108,22 +108,22 @@ class RelationFiles:
         """(V+1,) where columns that are at hand begin."""
         return np.empty_like(self.whole.indptr)
 
-    def _from_columns(self, asked: Sequence[Asked], names: Sequence[str]) -> list[Drawn]:
-        """What is drawn with a look at whole columns, those of these vertices alone."""
+    def from_columns(self, draws: AloneDraws, hop: int, requests: Sequence[Request], names: Sequence[str]) -> list[Drawn]:
+        """Let ``draws`` draw from whole columns, of which the arrays ``names`` are read."""
         found: list[Drawn] = []
-        columns = [Columns.of(own.nodes, self.whole.indptr) for own in asked]
+        columns = [Columns.of(own.nodes, self.whole.indptr) for own in requests]
         for some in in_parts(int(own.degrees.sum()) for own in columns):
             places = [columns[i].places() for i in some]
             arrays = zip(*(self.read(name, places) for name in names), strict=True)
             for i, own in zip(some, arrays, strict=True):
                 columns[i].enter(self._starts)
-                found.append(self._drawn_from(asked[i], dict(zip(names, own, strict=True))))
+                found.append(self._drawn_from(draws, hop, requests[i], dict(zip(names, own, strict=True))))
         return found
 
-    def _drawn_from(self, asked: Asked, own: Mapping[str, Array]) -> Drawn:
+    def _drawn_from(self, draws: AloneDraws, hop: int, request: Request, own: Mapping[str, Array]) -> Drawn:
         whole, starts = self.whole, self._starts
         at_hand = PartialGraph(starts, own["indices"], weights=own.get("weights"), is_sorted=False, validate=False)
-        drawn = draw(at_hand, asked, self._workspace)
-        shift = np.repeat(whole.indptr[asked.nodes].astype(np.int64) - starts[asked.nodes], np.diff(drawn.indptr))
+        drawn = draws.draw(at_hand, hop, request, self._workspace)
+        shift = np.repeat(whole.indptr[request.nodes].astype(np.int64) - starts[request.nodes], np.diff(drawn.indptr))
         weights = None if drawn.weights is None else drawn.weights.copy()
         return Drawn(drawn.indptr.copy(), (drawn.edge_ids + shift).astype(id_dtype(whole.num_edges)), drawn.sources.copy(), weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.engine.arrays import Array, id_dtype
@@ -13,13 +14,12 @@ from hoptrain.engine.queue.shared_memory import mapped_file
 from hoptrain.engine.storage.file_rows import FileRows, StoredRows
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
-from hoptrain.samplers.ahead.relations import along, can_be_grown, columns_of, grows, is_timed, types_of
 from hoptrain.samplers.batch.minibatch import named
 from hoptrain.samplers.feed.memory_left import held_whole
 from hoptrain.samplers.feed.task import SampleTask
 from hoptrain.samplers.feed.topology.edges import EDGE_ROWS, EdgeFiles
-from hoptrain.samplers.nodewise.hetero_labor import OneLabor
-from hoptrain.samplers.scratch.alias import TABLES_BYTES, drawable_weights, weights_of
+from hoptrain.samplers.hops import columns_of, types_of
+from hoptrain.samplers.scratch.alias import TABLES_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, Sto
     most = all_rows + all_rows // (FORESEEN_SHARE - 1) + sum(held_whole(task.stores, files).values())
     room = max(free // 2 if memory is None else free - min(memory, most), 0)
     size = sum(array.nbytes + _TABLES.get(name.partition(".")[0], 0) * len(array) for name, array in asked.items())
-    is_known = can_be_grown(task.sampler)
+    is_known = task.sampler.hop_sampler is not None
     if size <= room or not is_said:
         return size > room and is_known
     what = "they are read from their file" if is_known else f"they stay mapped, since {type(task.sampler).__name__} looks at them itself"
@@ -74,16 +74,11 @@ def _asked(task: SampleTask) -> dict[str, Array]:
     Raises:
         InputError: there are no weights where they are needed.
     """
-    is_known, found = can_be_grown(task.sampler), dict[str, Array]()
-    sampler = grows(task.sampler)
-    samplers = along(sampler, task.graph) if is_known else {}
+    sampler, found = task.sampler.hop_sampler, dict[str, Array]()
+    draws = sampler.along(task.graph) if sampler else {}
     for relation, columns in columns_of(task.graph).items():
-        own = {"indices": columns.indices}
-        if is_known and is_timed(sampler) and columns.times is not None:
-            own["times"] = columns.times
-        if is_known and getattr(samplers[relation], "weighted", False):
-            own["weights"] = (weights_of if isinstance(samplers[relation], OneLabor) else drawable_weights)(columns)
-        if is_known and named(EDGE_ROWS, relation) in task.stores and columns.edge_ids is not None:
+        own = draws[relation].arrays(columns) if draws else {"indices": columns.indices}
+        if draws and named(EDGE_ROWS, relation) in task.stores and columns.edge_ids is not None:
             own["edge_ids"] = columns.edge_ids
         found |= {named(name, relation): array for name, array in own.items() if mapped_file(array) is not None}
     return found
@@ -98,8 +93,8 @@ def steps_in_flight(task: SampleTask, memory: int, num_ranks: int) -> int:
 
 def _num_edges(task: SampleTask) -> int:
     """Edges of a batch, as many as there may be; a hop that takes all edges of its vertices, or a share of them, takes as many as on average."""
-    sampler = grows(task.sampler)
-    samplers, columns = along(sampler, task.graph), columns_of(task.graph)
+    sampler: Any = task.sampler.hop_sampler
+    draws, columns = sampler.along(task.graph), columns_of(task.graph)
     sizes = {kind: number for kind, (number, _) in types_of(task.graph).items()}
     ends = 1 if sampler is task.sampler else 2 + 2 * getattr(task.sampler, "num_negatives", 0)
     seeded = getattr(sampler, "seed_type", None)
@@ -109,7 +104,7 @@ def _num_edges(task: SampleTask) -> int:
     for hop in range(sampler.num_hops):
         found = dict.fromkeys(sizes, 0)
         for relation, own in columns.items():
-            found[relation[0]] += _edges_of(samplers[relation].fanouts[hop], num_nodes[relation[2]], own)
+            found[relation[0]] += _edges_of(draws[relation].fanouts[hop], num_nodes[relation[2]], own)
         total += sum(found.values())
         num_nodes = {kind: min(number + found[kind], sizes[kind]) for kind, number in num_nodes.items()}
     return max(1, total)

@@ -12,10 +12,10 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns, count_positive
-from hoptrain.samplers.ahead.draws import Asked
 from hoptrain.samplers.feed.topology.columns import Columns, in_parts
+from hoptrain.samplers.hops import Request
 from hoptrain.samplers.scratch.alias import tables_of
-from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_in_order, is_distinct_by_weight, most_edges
+from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_edges, is_distinct_by_weight, most_edges
 from hoptrain.samplers.scratch.workspace import Workspace
 
 
@@ -28,18 +28,18 @@ class DrawsByWeight:
         self._starts = np.empty(len(indptr), indptr.dtype)
         self._positive = np.empty(len(indptr) - 1, np.int32)
 
-    def __call__(self, asked: Sequence[Asked]) -> list[tuple[Array, Array]]:
-        """Of each its edges' offsets (n+1,), and their places (M,)."""
+    def __call__(self, rule: kernels.Rule, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
+        """Return of each its edges' offsets (n+1,), and their places (M,)."""
         found: list[tuple[Array, Array]] = []
         columns = [Columns.of(own.nodes, self._indptr) for own in asked]
         for some in in_parts(int(own.degrees.sum()) for own in columns):
             weights = self._read(np.concatenate([columns[i].places() for i in some]))
             ends = np.cumsum([columns[i].degrees.sum() for i in some])
-            found += [self._drawn(asked[i], columns[i], own) for i, own in zip(some, np.split(weights, ends[:-1]), strict=True)]
+            found += [self._drawn(rule, asked[i], columns[i], own) for i, own in zip(some, np.split(weights, ends[:-1]), strict=True)]
         return found
 
-    def _drawn(self, asked: Asked, own: Columns, weights: Array) -> tuple[Array, Array]:
-        rule, nodes, number, indptr = asked.sampler.rules()[asked.hop], asked.nodes, len(asked.nodes), own.ends
+    def _drawn(self, rule: kernels.Rule, asked: Request, own: Columns, weights: Array) -> tuple[Array, Array]:
+        nodes, number, indptr = asked.nodes, len(asked.nodes), own.ends
         positive = np.empty(number, np.int32)
         count_positive(indptr, weights, positive)
         own.enter(self._starts)
@@ -50,6 +50,6 @@ class DrawsByWeight:
         columns = WeightedColumns(*plain, weights, self._positive) if is_distinct_by_weight(rule) else plain
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
         edges = kernels.Edges(np.zeros(number + 1, np.int64), np.empty(most, np.int64), np.empty(most, np.int32))
-        [total] = draw_in_order([Hop(self._workspace, columns, nodes, 0, number, rule, asked.at, edges, 0)], lambda *_: None)
+        total = draw_edges(Hop(self._workspace, columns, nodes, 0, number, rule, asked.address, edges, 0))
         shift = self._indptr[nodes].astype(np.int64) - self._starts[nodes]
         return edges.indptr, edges.edge_ids[:total] + np.repeat(shift, np.diff(edges.indptr))

@@ -77,6 +77,17 @@ def facts(batch):
     return arrays, [block.num_src for block in batch.blocks], batch.nested, batch.num_seeds, (batch.seed, batch.epoch, batch.batch)
 
 
+class Own(NeighborSampler):
+    """A subclass that samples otherwise."""
+
+    def sample_on_cpu(self, graph, seeds, address, workspace):
+        return NeighborSampler([3]).sample_on_cpu(graph, seeds, address, workspace)
+
+
+class Named(NeighborSampler):
+    """A subclass that samples as its parent."""
+
+
 SAMPLERS = {
     "uniform": NeighborSampler([3, 2, 4]),
     "new": NeighborSampler([3, 2, 2], expand="new"),
@@ -132,6 +143,14 @@ def test_a_graph_all_of_whose_weights_are_0_is_refused(graph):
     check_alone(sampler, PartedGraph(graph.indptr, True, "parts"))
 
 
+def test_subclasses_that_sample_as_their_parents(graph):
+    asked = [(np.arange(batch, NUMBER, 7), Address(1, 0, batch)) for batch in range(4)]
+    found, _ = sampled(Named([3, 2]), graph, "range", 2, asked)
+    for machine, own in enumerate(found):
+        whole = [NeighborSampler([3, 2]).sample(graph, seeds, **address._asdict()) for seeds, address in asked[machine::2]]
+        assert list(map(facts, own)) == list(map(facts, whole))
+
+
 @pytest.mark.parametrize("name", ["uniform", "weighted", "labor"])
 def test_bytes_are_the_fewest(graph, name):
     """An id for a vertex of another machine, and back the number of its draws, and of each its source and place (and weight); and heads."""
@@ -151,10 +170,6 @@ def test_bytes_are_the_fewest(graph, name):
 
 def sampled_in_parts(graph, sampler):
     sample_window(sampler, parts_of(graph, labels_of("range", 1), 1)[0], [], LocalExchange.among(1)[0])
-
-
-class Own(NeighborSampler):
-    """A subclass may sample otherwise."""
 
 
 MISTAKES = {

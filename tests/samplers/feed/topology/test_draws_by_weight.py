@@ -8,9 +8,10 @@ import pytest
 from hoptrain.engine import Address, Dataset, Graph
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.ahead.draws import Asked
+from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.feed.topology import columns
 from hoptrain.samplers.feed.topology.weighted import DrawsByWeight
+from hoptrain.samplers.hops import Request
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,9 @@ def test_edges_are_those_of_all_columns(graph, monkeypatch, most, fanout, replac
     sampler, draw = NeighborSampler([fanout], weighted=True, replace=replace), np.random.default_rng(1)
     seeds = [draw.choice(2000, size, replace=False).astype(np.int32) for size in (300, 1, 0, 700)]
     draws = DrawsByWeight(graph.indptr, partial(columns.read_entries, FileRows.of(graph.weights, "edges")))
+    rule = sampler.along(graph)[ONLY].rule(0)
     for epoch in range(2):
-        found = draws([Asked(sampler, nodes, Address(7, epoch, i), 0) for i, nodes in enumerate(seeds)])
+        found = draws(rule, [Request(nodes, Address(7, epoch, i).at_hop(0)) for i, nodes in enumerate(seeds)])
         assert [own.tolist() for own in found.pop(2)] == [[0], []]
         for i, nodes in ((0, seeds[0]), (1, seeds[1]), (2, seeds[3])):
             [block] = sampler.sample(graph, nodes, seed=7, epoch=epoch, batch=i + (i == 2)).blocks
