@@ -291,7 +291,7 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
 
     @abstractmethod
     def finished(self, graph: SomeGraph, batch: GrowingBatch, nodes: Mapping[str, Array]) -> SomeBatch:
-        """Return the mini-batch, without its address, of a batch that has all hops, and of its nodes by type."""
+        """Return the mini-batch of a batch that has all hops, and of its nodes by type."""
 
 
 class FanoutSampler(HopSampler):
@@ -325,7 +325,11 @@ class FanoutSampler(HopSampler):
             nodes, trees = batch.split(graph, nodes)
             extra = trees | {"seed_times": batch.times}
         blocks = tuple(hop[ONLY] for hop in batch.blocks())
-        return MiniBatch(node_ids=nodes[""], blocks=blocks, num_seeds=batch.seeds.number, extra=extra, nested=batch.nested)
+        number, (seed, epoch, step) = batch.seeds.number, batch.address
+        return MiniBatch(
+            node_ids=nodes[""], blocks=blocks, num_seeds=number, num_step_seeds=number, seed=seed, epoch=epoch, batch=step,
+            extra=extra, nested=batch.nested, graph_edge_ids=graph.edge_ids, repeats_edges=self.repeats_edges,
+        )  # fmt: skip
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:

@@ -139,14 +139,17 @@ class SeedsByType(NamedTuple):
 
     kind: str | None
     """The type of all of them; None where they may be of several."""
-    by_type: Mapping[str, tuple[Array, Array]]
-    """For each type nodes (B_t,), and their places (B_t,) among the seeds asked for."""
+    by_type: Mapping[str, tuple[Array, Array | slice]]
+    """For each type nodes (B_t,), and their places among the seeds asked for: (B_t,), or a slice."""
     number: int
+
+
+_ALL = slice(None)
 
 
 def seeds_of_one_type(kind: str, seeds: Array) -> SeedsByType:
     """Return the seeds (B,) of a type."""
-    return SeedsByType(kind, {kind: (seeds, np.arange(len(seeds)))}, len(seeds))
+    return SeedsByType(kind, {kind: (seeds, _ALL)}, len(seeds))
 
 
 SomeDraws = TypeVar("SomeDraws", bound=Draws, covariant=True)
@@ -218,7 +221,7 @@ class GrowingBatch:
                 frontiers[kind] = Frontier(workspace, table, number, dtype, f"nodes{name}.{kind}")
             else:  # over all keys there are, so that the table is a hash table
                 frontiers[kind] = Frontier(workspace, table, 1 << 63, np.int64, f"keys{name}.{kind}")
-                ids = (places.astype(np.int64) << TREE_SHIFT) | ids.astype(np.int64)
+                ids = (np.arange(seeds.number)[places] << TREE_SHIFT) | ids.astype(np.int64)
             frontiers[kind].enter_seeds(ids)
         counts = {kind: frontier.num_nodes for kind, frontier in frontiers.items()}
         return cls(address, columns_of(graph), seeds, workspace, frontiers, nested, times, [counts])

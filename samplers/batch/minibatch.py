@@ -176,6 +176,8 @@ class SampledBatch(ABC):
 
     def at(self, address: Address) -> Self:
         """Return the batch with its address, for one rank."""
+        if (self.seed, self.epoch, self.batch, self.num_step_seeds) == (*address, self.num_seeds):
+            return self
         return replace(self, seed=address.seed, epoch=address.epoch, batch=address.batch, num_step_seeds=self.num_seeds)
 
     def __repr__(self) -> str:
@@ -350,7 +352,7 @@ class MiniBatch(SampledBatch):
 
     def out_of(self, graph: Graph, repeats_edges: bool = False) -> MiniBatch:
         """See ``SampledBatch.out_of``."""
-        if graph.edge_ids is None and not repeats_edges:
+        if graph.edge_ids is self.graph_edge_ids and self.repeats_edges >= repeats_edges:
             return self
         return replace(self, graph_edge_ids=graph.edge_ids, repeats_edges=repeats_edges or self.repeats_edges)
 
