@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hoptrain.kernels.shared.program import STOP, below, chance, has_edge
     from hoptrain.samplers.base import Sampler
-    from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-    from hoptrain.samplers.batch.minibatch import Block, MiniBatch
+    from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch
     from hoptrain.samplers.feed.loader import SampleLoader
     from hoptrain.samplers.layerwise.asgcn import ASGCNSampler
     from hoptrain.samplers.layerwise.fastgcn import FastGCNSampler
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "kernels.shared.program": "STOP below chance has_edge",
     "samplers.base": "Sampler",
-    "samplers.batch.hetero_minibatch": "HeteroMiniBatch",
-    "samplers.batch.minibatch": "Block MiniBatch",
+    "samplers.batch.minibatch": "Block HeteroMiniBatch MiniBatch",
     "samplers.feed.loader": "SampleLoader",
     "samplers.layerwise.asgcn": "ASGCNSampler",
     "samplers.layerwise.fastgcn": "FastGCNSampler",

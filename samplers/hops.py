@@ -28,8 +28,7 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
 from hoptrain.kernels.cpu.nodewise.temporal import TimedRule, split_keys
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
-from hoptrain.samplers.batch.hetero_minibatch import nested_hops
-from hoptrain.samplers.batch.minibatch import ONLY, Block
+from hoptrain.samplers.batch.minibatch import ONLY, Block, nested_hops
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
 

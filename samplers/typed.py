@@ -11,7 +11,7 @@ from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import HopSampler, Sampler
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
+from hoptrain.samplers.batch.minibatch import HeteroMiniBatch
 from hoptrain.samplers.checks import as_fanout, check_ids, check_vertices, fanout_rule, is_fanout
 from hoptrain.samplers.hops import MOST_HOPS, GrowingBatch, SeedsByType, seeds_of_one_type
 

@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import Block, SampledBatch
+from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, SampledBatch
 
 SomeBatch = TypeVar("SomeBatch", bound=SampledBatch)
 

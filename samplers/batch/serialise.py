@@ -13,8 +13,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation, relation_name
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, SampledBatch, array_name, counts_of, named
+from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch, SampledBatch, array_name, counts_of, named, nested_hops
 
 EdgeIds: TypeAlias = Mapping[str, Array]
 """Rows of the features of a batch's edges, by the name that the features have in it; empty where positions in the graph are rows."""

@@ -28,8 +28,7 @@ from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.scan import scan_into_room
 from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, Table, Words
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel

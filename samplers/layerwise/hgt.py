@@ -13,8 +13,7 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.layerwise import hgt as kernels
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
-from hoptrain.samplers.batch.minibatch import Block
+from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, nested_hops
 from hoptrain.samplers.checks import as_counts
 from hoptrain.samplers.hops import MOST_HOPS, SeedsByType
 from hoptrain.samplers.scratch.frontier import Frontier

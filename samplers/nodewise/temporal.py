@@ -18,8 +18,7 @@ from hoptrain.kernels.cpu.nodewise.neighbor import Rule
 from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler, HopSampler
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch
+from hoptrain.samplers.batch.minibatch import ONLY, HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.checks import check_fanouts, check_seeds
 from hoptrain.samplers.hops import Columns, Drawn, EdgeReader, GrowingBatch, Request, SeedsByType, Step, columns_of, seeds_of_one_type
 from hoptrain.samplers.scratch.hop import most_edges, scratch_for

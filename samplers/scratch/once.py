@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from hoptrain.engine import Graph, HeteroGraph
 
 Made = TypeVar("Made")
-SomeGraph = TypeVar("SomeGraph", Graph, HeteroGraph)
+SomeGraph = TypeVar("SomeGraph", bound=Graph | HeteroGraph)
 
 
 class OncePerGraph(Generic[Made]):

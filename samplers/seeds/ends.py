@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
+from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import check_choice
@@ -17,14 +17,14 @@ from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.kernels.cpu.csc import columns_sorted
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.kernels.cpu.seeds import link as kernels
-from hoptrain.samplers.base import HopSampler, Sampler
-from hoptrain.samplers.batch.minibatch import ONLY
+from hoptrain.samplers.base import HopSampler, Sampler, SomeBatch, SomeGraph
+from hoptrain.samplers.batch.minibatch import ONLY, Block
 from hoptrain.samplers.checks import check_ids
+from hoptrain.samplers.hops import columns_of, types_of
 from hoptrain.samplers.nodewise.temporal import HeteroTemporalSampler, TemporalSampler
 from hoptrain.samplers.scratch.alias import AliasTables, tables_of
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.by_relation import AnyBatch, AnyGraph, Parts, columns_of, num_nodes_of, parts_of, seeds_of, with_parts
 
 Exclude = Literal["none", "self", "reverse"]
 
@@ -109,7 +109,14 @@ class _OfGraph(NamedTuple):
     """of the ends of links"""
 
 
-class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
+def _seeds_of(graph: Graph | HeteroGraph, nodes: Sequence[tuple[str, Array]]) -> Array:
+    """Return nodes of some types, one after another, as the graph's samplers take them for seeds."""
+    if not isinstance(graph, HeteroGraph):
+        return nodes[0][1] if len(nodes) == 1 else np.concatenate([ids for _, ids in nodes])
+    return np.concatenate([graph.numbered({kind: ids}) for kind, ids in nodes])
+
+
+class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
     """What ``LinkSampler`` and ``HeteroLinkSampler`` have in common: links of one relation, or of several, numbered one relation after another.
 
     Attributes:
@@ -123,7 +130,7 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
 
     def __init__(
         self,
-        sampler: Sampler[AnyGraph, AnyBatch],
+        sampler: Sampler[SomeGraph, SomeBatch],
         negatives: tuple[str, Any],
         num_negatives: int,
         exclude: str,
@@ -141,7 +148,7 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
             raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; give a number in this range")
         if isinstance(edges, str):
             check_choice("edges", edges, ["all"])
-        self.sampler: Sampler[AnyGraph, AnyBatch] = sampler
+        self.sampler: Sampler[SomeGraph, SomeBatch] = sampler
         self.distinct_nodes: bool = sampler.distinct_nodes
         self.repeats_edges: bool = sampler.repeats_edges
         self.is_timed = isinstance(sampler, TemporalSampler | HeteroTemporalSampler)
@@ -160,7 +167,7 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
         """Number of hops of the sampler of neighbourhoods."""
         return self.sampler.num_hops
 
-    def prepare(self, graph: AnyGraph, seeds: Array) -> LinkSeeds[AnyGraph, AnyBatch]:
+    def prepare(self, graph: SomeGraph, seeds: Array) -> LinkSeeds[SomeGraph, SomeBatch]:
         """Return one with tables to draw negatives from, and with the sampler of neighbourhoods prepared."""
         prepared = copy(self)
         prepared.sampler = self.sampler.prepare(graph, seeds)
@@ -168,12 +175,12 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
         prepared._once.get(graph, prepared._of_graph)
         return prepared
 
-    def columns(self, graph: AnyGraph) -> list[Graph | RelationColumns]:
+    def columns(self, graph: SomeGraph) -> list[Graph | RelationColumns]:
         """Return the edges of each relation of the links."""
         found = columns_of(graph)
         return [found[relation] for relation in self.relations]
 
-    def reverses_in(self, graph: AnyGraph) -> tuple[Relation | None, ...]:
+    def reverses_in(self, graph: SomeGraph) -> tuple[Relation | None, ...]:
         """Return the relation of the excluded edges v -> u of each relation, None where there is none."""
         return (ONLY if self.exclude == "reverse" else None,)
 
@@ -181,7 +188,7 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
         """Return the nodes [begin, end) that links lead to."""
         return 0, columns.num_nodes
 
-    def items(self, graph: AnyGraph, seeds: Array) -> Array:
+    def items(self, graph: SomeGraph, seeds: Array) -> Array:
         """Return the numbers of links (U,): those of ``edges``, or of all edges into ``seeds``, column by column.
 
         Raises:
@@ -197,7 +204,7 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
             begin += columns.num_edges
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def sample_on_cpu(self, graph: AnyGraph, seeds: Array, address: Address, workspace: Workspace) -> AnyBatch:
+    def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
         """Sample one mini-batch for the links with the numbers ``seeds`` (P,); see ``Sampler.sample_on_cpu``."""
         asked = self.asked(graph, seeds, address, workspace)
         options: dict[str, Any] = {} if asked.times is None else {"times": asked.times}
@@ -205,19 +212,19 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
         return self.with_links(graph, sampled, asked, workspace)
 
     @property
-    def hop_sampler(self) -> HopSampler[AnyGraph, AnyBatch] | None:
+    def hop_sampler(self) -> HopSampler[SomeGraph, SomeBatch] | None:
         """The inner sampler's; None if negatives are compared with the graph, or a subclass samples in its own way."""
         is_own = type(self).sample_on_cpu is not LinkSeeds.sample_on_cpu
         return None if is_own or self.negatives == "filtered" else self.sampler.hop_sampler
 
-    def links_of(self, graph: AnyGraph, seeds: Array) -> dict[Relation, Array]:
+    def links_of(self, graph: SomeGraph, seeds: Array) -> dict[Relation, Array]:
         """Return the CSC positions (n,) of each relation's links among those with the numbers ``seeds`` (P,), which are checked."""
         _, begins, _ = self._once.get(graph, self._of_graph)
         seeds = check_ids(seeds, begins[-1], "edge", "edge", "edges")
         which = np.searchsorted(begins, seeds, side="right") - 1
         return {relation: seeds[which == place] - begins[place] for place, relation in enumerate(self.relations)}
 
-    def asked(self, graph: AnyGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> Links:
+    def asked(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> Links:
         """Return the ends and pairs of the links with the numbers ``seeds`` (P,), in memory of the workspace.
 
         With ``looked`` the sources and times of edges are not read from the graph.
@@ -259,19 +266,19 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
         if self.is_timed:
             times = looked["times"][self.relations[0]] if looked else None
             ends, bounds, extra["pairs"] = self._ends_at_times(all_columns[0], seeds, pairs, times)
-            return Links(seeds_of(graph, ends), bounds, extra, [])
-        ends = _distinct_ends(num_nodes_of(graph), self.relations, pairs, rows, workspace)
+            return Links(_seeds_of(graph, ends), bounds, extra, [])
+        ends = _distinct_ends({kind: number for kind, (number, _) in types_of(graph).items()}, self.relations, pairs, rows, workspace)
         positives = [] if self.exclude == "none" else [pairs[:, own] for own in links]
-        return Links(seeds_of(graph, ends), None, extra, positives)
+        return Links(_seeds_of(graph, ends), None, extra, positives)
 
-    def with_links(self, graph: AnyGraph, sampled: AnyBatch, asked: Links, workspace: Workspace, **changes: Any) -> AnyBatch:
+    def with_links(self, graph: SomeGraph, sampled: SomeBatch, asked: Links, workspace: Workspace, **changes: Any) -> SomeBatch:
         """Return the batch of the ends with the pairs and other ``changes``, and without the edges that pass no message."""
         changes["extra"] = sampled.extra | asked.extra
         if not asked.positives:
             return replace(sampled, **changes)
-        return with_parts(sampled, self._without(graph, parts_of(sampled), asked.positives, workspace), **changes)
+        return sampled.with_structure(sampled.nodes, self._without(graph, sampled, asked.positives, workspace), **changes)
 
-    def dropped(self, graph: AnyGraph, positives: Sequence[Array], seed_counts: Mapping[str, int]) -> dict[Relation, Array]:
+    def dropped(self, graph: SomeGraph, positives: Sequence[Array], seed_counts: Mapping[str, int]) -> dict[Relation, Array]:
         """Return the edges that pass no message by relation, (D,) int64 ``source * B + destination`` in local ids, ascending.
 
         ``positives`` are (2, P) local ids for each relation, B is the number of seeds of the destinations' type.
@@ -287,31 +294,32 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
             edges.sort()
         return dropped
 
-    def _without(self, graph: AnyGraph, parts: Parts, positives: Sequence[Array], workspace: Workspace) -> Parts:
-        """Drop the predicted edges; the memory of the blocks is used again.
+    def _without(self, graph: SomeGraph, batch: SomeBatch, positives: Sequence[Array], workspace: Workspace) -> list[dict[Relation, Block]]:
+        """Return the hops without the predicted edges; the memory of the blocks is used again.
 
         A node of a graph may be several nodes of a batch, of which a seed is only the first (of ``ShadowSampler``, for instance): edges of the others
         are dropped too.
         """
-        dropped = self.dropped(graph, positives, parts.seed_counts)
+        seed_counts, node_ids = batch.num_seeds_by_type(), batch.nodes
+        dropped = self.dropped(graph, positives, seed_counts)
         seed_of: dict[str, Array] = {}
         for kind in {kind for source, _, destination in dropped for kind in (source, destination)}:
-            nodes, num_seeds = parts.node_ids[kind], parts.seed_counts[kind]
+            nodes, num_seeds = node_ids[kind], seed_counts[kind]
             seed_of[kind] = own = workspace.array(f"link_seed_of.{kind}", len(nodes), np.int32)
             if self.distinct_nodes:
                 own[:num_seeds], own[num_seeds:] = np.arange(num_seeds, dtype=np.int32), num_seeds
             else:
-                workspace.table.start(num_nodes_of(graph)[kind], num_seeds)
+                workspace.table.start(types_of(graph)[kind][0], num_seeds)
                 workspace.table.enter(nodes, num_seeds)
                 kernels.find_seeds(nodes, num_seeds, workspace.table.view(), own)
-        hops = [dict(hop) for hop in parts.hops]
+        hops = [dict(hop) for hop in batch.own_hops]
         for hop in hops:
             for (source, name, destination), edges in dropped.items():
                 block = hop[source, name, destination]
                 arrays = block.indptr, block.indices, block.edge_ids, _NO_WEIGHTS if block.weights is None else block.weights
-                ends = seed_of[source], seed_of[destination], parts.seed_counts[source], parts.seed_counts[destination]
+                ends = seed_of[source], seed_of[destination], seed_counts[source], seed_counts[destination]
                 hop[source, name, destination] = block.beginning(block.num_dst, block.num_src, kernels.drop_edges(*arrays, *ends, edges))
-        return parts._replace(hops=hops)
+        return hops
 
     def _ends_at_times(
         self, columns: Graph | RelationColumns, places: Array, pairs: Array, times: Array | None
@@ -332,8 +340,8 @@ class LinkSeeds(Sampler[AnyGraph, AnyBatch]):
         local = np.stack([link_of, first + np.arange(total)]).astype(pairs.dtype)
         return [(source, pairs[0, :number]), (destination, pairs[1])], np.concatenate([bounds, bounds[link_of]]), local
 
-    def _of_graph(self, graph: AnyGraph) -> _OfGraph:
-        laws, begins, sizes = list[Negatives](), [0], num_nodes_of(graph)
+    def _of_graph(self, graph: SomeGraph) -> _OfGraph:
+        laws, begins, sizes = list[Negatives](), [0], {kind: number for kind, (number, _) in types_of(graph).items()}
         for (source, _, destination), columns in zip(self.relations, self.columns(graph), strict=True):
             bounds, is_sorted = self.bounds(columns), False
             if self.negatives == "filtered":

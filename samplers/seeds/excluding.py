@@ -10,17 +10,17 @@ from hoptrain.engine import Address, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.seeds import excluding as kernels
-from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.base import Sampler, SomeBatch, SomeGraph
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.checks import check_ids
+from hoptrain.samplers.hops import columns_of
 from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.by_relation import AnyBatch, AnyGraph, Parts, columns_of, parts_of, with_parts
 from hoptrain.samplers.typed import TypedSampler
 
 _NO_WEIGHTS = np.empty(0, np.float32)
 
 
-class ExcludingSampler(Sampler[AnyGraph, AnyBatch]):
+class ExcludingSampler(Sampler[SomeGraph, SomeBatch]):
     """A sampler of another one's batches without some edges: a batch's items are what ``items_of`` or ``hetero_items`` makes of its seeds and these edges.
 
     The edges are dropped after sampling, as DGL does it: the others keep their distribution, weights included, and a destination that had drawn a
@@ -30,7 +30,7 @@ class ExcludingSampler(Sampler[AnyGraph, AnyBatch]):
 
     by_seeds = False
 
-    def __init__(self, sampler: Sampler[AnyGraph, AnyBatch]) -> None:
+    def __init__(self, sampler: Sampler[SomeGraph, SomeBatch]) -> None:
         """Wrap a sampler of neighbourhoods.
 
         Raises:
@@ -40,7 +40,7 @@ class ExcludingSampler(Sampler[AnyGraph, AnyBatch]):
             raise InputError(
                 f"sampler is {sampler!r}, which chooses its seeds itself: edges are excluded around given ones; use NeighborSampler"
             )
-        self.sampler: Sampler[AnyGraph, AnyBatch] = sampler
+        self.sampler: Sampler[SomeGraph, SomeBatch] = sampler
         self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
 
     @property
@@ -48,11 +48,11 @@ class ExcludingSampler(Sampler[AnyGraph, AnyBatch]):
         """Number of hops of the sampler within."""
         return self.sampler.num_hops
 
-    def prepare(self, graph: AnyGraph, seeds: Array) -> ExcludingSampler[AnyGraph, AnyBatch]:
+    def prepare(self, graph: SomeGraph, seeds: Array) -> ExcludingSampler[SomeGraph, SomeBatch]:
         """Return one with the sampler within prepared."""
         return ExcludingSampler(self.sampler.prepare(graph, seeds))
 
-    def sample_on_cpu(self, graph: AnyGraph, seeds: Array, address: Address, workspace: Workspace) -> AnyBatch:
+    def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
         """Sample one mini-batch for the items ``seeds``; see ``Sampler.sample_on_cpu``."""
         own, dropped = seeds[1 : 1 + int(seeds[0])], seeds[1 + int(seeds[0]) :]
         batch = self.sampler.sample_on_cpu(graph, own, address, workspace)
@@ -61,18 +61,18 @@ class ExcludingSampler(Sampler[AnyGraph, AnyBatch]):
         relations = columns_of(graph)
         number = sum(columns.num_edges for columns in relations.values())
         dropped = np.sort(check_ids(dropped, number, "excluded edge", "edge", "edges"))
-        parts, begin, is_node_lost = parts_of(batch), 0, False
-        hops = [dict(hop) for hop in parts.hops]
+        nodes, counts, begin, is_node_lost = batch.nodes, batch.num_seeds_by_type(), 0, False
+        hops = [dict(hop) for hop in batch.own_hops]
         for relation, columns in relations.items():
             low, high = np.searchsorted(dropped, (begin, begin + columns.num_edges))
             places, begin = dropped[low:high] - begin, begin + columns.num_edges
             source, _, destination = relation
             for hop in hops if len(places) else ():
-                nodes, num_seeds = parts.node_ids[destination], parts.seed_counts[source]
-                hop[relation], is_lost = _without(hop[relation], columns.indptr, nodes, num_seeds, places)
+                hop[relation], is_lost = _without(hop[relation], columns.indptr, nodes[destination], counts[source], places)
                 is_node_lost |= is_lost
-        parts = parts._replace(hops=hops)
-        return with_parts(batch, _reached(parts, workspace) if is_node_lost and not batch.nested else parts)
+        if is_node_lost and not batch.nested:
+            nodes, hops = _reached(nodes, counts, hops, workspace)
+        return batch.with_structure(nodes, hops)
 
 
 def _without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped: Array) -> tuple[Block, bool]:
@@ -86,15 +86,17 @@ def _without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped:
     return block.beginning(block.num_dst, block.num_src, kept), lost
 
 
-def _reached(parts: Parts, workspace: Workspace) -> Parts:
-    """Keep only the nodes that edges lead to, hop by hop from the seeds outward, in order of first appearance."""
-    new_of, order, counts = dict[str, Array](), dict[str, Array](), dict(parts.seed_counts)
-    for kind, nodes in parts.node_ids.items():
+def _reached(
+    node_ids: dict[str, Array], seed_counts: dict[str, int], found: list[dict[Relation, Block]], workspace: Workspace
+) -> tuple[dict[str, Array], list[dict[Relation, Block]]]:
+    """Return the nodes that edges lead to, hop by hop from the seeds outward, in order of first appearance, and the blocks of these."""
+    new_of, order, counts = dict[str, Array](), dict[str, Array](), dict(seed_counts)
+    for kind, nodes in node_ids.items():
         new_of[kind], order[kind] = (workspace.array(f"{name}.{kind}", len(nodes), np.int32) for name in ("new_of", "order"))
         new_of[kind][:] = -1
         new_of[kind][: counts[kind]] = order[kind][: counts[kind]] = np.arange(counts[kind])
     hops = list[dict[Relation, Block]]()
-    for hop in reversed(parts.hops):
+    for hop in reversed(found):
         num_rows, made = dict(counts), dict[Relation, Block]()
         for relation, block in hop.items():
             source, _, destination = relation
@@ -111,8 +113,7 @@ def _reached(parts: Parts, workspace: Workspace) -> Parts:
                 for relation, block in made.items()
             }
         )
-    node_ids = {kind: nodes[order[kind][: counts[kind]]] for kind, nodes in parts.node_ids.items()}
-    return Parts(node_ids, parts.seed_counts, hops[::-1])
+    return {kind: nodes[order[kind][: counts[kind]]] for kind, nodes in node_ids.items()}, hops[::-1]
 
 
 def items_of(seeds: Array, dropped: Array | None = None) -> Array:

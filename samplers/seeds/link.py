@@ -12,8 +12,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.seeds.ends import Exclude, Links, LinkSeeds
 from hoptrain.samplers.typed import TypedSampler

@@ -12,8 +12,7 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch, nested_hops
-from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch
+from hoptrain.samplers.batch.minibatch import ONLY, Block, HeteroMiniBatch, MiniBatch, nested_hops
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace

@@ -13,8 +13,7 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared.draws import fanout_code
-from hoptrain.samplers.batch.hetero_minibatch import HeteroMiniBatch
-from hoptrain.samplers.batch.minibatch import Block
+from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch
 from hoptrain.samplers.checks import seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Upload, longest
