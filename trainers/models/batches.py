@@ -61,13 +61,16 @@ def apply_typed_model(model: nn.Module, takes: TypedTakes, x: Mapping[str, Tenso
         graph = replace(batch, x=dict(x)).to_pyg()
         out = model(graph.x_dict, graph.edge_index_dict)
     by_type = isinstance(out, dict)
-    return _seed_rows(model, out.get(batch.seed_type) if by_type else out, batch.num_seeds, is_longer=by_type or takes == "edge_index")
+    of_seeds = out.get(batch.seed_type) if by_type else out
+    return _seed_rows(model, of_seeds, batch.num_seeds, is_longer=by_type or takes == "edge_index", kind=f" of type {batch.seed_type}")
 
 
-def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool) -> Tensor:
+def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool, kind: str = "") -> Tensor:
     """Return the rows of the seeds, where others may follow."""
     if not isinstance(out, Tensor):
-        raise InputError(f"{type(model).__name__} returned a {type(out).__name__}: a model gives a tensor of scores, a row for each seed")
+        raise InputError(
+            f"{type(model).__name__} returned a {type(out).__name__}: a model gives a tensor of scores, a row for each seed{kind}"
+        )
     return out[:num_seeds] if is_longer else out
 
 
