@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -34,11 +34,9 @@ from hoptrain.samplers.scratch.workspace import Workspace
 
 MOST_HOPS = 16
 """A relation's hops have a range of their own among the hops of a random number's address."""
-Columns: TypeAlias = Graph | RelationColumns
-"""The edges of one relation."""
 
 
-def columns_of(graph: Graph | HeteroGraph) -> Mapping[Relation, Columns]:
+def columns_of(graph: Graph | HeteroGraph) -> Mapping[Relation, RelationColumns]:
     """Return the edges of each relation."""
     return graph.relations if isinstance(graph, HeteroGraph) else {ONLY: graph}
 
@@ -107,7 +105,7 @@ class Draws(Protocol):
     def sample(self, batch: GrowingBatch, steps: Sequence[Step[Self]]) -> list[Drawn]:
         """Draw the edges of all steps of a hop from a graph in memory; their sources become nodes of the batch, and local ids."""
 
-    def arrays(self, columns: Columns) -> dict[str, Array]:
+    def arrays(self, columns: RelationColumns) -> dict[str, Array]:
         """Return the arrays (E,) of a relation that draws look at, by name.
 
         Raises:
@@ -129,7 +127,7 @@ class AloneDraws(Draws, Protocol):
     def needs_weight(self) -> bool:
         """Whether an edge of the graph must have a weight above 0."""
 
-    def draw(self, columns: Columns, hop: int, request: Request, workspace: Workspace) -> Drawn:
+    def draw(self, columns: RelationColumns, hop: int, request: Request, workspace: Workspace) -> Drawn:
         """Draw from columns in memory; the arrays, with global ids of sources, are the workspace's."""
 
 
@@ -188,7 +186,7 @@ class GrowingBatch:
     """
 
     address: Address
-    columns: Mapping[Relation, Columns]
+    columns: Mapping[Relation, RelationColumns]
     seeds: SeedsByType
     workspace: Workspace
     frontiers: Mapping[str, Frontier]

@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.placement.device_store import DeviceGraph, choose_placement, to_device
@@ -337,7 +337,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         array = _not_empty(array)
         return to_device(array, choose_placement(self.placement, array.nbytes, what), self.stream, what, self._meeting)
 
-    def place_graph(self, graph: Graph | RelationColumns, tables: AliasTables = NO_TABLES) -> DeviceGraph:
+    def place_graph(self, graph: RelationColumns, tables: AliasTables = NO_TABLES) -> DeviceGraph:
         """A copy of a graph and its alias tables that kernels can read."""
         of_tables = {"threshold": _not_empty(tables.threshold), "alias": _not_empty(tables.alias)}
         return DeviceGraph({"indptr": graph.indptr, "indices": graph.indices, **of_tables}, self.placement, self.stream, self._meeting)

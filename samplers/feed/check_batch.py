@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph, HeteroGraph, InputError
+from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import see
@@ -204,7 +204,7 @@ def _check_ends(name: str, block: Block) -> None:
         raise _BrokenRule(f"{name}.indptr from {first} to {last}: offsets run from 0 to the number of edges, {block.num_edges}; correct it")
 
 
-def _check_block(name: str, block: Block, sources: Array, destinations: Array, columns: Graph | RelationColumns) -> None:
+def _check_block(name: str, block: Block, sources: Array, destinations: Array, columns: RelationColumns) -> None:
     """Check every entry of a block from the nodes ``sources`` to ``destinations``, global ids; ``columns`` are the graph's, or the relation's."""
     if (np.diff(block.indptr) < 0).any():
         raise _BrokenRule(f"{name}.indptr that falls: offsets never do; correct it")

@@ -10,6 +10,7 @@ import numpy as np
 
 from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
@@ -19,7 +20,7 @@ from hoptrain.kernels.shared.draws import ALL, fanout_code, wanted
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.checks import check_fanouts
-from hoptrain.samplers.hops import Columns, Drawn, EdgeReader, GrowingBatch, Request, Step
+from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, Step
 from hoptrain.samplers.scratch.alias import weights_of
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -72,12 +73,14 @@ class LaborDraws(NamedTuple):
         sources.relabel(found.sources)
         return found
 
-    def _hop(self, columns: Columns, hop: int, destinations: Frontier, sources: Frontier, num_dst: int, address: HopAddress) -> LaborHop:
+    def _hop(
+        self, columns: RelationColumns, hop: int, destinations: Frontier, sources: Frontier, num_dst: int, address: HopAddress
+    ) -> LaborHop:
         fanout, weights = fanout_code(self.fanouts[hop]), weights_of(columns) if self.weighted else None
         number, rounds = (fanout, self.importance_rounds) if fanout != ALL else (columns.num_edges, 0)
         return LaborHop(columns, destinations, sources, num_dst, address, number, rounds, weights)
 
-    def arrays(self, columns: Columns) -> dict[str, Array]:
+    def arrays(self, columns: RelationColumns) -> dict[str, Array]:
         """Return the sources, and the weights of edges that have some.
 
         Raises:
@@ -92,7 +95,7 @@ class LaborDraws(NamedTuple):
             return files.nothing(requests)
         return files.from_columns(self, hop, requests, ("indices", "weights") if self.weighted else ("indices",))
 
-    def draw(self, columns: Columns, hop: int, request: Request, workspace: Workspace) -> Drawn:
+    def draw(self, columns: RelationColumns, hop: int, request: Request, workspace: Workspace) -> Drawn:
         """Keep edges of a request from columns in memory, with global ids of sources."""
         nodes, dtype = request.nodes, columns.indices.dtype
         destinations = Frontier(workspace, workspace.table, columns.num_nodes, dtype, "drawn.nodes")
@@ -266,7 +269,7 @@ class LaborHop:
         weights: (E,) of the edges, or None.
     """
 
-    graph: Columns
+    graph: RelationColumns
     frontier: Frontier
     sources: Frontier
     num_dst: int

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
@@ -16,7 +17,7 @@ from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.checks import check_fanouts
-from hoptrain.samplers.hops import Columns, Drawn, EdgeReader, GrowingBatch, Request, Step, columns_of
+from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, Step, columns_of
 from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, drawable_weights, positive_of
 from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_edges, is_distinct_by_weight, most_edges, sample_hops
 from hoptrain.samplers.scratch.once import OncePerGraph
@@ -63,7 +64,7 @@ class NeighborDraws(NamedTuple):
         """Return how a hop takes edges."""
         return kernels.Rule(fanout_code(self.fanouts[hop]), self.replace, self.weights is not None)
 
-    def kernel_columns(self, columns: Columns, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
+    def kernel_columns(self, columns: RelationColumns, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
         """Return what a hop with a rule draws from."""
         if self.weights is None:
             return kernels.Columns(columns.indptr, columns.indices, *NO_TABLES)
@@ -72,7 +73,7 @@ class NeighborDraws(NamedTuple):
             return WeightedColumns(columns.indptr, columns.indices, *tables, columns.weights, positive)
         return kernels.Columns(columns.indptr, columns.indices, *tables)
 
-    def arrays(self, columns: Columns) -> dict[str, Array]:
+    def arrays(self, columns: RelationColumns) -> dict[str, Array]:
         """Return the sources, and the weights that edges are drawn by.
 
         Raises:
@@ -86,7 +87,7 @@ class NeighborDraws(NamedTuple):
         rule = self.rule(hop)
         return (files.by_weight if rule.weighted and rule.fanout else files.uniformly)(rule, requests)
 
-    def draw(self, columns: Columns, hop: int, request: Request, workspace: Workspace) -> Drawn:
+    def draw(self, columns: RelationColumns, hop: int, request: Request, workspace: Workspace) -> Drawn:
         """Draw the edges of a request from columns in memory, with global ids of sources."""
         nodes, number, rule = request.nodes, len(request.nodes), self.rule(hop)
         drawn_from = self.kernel_columns(columns, rule)

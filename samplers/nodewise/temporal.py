@@ -11,6 +11,7 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
+from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
@@ -20,7 +21,7 @@ from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler, HopSampler
 from hoptrain.samplers.batch.minibatch import ONLY, HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.checks import check_fanouts, check_seeds
-from hoptrain.samplers.hops import Columns, Drawn, EdgeReader, GrowingBatch, Request, SeedsByType, Step, columns_of, seeds_of_one_type
+from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, SeedsByType, Step, columns_of, seeds_of_one_type
 from hoptrain.samplers.scratch.hop import most_edges, scratch_for
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -86,7 +87,7 @@ class TimedDraws(NamedTuple):
             )
         return Drawn(edges.indptr, edges.edge_ids[:total], edges.indices[:total])
 
-    def arrays(self, columns: Columns) -> dict[str, Array]:
+    def arrays(self, columns: RelationColumns) -> dict[str, Array]:
         """Return the sources, and the times of edges that have some."""
         times = {} if columns.times is None else {"times": columns.times}
         return {"indices": columns.indices, **times}
@@ -365,13 +366,13 @@ def _in_order_of_time(graph: Graph | HeteroGraph) -> dict[Relation, kernels.Time
     }
 
 
-def _ordered(columns: Columns) -> kernels.TimedColumns:
+def _ordered(columns: RelationColumns) -> kernels.TimedColumns:
     by_time, times = np.empty(columns.num_edges, id_dtype(columns.num_edges)), np.empty(columns.num_edges, np.int64)
     kernels.order_by_time(columns.indptr, columns.times, by_time, times)
     return kernels.TimedColumns(columns.indptr, columns.indices, times, by_time)
 
 
-def _timeless(columns: Columns) -> kernels.TimedColumns:
+def _timeless(columns: RelationColumns) -> kernels.TimedColumns:
     times = np.full(columns.num_edges, np.iinfo(np.int64).min)
     return kernels.TimedColumns(columns.indptr, columns.indices, times, np.arange(columns.num_edges, dtype=id_dtype(columns.num_edges)))
 

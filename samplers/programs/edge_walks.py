@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.kernels.cpu.programs import edge_walk as kernels
@@ -33,7 +33,7 @@ class EdgeWalks(NamedTuple):
 class Steps(NamedTuple):
     """Steps of a walk to sources of in-edges, one after another."""
 
-    columns: Graph | RelationColumns
+    columns: RelationColumns
     """Whose edges are taken; those of a relation lead to vertices of another type."""
     number: int = 1
     tables: AliasTables = NO_TABLES

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hoptrain.engine import Graph, InputError
+from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.graph import PartialGraph
@@ -31,7 +31,7 @@ class AliasTables(NamedTuple):
 NO_TABLES = AliasTables(np.zeros(0, np.uint32), np.zeros(0, np.int32))
 
 
-def build_alias_tables(graph: Graph | RelationColumns) -> AliasTables:
+def build_alias_tables(graph: RelationColumns) -> AliasTables:
     """Alias tables of ``graph.weights``.
 
     Raises:
@@ -40,7 +40,7 @@ def build_alias_tables(graph: Graph | RelationColumns) -> AliasTables:
     return tables_of(graph.indptr, drawable_weights(graph))
 
 
-def drawable_weights(graph: Graph | RelationColumns) -> Array:
+def drawable_weights(graph: RelationColumns) -> Array:
     """``graph.weights``, of which some are not 0.
 
     Raises:
@@ -58,7 +58,7 @@ def no_weight(num_edges: int) -> InputError:
     return InputError(f"weighted=True, but the weights of all {num_edges:,} edges are 0: no edge can be drawn; correct them")
 
 
-def weights_of(graph: Graph | RelationColumns) -> Array:
+def weights_of(graph: RelationColumns) -> Array:
     """``graph.weights``.
 
     Raises:
@@ -76,7 +76,7 @@ def tables_of(indptr: Array, weights: Array) -> AliasTables:
     return tables
 
 
-def positive_of(graph: Graph | RelationColumns) -> Array:
+def positive_of(graph: RelationColumns) -> Array:
     """(V,) int32, each column's edges of positive weight."""
     positive = np.empty(graph.num_nodes, np.int32)
     count_positive(graph.indptr, graph.weights, positive)

@@ -74,7 +74,7 @@ class Negatives(NamedTuple):
     is_one_type: bool
 
     def draw(
-        self, columns: Graph | RelationColumns, numbers: Array, links: Array, out: Array, count: int, address: Address, workspace: Workspace
+        self, columns: RelationColumns, numbers: Array, links: Array, out: Array, count: int, address: Address, workspace: Workspace
     ) -> None:
         """Write ``count`` negatives of each of the ``links`` (2, n) with ``numbers`` (n,) into ``out`` (2, n * count)."""
         (begin, end), at, number = self.bounds, address.at_hop(0), len(numbers)
@@ -175,7 +175,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         prepared._once.get(graph, prepared._of_graph)
         return prepared
 
-    def columns(self, graph: SomeGraph) -> list[Graph | RelationColumns]:
+    def columns(self, graph: SomeGraph) -> list[RelationColumns]:
         """Return the edges of each relation of the links."""
         found = columns_of(graph)
         return [found[relation] for relation in self.relations]
@@ -184,7 +184,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         """Return the relation of the excluded edges v -> u of each relation, None where there is none."""
         return (ONLY if self.exclude == "reverse" else None,)
 
-    def bounds(self, columns: Graph | RelationColumns) -> tuple[int, int]:
+    def bounds(self, columns: RelationColumns) -> tuple[int, int]:
         """Return the nodes [begin, end) that links lead to."""
         return 0, columns.num_nodes
 
@@ -322,7 +322,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return hops
 
     def _ends_at_times(
-        self, columns: Graph | RelationColumns, places: Array, pairs: Array, times: Array | None
+        self, columns: RelationColumns, places: Array, pairs: Array, times: Array | None
     ) -> tuple[list[tuple[str, Array]], Array, Array]:
         """Return the sources of the links and the destinations of all pairs with their types, their times, and the pairs as local ids.
 
@@ -352,7 +352,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return _OfGraph(laws, begins, id_dtype(max(sizes[kind] for relation in self.relations for kind in relation[::2])))
 
 
-def tables_by_degree(columns: Graph | RelationColumns, bounds: tuple[int, int]) -> AliasTables:
+def tables_by_degree(columns: RelationColumns, bounds: tuple[int, int]) -> AliasTables:
     """Return the alias tables of the nodes [begin, end), by their in-degrees to the power 3/4.
 
     Raises:
@@ -394,13 +394,13 @@ def _distinct_ends(
     return ends
 
 
-def _places_of(columns: Graph | RelationColumns, edges: Array) -> Array:
+def _places_of(columns: RelationColumns, edges: Array) -> Array:
     """Return the CSC positions (N,) of the edges with the ids ``edges`` (N,), which are checked."""
     number = columns.num_edges if columns.edge_ids is None else int(columns.edge_ids.max(initial=-1)) + 1
     return columns.places_of(check_ids(edges, number, "edge", "edge", "edges"))
 
 
-def _edges_into(columns: Graph | RelationColumns, nodes: Array) -> Array:
+def _edges_into(columns: RelationColumns, nodes: Array) -> Array:
     """Return the CSC positions of all edges into ``nodes`` (N,), column by column.
 
     Raises:

@@ -106,7 +106,7 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
         self.with_edge_ids = with_edge_ids
         self.destinations = destinations
 
-    def bounds(self, columns: Graph | RelationColumns) -> tuple[int, int]:
+    def bounds(self, columns: RelationColumns) -> tuple[int, int]:
         """Return the nodes [begin, end) that links lead to.
 
         Raises:
@@ -210,7 +210,7 @@ class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
                 "give the sampler edges"
             )
 
-    def columns(self, graph: HeteroGraph) -> list[Graph | RelationColumns]:
+    def columns(self, graph: HeteroGraph) -> list[RelationColumns]:
         """Return the edges of each relation of the links.
 
         Raises:

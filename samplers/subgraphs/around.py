@@ -95,7 +95,7 @@ def _layers(sampler: Sampler[Any, Any] | None, num_layers: int | None) -> int:
 
 def _all_between(
     num_nodes: Mapping[str, int],
-    relations: Mapping[Relation, Graph | RelationColumns],
+    relations: Mapping[Relation, RelationColumns],
     found: Mapping[str, Array],
     workspace: Workspace,
 ) -> tuple[dict[str, Array], dict[Relation, Block]]:

@@ -201,9 +201,7 @@ def induced(graph: Graph, members: Members, workspace: Workspace) -> Block:
     return edges_between(graph, sources.buffer, sources.number, sources, workspace)
 
 
-def edges_between(
-    graph: Graph | RelationColumns, nodes: Array, number: int, sources: Sources, workspace: Workspace, name: str = ""
-) -> Block:
+def edges_between(graph: RelationColumns, nodes: Array, number: int, sources: Sources, workspace: Workspace, name: str = "") -> Block:
     """The edges into ``nodes[:number]`` (S,) from ``sources``, as a block without weights; its arrays end in ``name`` in the workspace."""
     most = total_degree(graph.indptr, nodes, number) + 1
     edges = (

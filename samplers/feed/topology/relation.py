@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.graph import PartialGraph
@@ -35,7 +34,7 @@ class RelationFiles:
         read_s: seconds of reads so far.
     """
 
-    def __init__(self, whole: Graph | RelationColumns, files: Mapping[str, FileRows], workspace: Workspace) -> None:
+    def __init__(self, whole: RelationColumns, files: Mapping[str, FileRows], workspace: Workspace) -> None:
         """Nothing is opened yet."""
         self.whole: Any = whole
         self.files: Mapping[str, FileRows] = files

@@ -110,7 +110,7 @@ def _num_edges(task: SampleTask) -> int:
     return max(1, total)
 
 
-def _edges_of(fanout: int | float, num_nodes: int, columns: Graph | RelationColumns) -> int:
+def _edges_of(fanout: int | float, num_nodes: int, columns: RelationColumns) -> int:
     """Edges that so many vertices draw."""
     edges = -(-num_nodes * columns.num_edges // max(1, columns.num_nodes))
     if isinstance(fanout, float):
