@@ -1,6 +1,6 @@
 """What ``mkdocs build`` makes besides the pages of this folder: options from the parser, the reference from the public names, results.
 
-Also pages of the notebooks, as they were run last.
+Also pages of the notebooks, as they were run last, and the figure of the architecture.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from architecture import architecture
 from mkdocs.structure.files import File, Files
 
 import hoptrain
@@ -30,6 +31,7 @@ ROOMS = {"engine": "Graphs and data sets", "samplers": "Samplers and the loader"
 def on_files(files: Files, config: Any) -> Files:
     """Add what is generated, and the results."""
     files.append(File.generated(config, "options.md", content=options_page()))
+    files.append(File.generated(config, "pictures/architecture.svg", content=architecture()))
     for room, title in ROOMS.items():
         files.append(File.generated(config, f"reference/{room}.md", content=reference_page(room, title)))
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
