@@ -182,7 +182,7 @@ class GrowingBatch:
         nested: whether a hop expands only the nodes that were found on the hop before; then the blocks of the last hop hold the edges of all.
         times: (B,) int64 of samplers with times: what bounds the edges of each seed's tree.
         counts: nodes of each type before the first hop, and after each.
-        hops: blocks of each hop so far.
+        hops: what each hop drew, with local ids of sources; if nested, with the edges of the hops before.
     """
 
     address: Address
@@ -193,7 +193,7 @@ class GrowingBatch:
     nested: bool
     times: Array | None
     counts: list[dict[str, int]]
-    hops: list[dict[Relation, Block]] = field(default_factory=list)
+    hops: list[dict[Relation, Drawn]] = field(default_factory=list)
 
     @classmethod
     def begin(
@@ -229,16 +229,12 @@ class GrowingBatch:
         for hop in range(num_hops):
             last, steps = self.counts[-1], []
             for number, (relation, own) in enumerate(draws.items()):
-                num_edges = self.hops[-1][relation].num_edges if self.nested and hop else 0
+                num_edges = len(self.hops[-1][relation].sources) if self.nested and hop else 0
                 name = f".{number}" if self.nested else f".{hop}.{number}"
                 steps.append(Step(relation, own, hop, first[relation[2]], last[relation[2]], num_edges, name))
             drawn = yield steps
-            counts = {kind: frontier.num_nodes for kind, frontier in self.frontiers.items()}
-            self.counts.append(counts)
-            self.hops.append({
-                relation: Block(indptr=own.indptr, indices=own.sources, edge_ids=own.edge_ids, num_src=counts[relation[0]], weights=own.weights)
-                for relation, own in zip(draws, drawn, strict=True)
-            })  # fmt: skip
+            self.counts.append({kind: frontier.num_nodes for kind, frontier in self.frontiers.items()})
+            self.hops.append(dict(zip(draws, drawn, strict=True)))
             if self.nested:
                 first = last
         yield []
@@ -262,16 +258,19 @@ class GrowingBatch:
 
     def blocks(self) -> tuple[dict[Relation, Block], ...]:
         """Return the blocks of each hop, the last hop first."""
-        if self.times is not None:  # sources were keys, so they are int64 until here
-            self.hops[-1] = {
-                relation: self._narrowed(number, relation, own) for number, (relation, own) in enumerate(self.hops[-1].items())
-            }
-        return nested_hops(self.hops[-1], self.counts) if self.nested else tuple(reversed(self.hops))
+        if self.nested:
+            return nested_hops(self._blocks(self.hops[-1], self.counts[-1]), self.counts)
+        return tuple(map(self._blocks, reversed(self.hops), reversed(self.counts)))
 
-    def _narrowed(self, number: int, relation: Relation, block: Block) -> Block:
-        indices = self.workspace.array(f"indices.{number}", block.num_edges, self.columns[relation].indices.dtype)
-        np.copyto(indices, block.indices, casting="same_kind")
-        return Block(indptr=block.indptr, indices=indices, edge_ids=block.edge_ids, num_src=block.num_src)
+    def _blocks(self, hop: Mapping[Relation, Drawn], counts: Mapping[str, int]) -> dict[Relation, Block]:
+        blocks = {}
+        for number, (relation, (indptr, edge_ids, sources, weights)) in enumerate(hop.items()):
+            indices = sources
+            if self.times is not None:  # they were keys, so they are int64 until here
+                indices = self.workspace.array(f"indices.{number}", len(sources), self.columns[relation].indices.dtype)
+                np.copyto(indices, sources, casting="same_kind")
+            blocks[relation] = Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=counts[relation[0]], weights=weights)
+        return blocks
 
     def nodes(self) -> dict[str, Array]:
         """Return the nodes of each type; with times they are keys."""

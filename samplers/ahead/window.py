@@ -81,7 +81,7 @@ def _take(batch: GrowingBatch, step: Step[Draws], drawn: Drawn) -> Drawn:
     if step.num_edges:
         before = batch.hops[-1][step.relation]
         indptr = np.concatenate([before.indptr, step.num_edges + indptr[1:]])
-        edge_ids, indices = np.concatenate([before.edge_ids, edge_ids]), np.concatenate([before.indices, indices])
+        edge_ids, indices = np.concatenate([before.edge_ids, edge_ids]), np.concatenate([before.sources, indices])
     elif step.first:
         indptr = np.concatenate([np.zeros(step.first, indptr.dtype), indptr])
     return Drawn(indptr.astype(id_dtype(len(indices) + 1)), edge_ids, indices, weights)
