@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from hoptrain.benchmarks.common.stub_driver import StubStream, feeding, giving_s
 from hoptrain.benchmarks.traffic.epoch import predict_epoch
 from hoptrain.benchmarks.traffic.hits import hit_rates
 from hoptrain.benchmarks.traffic.predict import DEVICES, device_named
-from hoptrain.engine import Dataset, InputError
+from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.device import is_simulated
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS, SCHEDULES
@@ -152,9 +151,7 @@ def _of_bulk(start: Callable[[], Any], bulk: int, rounds: int, counts: Counter[s
 def _of_feed(data: Dataset, sampler: NeighborSampler, workspace: Workspace, seeds: list[Any], rounds: int, counts: Counter[str]) -> Record:
     """In runs of two bulks, one for each of the feed's buffers."""
     bulk = len(seeds)
-    schedule: Any = SimpleNamespace(
-        seed=SEED, batch_items=lambda _, step: seeds[step % bulk], batch_number=lambda step: step, num_step_items=lambda _: len(seeds[0])
-    )
+    schedule = Schedule(items=np.concatenate(seeds * 2), batch_size=len(seeds[0]), shuffle=False, seed=SEED)
     task = SampleTask(graph=data.graph, stores=split_columns(data.stores())[0], sampler=sampler, schedule=schedule, workspace=workspace)
     feed: DeviceFeed[Any] = DeviceFeed(task, bulk, placement="device")
     times = []
