@@ -65,7 +65,7 @@ def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> list[Array]
     ids = edge_ids or {}
     arrays = [*batch.arrays().items(), *ids.items()]
     head = [header_of(batch), [[name, array.dtype.str, array.shape] for name, array in arrays], len(ids)]
-    as_bytes = np.frombuffer(json.dumps(head).encode(), np.uint8)
+    as_bytes = np.frombuffer(json.dumps(head, default=int).encode(), np.uint8)  # NumPy has integers of its own
     return [as_bytes, *(np.ascontiguousarray(array).reshape(-1).view(np.uint8) for _, array in arrays)]
 
 
