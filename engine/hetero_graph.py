@@ -156,6 +156,12 @@ class HeteroGraph:
             graph.relations[reverse] = columns.reversed()
         return graph
 
+    def with_edges(self, is_kept: Mapping[Relation, Array]) -> HeteroGraph:
+        """Return the graph with some of each relation's edges, (E,) bool: each keeps the id that it had. See ``Graph.with_edges``."""
+        graph = HeteroGraph(self.num_nodes, {})
+        graph.relations = {key: own if is_kept[key].all() else own.with_edges(is_kept[key]) for key, own in self.relations.items()}
+        return graph
+
     def save(self, path: str | Path) -> None:
         """Write the graph as a folder; ``path`` must not exist yet. Opened again with ``HeteroGraph.open``."""
         with create_new_folder(Path(path), KIND) as writer:

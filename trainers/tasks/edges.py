@@ -107,7 +107,7 @@ class EdgeDataModule(GraphDataModule):
                 raise InputError(
                     f"{what}: with a split train they are taken as they are, without shares of other edges; correct one of the two"
                 )
-            check_apart(data)
+            check_apart(data.name, data.graph, data.edge_splits)
             return dict(data.edge_splits)
         is_none = np.isnan(y).reshape(len(y), -1).any(1) if y.dtype.kind == "f" else (y < 0).reshape(len(y), -1).all(1)
         return share_out_edges(data.graph, ~is_none, {"val": 0.05, "test": 0.1} | given, self._split_seed)

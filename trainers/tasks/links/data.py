@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,16 +13,18 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, Graph, HeteroDataset, InputError, load_hetero_dataset
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.dataset import ONLY, BaseDataset
 from hoptrain.engine.derived.link_split import (
+    Ends,
     HeldOut,
     LinkSplit,
+    Reverses,
     SharedLinks,
+    both_ways,
     given_links,
-    hold_out_latest,
     hold_out_links,
     pairs_without_link,
 )
-from hoptrain.engine.derived.typed_link_split import TypedLinkSplit, given_typed_links, hold_out_typed_links
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import LinkSampler, Sampler
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 Split = Literal["share", "time", "given"]
 EvalNegatives = Literal["uniform", "all", "given"]
 SHARES = (0.05, 0.1)
-Ends: TypeAlias = tuple[Bounds, Bounds]
 
 
 class HeldOutLinks(SampledDataModule):
@@ -118,21 +119,26 @@ def _check_choices(split: str | None, eval_negatives: str | None, shared_links: 
             check_choice(name, value, get_args(choices))
 
 
-def _split_named(split: Split | None, is_given: bool, name: str, shares: Mapping[str, float], shared_links: SharedLinks | None) -> Split:
-    """Return the split that is asked for, by default the one given by the data set ``name``, if there is one.
+def _hold_out(
+    data: BaseDataset, reverses: Reverses, shares: Mapping[str, float], seed: int, split: Split | None, shared_links: SharedLinks | None
+) -> LinkSplit:
+    """Hold links out by the split that is asked for, by default the one that the data set has, if there is one.
 
     Raises:
         InputError: shares with a given split, or ``shared_links`` with another one.
     """
-    taken: Split = split or ("given" if is_given else "share")
-    if taken == "given" and tuple(shares.values()) != SHARES:
-        told = " and ".join(f"{each}_share {share}" for each, share in shares.items())
-        raise InputError(f"split is given with {told}: the links held out are those of {name}'s edge_splits; leave them out")
-    if taken != "given" and shared_links is not None:
+    own = data.contents()
+    taken: Split = split or ("given" if any(own.edge_splits.get(relation) for relation in reverses) else "share")
+    if taken == "given":
+        if tuple(shares.values()) != SHARES:
+            told = " and ".join(f"{each}_share {share}" for each, share in shares.items())
+            raise InputError(f"split is given with {told}: the links held out are those of {data.name}'s edge_splits; leave them out")
+        return given_links(data, reverses, shared_links)
+    if shared_links is not None:
         raise InputError(
             f"shared_links is {shared_links} and split {taken}: links that are held out here have no copies among the others; leave it out"
         )
-    return taken
+    return hold_out_links(own.relations, reverses, shares, seed=seed, by_time=taken == "time")
 
 
 class LinkDataModule(HeldOutLinks, GraphDataModule):
@@ -200,7 +206,8 @@ class LinkDataModule(HeldOutLinks, GraphDataModule):
             raise InputError(
                 f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
             )
-        graph, links = self._held_out_links(data)
+        made = _hold_out(data, {ONLY: ONLY}, self._shares, self._split_seed, self._split, self._shared_links)
+        graph, links = data.graph.with_edges(made.is_kept[ONLY]), made.links
         self.bounds: Bounds = self.sampler.bounds(graph)
         self.ends = [((0, graph.num_nodes), self.bounds)]
         if self.sampler.destinations is not None:
@@ -211,17 +218,11 @@ class LinkDataModule(HeldOutLinks, GraphDataModule):
         splits = {"train": np.arange(graph.num_nodes)} | ends
         return Dataset(name=data.name, graph=graph, x=data.x, edge_attr=data.edge_attr, splits=splits, meta=data.meta)
 
-    def _held_out_links(self, data: Dataset) -> LinkSplit:
-        split = _split_named(self._split, bool(data.edge_splits), data.name, self._shares, self._shared_links)
-        if split == "given":
-            return given_links(data, self._shared_links)
-        return hold_out_latest(data.graph, self._shares) if split == "time" else hold_out_links(data.graph, self._shares, self._split_seed)
-
     def _others(self, data: Dataset, graph: Graph, links: dict[str, Array]) -> dict[str, Array | None]:
         is_open = self.sampler.destinations is None  # type: ignore[attr-defined]
         kind = self._eval_negatives or ("given" if data.negatives else "uniform" if is_open else "all")
         if kind == "all":
-            self.known, self.passed = (Graph.from_pairs(own.indices, own.destinations(), own.num_nodes) for own in (data.graph, graph))
+            self.known, self.passed = (both_ways({ONLY: own}, [ONLY]) for own in (data.graph, graph))
             return dict.fromkeys(links)
         if kind == "uniform" and not is_open:
             raise InputError(
@@ -334,24 +335,25 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
             feed: as ``SampledDataModule``; ``batch_size`` counts edges.
 
         Raises:
-            InputError: a sampler that is no ``HeteroLinkSampler``, or names its edges; shares that have no effect; as ``hold_out_typed_links``,
-                ``given_typed_links`` and ``check_within_reach``.
+            InputError: a sampler that is no ``HeteroLinkSampler``, or names its edges; shares that have no effect; as ``hold_out_links``,
+                ``given_links`` and ``check_within_reach``.
         """
         _check_choices(split, eval_negatives, shared_links, Literal["uniform", "all"])
         dealing = _of_all_edges(sampler)
         data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
         reverses = dict(zip(dealing.relations, dealing.reverses_in(data.graph), strict=True))
-        made = _hold_out_typed(data, reverses, {"val": val_share, "test": test_share}, split_seed, split, shared_links)
-        self.known, self.passed = made.known, made.passed
-        self.ends = _ends_of(dealing.relations, data.graph.num_nodes)
+        made = _hold_out(data, reverses, {"val": val_share, "test": test_share}, split_seed, split, shared_links)
+        graph, self.ends = data.graph.with_edges(made.is_kept), made.ends
+        self.known = both_ways(data.graph.relations, reverses)
+        self.passed = both_ways(graph.relations, reverses)
         self.relation_names = list(map(relation_name, dealing.relations)) if len(dealing.relations) > 1 else [""]
-        others = self.draw_negatives(made.known, made.links, split_seed) if eval_negatives != "all" else dict.fromkeys(made.links)
+        others = self.draw_negatives(self.known, made.links, split_seed) if eval_negatives != "all" else dict.fromkeys(made.links)
         self.held_out = {name: HeldOut(own, others[name]) for name, own in made.links.items()}
         kind = dealing.relations[0][2]
         splits = {"train": np.arange(data.graph.num_nodes[kind])}
         splits |= {name: self._judged(own) for name, own in made.links.items() if own.shape[1]}
         changed: dict[str, Any] = {"edge_splits": {}, "seed_type": kind, "y": None, "num_classes": 0, "path": None, "validate": False}
-        left = replace(data, graph=made.graph, splits=splits, **changed)
+        left = replace(data, graph=graph, splits=splits, **changed)
         check_within_reach(left, types_of(dealing.relations), dealing.num_hops)
         super().__init__(left, dealing, **feed)
 
@@ -384,31 +386,6 @@ def _of_all_edges(sampler: Sampler) -> HeteroLinkSampler:
     return dealing
 
 
-def _hold_out_typed(
-    data: HeteroDataset,
-    reverses: Mapping[Relation, Relation | None],
-    shares: dict[str, float],
-    seed: int,
-    split: Split | None,
-    shared_links: SharedLinks | None,
-) -> TypedLinkSplit:
-    taken = _split_named(split, bool(data.edge_splits.keys() & reverses.keys()), data.name, shares, shared_links)
-    if taken == "given":
-        return given_typed_links(data, reverses, shared_links)
-    return hold_out_typed_links(data.graph, reverses, shares, seed=seed, by_time=taken == "time")
-
-
 def types_of(relations: Sequence[Relation]) -> list[str]:
     """Return the types that relations join, each once, the sources' before the destinations'."""
     return list(dict.fromkeys(kind for source, _, destination in relations for kind in (source, destination)))
-
-
-def _ends_of(relations: Sequence[Relation], num_nodes: Mapping[str, int]) -> list[Ends]:
-    """Return ``HeldOutLinks.ends``."""
-    found, begin = [], 0
-    for source, _, destination in relations:
-        middle = begin + num_nodes[source]
-        end = middle + num_nodes[destination]
-        found.append(((begin, middle), (middle, end)))
-        begin = end
-    return found
