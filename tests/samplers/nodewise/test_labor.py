@@ -146,9 +146,9 @@ def test_a_sum_through_two_hops_is_unbiased(graph):
     exact = once[graph.indices[graph.indptr[5] : graph.indptr[6]]].sum()
     estimates = np.zeros(batches)
     for i in range(batches):
-        outer, inner = LaborSampler([3, 3], 1).sample(graph, seed, batch=i, workspace=scratch).blocks
-        value = x[scratch.array("nodes", outer.num_src, graph.indices.dtype)]
-        for block in (outer, inner):
+        sampled = LaborSampler([3, 3], 1).sample(graph, seed, batch=i, workspace=scratch)
+        value = x[sampled.node_ids]
+        for block in sampled.blocks:
             owner = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
             value = np.bincount(owner, block.weights * value[block.indices], minlength=block.num_dst)
         estimates[i] = value[0]
