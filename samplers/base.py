@@ -290,8 +290,10 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
         return None
 
     @abstractmethod
-    def finished(self, graph: SomeGraph, batch: GrowingBatch, nodes: Mapping[str, Array]) -> SomeBatch:
-        """Return the mini-batch of a batch that has all hops, and of its nodes by type."""
+    def finished(
+        self, graph: SomeGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
+    ) -> SomeBatch:
+        """Return the mini-batch of a batch that has all hops, of its nodes by type, and of ``extra`` arrays."""
 
 
 class FanoutSampler(HopSampler):
@@ -318,17 +320,13 @@ class FanoutSampler(HopSampler):
         seeds = check_seeds(graph, seeds)
         return seeds_of_one_type("", seeds), None
 
-    def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array]) -> MiniBatch:
-        """Return the mini-batch of a batch that has all hops."""
-        extra = dict[str, Array]()
-        if batch.times is not None:
-            nodes, trees = batch.split(graph, nodes)
-            extra = trees | {"seed_times": batch.times}
+    def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None) -> MiniBatch:
+        """See ``HopSampler.finished``."""
         blocks = tuple(hop[ONLY] for hop in batch.blocks())
         number, (seed, epoch, step) = batch.seeds.number, batch.address
         return MiniBatch(
             node_ids=nodes[""], blocks=blocks, num_seeds=number, num_step_seeds=number, seed=seed, epoch=epoch, batch=step,
-            extra=extra, nested=batch.nested, graph_edge_ids=graph.edge_ids, repeats_edges=self.repeats_edges,
+            extra=extra or {}, nested=batch.nested, graph_edge_ids=graph.edge_ids, repeats_edges=self.repeats_edges,
         )  # fmt: skip
 
 

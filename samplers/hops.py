@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,11 +26,13 @@ from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
-from hoptrain.kernels.cpu.nodewise.temporal import TimedRule, split_keys
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.minibatch import ONLY, Block, nested_hops
 from hoptrain.samplers.scratch.frontier import Frontier
 from hoptrain.samplers.scratch.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hoptrain.kernels.cpu.nodewise.temporal import TimedRule
 
 MOST_HOPS = 16
 """A relation's hops have a range of their own among the hops of a random number's address."""
@@ -275,13 +277,3 @@ class GrowingBatch:
     def nodes(self) -> dict[str, Array]:
         """Return the nodes of each type; with times they are keys."""
         return {kind: frontier.nodes() for kind, frontier in self.frontiers.items()}
-
-    def split(self, graph: Graph | HeteroGraph, keys: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the nodes of each type and the extra arrays of a batch with times, of whose ``keys`` they are made."""
-        nodes, extra = {}, {}
-        for kind, (_, dtype) in types_of(graph).items():
-            trees = f"trees.{kind}" if kind else "trees"
-            nodes[kind] = self.workspace.array(f"nodes.{kind}", len(keys[kind]), dtype)
-            extra[trees] = self.workspace.array(trees, len(keys[kind]), np.int32)
-            split_keys(keys[kind], nodes[kind], extra[trees])
-        return nodes, extra

@@ -133,19 +133,17 @@ class HeteroFanoutSampler(TypedSampler, HopSampler[HeteroGraph, HeteroMiniBatch]
         """Return the seeds by type, checked for kind and range, without times."""
         return self.seeds_of(graph, seeds), None
 
-    def finished(self, graph: HeteroGraph, batch: GrowingBatch, nodes: Mapping[str, Array]) -> HeteroMiniBatch:
-        """Return the mini-batch of a batch that has all hops."""
-        extra = dict[str, Array]()
-        if batch.times is not None:
-            nodes, trees = batch.split(graph, nodes)
-            extra = trees | {"seed_times": batch.times}
+    def finished(
+        self, graph: HeteroGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
+    ) -> HeteroMiniBatch:
+        """See ``HopSampler.finished``."""
         return HeteroMiniBatch(
             node_ids=dict(nodes),
             blocks=batch.blocks(),
             seed_counts=batch.counts[0],
             seed_type=batch.seeds.kind,
             num_seeds=batch.seeds.number,
-            extra=extra,
+            extra=extra or {},
             nested=batch.nested,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -21,7 +20,7 @@ from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler, HopSampler
 from hoptrain.samplers.batch.minibatch import ONLY, HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.checks import check_fanouts, check_seeds
-from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, SeedsByType, Step, columns_of, seeds_of_one_type
+from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, SeedsByType, Step, columns_of, seeds_of_one_type, types_of
 from hoptrain.samplers.scratch.hop import most_edges, scratch_for
 from hoptrain.samplers.scratch.once import OncePerGraph
 from hoptrain.samplers.scratch.workspace import Workspace
@@ -107,6 +106,19 @@ def _of_paths(batch: GrowingBatch, most: int) -> tuple[Array, Array]:
     if not batch.hops:
         bounds[:number], trees[:number] = batch.times, np.arange(number)
     return bounds, trees
+
+
+def _split(graph: Graph | HeteroGraph, batch: GrowingBatch, keys: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the nodes of each type, and the trees that they are in with the times of these, of a batch's ``keys``."""
+    nodes, extra = {}, {}
+    for kind, (_, dtype) in types_of(graph).items():
+        trees = f"trees.{kind}" if kind else "trees"
+        nodes[kind] = batch.workspace.array(f"nodes.{kind}", len(keys[kind]), dtype)
+        extra[trees] = batch.workspace.array(trees, len(keys[kind]), np.int32)
+        kernels.split_keys(keys[kind], nodes[kind], extra[trees])
+    if batch.times is not None:
+        extra["seed_times"] = batch.times
+    return nodes, extra
 
 
 class TemporalSampler(FanoutSampler):
@@ -212,10 +224,12 @@ class TemporalSampler(FanoutSampler):
         """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
         return self.grown(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
 
-    def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array]) -> MiniBatch:
-        """Return the mini-batch of a batch that has all hops."""
-        made = super().finished(graph, batch, nodes)
-        return replace(made, extra=made.extra | {"trees": _of_paths(batch, 0)[1]}) if self.monotone else made
+    def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None) -> MiniBatch:
+        """Return the mini-batch of a batch that has all hops, whose ``nodes`` are keys."""
+        nodes, own = _split(graph, batch, nodes)
+        if self.monotone:
+            own["trees"] = _of_paths(batch, 0)[1]
+        return super().finished(graph, batch, nodes, own | (extra or {}))
 
     def _times_of(self, graph: Graph, seeds: Array) -> Array:
         if self.seed_times is None:
@@ -326,6 +340,13 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
     ) -> HeteroMiniBatch:
         """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
         return self.grown(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
+
+    def finished(
+        self, graph: HeteroGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
+    ) -> HeteroMiniBatch:
+        """Return the mini-batch of a batch that has all hops, whose ``nodes`` are keys."""
+        nodes, own = _split(graph, batch, nodes)
+        return super().finished(graph, batch, nodes, own | (extra or {}))
 
     def _in_order(self, graph: HeteroGraph, relation: Relation) -> kernels.TimedColumns:
         return self._ordered.get(graph, _in_order_of_time)[relation]
