@@ -151,7 +151,7 @@ class RelationColumns:
         """Return the columns without parallel edges, keeping the first of each. Columns must be sorted."""
         is_first = np.ones(self.num_edges, bool)
         is_first[1:] = self.indices[1:] != self.indices[:-1]
-        is_first[self.indptr[:-1][self.in_degrees() > 0]] = True  # a column begins anew, whatever the one before ended with
+        is_first[self.indptr[:-1][self.in_degrees() > 0]] = True  # whatever the previous column ends with
         return self.with_edges(is_first)
 
     def reversed(self) -> Self:

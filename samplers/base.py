@@ -242,7 +242,7 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
 
     Attributes:
         expand: which nodes a hop expands, "all" found so far or the "new" ones of the hop before.
-        is_timed: whether times bound the edges that are drawn, so that a node is a vertex in the tree of a seed.
+        is_timed: whether times bound the edges that are drawn, so that a node belongs to the tree of one seed.
     """
 
     expand: str = "all"

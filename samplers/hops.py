@@ -55,7 +55,7 @@ class Drawn(NamedTuple):
 
     indptr: Array
     edge_ids: Array
-    """(n,) places in the graph that was drawn from."""
+    """(n,) CSC positions in the graph that was drawn from."""
     sources: Array
     """(n,) local ids, or global ones from who has no batch at hand; of samplers with times these are keys."""
     weights: Array | None = None
@@ -139,7 +139,7 @@ class SeedsByType(NamedTuple):
     kind: str | None
     """The type of all of them; None where they may be of several."""
     by_type: Mapping[str, tuple[Array, Array | slice]]
-    """For each type nodes (B_t,), and their places among the seeds asked for: (B_t,), or a slice."""
+    """For each type nodes (B_t,), and their positions among the seeds asked for: (B_t,), or a slice."""
     number: int
 
 
@@ -180,7 +180,7 @@ class GrowingBatch:
         columns: the edges of each relation.
         seeds: the seeds by type.
         workspace: holds the arrays.
-        frontiers: the nodes of each type. With times a node is a key, a vertex in the tree of a seed.
+        frontiers: the nodes of each type. With times a key stands for a node in the tree of a seed.
         nested: whether a hop expands only the nodes that were found on the hop before; then the blocks of the last hop hold the edges of all.
         times: (B,) int64 of samplers with times: what bounds the edges of each seed's tree.
         counts: nodes of each type before the first hop, and after each.
@@ -245,8 +245,8 @@ class GrowingBatch:
         """Return the address of a step's random numbers."""
         return self.address.at_hop(step.draws.number * MOST_HOPS + step.hop)
 
-    def room(self, step: Step[Draws], most: int, dtype: DTypeLike | None = None) -> Edges:
-        """Return arrays with room for ``most`` more edges, of which there are none yet; sources have the dtype of ids, or another."""
+    def buffers(self, step: Step[Draws], most: int, dtype: DTypeLike | None = None) -> Edges:
+        """Return arrays that can take ``most`` more edges than there are; sources have the dtype of ids, or another."""
         columns, array, before = self.columns[step.relation], self.workspace.array, step.num_edges
         edges = Edges(
             indptr=array(f"indptr{step.name}", step.last + 1, id_dtype(before + most + 1), keep=step.first + 1 if step.first else 0),

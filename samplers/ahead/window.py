@@ -73,7 +73,7 @@ def _request(batch: GrowingBatch, step: Step[Draws]) -> Request:
 
 
 def _take(batch: GrowingBatch, step: Step[Draws], drawn: Drawn) -> Drawn:
-    """Turn the sources of what a step drew into nodes of the batch; where hops share a block, its edges go on behind those of the hops before."""
+    """Turn the sources of what a step drew into nodes of the batch; where hops share a block, its edges follow those of earlier hops."""
     sources = batch.frontiers[step.relation[0]]
     sources.forget(sources.num_nodes)  # the batches of a window share a table
     sources.relabel(drawn.sources)

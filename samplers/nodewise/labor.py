@@ -66,7 +66,7 @@ class LaborDraws(NamedTuple):
 
     def _sample(self, batch: GrowingBatch, step: Step[LaborDraws]) -> Drawn:
         if not self.fanouts[step.hop]:
-            edges = batch.room(step, 0)
+            edges = batch.buffers(step, 0)
             return Drawn(edges.indptr, edges.edge_ids, edges.indices, np.zeros(0, np.float32))
         sources, destinations = batch.frontiers[step.relation[0]], batch.frontiers[step.relation[2]]
         found = self._hop(batch.columns[step.relation], step.hop, destinations, sources, step.last, batch.at(step)).keep(step.name)

@@ -112,7 +112,7 @@ class NeighborDraws(NamedTuple):
         rule, nodes = self.rule(hop), batch.frontiers[relation[2]].nodes()
         columns = self.kernel_columns(batch.columns[relation], rule)
         most = most_edges(last - first, rule.fanout, lambda: count_edges(columns, nodes, first, last, rule))
-        edges, is_loop = batch.room(step, most), relation[0] == relation[2]
+        edges, is_loop = batch.buffers(step, most), relation[0] == relation[2]
         return Hop(batch.workspace, columns, nodes, first, last, rule, batch.at(step), edges, num_edges, is_loop)
 
 

@@ -73,7 +73,7 @@ class TimedDraws(NamedTuple):
         most = most_edges(
             last - first, rule.fanout, lambda: kernels.count_edges(columns, destinations.nodes(), first, last, bounds, rule, scratch)
         )
-        edges = batch.room(step, most, np.int64)
+        edges = batch.buffers(step, most, np.int64)
         if most and self.monotone:
             bounds, trees = _of_paths(batch, most)
             drawn = columns, sources.nodes(most), last, first, last, bounds, trees, rule, batch.at(step), scratch, edges, total
