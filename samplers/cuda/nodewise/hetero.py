@@ -142,7 +142,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         requests = self.frontiers[destination].nodes, low, sizes[num_dst]
         place = hop * len(self.columns) + number
         draw = fanout, self.mode, self.addresses[place]
-        indptr = self.matrix(f"indptr.{name}", known + 1, self.dtype, keep=shares)
+        indptr = self.matrix(f"indptr.{name}", known + 1, self.dtype, keep=self.nested)
         draws.count(requests, capacity, draw, indptr)
         if fanout < 0:
             guess, bounds = before + min(draws.num_edges, FEW_EDGES * capacity), (low, sizes[num_dst], base)
@@ -154,8 +154,8 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             room = before + most
         edges = Edges(
             indptr,
-            self.matrix(f"edge_ids.{name}", room, id_dtype(draws.num_edges), keep=shares),
-            self.matrix(f"indices.{name}", room, id_dtype(self.host_graph.num_nodes[source]), keep=shares),
+            self.matrix(f"edge_ids.{name}", room, id_dtype(draws.num_edges), keep=self.nested),
+            self.matrix(f"indices.{name}", room, id_dtype(self.host_graph.num_nodes[source]), keep=self.nested),
         )
         if most:
             draws.expected = self.expected(place)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import make_graph
-from cuda_case import TESTED, _replays, needs_cuda, to_host  # noqa: F401
+from cuda_case import TESTED, _replays, needs_cuda, simulated, to_host  # noqa: F401
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
@@ -75,6 +75,7 @@ def test_the_first_bulk_tells_that_of_each_relation():
     assert used == {step: num_dst[step] for step in used}
 
 
+@simulated
 def test_a_bulk_whose_schedule_changes_is_not_captured_before_it_was_queued(monkeypatch, replays):
     workspace, graph, seeds = Workspace(device="cuda"), make_graph(), [np.arange(6)]
     workspace.on_device.thresholds = TESTED

@@ -76,4 +76,4 @@ def test_a_thread_has_a_word_of_a_row(width, lanes):
     grid, (along, over) = grid_of(thresholds, 1000, width)
     assert along == min(lanes, thresholds.block)
     assert along * over == thresholds.block
-    assert grid == (thresholds.max_blocks, 1)
+    assert grid == (min(thresholds.max_blocks, -(-1000 // over)), 1)
