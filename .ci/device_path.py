@@ -19,8 +19,8 @@ RECORD = PROJECT / "tests" / "device_path.json"
 ROOTS = [
     "kernels/cuda/**/*.py",
     "samplers/cuda/**/*.py",
-    "samplers/feed/device_*.py",
-    "engine/placement/*.py",
+    "samplers/loader/device_*.py",
+    "engine/gpu_memory/*.py",
 ]
 TESTS = ["tests/ptx/*.py", "tests/cpp/*.py", "tests/kernels/cuda/**/*.py", "tests/samplers/cuda/**/*.py", "tests/golden/*.py"]
 OTHERS = ["kernels/cuda/native/*", "tests/cpp/*", "constraints.txt"]

@@ -2,9 +2,9 @@
 
 Each run is ``hoptrain fit`` with one of the configurations that come with hoptrain and one seed; the score is the test score of the checkpoint
 with the best validation score. On ``synthetic:products`` the same model is also trained on the graph without its edges. Beside some
-configurations, those in ``PLAIN``, stands the same model in plain PyG, as ``NAME_pyg``: see ``hoptrain.benchmarks.peers.plain``, and of typed
-graphs ``hoptrain.benchmarks.peers.whole_typed``. Beside those in ``PAIRED`` stands a model in plain PyG for as much CPU time
-or as many epochs (``hoptrain.benchmarks.peers.plain_pairs``). Beside those in ``UNIFORM`` stands uniform sampling on the same set, as ``NAME_uniform``.
+configurations, those in ``PLAIN``, stands the same model in plain PyG, as ``NAME_pyg``: see ``hoptrain.benchmarks.baselines.plain``, and of typed
+graphs ``hoptrain.benchmarks.baselines.full_batch_hetero``. Beside those in ``PAIRED`` stands a model in plain PyG for as much CPU time
+or as many epochs (``hoptrain.benchmarks.baselines.plain_pairs``). Beside those in ``UNIFORM`` stands uniform sampling on the same set, as ``NAME_uniform``.
 A record has the CPU time of its run, worker processes included.
 
 With ``--events`` TGN is trained on JODIE's Wikipedia edits, by hoptrain and by PyG's example: test scores of the epoch with the best validation.
@@ -49,7 +49,7 @@ UNIFORM: Mapping[str, tuple[str, Mapping[str, str]]] = {
         | {"data.full_supervision": "true", "data.batch_size": "256", "trainer.max_epochs": "100"}
         | {"model.input_dropout": "0.0", "model.dropout": "0.0"},
     ),
-    "cora_mvs": ("cora_mvs", {"data.sampler.init_args.uniform": "1.0"}),
+    "cora_mvs": ("cora_mvs", {"data.sampler.init_args.uniform_mix": "1.0"}),
 }
 """Configurations whose sampler or task is of one paper: which one, with which options, is trained on the same set with uniform draws."""
 
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> Result:
 
         return run_samplers(args)
     if args.events:
-        from hoptrain.benchmarks.peers.tgn import run_events
+        from hoptrain.benchmarks.baselines.tgn import run_events
 
         return run_events(args)
     if args.data or args.only or args.root:
@@ -151,9 +151,9 @@ def _test_score(config: str, options: Mapping[str, str], scratch: str, seed: int
 
 
 def _plain_score(name: str, spent: Mapping[int, float], seed: int) -> float:
-    from hoptrain.benchmarks.peers.plain import plain_score
-    from hoptrain.benchmarks.peers.plain_pairs import plain_pairs_score
-    from hoptrain.benchmarks.peers.whole_typed import whole_graph_accuracy, whole_graph_links_auc
+    from hoptrain.benchmarks.baselines.full_batch_hetero import whole_graph_accuracy, whole_graph_links_auc
+    from hoptrain.benchmarks.baselines.plain import plain_score
+    from hoptrain.benchmarks.baselines.plain_pairs import plain_pairs_score
 
     config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     if name in FOLDED:

@@ -3,7 +3,7 @@
 For every algorithm all systems sample mini-batches from the same graph in interleaved rounds, as many a round as fill some tenths of a second.
 Each number is a median over the rounds; a ratio is formed within a round: how many times as much time a peer takes for an edge of its result
 (a step of a walk; a mini-batch, where results differ in size) as hoptrain with as many threads. hoptrain copies every array out into memory
-that is used again, as its loader does; peers return new tensors. Each file of ``hoptrain.benchmarks.peers`` says how its peer is driven.
+that is used again, as its loader does; peers return new tensors. Each file of ``hoptrain.benchmarks.baselines`` says how its peer is driven.
 
 The summary's ``min_ratio_ALGORITHM`` is hoptrain's speed over the *fastest* variant of any peer that uses up to as many threads, the least
 over graphs and thread counts; ``min_ratio`` is the least of these. Preparations (alias tables, clusters, the law of FastGCN) are not timed.
@@ -20,17 +20,17 @@ from typing import Any
 
 import numpy as np
 
+from hoptrain.benchmarks.baselines import hoptrain
+from hoptrain.benchmarks.baselines.installed import call
+from hoptrain.benchmarks.baselines.systems import AlgorithmSystems, System, open_baselines
 from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TIMED, Workload
 from hoptrain.benchmarks.common import options, pictures, tables
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
 from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Cost, Costs, Paced, time_rounds
-from hoptrain.benchmarks.peers import hoptrain
-from hoptrain.benchmarks.peers.installed import call
-from hoptrain.benchmarks.peers.systems import AlgorithmSystems, System, open_peers
 from hoptrain.engine import Graph
 
-PEERS: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
+BASELINES: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
     "dgl": partial(call, "dgl", "open_algorithms"),
     "pyg": partial(call, "pyg", "open_algorithms"),
     "papers": partial(call, "papers", "open_algorithms"),
@@ -48,10 +48,12 @@ _COLORS = {"DGL": "#4a6c8c", "PyG": "#7a9a5a", "scipy": "#8e6bbf"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.description = f"{parser.description} Takes half an hour; results.json, algorithms.md and algorithms.png are left in --out."
+    parser.description = (
+        f"{parser.description} ForwardInputs half an hour; results.json, algorithms.md and algorithms.png are left in --out."
+    )
     names = list(TIMED)
     parser.add_argument("--algorithms", nargs="+", choices=names, default=names, help="what to time (default: all)")
-    options.add_graph_arguments(parser, list(PEERS), _SCALE, _QUICK_SCALE)
+    options.add_graph_arguments(parser, list(BASELINES), _SCALE, _QUICK_SCALE)
     options.add_threads(parser)
 
 
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> Result:
         data = options.load(name, args, scale=_SCALE, quick_scale=_QUICK_SCALE)
         split = data.split("train") if "train" in data.splits else np.arange(data.graph.num_nodes)
         graph = _with_weights(data.graph)
-        opened = [hoptrain.open_algorithms(graph), *open_peers(PEERS, args.peers, graph)]
+        opened = [hoptrain.open_algorithms(graph), *open_baselines(BASELINES, args.baselines, graph)]
         for key in args.algorithms:
             print(data.name, key, file=sys.stderr)
             workload = ALGORITHMS[key].workload(graph, split, args.quick)
@@ -130,10 +132,10 @@ def _answers(key: str, systems: Sequence[System], costs: Mapping[str, Cost]) -> 
     """Compare hoptrain's speed with that of each peer with up to as many threads, the least of all."""
     answers = []
     for own in (one for one in systems if one.family == HOPTRAIN):
-        for peer in systems:
-            if peer.family != HOPTRAIN and peer.counts and peer.threads <= own.threads:
-                ratio = costs[peer.label].over(costs[own.label].ns)
-                answers += [{f"min_ratio_{key}": ratio, f"min_ratio_{key_of(peer.family)}": ratio, "min_ratio": ratio}]
+        for baseline in systems:
+            if baseline.family != HOPTRAIN and baseline.counts and baseline.threads <= own.threads:
+                ratio = costs[baseline.label].over(costs[own.label].ns)
+                answers += [{f"min_ratio_{key}": ratio, f"min_ratio_{key_of(baseline.family)}": ratio, "min_ratio": ratio}]
     return summarize(answers)
 
 
@@ -149,7 +151,7 @@ def _line(record: Record) -> dict[str, Any]:
 
 def picture(records: Sequence[Record]) -> Any:
     """The matplotlib figure: for every graph and algorithm hoptrain's speed over each peer's, with as many threads, on a logarithmic scale."""
-    peers = [record for record in records if not record["system"].startswith(HOPTRAIN)]
+    baselines = [record for record in records if not record["system"].startswith(HOPTRAIN)]
     graphs = list(dict.fromkeys(record["graph"] for record in records))
     names = list(dict.fromkeys(record["algorithm"] for record in records))
     title = "hoptrain's speed over that of each peer with as many threads; the line is twice as fast"
@@ -157,7 +159,7 @@ def picture(records: Sequence[Record]) -> Any:
     for place, graph in enumerate(graphs, start=1):
         axes = figure.add_subplot(1, len(graphs), place)
         axes.set_title(graph, fontsize=10, fontweight="bold")
-        for record in (record for record in peers if record["graph"] == graph):
+        for record in (record for record in baselines if record["graph"] == graph):
             y = names.index(record["algorithm"]) + 0.25 * (record["threads"] - 1)
             face = {} if record["counts"] else {"markerfacecolor": "none"}
             axes.plot(record["ratio"], y, "o" if record["threads"] == 1 else "s", color=_color(record["system"]), markersize=5, **face)

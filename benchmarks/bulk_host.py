@@ -8,7 +8,7 @@ one thread.
 
 With ``--device-model`` it tells instead what bytes the bulks of an epoch move on that GPU and what time that predicts
 (``hoptrain.benchmarks.traffic``), again from the host alone: for each kernel in a bulk, and for the epoch. With ``--cache-shares`` it tells what share
-of the rows' reads a ``device_cache`` of that share of the rows would hit, in the epoch that it was counted in and in the next.
+of the rows' reads a ``gpu_cache`` of that share of the rows would hit, in the epoch that it was counted in and in the next.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from hoptrain.engine.device import is_simulated
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import KERNELS, SCHEDULES
 from hoptrain.samplers.cuda.drivers import driver_for
-from hoptrain.samplers.feed.device_feed import DeviceFeed
-from hoptrain.samplers.feed.gather import split_columns
-from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.loader.device_feed import DeviceFeed
+from hoptrain.samplers.loader.gather import split_columns
+from hoptrain.samplers.loader.task import SampleTask
 
 COUNTED = ("replays", "launches", "host_to_device", "device_to_host", "synchronisations", "allocations")
 
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         nargs="+",
         metavar="SHARE",
-        help="tell what a device_cache of these shares of the rows, in (0, 1], would hit",
+        help="tell what a gpu_cache of these shares of the rows, in (0, 1], would hit",
     )
     add("--bandwidth", type=float, metavar="GB/S", help="with --device-model: the speed of its memory (default: what its maker says)")
 
@@ -120,7 +120,7 @@ def measure(data: Dataset, way: tuple[str, bool], bulk: int, args: argparse.Name
     sampler, seeds = NeighborSampler(args.fanouts), list(_seeds(data.graph.num_nodes, args.batch_size, bulk))
 
     def workspace() -> Workspace:
-        made = Workspace(device="cuda", kernel=way[0], placement="device", gpu=0, capture=way[1])
+        made = Workspace(device="cuda", kernel=way[0], placement="device", gpu=0, cuda_graphs=way[1])
         made._stream = StubStream(counts)
         return made
 
@@ -165,9 +165,9 @@ def _of_feed(data: Dataset, sampler: NeighborSampler, workspace: Workspace, seed
     return per_batch | {"feed_ms": 1e3 * min(times[2:])}
 
 
-def _seeds(num_vertices: int, number: int, bulk: int) -> Iterator[Any]:
+def _seeds(num_nodes: int, number: int, bulk: int) -> Iterator[Any]:
     random = np.random.default_rng(SEED)
-    return (random.choice(num_vertices, number, replace=False) for _ in range(bulk))
+    return (random.choice(num_nodes, number, replace=False) for _ in range(bulk))
 
 
 def _sizes(data: Dataset, sampler: NeighborSampler, seeds: list[Any]) -> dict[str, list[int]]:

@@ -7,8 +7,8 @@ Per graph, fanouts and number of workers, in interleaved rounds, with the loader
 ``script``
     an epoch of training GraphSAGE, 32 wide, of the library's own layers.
 
-On a typed graph, as ``--graphs typed:mag``, a twin of ogbn-mag (at scale 0.05 unless ``--scale`` says another), or ``--graphs hetero_acm`` with the folder
-of that file as ``--root``, the loaders are those of typed graphs, and the script has a layer for each relation; types without features get zeros.
+On a heterogeneous graph, as ``--graphs typed:mag``, a twin of ogbn-mag (at scale 0.05 unless ``--scale`` says another), or ``--graphs hetero_acm`` with the folder
+of that file as ``--root``, the loaders are those of heterogeneous graphs, and the script has a layer for each relation; types without features get zeros.
 
 Both have the same arguments. An epoch is one of ``--batches`` batches; workers persist. ``ratio`` is the original's time over hoptrain's, formed within
 each round. ``summary``: ``min_ratio_pyg`` and ``min_ratio_dgl``, of the loaders alone, and ``min_script_ratio_*``.
@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from hoptrain.benchmarks.cases.typed import DEFAULT_SCALE, TWIN, mag_twin
+from hoptrain.benchmarks.baselines.installed import call
+from hoptrain.benchmarks.cases.hetero import DEFAULT_SCALE, TWIN, mag_twin
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
 from hoptrain.benchmarks.common.rounds import time_rounds
-from hoptrain.benchmarks.peers.installed import call
 from hoptrain.engine import Dataset, HeteroDataset, InputError
 
 LIBRARIES = ("pyg", "dgl")
@@ -50,11 +50,11 @@ def run(args: argparse.Namespace) -> Result:
     records: list[Record] = []
     for name in args.graphs:
         data = _load(name, args)
-        for peer in args.peers:
+        for baseline in args.baselines:
             try:
-                records += _measure_library(peer, data, args)
+                records += _measure_library(baseline, data, args)
             except InputError as error:
-                print(f"skipped {peer}: {error}")
+                print(f"skipped {baseline}: {error}")
     return Result(records=records, summary=options.summarize([_answer(record) for record in records]), seeds=[options.SEED])
 
 
@@ -65,16 +65,16 @@ def _load(name: str, args: argparse.Namespace) -> Dataset | HeteroDataset:
     return options.load_either(name, args, scale=0.2)
 
 
-def _measure_library(peer: str, data: Dataset | HeteroDataset, args: argparse.Namespace) -> Iterator[Record]:
+def _measure_library(baseline: str, data: Dataset | HeteroDataset, args: argparse.Namespace) -> Iterator[Record]:
     """The records of a library's pairs on a graph."""
     batches = (2 if args.quick else 16) if args.batches is None else args.batches
     seeds = options.schedule(data, batches * args.batch_size).batch_items(0, 0)
-    opens = ("typed", f"open_{peer}") if isinstance(data, HeteroDataset) else (peer, "open_pair")
+    opens = ("typed", f"open_{baseline}") if isinstance(data, HeteroDataset) else (baseline, "open_pair")
     for fanouts in args.fanouts or options.FANOUTS:
         pair = call(*opens, data, fanouts, seeds, args.batch_size)
         for workers in sorted(set(args.workers)):
             facts = {
-                "library": peer,
+                "library": baseline,
                 "graph": data.name,
                 "fanouts": ",".join(map(str, fanouts)),
                 "batch": args.batch_size,

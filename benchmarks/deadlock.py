@@ -9,7 +9,7 @@ Every case runs in processes of its own with a time limit. It ends in one of the
 * hung: it did not end within the limit. A program that still computes then may use as much processor time.
 
 The stacks of what hung lie in ``DIR/cases``. /dev/shm is filled in a mount namespace of its own; where that cannot be had, such a case is skipped.
-hoptrain's ``stall_timeout`` is 5 seconds in the cases "stop" and "spin", instead of 120: no case could see the end of it else.
+hoptrain's ``timeout`` is 5 seconds in the cases "stop" and "spin", instead of 120: no case could see the end of it else.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from hoptrain.benchmarks.deadlocks.loaders import SEED, make_dataset, parse
 from hoptrain.engine import InputError
 from hoptrain.kernels.child_process import python
 
-PEERS = ("torch", "PyG", "DGL")
-ALL = (*PEERS, HOPTRAIN)
+BASELINES = ("torch", "PyG", "DGL")
+ALL = (*BASELINES, HOPTRAIN)
 _BOTH = ("torch", HOPTRAIN)
-_SHM = (*ALL, "hoptrain, slots_dir=/dev/shm")
-_TIMEOUT = (*PEERS, "torch, timeout=5", HOPTRAIN)
+_SHM = (*ALL, "hoptrain, buffer_dir=/dev/shm")
+_TIMEOUT = (*BASELINES, "torch, timeout=5", HOPTRAIN)
 _HANGS = ("hung", "error, then hung")
 _LIMIT_S = 20.0
 QUICK_S = 10.0
@@ -82,8 +82,8 @@ CASES = (
     Case(name="kill", what="a worker is killed while it samples", cause=_DIED, quick=(HOPTRAIN,)),
     Case(name="idle", what="a worker is killed between two epochs", cause=_DIED),
     Case(name="waiting", what="a worker is killed while its batches lie ready", cause=_DIED),
-    Case(name="event", what="a worker is killed, holding the lock of workers_done_event", cause=_DIED, systems=PEERS, quick=("torch",)),
-    Case(name="queue", what="a worker is killed, holding the result queue's lock", cause=_DIED, systems=PEERS),
+    Case(name="event", what="a worker is killed, holding the lock of workers_done_event", cause=_DIED, systems=BASELINES, quick=("torch",)),
+    Case(name="queue", what="a worker is killed, holding the result queue's lock", cause=_DIED, systems=BASELINES),
     Case(name="writing", what="a worker is killed half-way through its slot", cause=_DIED, systems=(HOPTRAIN,)),
     Case(name="written", what="a worker is killed before it announces its batch", cause=_DIED, systems=(HOPTRAIN,)),
     Case(name="again", what="workers are killed at 30 random moments", cause=_DIED, systems=(HOPTRAIN,), limit=120),
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> Result:
         data = Path(folder) / "data"
         make_dataset(data)
         for case, system in chosen:
-            limit = args.limit or (QUICK_S if args.quick and system in PEERS else case.limit)
+            limit = args.limit or (QUICK_S if args.quick and system in BASELINES else case.limit)
             records.append(tried(case, system, data, limit, logs))
             print(*(records[-1][name] for name in ("case", "system", "outcome")), sep=" | ", flush=True)
     return Result(records=records, summary=_summarize(records), seeds=[SEED])
@@ -182,12 +182,12 @@ def outcome(case: Case, trial: Trial) -> str:
 
 
 def _summarize(records: Sequence[dict[str, Any]]) -> dict[str, float]:
-    own, peers = ([record for record in records if (parse(record["system"])[0] == HOPTRAIN) is mine] for mine in (True, False))
+    own, baselines = ([record for record in records if (parse(record["system"])[0] == HOPTRAIN) is mine] for mine in (True, False))
     return {
         "cases": sum(not record["outcome"].startswith("skipped") for record in records),
         "hoptrain_hangs": sum(record["outcome"] in _HANGS for record in own),
-        "peer_hangs": sum(record["outcome"] in _HANGS for record in peers),
+        "peer_hangs": sum(record["outcome"] in _HANGS for record in baselines),
         "hoptrain_different": sum(record.get("batches") == "different" for record in own),
         "hoptrain_orphans": sum(record.get("orphans", 0) for record in own),
-        "peer_orphans": sum(record.get("orphans", 0) for record in peers),
+        "peer_orphans": sum(record.get("orphans", 0) for record in baselines),
     }

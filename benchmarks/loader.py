@@ -3,13 +3,13 @@
 Each system has a process of its own (``hoptrain.benchmarks.common.child``) that holds its graph, its loaders with their workers, and the consumer,
 which reads one value of every cache line of every feature row (``touch_share``: the part of the time that this took). All are told to load the
 same seeds in mini-batches, in turns, round after round. Each number is a median over the rounds; ratios are formed within a round. How the peers
-are driven is said in ``hoptrain.benchmarks.peers``, a file for each.
+are driven is said in ``hoptrain.benchmarks.baselines``, a file for each.
 
 What is timed is a whole short epoch: from asking for its first mini-batch until its last one is consumed. So nothing is made ready before the
 clock runs, and nothing is left over afterwards: who is not measured has nothing to do. It is checked: ``max_idle_share`` is the CPU time, as a
 share of one core, that all systems and workers together used while none was asked for anything. Workers have started in the warm-up.
 
-Interleaved are the systems of a mode: "all" expands on each hop all vertices found so far, as DGL does; "new" those found on the hop before, as
+Interleaved are the systems of a mode: "all" expands on each hop all nodes found so far, as DGL does; "new" those found on the hop before, as
 PyG does. Every system is measured with each number of workers, peers also with tcmalloc where it is installed, hoptrain with its own default in
 any case (``DEFAULT_WORKERS``). ``ratio`` and ``min_ratio_*`` are that default's speed over a peer's; ``min_ratio_best_peer`` is over the fastest
 setting of the faster peer, the least over graphs, fanouts and batch sizes; ``min_ratio_best_peer_malloc`` leaves tcmalloc out. A system that
@@ -36,14 +36,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hoptrain.benchmarks.baselines import hoptrain
+from hoptrain.benchmarks.baselines.installed import call, tcmalloc
+from hoptrain.benchmarks.baselines.loaders import Case, Consumer, Load, Open, idle_cpu_share
 from hoptrain.benchmarks.common import options, pictures
 from hoptrain.benchmarks.common.child import Child, ChildError
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
 from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Cost, time_rounds
-from hoptrain.benchmarks.peers import hoptrain
-from hoptrain.benchmarks.peers.installed import call, tcmalloc
-from hoptrain.benchmarks.peers.loaders import Case, Consumer, Load, Open, idle_cpu_share
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.features.quantized import FORMATS
 
@@ -53,7 +53,7 @@ IDLE_S = 1.0
 """Seconds over which the processor time of idle loaders is measured."""
 
 
-class Peer(NamedTuple):
+class Baseline(NamedTuple):
     """Another loader: its name, the expansion of its hops, and how to open it."""
 
     family: str
@@ -61,16 +61,16 @@ class Peer(NamedTuple):
     open_loaders: Open
 
 
-PEERS: Mapping[str, Peer] = {
-    "dgl": Peer("DGL", "all", partial(call, "dgl", "open_loader")),
-    "pyg": Peer("PyG", "new", partial(call, "pyg", "open_loader")),
+BASELINES: Mapping[str, Baseline] = {
+    "dgl": Baseline("DGL", "all", partial(call, "dgl", "open_loader")),
+    "pyg": Baseline("PyG", "new", partial(call, "pyg", "open_loader")),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.description = f"{parser.description} Takes half an hour at full scale; results.json and loader.png are left in --out."
-    options.add_case_arguments(parser, list(PEERS))
+    parser.description = f"{parser.description} ForwardInputs half an hour at full scale; results.json and loader.png are left in --out."
+    options.add_case_arguments(parser, list(BASELINES))
     add = parser.add_argument
     add("--batches", type=int, metavar="K", help="mini-batches of an epoch, one epoch a round (default 8, with --quick 2)")
     add("--workers", type=int, nargs="+", metavar="W", help="worker processes of each loader (default 0 1 2, with --quick 0 2)")
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> Result:
             for form, folder in narrow.items():
                 if not folder.exists():
                     data.save(folder, features=form)
-            for rows, answer in _measure(data, mode, cases, [PEERS[name] for name in args.peers], conditions, narrow):
+            for rows, answer in _measure(data, mode, cases, [BASELINES[name] for name in args.baselines], conditions, narrow):
                 records += rows
                 answers.append(answer)
     timed = [record for record in records if record["batches_s"]]
@@ -150,7 +150,7 @@ class LoaderSystem:
     Attributes:
         family: whose it is: "hoptrain", "DGL" or "PyG".
         name: which variant.
-        mode: which vertices a hop expands.
+        mode: which nodes a hop expands.
         workers: worker processes.
         child: the process that it is in, with those that differ in their number of workers only.
         loads: what it loaded so far, call by call.
@@ -192,10 +192,10 @@ def _own(mode: str) -> str:
 
 
 def _measure(
-    data: Dataset, mode: str, cases: Sequence[Case], peers: Sequence[Peer], conditions: Conditions, narrow: Mapping[str, Path]
+    data: Dataset, mode: str, cases: Sequence[Case], baselines: Sequence[Baseline], conditions: Conditions, narrow: Mapping[str, Path]
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, float]]]:
     """For each case: its records, and its part of the summary."""
-    systems = [*_systems(data, mode, peers, conditions), *_on_narrow(mode, conditions, narrow)]
+    systems = [*_systems(data, mode, baselines, conditions), *_on_narrow(mode, conditions, narrow)]
     try:
         for case in cases:
             place = {"graph": data.name, "fanouts": ",".join(map(str, case.fanouts)), "batch": case.batch_size}
@@ -212,15 +212,17 @@ def _measure(
             system.child.close()
 
 
-def _systems(data: Dataset, mode: str, peers: Sequence[Peer], conditions: Conditions) -> Iterator[LoaderSystem]:
+def _systems(data: Dataset, mode: str, baselines: Sequence[Baseline], conditions: Conditions) -> Iterator[LoaderSystem]:
     """Of a mode: those of hoptrain, and those of the peers, which need not be installed."""
     child = Child(Consumer, partial(hoptrain.open_loader, mode), data.path, patience=conditions.patience)
     for workers in sorted({*conditions.workers, DEFAULT_WORKERS}):
         yield LoaderSystem(family=HOPTRAIN, name=HOPTRAIN, mode=mode, workers=workers, child=child)
-    for peer, (allocator, environment) in product([peer for peer in peers if peer.mode == mode], conditions.allocators.items()):
-        child = Child(Consumer, peer.open_loaders, data.path, environment=environment, patience=conditions.patience)
+    for baseline, (allocator, environment) in product(
+        [baseline for baseline in baselines if baseline.mode == mode], conditions.allocators.items()
+    ):
+        child = Child(Consumer, baseline.open_loaders, data.path, environment=environment, patience=conditions.patience)
         for workers in conditions.workers:
-            yield LoaderSystem(family=peer.family, name=f"{peer.family} {allocator}", mode=mode, workers=workers, child=child)
+            yield LoaderSystem(family=baseline.family, name=f"{baseline.family} {allocator}", mode=mode, workers=workers, child=child)
 
 
 def _on_narrow(mode: str, conditions: Conditions, narrow: Mapping[str, Path]) -> Iterator[LoaderSystem]:

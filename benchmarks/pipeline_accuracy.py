@@ -1,9 +1,9 @@
-"""What does a GAT lose when its batch goes through it in chunks: cut along the seeds, and cut by vertex id as in Dearing & Wang (2020)?
+"""What does a GAT lose when its batch goes through it in chunks: cut along the seeds, and cut by node id as in Dearing & Wang (2020)?
 
 PubMed, the papers' GAT: 2 layers, 8 heads, dropout 0.6, 300 epochs of one batch; accuracies are those of the last epoch. The chunks go one after
 another through the whole model in this process: stages change no number (``tests/trainers/pipeline/test_gradients.py`` compares them, with
-dropout too), only time. Cut by vertex id, edges between chunks are lost; the papers' pipeline lost them in evaluation as well, hence two columns.
-The same is done with a GAT whose vertices do not attend to themselves ("no self loops"): one that has lost all its neighbours then knows nothing.
+dropout too), only time. Cut by node id, edges between chunks are lost; the papers' pipeline lost them in evaluation as well, hence two columns.
+The same is done with a GAT whose nodes do not attend to themselves ("no self loops"): one that has lost all its neighbours then knows nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dic
     import torch.nn.functional as F
 
     from hoptrain.trainers.models import GNN
-    from hoptrain.trainers.models.inference import exact_logits
+    from hoptrain.trainers.models.inference import layerwise_inference
     from hoptrain.trainers.pipeline import ChunkLoader, apply_layers, chunk_of, cut_by_index
 
     torch.manual_seed(seed)
@@ -91,7 +91,7 @@ def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dic
     for split in ("val", "test"):
         nodes = data.split(split)
         for name, graph in (("", data), ("_cut", cut)):
-            scores = exact_logits(model, graph, nodes, normalize=True, device=torch.device("cpu"))
+            scores = layerwise_inference(model, graph, nodes, normalize=True, device=torch.device("cpu"))
             record[f"{split}_accuracy{name}"] = float(np.mean(scores.argmax(1).numpy() == np.take(data.y, nodes)))  # type: ignore[arg-type]
     return record
 

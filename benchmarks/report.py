@@ -222,16 +222,16 @@ _METHOD = (
     " rank's share of the cores, at least one, as Lightning sets them, for all systems alike. Accuracy is that of the test split by "
     "exact inference over full neighbourhoods, by the same code for all. PyG: NeighborLoader with persistent workers over the rank's "
     "share of the seeds, cut as in PyG's multi-GPU examples; features are fetched in the trainer's process, its default for data in "
-    "memory; it samples by pyg-lib where that is installed, else by torch-sparse, and expands on each hop the vertices that the hop "
+    "memory; it samples by pyg-lib where that is installed, else by torch-sparse, and expands on each hop the nodes that the hop "
     "before found. DGL: DataLoader with use_ddp=True where there are several ranks, features and labels named for prefetching, "
-    "persistent workers, a graph in compressed columns; every hop expands all vertices found so far, as hoptrain's does by default. "
+    "persistent workers, a graph in compressed columns; every hop expands all nodes found so far, as hoptrain's does by default. "
     "Workers are pinned apart from the trainer by PyG's and DGL's enable_cpu_affinity where a rank has more cores than workers; it "
     "cannot be done otherwise. On a GPU phases are separated by synchronising, so none overlaps the next there, for any system."
 )
 
 _PAPERS = (
-    "The authors' programs of LADIES and FastGCN are written down again here with one change: the vertices of the layer before join those "
-    "that are drawn, without edges of theirs, since the model uses a vertex itself too. As published, LADIES joins the seeds of the "
+    "The authors' programs of LADIES and FastGCN are written down again here with one change: the nodes of the layer before join those "
+    "that are drawn, without edges of theirs, since the model uses a node itself too. As published, LADIES joins the seeds of the "
     "mini-batch, with their edges; 'hoptrain bench algorithms' times that form."
 )
 

@@ -2,7 +2,7 @@
 
 All systems sample an epoch's mini-batches in interleaved rounds, as many a round as take about a quarter of a second, and the machine's floor
 (``hoptrain.benchmarks.common.floor``) is timed in the same rounds for as long. Each number is a median over the rounds; ratios and multiples are
-formed within a round, per sampled edge. Each file of ``hoptrain.benchmarks.peers`` says how its peer is driven. What is timed:
+formed within a round, per sampled edge. Each file of ``hoptrain.benchmarks.baselines`` says how its peer is driven. What is timed:
 
 * hoptrain: drawing, relabelling, and copying every array out into buffers that are used again, as its loader does into a slot. "hoptrain"
   hands whole mini-batches to its threads; "hoptrain, shared" lets them share each one. Ids are int32 where they fit: of the peers, int32
@@ -13,7 +13,7 @@ Everybody has the graph in memory of its own: the peers cannot but, hoptrain by 
 
 A system that samples another number of edges than hoptrain from the same seeds is left out, aloud: its speed could not be compared.
 
-Modes: "all" expands on each hop all vertices found so far, as DGL does; "new" those found on the hop before, as PyG does. Each peer is
+Modes: "all" expands on each hop all nodes found so far, as DGL does; "new" those found on the hop before, as PyG does. Each peer is
 compared with hoptrain in the peer's mode, with as many threads. The summary's ``min_ratio_*`` are hoptrain's speed over the *fastest*
 variant of a peer that uses up to as many threads, the least over graphs, fanouts and batch sizes. ``min_scaling_*`` is hoptrain's speed over
 its speed with one thread; ``min_machine_scaling_*`` the same for plain random reads: how well the machine itself scales.
@@ -31,19 +31,19 @@ from typing import Any
 
 import numpy as np
 
+from hoptrain.benchmarks.baselines import hoptrain
+from hoptrain.benchmarks.baselines.installed import call
+from hoptrain.benchmarks.baselines.systems import NeighborSystems, System, open_baselines
 from hoptrain.benchmarks.common import options, pictures
 from hoptrain.benchmarks.common.floor import count_work, floor_parts, floor_per_edge
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Result
 from hoptrain.benchmarks.common.options import key_of, summarize
 from hoptrain.benchmarks.common.rounds import Costs, Paced, time_rounds
-from hoptrain.benchmarks.peers import hoptrain
-from hoptrain.benchmarks.peers.installed import call
-from hoptrain.benchmarks.peers.systems import NeighborSystems, System, open_peers
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler
 
-PEERS: Mapping[str, Callable[[Graph], NeighborSystems]] = {
+BASELINES: Mapping[str, Callable[[Graph], NeighborSystems]] = {
     "dgl": partial(call, "dgl", "open_neighbor"),
     "pyg-lib": partial(call, "pyg", "open_neighbor", "pyg-lib"),
     "torch-sparse": partial(call, "pyg", "open_neighbor", "torch-sparse"),
@@ -59,9 +59,9 @@ _SECONDS = 0.25
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.description = f"{parser.description} Takes minutes at full scale; results.json and sampler.png are left in --out."
+    parser.description = f"{parser.description} ForwardInputs minutes at full scale; results.json and sampler.png are left in --out."
     add = parser.add_argument
-    options.add_case_arguments(parser, list(PEERS))
+    options.add_case_arguments(parser, list(BASELINES))
     add("--batches", type=int, metavar="K", help="mini-batches of each system in a round (default: as many as take 0.25 s; with --quick 4)")
     options.add_threads(parser)
     add("--replace", action="store_true", help="draw with replacement")
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> Result:
     answers: list[dict[str, float]] = []
     for name in args.graphs:
         data = options.load(name, args)
-        for rows, answer in _measure_graph(data, list(product(args.fanouts or options.FANOUTS, args.batch_size)), args.peers, timing):
+        for rows, answer in _measure_graph(data, list(product(args.fanouts or options.FANOUTS, args.batch_size)), args.baselines, timing):
             records += rows
             answers.append(answer)
     pictures.write(args.out / "sampler.png", pictures.speeds, records, *pictures.SAMPLER)
@@ -136,11 +136,11 @@ class Timing:
 
 
 def _measure_graph(
-    data: Dataset, cases: Sequence[tuple[Sequence[int], int]], peers: Sequence[str], timing: Timing
+    data: Dataset, cases: Sequence[tuple[Sequence[int], int]], baselines: Sequence[str], timing: Timing
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, float]]]:
     """For each case, fanouts and a batch size: its records, and its part of the summary."""
     graph = data.graph.in_memory()
-    opened = [*(hoptrain.open_neighbor(mode, graph) for mode in timing.modes), *open_peers(PEERS, peers, graph)]
+    opened = [*(hoptrain.open_neighbor(mode, graph) for mode in timing.modes), *open_baselines(BASELINES, baselines, graph)]
     parts = floor_parts(graph, timing.threads)
     for fanouts, batch_size in cases:
         place = {"graph": data.name, "fanouts": ",".join(map(str, fanouts)), "batch": batch_size}
@@ -207,10 +207,10 @@ def answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]
     found: list[dict[str, float]] = []
     for own in (system for system in systems if system.name == HOPTRAIN):
         cost, threads = costs[own.label], own.threads
-        for peer in systems:
-            if peer.family != HOPTRAIN and peer.mode == own.mode and peer.threads <= threads:
-                ratio = costs[peer.label].over(cost.ns)
-                found += [{f"min_ratio_{key_of(name)}_t{threads}": ratio} for name in (peer.family, peer.name)]
+        for baseline in systems:
+            if baseline.family != HOPTRAIN and baseline.mode == own.mode and baseline.threads <= threads:
+                ratio = costs[baseline.label].over(cost.ns)
+                found += [{f"min_ratio_{key_of(name)}_t{threads}": ratio} for name in (baseline.family, baseline.name)]
         if threads == 1:
             found.append({"max_floor_multiple": cost.over(floors[own.mode])})
         elif (alone := _own(own.mode, 1)) in costs:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hoptrain.benchmarks import report
+from hoptrain.benchmarks.baselines.installed import tcmalloc
 from hoptrain.benchmarks.common.grid import Grid, parse_grid, read_grid, run_grid
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.benchmarks.common.options import warn_if_busy
-from hoptrain.benchmarks.peers.installed import tcmalloc
 from hoptrain.benchmarks.study.cell import SYSTEMS, Cell
 from hoptrain.benchmarks.study.run import command_of
 from hoptrain.benchmarks.study.table import rows_of, summarize

@@ -1,4 +1,4 @@
-"""Does a training whose workers and ranks are killed and stopped at random all the time end with the weights of an undisturbed one, to the bit?
+"""Does a training whose workers and ranks are killed and stopped at random all the time end with the weights of an undisturbed one, bit for bit?
 
 ``hoptrain fit`` runs with two ranks and a worker each for ``--minutes``. Every few seconds, once a checkpoint was written since the last time, a
 worker, a rank or all processes at once are killed (SIGKILL or SIGSEGV) or stopped (SIGSTOP). A worker has to be replaced. A rank has to end the run,
@@ -111,7 +111,7 @@ class Training:
     def start(self, workers: int, *options: str) -> subprocess.Popen[bytes]:
         """Begin, or go on from the newest checkpoint; returns rank 0."""
         self._seen = self._written()
-        queue = ["--data.queue.stall_timeout=8", "--data.queue.max_restarts=1000000000"] if workers else []
+        queue = ["--data.worker_options.timeout=8", "--data.worker_options.max_restarts=1000000000"] if workers else []
         command = python(
             "-m",
             "hoptrain.trainers.cli",

@@ -50,10 +50,10 @@ class Station(NamedTuple):
 
 PATH = (
     Station("schedule", "seeds of step k", ("engine/schedule.py",)),
-    Station("worker", "makes every W-th step", ("engine/queue/worker.py", "samplers/feed/task.py")),
+    Station("worker", "makes every W-th step", ("engine/queue/worker.py", "samplers/loader/task.py")),
     Station("sampler", "algorithm and options", ("samplers/nodewise/neighbor.py",)),
     Station("hops", "draws edges, hop by hop", ("samplers/hops.py", "kernels/cpu/nodewise")),
-    Station("rows", "features and labels", ("samplers/feed/gather.py",)),
+    Station("rows", "features and labels", ("samplers/loader/gather.py",)),
     Station("queue slot", "shared memory", ("engine/queue/ring.py",)),
     Station("batch", "views of the slot", ("engine/queue/pool.py", "samplers/batch/minibatch.py")),
     Station("model", "layers on the blocks", ("trainers/models/gnn.py",)),

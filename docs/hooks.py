@@ -116,7 +116,7 @@ def _rows(task: str, group: str) -> Iterator[str]:
             about = re.sub(r"\s+", " ", action.help).replace("|", "\\|").replace("<", "&lt;")
             name = action.option_strings[0].removeprefix("--")
             is_value = "==SUPPRESS==" not in default  # and no group of several
-            if is_value and (name.count(".") == 1 or name.startswith("data.queue.")):
+            if is_value and (name.count(".") == 1 or name.startswith("data.worker_options.")):
                 yield f"| `{name}` | {default} | {about} |"
 
 

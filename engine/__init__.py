@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hoptrain.engine.graph import Graph
     from hoptrain.engine.hetero_dataset import HeteroDataset
     from hoptrain.engine.hetero_graph import HeteroGraph
-    from hoptrain.engine.queue.options import QueueOptions
+    from hoptrain.engine.queue.options import WorkerOptions
     from hoptrain.engine.schedule import Address, Schedule
 
 _HOME = {
@@ -25,7 +25,7 @@ _HOME = {
     "HeteroDataset": "hetero_dataset",
     "HeteroGraph": "hetero_graph",
     "InputError": "errors",
-    "QueueOptions": "queue.options",
+    "WorkerOptions": "queue.options",
     "Schedule": "schedule",
     "WorkerError": "errors",
     "load_dataset": "datasets",
@@ -34,8 +34,19 @@ _HOME = {
 }
 
 __all__ = [
-    "BFLOAT16", "Address", "Dataset", "Graph", "HeteroDataset", "HeteroGraph", "InputError", "QueueOptions", "Schedule", "WorkerError", "load_dataset",
-    "load_hetero_dataset", "to_bfloat16",
+    "BFLOAT16",
+    "Address",
+    "Dataset",
+    "Graph",
+    "HeteroDataset",
+    "HeteroGraph",
+    "InputError",
+    "Schedule",
+    "WorkerError",
+    "WorkerOptions",
+    "load_dataset",
+    "load_hetero_dataset",
+    "to_bfloat16",
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ class RelationColumns:
     aggregates. Self loops, multi-edges and isolated nodes are allowed.
 
     An edge has a *position*, where it stands in ``indices``, by which samplers and their blocks name it; and an *id*, its number in the order
-    of edges that the graph was made from, by which PyG's and DGL's objects name it. ``ids_of`` and ``places_of`` convert between them.
+    of edges that the graph was made from, by which PyG's and DGL's objects name it. ``ids_of`` and ``csc_positions`` convert between them.
 
     Attributes:
         indptr: (N+1,) where each column begins, ``indptr[N] == E``; int32 if E < 2**31 else int64 (files of older versions: int64).
@@ -114,7 +114,7 @@ class RelationColumns:
         """Return the ids of the edges at ``places`` (N,), such as a block's ``edge_ids``; -1, which is no edge of the graph, stays -1."""
         return ids_at(self.edge_ids, places)
 
-    def places_of(self, ids: Array) -> Array:
+    def csc_positions(self, ids: Array) -> Array:
         """Return the positions of the edges with ``ids`` (N,) integers, (N,) int64. Goes once through the edges, unless positions are ids.
 
         Raises:
@@ -234,7 +234,7 @@ def as_ids(values: Array, name: str) -> Array:
     values = np.asarray(values)
     if values.ndim != 1 or (len(values) and not is_integer(values.dtype)):
         raise InputError(
-            f"{name} is a {values.dtype} array of shape {values.shape}: vertex ids are a one-dimensional integer array; convert it"
+            f"{name} is a {values.dtype} array of shape {values.shape}: node ids are a one-dimensional integer array; convert it"
         )
     return np.ascontiguousarray(values)
 
@@ -256,7 +256,7 @@ def check_ids(ids: Array, num_nodes: int, what: str) -> None:
     bad = first_out_of_range(ids, num_nodes)
     if bad >= 0:
         raise InputError(
-            f"{what} {bad} is vertex {ids[bad]}, but the graph has the {num_nodes:,} vertices 0 to {num_nodes - 1}: "
+            f"{what} {bad} is node {ids[bad]}, but the graph has the {num_nodes:,} nodes 0 to {num_nodes - 1}: "
             "drop the edge or state a larger num_nodes"
         )
 
@@ -323,5 +323,5 @@ def check_offsets(indptr: Array, num_edges: int) -> None:
     if len(falls):
         v = int(falls[0])
         raise InputError(
-            f"indptr falls from {indptr[v]} to {indptr[v + 1]} at vertex {v}: offsets never descend; rebuild it by Graph.from_edges"
+            f"indptr falls from {indptr[v]} to {indptr[v + 1]} at node {v}: offsets never descend; rebuild it by Graph.from_edges"
         )

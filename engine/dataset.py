@@ -111,9 +111,9 @@ class BaseDataset(ABC):
         """
         if name not in self.splits:
             known = ", ".join(self.splits) or "none at all"
-            raise InputError(f"{self.name} has no split {name!r}: it has {known}; choose one of them or give vertex ids")
+            raise InputError(f"{self.name} has no split {name!r}: it has {known}; choose one of them or give node ids")
         if len(self.splits[name]) == 0:
-            raise InputError(f"the {name} split of {self.name} is empty: it needs at least one vertex; fill it or choose another split")
+            raise InputError(f"the {name} split of {self.name} is empty: it needs at least one node; fill it or choose another split")
         return self.splits[name]
 
     @property
@@ -210,7 +210,7 @@ class BaseDataset(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Dataset(BaseDataset):
-    """Graph, features, labels and splits of V vertices and of their edges; read-only.
+    """Graph, features, labels and splits of V nodes and of their edges; read-only.
 
     Constructing one validates it; ``Dataset.open`` trusts the checksums instead. Arrays may be given as NumPy's or torch's; labels and splits of
     another integer dtype are converted. ``Dataset(x=x, y=y, edge_index=edge_index, splits={"train": train_mask})`` is all that training needs.
@@ -223,11 +223,11 @@ class Dataset(BaseDataset):
             is i, so that they stand in the order of ``edge_index``; R is more than the largest id. (R,) is taken as (R, 1).
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels, int8 with -1
             where some are unknown; or (V,) or (V, num_classes) float32 targets of a regression, NaN for none; or None.
-        splits: vertex ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier; given as ids or as masks (V,) of bool.
+        splits: node ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier; given as ids or as masks (V,) of bool.
         num_classes: number of classes (or targets), 0 without labels; where 0 is given, what the labels have.
-        edge_y: (R,) labels of edges by id, as those of vertices, but that floating ones are always targets; or None.
+        edge_y: (R,) labels of edges by id, as those of nodes, but that floating ones are always targets; or None.
         edge_splits: edge ids, (N,) int64, by name: edges to learn from and to be judged by, where a task is about edges or links.
-        negatives: pairs of vertices that are no links, to judge links by, by the name of a split with N edges: (2, M) int64 for all of them, or
+        negatives: pairs of nodes that are no links, to judge links by, by the name of a split with N edges: (2, M) int64 for all of them, or
             (2, N, K), K for each; sources above destinations.
         meta: source, licence, where the split comes from: anything JSON can hold.
         path: the folder it was opened from, or None.
@@ -296,7 +296,7 @@ class Dataset(BaseDataset):
                     f"for the {number:,} edges of this split; correct them"
                 )
             if pairs.size and not 0 <= pairs.min() <= pairs.max() < self.graph.num_nodes:
-                raise InputError(f"{self.name}: negatives of {split} leave the vertices 0 to {self.graph.num_nodes - 1}: correct them")
+                raise InputError(f"{self.name}: negatives of {split} leave the nodes 0 to {self.graph.num_nodes - 1}: correct them")
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} ({len(ids):,})" for split, ids in self.splits.items()) or "none"

@@ -83,7 +83,7 @@ def torch_on_device() -> Any:
     return torch if torch is not None and not is_simulated() and torch.cuda.is_available() else None
 
 
-def page_lock(buffer: Array) -> None:
+def pin_pages(buffer: Array) -> None:
     """Lock the pages of a buffer while it lives: a GPU copies from them by itself, without the processor and without waiting.
 
     Where CUDA refuses, a warning says so once, and copies take the way of ordinary memory.

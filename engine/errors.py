@@ -21,7 +21,7 @@ class InputError(ValueError):
         ...     NeighborSampler([10, -5])
         ... except InputError as error:
         ...     print(error)
-        fanout -5 in [10, -5]: a hop takes 1 to 67108863 edges a vertex, or -1 for all, or a share of them such as 0.5, above 0 and at most 1.0; correct it
+        fanout -5 in [10, -5]: a hop takes 1 to 67108863 edges a node, or -1 for all, or a share of them such as 0.5, above 0 and at most 1.0; correct it
     """
 
 
@@ -31,20 +31,20 @@ class WorkerError(RuntimeError):
 
 EXPLAINED: Final = {
     "workers": (
-        "A worker process failed, died or made nothing for `stall_timeout` seconds, `max_restarts` times in a row, or the system let none start. The message "
+        "A worker process failed, died or made nothing for `timeout` seconds, `max_restarts` times in a row, or the system let none start. The message "
         "has the last cause: an exception with its traceback, a signal, an exit code, or a limit.",
         "After an exception mend the sampler; with `num_workers=0` it is raised where a debugger stops. SIGKILL without a reason mostly means that the machine "
-        "ran out of memory (`dmesg` tells): fewer workers, a smaller batch, or `slots_dir`. A sampler that is only slow: a larger `stall_timeout`. A limit: "
+        "ran out of memory (`dmesg` tells): fewer workers, a smaller batch, or `buffer_dir`. A sampler that is only slow: a larger `timeout`. A limit: "
         "`ulimit -a` shows it.",
     ),
     "memory": (
         "The queue keeps some batches for each worker, of the largest size that the sampler may make. That memory is reserved before the first batch, so "
         "that a training does not die in its middle; it is not there, in the control group of this process or on the machine.",
-        "Fewer `num_workers`, less `prefetch`, a smaller `batch_size`; or `slots_dir` (`--data.queue.slots_dir`), a folder on a disk with room.",
+        "Fewer `num_workers`, less `prefetch_factor`, a smaller `batch_size`; or `buffer_dir` (`--data.worker_options.buffer_dir`), a folder on a disk with room.",
     ),
     "files": (
         "Each batch in the queue is an open file or two. The limit of this process on open files is below what the workers need.",
-        "Raise it by `ulimit -n` as the message says, in the shell that starts the training; or fewer `num_workers`, less `prefetch`.",
+        "Raise it by `ulimit -n` as the message says, in the shell that starts the training; or fewer `num_workers`, less `prefetch_factor`.",
     ),
     "sending": (
         "With workers the sampler goes to processes of their own. It holds what stays with its process: an open file, a lock, a thread, a socket.",
@@ -55,8 +55,8 @@ EXPLAINED: Final = {
         "One `for` loop over a loader at a time. For two at once make two loaders; their graph and features are in memory once.",
     ),
     "reader": (
-        "With `memory` one process of each machine reads the features for all ranks. It made no rows for longer than every rank waits.",
-        "Its own messages stand above, those of the first rank of this machine. If the disk is only slow: a smaller `batch_size`, or more `memory`.",
+        "With `feature_cache` one process of each machine reads the features for all ranks. It made no rows for longer than every rank waits.",
+        "Its own messages stand above, those of the first rank of this machine. If the disk is only slow: a smaller `batch_size`, or more `feature_cache`.",
     ),
     "rows": (
         "Features lie in parts on several machines, whose processes ask one another for rows. One of them has ended, was killed or stopped, or makes no steps.",
@@ -71,11 +71,11 @@ EXPLAINED: Final = {
     "returned": (
         "The first batch of each process is checked in full: ids are integers that exist, a block's destinations are the first of its sources, weights "
         "are finite. A sampler returned another one.",
-        "Call `sampler.sample(graph, seeds)` alone, and look at the array that the message names. `Program` builds blocks that are right by themselves.",
+        "Call `sampler.sample(graph, seeds)` alone, and look at the array that the message names. `SamplingProgram` builds blocks that are right by themselves.",
     ),
     "checkpoint": (
         "The file is none of Lightning's, was cut short, holds code (checkpoints are read without any), or was written at a moment from which no run can go on "
-        "to the bit: in the middle of an optimiser's step, or by one of several ranks.",
+        "bit for bit: in the middle of an optimiser's step, or by one of several ranks.",
         "Another checkpoint, `last.ckpt` for instance. A checkpoint of a program of your own with more than tensors and plain values: load it there, and save "
         "its `state_dict`.",
     ),

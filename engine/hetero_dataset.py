@@ -24,14 +24,14 @@ class HeteroDataset(BaseDataset):
 
     Attributes:
         name: for messages and logs.
-        graph: the typed graph.
-        seed_type: the type of the vertices that are trained on; V of them.
+        graph: the heterogeneous graph.
+        seed_type: the type of the nodes that are trained on; V of them.
         x: (V_t, F_t) features as stored, or ``QuantizedRows``, for the types t that have some; all arrays may be NumPy's or torch's.
         edge_attr: (R, D) features of edges as stored, of any dtype that x may have, for the relations that have some: row i is of the edge whose id
             (``RelationColumns.edge_ids``) is i; (R,) is one feature.
         y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 targets of a regression, NaN
             for none; or None.
-        splits: vertex ids of ``seed_type``, (N,), or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
+        splits: node ids of ``seed_type``, (N,), or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
         edge_splits: edge ids (N,) int64 of a relation by name, ``train``, ``val``, ``test``, by relation: links to learn from and to be judged by.
         num_classes: number of classes (or targets), 0 without labels; where 0 is given, what the labels have.
         meta: source, licence, where the split comes from: anything JSON can hold.
@@ -104,7 +104,7 @@ class HeteroDataset(BaseDataset):
             both = np.intersect1d(self.splits[one], self.splits[other])
             if len(both):
                 raise InputError(
-                    f"{self.name}: vertex {both[0]} is in the splits {one} and {other}: they share none; drop it from one of them"
+                    f"{self.name}: node {both[0]} is in the splits {one} and {other}: they share none; drop it from one of them"
                 )
 
     def __repr__(self) -> str:
@@ -185,10 +185,10 @@ class HeteroDataset(BaseDataset):
 
         Args:
             data: the graph.
-            seed_type: the type of the vertices that are trained on.
+            seed_type: the type of the nodes that are trained on.
             name: for messages.
             weight_attr: what weights of edges are called, as in ``HeteroGraph.from_pyg``.
-            time_attr: what times of edges or of vertices are called, as there.
+            time_attr: what times of edges or of nodes are called, as there.
 
         Raises:
             InputError: no type has labels, or several have, and none was named; something that a data set cannot hold.
@@ -229,5 +229,5 @@ def _left_out(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: s
 def _seed_type(name: str, labelled: list[str], seed_type: str | None) -> str:
     """The type that is trained on: the one that was named, or the only one of those with labels."""
     if seed_type is None and len(labelled) != 1:
-        raise InputError(f"{name}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; name it by seed_type")
+        raise InputError(f"{name}: labels of {', '.join(labelled) or 'no type'}: nodes of one type are trained on; name it by seed_type")
     return seed_type or labelled[0]

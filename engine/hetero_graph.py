@@ -1,4 +1,4 @@
-"""A graph with several types of vertices and of edges."""
+"""A graph with several types of nodes and of edges."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Relation: TypeAlias = tuple[str, str, str]
 
 
 class HeteroGraph:
-    """A directed graph whose vertices and edges have types; vertices are numbered from 0 within each type, edges within each relation.
+    """A directed graph whose nodes and edges have types; nodes are numbered from 0 within each type, edges within each relation.
 
     A relation is a triple (source type, name, destination type); its edges are stored by destination, as those of ``Graph``. Two
     relations may join the same types under different names.
 
     Attributes:
-        num_nodes: number of vertices of each type.
+        num_nodes: number of nodes of each type.
         relations: the columns of each relation, in the order given: it addresses a sampler's random numbers.
 
     Examples:
@@ -56,14 +56,14 @@ class HeteroGraph:
         """Take for each relation (indptr, indices): (N+1,) offsets of its N destinations' columns, (E,) sources.
 
         Args:
-            num_nodes: number of vertices of each type.
+            num_nodes: number of nodes of each type.
             relations: the columns.
             weights: (E,) float32 or float64 for the relations whose edges have weights.
             times: (E,) integers for the relations whose edges have times.
             edge_ids: (E,) distinct integers, not negative; by default an entry's place is its edge's id.
 
         Raises:
-            InputError: a name with a ":", a type without a number of vertices, columns that do not fit, values of an unknown relation.
+            InputError: a name with a ":", a type without a number of nodes, columns that do not fit, values of an unknown relation.
         """
         self.num_nodes: dict[str, int] = {name: _checked_number(name, number) for name, number in num_nodes.items()}
         self.relations: dict[Relation, RelationColumns] = {}
@@ -109,7 +109,7 @@ class HeteroGraph:
         Args:
             data: the graph.
             weight_attr: what weights are called at the edge types that have some; at least one has.
-            time_attr: what times are called, at edge types or at vertex types that have some: an edge then has its source's time.
+            time_attr: what times are called, at edge types or at node types that have some: an edge then has its source's time.
 
         Raises:
             InputError: a name that no type has, or times of both kinds; as ``from_edges``.
@@ -209,32 +209,32 @@ class HeteroGraph:
         return sum(columns.num_edges for columns in self.relations.values())
 
     def numbered(self, vertices: Mapping[str, Array]) -> Array:
-        """Vertices (B_t,) of some types t as single numbers (B,) int64, type after type as given: the types count on from one another.
+        """Nodes (B_t,) of some types t as single numbers (B,) int64, type after type as given: the types count on from one another.
 
         Raises:
-            InputError: a type or a vertex that does not exist.
+            InputError: a type or a node that does not exist.
         """
         begins = self._begins()
         numbers = [np.zeros(0, np.int64)]
         for name, ids in vertices.items():
             if name not in begins:
                 raise InputError(f"{name!r} is no type of the graph's: it has {', '.join(begins)}; choose one of them")
-            own = wide_ids(ids, f"vertices of {name!r}")
+            own = wide_ids(ids, f"nodes of {name!r}")
             bad = first_out_of_range(own, self.num_nodes[name])
             if bad >= 0:
-                raise InputError(f"vertex {own[bad]} of type {name!r} does not exist: there are 0 to {self.num_nodes[name] - 1}; drop it")
+                raise InputError(f"node {own[bad]} of type {name!r} does not exist: there are 0 to {self.num_nodes[name] - 1}; drop it")
             numbers.append(own + begins[name])
         return np.concatenate(numbers)
 
     def by_type(self, numbers: Array) -> dict[str, tuple[Array, Array]]:
-        """What ``numbered`` made one number of: for each type that is among them, the vertices (B_t,) and their places (B_t,) in ``numbers``."""
+        """What ``numbered`` made one number of: for each type that is among them, the nodes (B_t,) and their places (B_t,) in ``numbers``."""
         begins = self._begins()
-        kinds = np.searchsorted(list(begins.values()), numbers, side="right") - 1  # of several types that begin alike the last has vertices
+        kinds = np.searchsorted(list(begins.values()), numbers, side="right") - 1  # of several types that begin alike the last has nodes
         places = {name: np.flatnonzero(kinds == kind) for kind, name in enumerate(begins)}
         return {name: (numbers[own] - begins[name], own) for name, own in places.items() if len(own)}
 
     def _begins(self) -> dict[str, int]:
-        """The number of each type's first vertex."""
+        """The number of each type's first node."""
         ends = np.cumsum([0, *self.num_nodes.values()]).tolist()
         return dict(zip(self.num_nodes, ends, strict=False))
 
@@ -245,7 +245,7 @@ class HeteroGraph:
     def _add(self, relation: Relation, columns: RelationColumns) -> None:
         if columns.num_nodes != self.num_nodes[relation[2]]:
             raise InputError(
-                f"indptr has {len(columns.indptr):,} entries: it holds one more than the {self.num_nodes[relation[2]]:,} vertices of type "
+                f"indptr has {len(columns.indptr):,} entries: it holds one more than the {self.num_nodes[relation[2]]:,} nodes of type "
                 f"{relation[2]!r}; rebuild it by HeteroGraph.from_edges"
             )
         self.relations[relation] = columns
@@ -269,7 +269,7 @@ def relation_name(relation: Relation) -> str:
 
 def _checked_number(name: str, number: int) -> int:
     if not hasattr(number, "__index__") or number < 0:
-        raise InputError(f"num_nodes of {name!r} is {number}: a type has 0 vertices or more; correct it")
+        raise InputError(f"num_nodes of {name!r} is {number}: a type has 0 nodes or more; correct it")
     return index(number)
 
 
@@ -301,18 +301,18 @@ def _ends(data: Any, relation: Relation) -> tuple[Array, Array]:
 
 
 def _number(data: Any, name: str) -> int:
-    """How many vertices a type of PyG's has, stated or by its rows; edges do not tell."""
+    """How many nodes a type of PyG's has, stated or by its rows; edges do not tell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyG's own, where it cannot tell
         number = data[name].num_nodes
     if number is None:
         raise InputError(
-            f"type {name!r} has neither num_nodes nor x: edges do not tell how many vertices there are; set data[{name!r}].num_nodes"
+            f"type {name!r} has neither num_nodes nor x: edges do not tell how many nodes there are; set data[{name!r}].num_nodes"
         )
     return int(number)
 
 
 def _where(*found: Mapping[Any, Any]) -> str:
     """Which types have something of a name."""
-    kinds = ("edge types", "vertex types")[: len(found)]
+    kinds = ("edge types", "node types")[: len(found)]
     return " and ".join(kind for kind, own in zip(kinds, found, strict=True) if own) or f"no {' nor '.join(kinds)}"

@@ -111,7 +111,7 @@ def check_num_nodes(num_nodes: int, most: int) -> None:
         InputError: there are more than ``most``, or their offsets do not fit.
     """
     if not 0 <= num_nodes <= most:
-        raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {most} vertices; number them from 0 without large gaps")
+        raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {most} nodes; number them from 0 without large gaps")
     if (size := 16 * num_nodes) > (free := available_memory()):  # the offsets, and what counts them
         raise InputError(
             f"num_nodes is {num_nodes:,}: offsets of so many nodes take {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are available; number the "

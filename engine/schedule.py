@@ -93,7 +93,7 @@ class Schedule(StepSchedule):
     shared out evenly; where that would leave a rank with nothing, the step before takes it (one seed more than ``batch_size`` for some).
 
     Attributes:
-        items: (N,) ids of what is dealt out: the vertices of a split, or what ``Sampler.items`` says.
+        items: (N,) ids of what is dealt out: the nodes of a split, or what ``Sampler.items`` says.
         batch_size: items per rank and step.
         rank: this rank, in [0, world_size).
         world_size: number of ranks.

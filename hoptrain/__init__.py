@@ -10,60 +10,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, QueueOptions, load_dataset, load_hetero_dataset
+    from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, InputError, WorkerOptions, load_dataset, load_hetero_dataset
     from hoptrain.samplers import ASGCNSampler, Block, ClusterSampler, FastGCNSampler, HeteroSampler, LaborSampler, LadiesSampler
     from hoptrain.samplers import HeteroLinkSampler, MetapathWalk, Node2Vec, RandomWalk
-    from hoptrain.samplers import LinkSampler, MiniBatch, MVSSampler, NeighborSampler, PinSAGESampler, Program, RippleWalkSampler
+    from hoptrain.samplers import LinkSampler, MiniBatch, MVSSampler, NeighborSampler, PinSAGESampler, SamplingProgram, RippleWalkSampler
     from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler, SampleLoader, Sampler, ShadowPPRSampler
     from hoptrain.samplers import ShadowSampler, TemporalSampler, VRGCNSampler, Workspace
     from hoptrain.trainers.models import GNN
-    from hoptrain.trainers.models.inference import exact_logits
+    from hoptrain.trainers.models.inference import layerwise_inference
     from hoptrain.engine.datasets.events import Events, load_events
     from hoptrain.engine.datasets.small_graphs import SmallGraphs
     from hoptrain.engine.datasets.triples import Triples, load_triples
-    from hoptrain.engine.datasets.tables.folders import read_typed_tables
-    from hoptrain.trainers.runs.callbacks import FeedMonitor, ProgressBar
-    from hoptrain.trainers.runs.layer_options import ActivationCheckpointing, CompiledLayers
-    from hoptrain.trainers.runs.timeline import TimelineMonitor
+    from hoptrain.engine.datasets.tables.folders import read_hetero_tables
+    from hoptrain.trainers.callbacks.callbacks import ThroughputMonitor, ProgressBar
+    from hoptrain.trainers.callbacks.layer_options import ActivationCheckpointing, CompiledLayers
+    from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
     from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
     from hoptrain.trainers.tasks.edges import EdgeDataModule, EdgePredictor
-    from hoptrain.trainers.tasks.events import EventDataModule, EventPredictor
-    from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
-    from hoptrain.trainers.tasks.items.hops import HopDataModule, SIGNClassifier
+    from hoptrain.trainers.tasks.temporal_links import EventDataModule, EventPredictor
+    from hoptrain.trainers.tasks.items.graphs import GraphClassifier, GraphDataModule
+    from hoptrain.trainers.tasks.items.sign import SIGNDataModule, SIGNClassifier
     from hoptrain.trainers.tasks.items.images import ImageClassifier, ImageDataModule
     from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule, LinkDataModule
     from hoptrain.trainers.tasks.links.task import HeteroLinkPredictor, LinkPredictor
-    from hoptrain.trainers.tasks.nodes.data import GraphDataModule, HeteroDataModule
+    from hoptrain.trainers.tasks.nodes.data import NodeDataModule, HeteroDataModule
     from hoptrain.trainers.tasks.nodes.task import HeteroClassifier, NodeClassifier
-    from hoptrain.trainers.tasks.triples import TripleDataModule, TriplePredictor
+    from hoptrain.trainers.tasks.kg import TripleDataModule, TriplePredictor
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "engine": "Dataset Graph HeteroDataset HeteroGraph InputError QueueOptions load_dataset load_hetero_dataset",
+    "engine": "Dataset Graph HeteroDataset HeteroGraph InputError WorkerOptions load_dataset load_hetero_dataset",
     "engine.datasets.events": "Events load_events",
     "engine.datasets.small_graphs": "SmallGraphs",
     "engine.datasets.triples": "Triples load_triples",
-    "engine.datasets.tables.folders": "read_typed_tables",
+    "engine.datasets.tables.folders": "read_hetero_tables",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroLinkSampler HeteroSampler LaborSampler LadiesSampler LinkSampler "
     "MVSSampler MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
     "SaintNodeSampler SaintWalkSampler SampleLoader Sampler ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "
     "Workspace",
     "trainers.models": "GNN",
-    "trainers.models.inference": "exact_logits",
-    "trainers.runs.callbacks": "FeedMonitor ProgressBar",
-    "trainers.runs.layer_options": "ActivationCheckpointing CompiledLayers",
-    "trainers.runs.timeline": "TimelineMonitor",
+    "trainers.models.inference": "layerwise_inference",
+    "trainers.callbacks.callbacks": "ThroughputMonitor ProgressBar",
+    "trainers.callbacks.layer_options": "ActivationCheckpointing CompiledLayers",
+    "trainers.callbacks.timeline": "BatchTraceCallback",
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
-    "trainers.tasks.events": "EventDataModule EventPredictor",
-    "trainers.tasks.items.graphs": "GraphClassifier SmallGraphsDataModule",
-    "trainers.tasks.items.hops": "HopDataModule SIGNClassifier",
+    "trainers.tasks.temporal_links": "EventDataModule EventPredictor",
+    "trainers.tasks.items.graphs": "GraphClassifier GraphDataModule",
+    "trainers.tasks.items.sign": "SIGNDataModule SIGNClassifier",
     "trainers.tasks.items.images": "ImageClassifier ImageDataModule",
     "trainers.tasks.edges": "EdgeDataModule EdgePredictor",
     "trainers.tasks.links.data": "HeteroLinkDataModule LinkDataModule",
     "trainers.tasks.links.task": "HeteroLinkPredictor LinkPredictor",
-    "trainers.tasks.triples": "TripleDataModule TriplePredictor",
-    "trainers.tasks.nodes.data": "GraphDataModule HeteroDataModule",
+    "trainers.tasks.kg": "TripleDataModule TriplePredictor",
+    "trainers.tasks.nodes.data": "NodeDataModule HeteroDataModule",
     "trainers.tasks.nodes.task": "HeteroClassifier NodeClassifier",
 }
 """By the module that has them. The list above tells the same to type checkers."""

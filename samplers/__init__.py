@@ -7,14 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hoptrain.kernels.shared.program import STOP, below, chance, has_edge
+    from hoptrain.kernels.shared.program import STOP, bernoulli, has_edge, randint
     from hoptrain.samplers.base import Sampler
     from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch
-    from hoptrain.samplers.feed.loader import SampleLoader
+    from hoptrain.samplers.buffers.workspace import Workspace
     from hoptrain.samplers.layerwise.asgcn import ASGCNSampler
     from hoptrain.samplers.layerwise.fastgcn import FastGCNSampler
     from hoptrain.samplers.layerwise.hgt import HGTSampler
     from hoptrain.samplers.layerwise.ladies import LadiesSampler
+    from hoptrain.samplers.loader.loader import SampleLoader
     from hoptrain.samplers.nodewise.hetero_pinsage import HeteroPinSAGESampler
     from hoptrain.samplers.nodewise.labor import HeteroLaborSampler, LaborSampler
     from hoptrain.samplers.nodewise.neighbor import HeteroSampler, NeighborSampler
@@ -22,22 +23,21 @@ if TYPE_CHECKING:
     from hoptrain.samplers.nodewise.probabilities import sampling_probabilities
     from hoptrain.samplers.nodewise.temporal import HeteroTemporalSampler, TemporalSampler
     from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
-    from hoptrain.samplers.programs.program import Program, compile_program
+    from hoptrain.samplers.programs.program import SamplingProgram, compile_program
     from hoptrain.samplers.programs.walks import MetapathWalk, Node2Vec, RandomWalk
-    from hoptrain.samplers.scratch.workspace import Workspace
-    from hoptrain.samplers.seeds.link import HeteroLinkSampler, LinkSampler
-    from hoptrain.samplers.seeds.mvs import MVSSampler
-    from hoptrain.samplers.seeds.weighted import WeightedSeedSampler
     from hoptrain.samplers.subgraphs.cluster import ClusterSampler
     from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
     from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
     from hoptrain.samplers.subgraphs.shadow import ShadowPPRSampler, ShadowSampler
+    from hoptrain.samplers.wrappers.link import HeteroLinkSampler, LinkSampler
+    from hoptrain.samplers.wrappers.mvs import MVSSampler
+    from hoptrain.samplers.wrappers.weighted import WeightedSeedSampler
 
 _NAMES = {
     "kernels.shared.program": "STOP below chance has_edge",
     "samplers.base": "Sampler",
     "samplers.batch.minibatch": "Block HeteroMiniBatch MiniBatch",
-    "samplers.feed.loader": "SampleLoader",
+    "samplers.loader.loader": "SampleLoader",
     "samplers.layerwise.asgcn": "ASGCNSampler",
     "samplers.layerwise.fastgcn": "FastGCNSampler",
     "samplers.layerwise.hgt": "HGTSampler",
@@ -51,10 +51,10 @@ _NAMES = {
     "samplers.nodewise.vrgcn": "VRGCNSampler",
     "samplers.programs.program": "Program compile_program",
     "samplers.programs.walks": "MetapathWalk Node2Vec RandomWalk",
-    "samplers.scratch.workspace": "Workspace",
-    "samplers.seeds.link": "HeteroLinkSampler LinkSampler",
-    "samplers.seeds.mvs": "MVSSampler",
-    "samplers.seeds.weighted": "WeightedSeedSampler",
+    "samplers.buffers.workspace": "Workspace",
+    "samplers.wrappers.link": "HeteroLinkSampler LinkSampler",
+    "samplers.wrappers.mvs": "MVSSampler",
+    "samplers.wrappers.weighted": "WeightedSeedSampler",
     "samplers.subgraphs.cluster": "ClusterSampler",
     "samplers.subgraphs.ripple": "RippleWalkSampler",
     "samplers.subgraphs.saint": "SaintEdgeSampler SaintNodeSampler SaintWalkSampler",
@@ -86,7 +86,6 @@ __all__ = [
     "NeighborSampler",
     "Node2Vec",
     "PinSAGESampler",
-    "Program",
     "RandomWalk",
     "RippleWalkSampler",
     "SaintEdgeSampler",
@@ -94,16 +93,17 @@ __all__ = [
     "SaintWalkSampler",
     "SampleLoader",
     "Sampler",
+    "SamplingProgram",
     "ShadowPPRSampler",
     "ShadowSampler",
     "TemporalSampler",
     "VRGCNSampler",
     "WeightedSeedSampler",
     "Workspace",
-    "below",
-    "chance",
+    "bernoulli",
     "compile_program",
     "has_edge",
+    "randint",
     "sampling_probabilities",
 ]
 

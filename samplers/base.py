@@ -18,9 +18,9 @@ from hoptrain.engine.features.quantized import Rows
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch, SampledBatch
+from hoptrain.samplers.buffers.workspace import Driver, Workspace
 from hoptrain.samplers.checks import check_address, check_seeds
 from hoptrain.samplers.hops import AloneDraws, Draws, GrowingBatch, SeedsByType, seeds_of_one_type
-from hoptrain.samplers.scratch.workspace import Driver, Workspace
 
 SomeGraph = TypeVar("SomeGraph", bound=Graph | HeteroGraph, default=Graph)
 SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
@@ -34,13 +34,13 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     """A sampling algorithm: from seeds to a mini-batch, as a pure function of (graph, seeds, seed, epoch, batch).
 
     A sampler keeps no state between batches, so any process may sample any batch. A plain ``Sampler`` is one of a ``Graph`` that makes ``MiniBatch``es;
-    ``Sampler[HeteroGraph, HeteroMiniBatch]`` is one of typed graphs.
+    ``Sampler[HeteroGraph, HeteroMiniBatch]`` is one of heterogeneous graphs.
 
     Attributes:
-        by_seeds: whether a batch is asked for by its seeds: every vertex of a split is a seed once in an epoch. Otherwise ``items`` are dealt
+        by_seeds: whether a batch is asked for by its seeds: every node of a split is a seed once in an epoch. Otherwise ``items`` are dealt
             out, and a batch says itself which seeds it has.
         single_item: whether a batch is a single item.
-        distinct_nodes: whether a vertex is one node of a batch. Otherwise a vertex may stand in ``node_ids`` several times, as where each
+        distinct_nodes: whether a node is one node of a batch. Otherwise a node may stand in ``node_ids`` several times, as where each
             seed has a tree of its own.
         repeats_edges: whether hops draw with replacement, so that a block may hold an edge several times.
         feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
@@ -78,7 +78,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         """Number of blocks in a mini-batch: the number of layers of the model."""
 
     def prepare(self, graph: SomeGraph, seeds: Array) -> Sampler[SomeGraph, SomeBatch]:
-        """The sampler as it is used for training on ``seeds`` (N,), the vertices of a split: with what has to be computed once, before the first batch.
+        """The sampler as it is used for training on ``seeds`` (N,), the nodes of a split: with what has to be computed once, before the first batch.
 
         The loader calls it, and sends the result to its workers.
         """
@@ -91,14 +91,14 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     def check_data(self, data: Dataset | HeteroDataset) -> None:
         """Refuse a data set whose graph the algorithm cannot sample."""
         if not isinstance(data.graph, Graph):
-            raise InputError(f"{type(self).__name__} on {data.name}, a typed graph: it samples plain ones; take HeteroSampler")
+            raise InputError(f"{type(self).__name__} on {data.name}, a heterogeneous graph: it samples plain ones; take HeteroSampler")
 
     def graph_of(self, graph: SomeGraph) -> Any:
-        """The graph whose vertices a batch has: the one that is sampled, or what the sampler makes of it."""
+        """The graph whose nodes a batch has: the one that is sampled, or what the sampler makes of it."""
         return graph
 
     def stores_of(self, data: Dataset | HeteroDataset) -> dict[str, Rows]:
-        """Rows by vertex and by edge id, by the name that they have for a batch."""
+        """Rows by node and by edge id, by the name that they have for a batch."""
         return data.stores()
 
     def state(self) -> dict[str, Array]:
@@ -124,7 +124,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
         Args:
             graph: the graph.
-            seeds: (B,) distinct vertex ids; of a sampler that deals out something else, (B,) ``items``.
+            seeds: (B,) distinct node ids; of a sampler that deals out something else, (B,) ``items``.
             seed: the user's seed, in [0, 2**64).
             epoch: in [0, 2**20).
             batch: the batch's number within the epoch, in [0, 2**32).
@@ -157,7 +157,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
         Returns:
             What ``MiniBatch`` and ``Block`` say, with ids int32 or int64; ``sample`` adds the address. The loader checks it
-            (``hoptrain.samplers.feed.check_batch``).
+            (``hoptrain.samplers.loader.check_batch``).
         """
 
     def addressed(self, batch: SomeBatch, address: Address) -> SomeBatch:
@@ -181,7 +181,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         device: str | None = None,
         workspace: Workspace | None = None,
     ) -> list[SomeBatch]:
-        """Sample several batches, numbered from ``first_batch``; each is to the bit the one that ``sample`` gives.
+        """Sample several batches, numbered from ``first_batch``; each is bit for bit the one that ``sample`` gives.
 
         The workspace's threads take whole batches; a single batch is shared between them.
         """

@@ -63,7 +63,7 @@ def is_fanout(fanout: int | float, limit: int) -> bool:
 
 def fanout_rule(least: int, limit: int) -> str:
     """What fanouts are, for errors."""
-    return f"a hop takes {least} to {limit - 1} edges a vertex, or -1 for all, or a share of them such as 0.5, above 0 and at most 1.0"
+    return f"a hop takes {least} to {limit - 1} edges a node, or -1 for all, or a share of them such as 0.5, above 0 and at most 1.0"
 
 
 def check_address(seed: int, epoch: int, batch: int) -> None:
@@ -84,13 +84,13 @@ _DISTINCT = "use numpy.unique(seeds)"
 
 def check_seeds(graph: Graph, seeds: Array, *, distinct: bool = False, remedy: str = _DISTINCT) -> Array:
     """The seeds as an array, checked for kind and range and, if asked, for duplicates, against which there is a remedy."""
-    seeds = check_vertices(seeds, graph.num_nodes)
+    seeds = check_nodes(seeds, graph.num_nodes)
     return check_distinct(seeds, remedy) if distinct else seeds
 
 
-def check_vertices(seeds: Array, num_nodes: int) -> Array:
+def check_nodes(seeds: Array, num_nodes: int) -> Array:
     """The seeds as an array, checked for kind and range."""
-    return check_ids(seeds, num_nodes, "seed", "vertex", "vertices")
+    return check_ids(seeds, num_nodes, "seed", "node", "nodes")
 
 
 def check_ids(ids: Array, number: int, name: str, kind: str, kinds: str) -> Array:
@@ -113,7 +113,7 @@ def check_distinct(seeds: Array, remedy: str = _DISTINCT) -> Array:
 
 
 def no_edges(sampler: str) -> InputError:
-    """The error for pairs of vertices that are asked for their edge's features."""
+    """The error for pairs of nodes that are asked for their edge's features."""
     return InputError(
         f"{sampler} with features of edges: its batches hold pairs that are no edges of the graph; use a Dataset without edge_attr"
     )

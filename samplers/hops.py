@@ -4,8 +4,8 @@ A batch grows hop by hop (``GrowingBatch.grow``): it asks for the edges of a hop
 
 * ``Draws.sample``: this process, from a graph in memory, which turns sources into local ids at once. Draws are uniform or by weight
   (``hoptrain.samplers.nodewise.neighbor``), by LABOR's random numbers (``nodewise.labor``) or bounded by time (``nodewise.temporal``);
-* ``Draws.read``: files of the graph's edges, for many batches in lockstep (``hoptrain.samplers.feed.topology``);
-* ``AloneDraws.draw``: the owners of the nodes, for a partitioned graph, again for many batches in lockstep (``hoptrain.samplers.parted``);
+* ``Draws.read``: files of the graph's edges, for many batches in lockstep (``hoptrain.samplers.loader.topology``);
+* ``AloneDraws.draw``: the owners of the nodes, for a partitioned graph, again for many batches in lockstep (``hoptrain.samplers.distributed``);
 * kernels on a CUDA device, which have a loop of their own (``hoptrain.samplers.cuda``).
 
 A draw's address is (seed, epoch, batch, hop, node, draw), so all of them give the same batches, bit for bit. A plain graph has one relation, ``ONLY``.
@@ -28,8 +28,8 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.minibatch import ONLY, Block, nested_hops
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.frontier import Frontier
+from hoptrain.samplers.buffers.workspace import Workspace
 
 if TYPE_CHECKING:
     from hoptrain.kernels.cpu.nodewise.temporal import TimedRule

@@ -26,7 +26,7 @@ import torch
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.device import cuda_status, is_simulated
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine.queue.options import WorkerOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.kernels.machine_code import CACHE_ROOT
 
@@ -168,7 +168,7 @@ def data_root():
 
 
 def make_graph(num_nodes=200, num_edges=3000, seed=0):
-    """A random multigraph with hubs, isolated vertices, self loops and repeated edges."""
+    """A random multigraph with hubs, isolated nodes, self loops and repeated edges."""
     rng = np.random.default_rng(seed)
     src = rng.integers(0, num_nodes, num_edges)
     dst = (rng.random(num_edges) ** 3 * (num_nodes - 10)).astype(np.int64)  # low ids are hubs, the last ten have no in-edges
@@ -202,7 +202,7 @@ def pool_of():
     pools = []
 
     def make(task, num_workers, **options):
-        pools.append(WorkerPool(task, num_workers, QueueOptions(**options)))
+        pools.append(WorkerPool(task, num_workers, WorkerOptions(**options)))
         return pools[-1]
 
     yield make
@@ -215,17 +215,17 @@ def meet(monkeypatch):
     """Lets a thread be a rank of two that read features beyond memory: ``meet(rank)``."""
     import torch
 
-    from hoptrain.engine.placement.meeting import Meeting
+    from hoptrain.engine.gpu_memory.meeting import Meeting
 
     store, local = torch.distributed.HashStore(), threading.local()
-    monkeypatch.setattr("hoptrain.samplers.feed.tier.meeting_of", lambda _: local.meeting)
+    monkeypatch.setattr("hoptrain.samplers.loader.tier.meeting_of", lambda _: local.meeting)
     return lambda rank: setattr(local, "meeting", Meeting(store, rank, 2, name="of threads"))
 
 
 @pytest.fixture
 def memory_for_edges(monkeypatch):
     """Sets the free memory by which a loader decides whether edges stay mapped or are read from their files: ``memory_for_edges(num_bytes)``."""
-    return lambda num_bytes: monkeypatch.setattr("hoptrain.samplers.feed.topology.room.available_memory", lambda: num_bytes)
+    return lambda num_bytes: monkeypatch.setattr("hoptrain.samplers.loader.topology.room.available_memory", lambda: num_bytes)
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from numba import cuda
 
 from hoptrain.engine.arrays import as_array
 from hoptrain.engine.device import cuda_status, is_simulated
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.workspace import Workspace
 
 needs_cuda = pytest.mark.skipif(cuda_status() is not None, reason=str(cuda_status()))
 
@@ -95,7 +95,7 @@ class StandIn:
 def put_stand_in(monkeypatch):
     """Let device memory be that of a ``StandIn``, which is returned."""
     instead = StandIn()
-    monkeypatch.setattr("hoptrain.engine.placement.device_stream.torch_on_device", lambda: instead)
+    monkeypatch.setattr("hoptrain.engine.gpu_memory.device_stream.torch_on_device", lambda: instead)
     monkeypatch.setattr(DeviceStream, "capture", lambda self, work: None)
     monkeypatch.setattr(cuda, "external_stream", lambda pointer: cuda.stream(), raising=False)
     monkeypatch.setattr(cuda, "as_cuda_array", lambda tensor: cuda.to_device(np.empty(0)).__class__(tensor.numpy()), raising=False)

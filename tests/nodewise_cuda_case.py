@@ -1,4 +1,4 @@
-"""What the tests of node-wise samplers on CUDA share: a mini-batch from the device is the CPU's, to the bit."""
+"""What the tests of node-wise samplers on CUDA share: a mini-batch from the device is the CPU's, bit for bit."""
 
 from cuda_case import TESTED, to_host
 

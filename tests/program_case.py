@@ -1,11 +1,11 @@
 """Programs that the tests of programs run, on the CPU and on CUDA."""
 
-from hoptrain.samplers import STOP, Program, below
+from hoptrain.samplers import STOP, SamplingProgram, randint
 
 ADDRESS = {"seed": 7, "epoch": 2, "batch": 5}
 
 
-class Sage(Program):
+class Sage(SamplingProgram):
     def __init__(self, fanouts):
         self.fanouts = fanouts
         self.steps = len(fanouts)
@@ -13,8 +13,8 @@ class Sage(Program):
     def sample_size(self, step):
         return self.fanouts[step]
 
-    def next(self, transit, step, random):
-        return below(random, len(transit.neighbors))
+    def next(self, transit, step, rng):
+        return randint(rng, len(transit.neighbors))
 
 
 class Distinct(Sage):
@@ -23,17 +23,17 @@ class Distinct(Sage):
 
 
 class Even(Sage):
-    """Takes edges to even vertices only."""
+    """ForwardInputs edges to even nodes only."""
 
-    def next(self, transit, step, random):
-        edge = below(random, len(transit.neighbors))
+    def next(self, transit, step, rng):
+        edge = randint(rng, len(transit.neighbors))
         return edge if transit.neighbors[edge] % 2 == 0 else STOP
 
 
-class Heaviest(Program):
+class Heaviest(SamplingProgram):
     steps = 1
 
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         best = 0
         for edge in range(len(transit.weights)):
             if transit.weights[edge] > transit.weights[best]:
@@ -41,21 +41,21 @@ class Heaviest(Program):
         return best
 
 
-class Counting(Program):
-    """Goes to the neighbour that its counter says: how often it has been at a vertex of this parity."""
+class Counting(SamplingProgram):
+    """Goes to the neighbour that its counter says: how often it has been at a node of this parity."""
 
     output = "walks"
     steps = 6
     num_walks = 2
     state_size = 2
 
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         parity = transit.vertex % 2
         transit.state[parity] += 1
         return transit.state[parity] % len(transit.neighbors)
 
 
-class Layer(Program):
+class Layer(SamplingProgram):
     """Every neighbour of the layer that has two edges or more into it."""
 
     sampling_type = "collective"
@@ -64,13 +64,13 @@ class Layer(Program):
     def sample_size(self, step):
         return 50
 
-    def next(self, transit, step, random):
-        place = below(random, len(transit.neighbors))
+    def next(self, transit, step, rng):
+        place = randint(rng, len(transit.neighbors))
         return place if transit.weights[place] >= 2 else STOP
 
 
 class Beyond(Sage):
     """Names an edge that is not there."""
 
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return len(transit.neighbors)

@@ -15,7 +15,7 @@ from cases.lightning_callbacks import EXTRAS, with_extras
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, StochasticWeightAveraging
 from pytorch_lightning.loggers import Logger
-from reference.typed import typed_classifier, typed_data, typed_module
+from reference.typed import hetero_classifier, hetero_data, hetero_module
 
 from hoptrain import ActivationCheckpointing
 from hoptrain import samplers as s
@@ -23,18 +23,18 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.datasets.events import Events
 from hoptrain.engine.datasets.load_graphs import load_small_graphs
 from hoptrain.engine.datasets.triples import Triples
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.pipeline import PipelineStrategy
 from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
 from hoptrain.trainers.tasks.edges import EdgeDataModule, EdgePredictor
-from hoptrain.trainers.tasks.events import EventDataModule, EventPredictor
-from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
-from hoptrain.trainers.tasks.items.hops import HopDataModule, SIGNClassifier
+from hoptrain.trainers.tasks.items.graphs import GraphClassifier, GraphDataModule
 from hoptrain.trainers.tasks.items.images import ImageClassifier, ImageDataModule
+from hoptrain.trainers.tasks.items.sign import SIGNClassifier, SIGNDataModule
+from hoptrain.trainers.tasks.kg import TripleDataModule, TriplePredictor
 from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule, LinkDataModule
 from hoptrain.trainers.tasks.links.task import HeteroLinkPredictor, LinkPredictor
 from hoptrain.trainers.tasks.nodes.task import HeteroClassifier
-from hoptrain.trainers.tasks.triples import TripleDataModule, TriplePredictor
+from hoptrain.trainers.tasks.temporal_links import EventDataModule, EventPredictor
 
 SAMPLERS = {
     "neighbor": lambda: s.NeighborSampler([3, 3]),
@@ -72,7 +72,7 @@ TASKS = (
     "triples",
     "recommend",
     "edges",
-    "balanced",
+    "class_balanced_sampling",
 )
 MOMENTS = (
     "on_train_batch_start", "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_train_epoch_start",
@@ -188,7 +188,7 @@ class Addresses(Callback):
 
 def write_data(folder):
     """The data of all tasks."""
-    typed_data().save(folder / "typed")
+    hetero_data().save(folder / "typed")
     rng = np.random.default_rng(3)
     src, dst = rng.integers(0, 200, 3000), (rng.random(3000) ** 2 * 200).astype(np.int64)
     order = rng.permutation(200)
@@ -221,25 +221,25 @@ def parts(case, folder):
     if task.startswith("graphs"):
         rings, of_labels = load_small_graphs("rings", root=str(data)), {}
         if task == "graphs-targets":
-            rings, of_labels = replace(rings, y=rings.ptr[1:] % 7 / 4, num_classes=0), {"score": "r2"}
+            rings, of_labels = replace(rings, y=rings.ptr[1:] % 7 / 4, num_classes=0), {"metric": "r2"}
         if task == "graphs-labels":
             y = np.stack([rings.ptr[1:] % 3, rings.ptr[1:] % 5], 1) % 3 - 1  # -1 is unknown
-            rings, of_labels = replace(rings, y=y, num_classes=0), {"multilabel": True, "score": "micro_f1"}
-        module = SmallGraphsDataModule(rings, batch_size=10, seed=4, num_workers=case["workers"])
+            rings, of_labels = replace(rings, y=y, num_classes=0), {"multilabel": True, "metric": "micro_f1"}
+        module = GraphDataModule(rings, batch_size=10, seed=4, num_workers=case["workers"])
         return module, scheduled(GraphClassifier, case)(
             module.num_features, module.num_classes, hidden_channels=8, num_layers=2, **of_labels
         )
     if task == "hops":
-        module = HopDataModule(str(data / "random"), num_hops=2, batch_size=16, seed=4)
+        module = SIGNDataModule(str(data / "random"), num_hops=2, batch_size=16, seed=4)
         return module, scheduled(SIGNClassifier, case)(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
     if task == "hetero":
-        module = typed_module(str(data / "typed"), num_workers=case["workers"])
-        return module, typed_classifier(module, scheduled(HeteroClassifier, case), arch=case["arch"])
+        module = hetero_module(str(data / "typed"), num_workers=case["workers"])
+        return module, hetero_classifier(module, scheduled(HeteroClassifier, case), arch=case["arch"])
     if task == "hetero_links":
         relations = [("author", "writes", "paper"), ("paper", "on", "subject")]
         sampler = s.HeteroLinkSampler(s.HeteroSampler([3, 3]), relations, "filtered", 2)
         module = HeteroLinkDataModule(str(data / "typed"), sampler, batch_size=32, num_workers=case["workers"], seed=4)
-        sizes = {name: getattr(module, name) for name in ("num_vertices", "relations", "link_relation")}
+        sizes = {name: getattr(module, name) for name in ("num_nodes", "relations", "link_relation")}
         options = {"hidden_channels": 8, "heads": 2, "embeddings": True, "dropout": 0.3, "arch": case["arch"], "decoder": "distmult"}
         make = scheduled(HeteroLinkPredictor, case)
         return module, make(in_channels=module.num_features, num_layers=module.num_hops, **sizes, **options)
@@ -260,17 +260,17 @@ def parts(case, folder):
         src, dst = np.divmod(rng.permutation(30 * 40)[:400], 40)
         graph, splits = Graph.from_edges(np.r_[src, 30 + dst], np.r_[30 + dst, src], 70), {"val": np.arange(40), "test": np.arange(40, 80)}
         splits["train"] = np.r_[80:400, 480:800]
-        sampler = s.LinkSampler(s.NeighborSampler([3, 3]), "filtered", destinations=(30, 70))
+        sampler = s.LinkSampler(s.NeighborSampler([3, 3]), "filtered", dst_range=(30, 70))
         shop = Dataset(name="shop", graph=graph, edge_splits=splits)
         module = LinkDataModule(shop, sampler, batch_size=20, num_workers=case["workers"], seed=4)
-        options = {"arch": "lightgcn", "embeddings": case["embeddings"], "loss": "bpr", "l2": 0.01, "score": "recall@5", "lr": 0.01}
-        return module, scheduled(LinkPredictor, case)(0, 2, module.num_vertices, 8, 8, **options)
+        options = {"arch": "lightgcn", "embeddings": case["embeddings"], "loss": "bpr", "l2": 0.01, "metric": "recall@5", "lr": 0.01}
+        return module, scheduled(LinkPredictor, case)(0, 2, module.num_nodes, 8, 8, **options)
     if task == "triples":
         rows = np.random.default_rng(3).integers(0, (40, 3, 40), (400, 3))
         triples = Triples(
             splits=dict(zip(("train", "val", "test"), np.split(np.unique(rows, axis=0), [300, 330]), strict=True)), num_nodes=40
         )
-        options = {"num_negatives": 10, "unseen": "keep", "batch_size": 32, "num_workers": case["workers"], "seed": 4}
+        options = {"num_negatives": 10, "allow_unseen": True, "batch_size": 32, "num_workers": case["workers"], "seed": 4}
         module = TripleDataModule(triples, s.NeighborSampler([3]), **options)
         sizes = {"hidden_channels": 8, "num_blocks": 2, "dropout": 0.2}
         return module, scheduled(TriplePredictor, case)(module.num_nodes, module.num_relations, module.num_hops, **sizes)
@@ -281,8 +281,13 @@ def parts(case, folder):
         sizes = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}
         return module, scheduled(EventPredictor, case)(module.num_nodes, module.message_channels, **sizes, lr=0.01)
     batch_size = 1 if task in ONE_A_BATCH else 2 if task == "cluster" else 16
-    feed = {"batch_size": batch_size, "num_workers": case["workers"], "seed": 4, "balanced": task == "balanced"}
-    module = GraphDataModule(str(data / "random"), SAMPLERS["neighbor" if task == "balanced" else task](), **feed)
+    feed = {
+        "batch_size": batch_size,
+        "num_workers": case["workers"],
+        "seed": 4,
+        "class_balanced_sampling": task == "class_balanced_sampling",
+    }
+    module = NodeDataModule(str(data / "random"), SAMPLERS["neighbor" if task == "class_balanced_sampling" else task](), **feed)
     kind = AdaptiveNodeClassifier if task == "asgcn" else NodeClassifier
     options = {"arch": case["arch"], "norm": case["norm"], "hidden_channels": 8, "heads": 2, "dropout": 0.3, "lr": 0.01}
     return module, scheduled(kind, case)(module.num_features, module.num_classes, module.num_hops, **options)

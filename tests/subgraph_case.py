@@ -7,12 +7,12 @@ from pytorch_lightning import Trainer
 
 from hoptrain.engine import Graph
 from hoptrain.samplers import SampleLoader, Workspace
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 
 @st.composite
 def graphs(draw, most_nodes=30, most_edges=90):
-    """Small graphs with hubs, multi-edges, self loops and isolated vertices; columns in any order."""
+    """Small graphs with hubs, multi-edges, self loops and isolated nodes; columns in any order."""
     num_nodes = draw(st.integers(1, most_nodes))
     vertex = st.integers(0, num_nodes - 1)
     columns = [[] for _ in range(num_nodes)]
@@ -23,7 +23,7 @@ def graphs(draw, most_nodes=30, most_edges=90):
 
 
 def grid(side=6):
-    """A torus of side * side vertices, each with edges from and to its four neighbours."""
+    """A torus of side * side nodes, each with edges from and to its four neighbours."""
     v = np.arange(side * side)
     right, down = v // side * side + (v + 1) % side, (v + side) % (side * side)
     return Graph.from_edges(np.r_[v, right, v, down], np.r_[right, v, down, v])
@@ -73,7 +73,7 @@ def check_loader(dataset, sampler, batch_size):
 def fit(sampler, batch_size, arch="sage"):
     """Two epochs on the digits (ten classes); returns the validation accuracy and the loss of the last epoch."""
     torch.manual_seed(0)
-    module = GraphDataModule("digits-knn", sampler, batch_size=batch_size, num_workers=0, seed=1)
+    module = NodeDataModule("digits-knn", sampler, batch_size=batch_size, num_workers=0, seed=1)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch=arch, hidden_channels=64, lr=0.01)
     trainer = Trainer(
         max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, use_distributed_sampler=False

@@ -57,14 +57,14 @@ def test_a_run_imports_no_library_that_it_does_not_use(tmp_path):
 
 
 def test_a_worker_imports_no_other_sampler():
-    program = "import hoptrain.engine.queue.worker, hoptrain.samplers.feed.task\nfrom hoptrain.samplers import NeighborSampler"
+    program = "import hoptrain.engine.queue.worker, hoptrain.samplers.loader.task\nfrom hoptrain.samplers import NeighborSampler"
     others = [f"hoptrain.samplers.{room}" for room in ("layerwise", "programs", "seeds", "subgraphs", "nodewise.labor")]
     assert imported_by(program, (*HEAVY, "scipy.linalg", *others)) == []
 
 
 APART = (
-    "engine.partition", "engine.placement", "engine.storage", "samplers.ahead", "samplers.cuda", "samplers.feed.device_feed", "samplers.feed.tier",
-    "samplers.feed.topology", "samplers.parted", "kernels.cuda", "trainers.parts", "trainers.pipeline", "trainers.watch",
+    "engine.partition", "engine.gpu_memory", "engine.storage", "samplers.superbatch", "samplers.cuda", "samplers.loader.device_feed", "samplers.loader.tier",
+    "samplers.loader.topology", "samplers.distributed", "kernels.cuda", "trainers.multinode", "trainers.pipeline", "trainers.watchdog",
     "pyg", "dgl",
 )  # fmt: skip
 """What a run imports only where it uses it; ``pyproject.toml`` has the contract."""
@@ -75,7 +75,7 @@ EPOCH = "data = load_dataset('digits-knn')\nfor batch in SampleLoader(data, Neig
     "program",
     [
         f"from hoptrain import NeighborSampler, SampleLoader, load_dataset\n{EPOCH}",
-        "from hoptrain import GraphDataModule, NodeClassifier, NeighborSampler",
+        "from hoptrain import NodeDataModule, NodeClassifier, NeighborSampler",
     ],
     ids=["loader", "task"],
 )
@@ -94,7 +94,7 @@ def imported_by(program, modules):
 @pytest.mark.parametrize(
     "program",
     [
-        "from hoptrain.trainers import GraphDataModule, LinkPredictor, NodeClassifier",
+        "from hoptrain.trainers import NodeDataModule, LinkPredictor, NodeClassifier",
         f"from hoptrain.trainers.cli import main\nmain(['fit', '--config', {str(QUICKSTART)!r}, '--trainer.max_epochs=1', '--data.num_workers=0'])",
     ],
     ids=["classes", "fit"],

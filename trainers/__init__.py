@@ -15,12 +15,12 @@ _HOME = {
     "EventPredictor": "tasks.events",
     "GNN": "models",
     "GraphClassifier": "tasks.items.graphs",
-    "GraphDataModule": "tasks.nodes.data",
+    "NodeDataModule": "tasks.nodes.data",
     "HeteroClassifier": "tasks.nodes.task",
     "HeteroDataModule": "tasks.nodes.data",
     "HeteroLinkDataModule": "tasks.links.data",
     "HeteroLinkPredictor": "tasks.links.task",
-    "HopDataModule": "tasks.items.hops",
+    "SIGNDataModule": "tasks.items.hops",
     "ImageClassifier": "tasks.items.images",
     "ImageDataModule": "tasks.items.images",
     "LinkDataModule": "tasks.links.data",
@@ -28,10 +28,10 @@ _HOME = {
     "NodeClassifier": "tasks.nodes.task",
     "PipelineStrategy": "pipeline",
     "SIGNClassifier": "tasks.items.hops",
-    "SmallGraphsDataModule": "tasks.items.graphs",
+    "GraphDataModule": "tasks.items.graphs",
     "TripleDataModule": "tasks.triples",
     "TriplePredictor": "tasks.triples",
-    "exact_logits": "models.inference",
+    "layerwise_inference": "models.inference",
 }
 
 __all__ = sorted(_HOME)

@@ -18,13 +18,13 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from hoptrain import __version__
-from hoptrain.trainers.watch.member import watched
+from hoptrain.trainers.watchdog.member import watched
 
 LIGHTNING = {
     "fit": "train, then test the best checkpoint",
     "validate": "evaluate a checkpoint on the validation split",
     "test": "evaluate a checkpoint on the test split",
-    "predict": "write the scores of all vertices",
+    "predict": "write the scores of all nodes",
     "export": "write the model of a checkpoint as a file that runs without hoptrain's models",
 }
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130

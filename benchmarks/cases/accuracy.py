@@ -2,7 +2,7 @@
 
 Every run has the same model, optimiser and number of steps as training on full neighbourhoods of the same data set, since an epoch has as many
 steps as the sampler cuts it into; it is validated as often. The score is the test accuracy of the checkpoint with the best validation accuracy.
-All vertices that are neither for validation nor for the test are for training, as in FastGCN's paper and those after it: PubMed's public split
+All nodes that are neither for validation nor for the test are for training, as in FastGCN's paper and those after it: PubMed's public split
 leaves 60, of which a subgraph sampler sees some in a step.
 
 ``points`` is how much better a sampler is than full neighbourhoods with the same seed, in hundredths, on average. ``claims`` says whether its
@@ -26,7 +26,7 @@ from hoptrain.benchmarks.common import tables
 from hoptrain.benchmarks.common.harness import Record, Result
 from hoptrain.benchmarks.common.options import key_of
 from hoptrain.engine import InputError, load_dataset
-from hoptrain.engine.derived.full_supervision import fully_supervised
+from hoptrain.engine.transforms.full_supervision import fully_supervised
 from hoptrain.samplers import ASGCNSampler
 from hoptrain.trainers.commands.lightning import run as run_cli
 

@@ -49,8 +49,8 @@ from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import cuda_status
 from hoptrain.engine.features.quantized import codes_of
-from hoptrain.engine.placement.device_store import as_words, has_native, native_gather, numba_gather, to_device
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_store import as_words, has_native, native_gather, numba_gather, to_device
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
@@ -127,7 +127,7 @@ def _measure_case(
 
 def _predicted(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, device: Device) -> dict[str, float]:
     """Seconds that the launches of a bulk should take, by their bytes."""
-    workspace = Workspace(device="cuda", kernel=kernel, placement="device", capture=False)
+    workspace = Workspace(device="cuda", kernel=kernel, placement="device", cuda_graphs=False)
     sample = partial(sampler.sample_bulk, data.graph, seeds, workspace=workspace)
     sample()
     with recorded() as launches:
@@ -164,7 +164,7 @@ def _sample_epoch(sample: Callable[..., list[MiniBatch]], epoch: Sequence[Array]
 
 
 def _copy(stream: DeviceStream, memory: str) -> Callable[[int], int]:
-    """A plain copy to device memory; its bytes as those of a gather from ``memory`` are counted."""
+    """A plain copy to device memory; its bytes as those of a gather from ``feature_cache`` are counted."""
     target = stream.empty((COPY_BYTES,), np.uint8)
     source = stream.empty((COPY_BYTES,), np.uint8) if memory == "device" else cuda.pinned_array(COPY_BYTES, np.uint8)
 

@@ -35,7 +35,7 @@ from hoptrain.samplers import (
 )
 
 CLUSTER_VERTICES = 1500
-"""Vertices of a cluster, about; Cluster-GCN's experiments on Reddit have 233 thousand in 1,500 clusters, 20 of which are a batch."""
+"""Nodes of a cluster, about; Cluster-GCN's experiments on Reddit have 233 thousand in 1,500 clusters, 20 of which are a batch."""
 
 Options: TypeAlias = Mapping[str, Any]
 """Arguments by name."""
@@ -93,7 +93,7 @@ class Timed:
 class Training:
     """How a data set is trained on; ``draws``, ``budget`` and ``clusters`` are sizes that the samplers of layers and of subgraphs take.
 
-    ``budget``, the draws of GraphSAINT by nodes, is some 40 % of the vertices: fewer, alone among many, have hardly an edge between them.
+    ``budget``, the draws of GraphSAINT by nodes, is some 40 % of the nodes: fewer, alone among many, have hardly an edge between them.
     """
 
     steps: int
@@ -110,7 +110,7 @@ class Algorithm:
 
     Attributes:
         sampler: hoptrain's class.
-        deals: what a batch is made from: "seeds", "clusters", or "one" subgraph, drawn from all vertices as clusters are.
+        deals: what a batch is made from: "seeds", "clusters", or "one" subgraph, drawn from all nodes as clusters are.
         timed: for ``hoptrain bench algorithms``, which leaves out those without.
         trained: from a data set's training to arguments, for ``hoptrain bench accuracy``, which leaves out those without.
         label: in the table of accuracies.

@@ -3,7 +3,7 @@
 A sampled edge cannot do with less than
 
 * its share of the cache lines of ``indices`` that the mini-batch has to fetch: lines per edge x one random access to as much memory;
-* its entry in a relabelling table of 4 bytes a vertex: one random read and write in 4 V bytes;
+* its entry in a relabelling table of 4 bytes a node: one random read and write in 4 V bytes;
 * its share of the destinations' offsets: destinations per edge x one random access to as much memory as ``indptr``;
 * 12 bytes of output (edge id, local id, and as much again for nodes and offsets) at the speed of a copy,
 
@@ -51,7 +51,7 @@ _B32 = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What some mini-batches had to touch together: distinct ``lines`` of ``indices``, ``destinations`` expanded, sampled ``edges``."""
+    """What some mini-batches had to touch together: distinct ``lines`` of ``indices``, ``dst_range`` expanded, sampled ``edges``."""
 
     lines: int
     destinations: int
@@ -145,7 +145,7 @@ def _copy(source: Array, target: Array) -> int:
 
 @cpu_kernel
 def random_reads(memory: Any, begin: Any, num_reads: Any, places: Any) -> Any:
-    """Read entries of ``memory`` at random, ``len(places)`` at a time: the reads from number ``begin``. Returns the sum, so that none can be left out."""
+    """Read entries of ``feature_cache`` at random, ``len(places)`` at a time: the reads from number ``begin``. Returns the sum, so that none can be left out."""
     total = np.int64(0)
     for first in range(begin, begin + num_reads, len(places)):
         for j in range(len(places)):
@@ -158,7 +158,7 @@ def random_reads(memory: Any, begin: Any, num_reads: Any, places: Any) -> Any:
 
 @cpu_kernel
 def random_updates(memory: Any, num_updates: Any, places: Any) -> None:
-    """Add one to entries of ``memory`` at random, ``len(places)`` at a time."""
+    """Add one to entries of ``feature_cache`` at random, ``len(places)`` at a time."""
     for first in range(0, num_updates, len(places)):
         for j in range(len(places)):
             places[j] = bounded(_hash(first + j), len(memory))

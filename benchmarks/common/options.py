@@ -24,7 +24,7 @@ _TOLERANCE = 0.05
 
 
 def add_graph_arguments(
-    parser: argparse.ArgumentParser, peers: Sequence[str], scale: float = 1.0, quick_scale: float = QUICK_SCALE
+    parser: argparse.ArgumentParser, baselines: Sequence[str], scale: float = 1.0, quick_scale: float = QUICK_SCALE
 ) -> None:
     """Options that say what is compared on which graphs, and how often."""
     add = parser.add_argument
@@ -38,18 +38,18 @@ def add_graph_arguments(
     add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {scale:g}, with --quick {quick_scale:g})")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add(
-        "--peers",
+        "--baselines",
         nargs="*",
-        choices=peers,
-        default=peers,
+        choices=baselines,
+        default=baselines,
         help="what to compare with (default: all that are installed; with nothing behind it: none)",
     )
     add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
 
 
-def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) -> None:
+def add_case_arguments(parser: argparse.ArgumentParser, baselines: Sequence[str]) -> None:
     """Those of ``add_graph_arguments``, and options that say which mini-batches."""
-    add_graph_arguments(parser, peers)
+    add_graph_arguments(parser, baselines)
     add_fanouts(parser)
     add = parser.add_argument
     add("--batch-size", type=int, nargs="+", default=[1024], metavar="B", help="seeds of a mini-batch (default 1024)")
@@ -58,7 +58,7 @@ def add_case_arguments(parser: argparse.ArgumentParser, peers: Sequence[str]) ->
         nargs="+",
         choices=("all", "new"),
         default=["all", "new"],
-        help="what a hop expands: all vertices found so far, as DGL does, or the new ones, as PyG does (default: both)",
+        help="what a hop expands: all nodes found so far, as DGL does, or the new ones, as PyG does (default: both)",
     )
 
 
@@ -116,7 +116,7 @@ def load(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale
 
 
 def load_either(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale: float = QUICK_SCALE) -> Dataset | HeteroDataset:
-    """The same of typed graphs too."""
+    """The same of heterogeneous graphs too."""
     return load_any(name, root=args.root, scale=_scale(name, args, scale, quick_scale))
 
 
@@ -126,7 +126,7 @@ def _scale(name: str, args: argparse.Namespace, scale: float, quick_scale: float
 
 
 def schedule(data: Dataset | HeteroDataset, batch_size: int) -> Schedule:
-    """Mini-batches of the train split, or of all vertices that may be seeds where there is none."""
+    """Mini-batches of the train split, or of all nodes that may be seeds where there is none."""
     number = data.num_seed_nodes if isinstance(data, HeteroDataset) else data.graph.num_nodes
     seeds = data.split("train") if "train" in data.splits else np.arange(number)
     return Schedule(items=seeds, batch_size=batch_size, seed=SEED)

@@ -13,7 +13,7 @@ from hoptrain.benchmarks.common.harness import HOPTRAIN, Record
 T = TypeVar("T")
 
 _DPI = 110
-_MODES = {"all": "every hop expands all vertices found so far", "new": "every hop expands the new vertices"}
+_MODES = {"all": "every hop expands all nodes found so far", "new": "every hop expands the new nodes"}
 _SHADES = {True: ("#f2a65a", "#c4580c", "#7a3605"), False: ("#a9bcd0", "#4a6c8c", "#263f57")}
 """Of hoptrain and of others, by the number of threads: the fewest, more, more still."""
 _COLUMNS = 2

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 CAPABILITY = (9, 0)
@@ -146,7 +146,7 @@ def giving_sizes(sizes: Mapping[str, Any], counts: Counter[str]) -> Iterator[Non
 @contextlib.contextmanager
 def feeding(counts: Counter[str]) -> Iterator[None]:
     """While it lasts a ``DeviceFeed`` can be made, whose own stream is one on which nothing happens."""
-    where = "hoptrain.samplers.feed.device_feed"
+    where = "hoptrain.samplers.loader.device_feed"
     with mock.patch(f"{where}.DeviceStream", return_value=StubStream(counts)), mock.patch(f"{where}.check_cuda"):
         yield
 

@@ -27,7 +27,7 @@ from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.common.trial import BEGIN, DONE, RAISED, say
 from hoptrain.benchmarks.deadlocks.faults import ACTIONS, Numbers, die, two_threads
 from hoptrain.benchmarks.deadlocks.loaders import BATCHES, SEED, features, open_loader, parse
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine.queue.options import WorkerOptions
 from hoptrain.engine.queue.pool import WorkerPool
 
 EQUAL, DIFFERENT = "batches equal", "batches different"
@@ -63,7 +63,7 @@ def _strike(action: str, system: str, data: Path, scratch: Path) -> None:
     """An epoch in which a worker meets a fault."""
     options: dict[str, Any] = {}
     if system == HOPTRAIN and action in ("stop", "spin"):  # a busy machine may take seconds to start a worker
-        options = {"queue": QueueOptions(stall_timeout=_SHORT_STALL_S, max_restarts=10)}
+        options = {"worker_options": WorkerOptions(timeout=_SHORT_STALL_S, max_restarts=10)}
     loader = open_loader(system, data, (action, str(scratch)), **options)
     say(BEGIN)
     _compare(system, data, _consume(loader))
@@ -113,7 +113,7 @@ def _kill_waiting() -> None:
 
 def _again(system: str, data: Path, scratch: Path) -> None:
     """Workers are killed at random moments, thirty times."""
-    loader = open_loader(system, data, queue=QueueOptions(max_restarts=_PLENTY))
+    loader = open_loader(system, data, worker_options=WorkerOptions(max_restarts=_PLENTY))
     rng = random.Random(SEED)
     say(BEGIN)
     found = []

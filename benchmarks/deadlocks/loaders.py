@@ -1,7 +1,7 @@
 """The loaders of the deadlock benchmark: the same seeds of the same small graph, sampled two hops deep, with a fault that strikes in a worker.
 
 torch
-    ``torch.utils.data.DataLoader`` over vertex ids; ``collate_fn`` returns ready tensors, as a sampler does.
+    ``torch.utils.data.DataLoader`` over node ids; ``collate_fn`` returns ready tensors, as a sampler does.
 PyG
     ``NeighborLoader`` with ``filter_per_worker``, so that features travel too.
 DGL
@@ -9,7 +9,7 @@ DGL
 hoptrain
     ``SampleLoader``.
 
-A system may carry options of its loader: ``"torch, timeout=5"``; of hoptrain's queue: ``"hoptrain, slots_dir=/dev/shm"``.
+A system may carry options of its loader: ``"torch, timeout=5"``; of hoptrain's queue: ``"hoptrain, buffer_dir=/dev/shm"``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.deadlocks.faults import FANOUTS, Fault, FaultySampler
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine.queue.options import WorkerOptions
 from hoptrain.samplers import MiniBatch, NeighborSampler, SampleLoader
 
 SEED = 0
@@ -37,7 +37,7 @@ _NODES, _EDGES, _FEATURES, _CLASSES = 20_000, 200_000, 64, 4
 
 
 def make_dataset(folder: Path) -> None:
-    """Write the data set of all cases: a random graph, ``BATCHES`` batches of training vertices, and few others."""
+    """Write the data set of all cases: a random graph, ``BATCHES`` batches of training nodes, and few others."""
     rng = np.random.default_rng(SEED)
     train = np.arange(BATCHES * BATCH_SIZE)
     Dataset(
@@ -57,7 +57,7 @@ def open_loader(system: str, folder: Path, fault: tuple[str, str] | None = None,
         system: its name, and options of its loader: "torch, timeout=5".
         folder: of the data set.
         fault: action, and the folder that remembers it.
-        options: of the loader, beside those of ``system``; ``seeds`` (N,) instead of the training vertices.
+        options: of the loader, beside those of ``system``; ``seeds`` (N,) instead of the training nodes.
 
     Raises:
         InputError: it is not installed.
@@ -66,7 +66,7 @@ def open_loader(system: str, folder: Path, fault: tuple[str, str] | None = None,
     data = Dataset.open(folder, verify=False)
     seeds = options.pop("seeds", data.split("train"))
     if family == HOPTRAIN and given:
-        given = {"queue": QueueOptions(**given)}
+        given = {"worker_options": WorkerOptions(**given)}
     options = {"num_workers": WORKERS, "batch_size": BATCH_SIZE} | given | options
     if family == HOPTRAIN:
         sampler = NeighborSampler(FANOUTS) if fault is None else FaultySampler(*fault)
@@ -108,7 +108,7 @@ def _open_torch(data: Dataset, strike: Callable[[], None], seeds: Array, options
 def _open_pyg(data: Dataset, strike: Callable[[], None], seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
     import torch
 
-    from hoptrain.benchmarks.peers import pyg
+    from hoptrain.benchmarks.baselines import pyg
 
     def transform(batch: Any) -> Any:
         strike()
@@ -123,7 +123,7 @@ def _open_pyg(data: Dataset, strike: Callable[[], None], seeds: Array, options: 
 def _open_dgl(data: Dataset, strike: Callable[[], None], seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
     import torch
 
-    from hoptrain.benchmarks.peers import dgl
+    from hoptrain.benchmarks.baselines import dgl
 
     graph = dgl.feature_graph(data)
 

@@ -5,7 +5,7 @@ of a head for each message; ``minimum`` is counted apart from them: of each wind
 id. ``optimum`` is the least that any plan could send with such a cache, heads left out: the cache may keep what it likes from one window to the next,
 knows all of both epochs, and what a window needs beyond it is free. ``unplanned`` is what would be sent with no cache and no window, each step asking for
 all that lies elsewhere. A cache of share 0 has slots for two steps' rows of others, and of another that share of all rows besides. Where the
-``topology`` is parted too, all of these have ``samples``: an id for each vertex that another machine draws for, and back a count, and of each draw its source
+``topology`` is parted too, all of these have ``samples``: an id for each node that another machine draws for, and back a count, and of each draw its source
 and its place.
 
 *Weights*: ``hoptrain fit`` on the digits, as real processes over gloo that count as machines by ``HOPTRAIN_MACHINE``, after two epochs, beside one machine
@@ -22,7 +22,7 @@ the last epoch, and ``step_s_error`` the worst of both. The rate has to be low e
 *Memory*: ``hoptrain fit`` as such processes again, one rank on each machine with files of its own. ``beyond`` is the most that a machine's processes hold
 beyond ``base``, what they do with hardly any data, that left out: the median of three runs, of which the first one compiles, with ``--quick`` one run (PSS: a
 page of a file counts once it was touched, shared out among those that map it; the largest median of five looks in a row). ``share`` are the machine's files,
-which are its part and what all have; ``cache`` is the option ``memory``. It is left out where ``--only`` does not name it: the data has to be large beside
+which are its part and what all have; ``cache`` is the option ``feature_cache``. It is left out where ``--only`` does not name it: the data has to be large beside
 batches and processes.
 
 ``bytes_over_minimum``, ``bytes_over_optimum`` and ``bytes_saved_by_cache`` (``unplanned`` over what is sent with the largest share) are the worst of all
@@ -55,7 +55,7 @@ from hoptrain.engine.partition.methods import METHODS
 
 _SCALE, _QUICK_SCALE = 0.01, 0.001
 _WHAT = ("counts", "weights", "wire")
-_HARDLY_ANY = 0.005  # of a twin, whose vertices are all seeds then: enough of them for some windows of 4 ranks
+_HARDLY_ANY = 0.005  # of a twin, whose nodes are all seeds then: enough of them for some windows of 4 ranks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

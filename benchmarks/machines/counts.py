@@ -18,19 +18,19 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.fill import DistributedFillTask
 from hoptrain.engine.partition.folder import GRAPHS, open_partition
-from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers import NeighborSampler, Workspace
-from hoptrain.samplers.ahead.handover import boxes_of
-from hoptrain.samplers.feed.check_batch import prepared
-from hoptrain.samplers.feed.memory_left import Messages, num_asked
-from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS, StepRows
-from hoptrain.samplers.parted.samples_ahead import SamplesAhead
+from hoptrain.samplers.distributed.samples_ahead import SamplesAhead
+from hoptrain.samplers.loader.check_batch import prepared
+from hoptrain.samplers.loader.memory_left import Messages, num_asked
+from hoptrain.samplers.loader.task import SampleTask
+from hoptrain.samplers.loader.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS, StepRows
+from hoptrain.samplers.superbatch.handover import boxes_of
 
 EPOCHS, RANKS = 2, 4
-_COUNT = np.dtype(np.int32)  # of a vertex's draws, as it travels
+_COUNT = np.dtype(np.int32)  # of a node's draws, as it travels
 _PLENTY = 1 << 40  # bytes of a cache, for the accesses that are foreseen: as many as there are
 
 
@@ -46,7 +46,7 @@ class Cluster:
         row_bytes: bytes of a row.
         num_windows: windows of an epoch, of whose rows each is asked for at once.
         num_sampled: windows of an epoch in which machines sample together; 0 where each has the graph.
-        samples: the fewest bytes of samples: an id for each vertex of another machine, and back a count, and of each draw its source and its place.
+        samples: the fewest bytes of samples: an id for each node of another machine, and back a count, and of each draw its source and its place.
     """
 
     def __init__(self, data: Dataset, number: int, parts: Path, args: argparse.Namespace) -> None:
@@ -61,7 +61,7 @@ class Cluster:
         ]
         self.size, self.topology = number, GRAPHS[self._partition.has_columns]
         self.num_rows, self.num_steps, self.cut = data.graph.num_nodes, schedules[0][0].num_steps, self._partition.cut
-        self._machines = [PartedRows(self._partition) for _ in range(number)]
+        self._machines = [PartitionedFeatures(self._partition) for _ in range(number)]
         for machine, rows in enumerate(self._machines):
             rows.settle([own.tolist() for own in ranks], machine)
         self.row_bytes = self._machines[0].row_bytes
@@ -110,11 +110,11 @@ class Cluster:
         return [2 * max(map(len, own)) + round(share * self.num_rows) for own in self._steps]
 
     def within(self, memory: int) -> tuple[list[CachedTable], int]:
-        """What the option ``memory`` makes of its bytes: each machine's slots, none where not one fits, and the steps of a window."""
-        lookahead, windows = (PARTED_LOOKAHEAD, PARTED_WINDOWS) if self.num_sampled else (LOOKAHEAD, WINDOWS)
+        """What the option ``feature_cache`` makes of its bytes: each machine's slots, none where not one fits, and the steps of a window."""
+        prefetch_steps, windows = (PARTED_LOOKAHEAD, PARTED_WINDOWS) if self.num_sampled else (LOOKAHEAD, WINDOWS)
         tables, found = [], []
         for rows, asked in zip(self._machines, self._asked, strict=True):
-            messages = Messages(self.num_rows, self.row_bytes, asked, lookahead // windows)
+            messages = Messages(self.num_rows, self.row_bytes, asked, prefetch_steps // windows)
             size, most = {"x": (self.num_rows, self.row_bytes)}, {"x": rows.num_elsewhere}
             tables += shared_out(max(memory - messages.num_bytes(memory), 0), size, most)
             found.append(messages.window(memory))
@@ -152,7 +152,7 @@ class Cluster:
             ahead = self._ahead[machine]
             task = DistributedFillTask(
                 shared=shared, files=[rows], rows_of=ahead or self._rows_of[machine], num_steps=self.num_steps,
-                lookahead=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=WINDOW, exchange=exchanges[machine], ahead=ahead,
+                prefetch_steps=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=WINDOW, exchange=exchanges[machine], ahead=ahead,
             )  # fmt: skip
             try:
                 for epoch in range(EPOCHS):

@@ -83,7 +83,7 @@ def _run(data: Dataset, number: int, method: str, topology: str, args: Any) -> t
             "--data.batch_size",
             str(args.batch_size),
         )
-        told += ("--data.sampler.fanouts", str(args.fanouts), "--data.memory", f"{args.cache_mib}MiB")
+        told += ("--data.sampler.fanouts", str(args.fanouts), "--data.feature_cache", f"{args.cache_mib}MiB")
         processes = started(folder, number, number, (*_FIT, *told))
         looks: list[list[int]] = [[] for _ in range(number)]
         is_over = threading.Event()

@@ -42,7 +42,7 @@ def cells(num_ranks: int, machines: Sequence[int], ways: Sequence[tuple[str, str
                         file=sys.stderr,
                     )
                     outcome, weights = _run(
-                        own / memory, num_ranks, number, ("--data.partitions", "parts", "--data.memory", memory), own / "parts"
+                        own / memory, num_ranks, number, ("--data.partitions", "parts", "--data.feature_cache", memory), own / "parts"
                     )
                     worst = worst_difference(plain, weights)
                     facts = {

@@ -44,16 +44,16 @@ def cells(
     records: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        data.save(folder / "whole")
-        whole = ("--data.dataset", str(folder / "whole"))
+        data.save(folder / "replicated")
+        whole = ("--data.dataset", str(folder / "replicated"))
         parted = ("--data.dataset", data.name, "--data.scale", str(data.meta.get("scale", 1.0)), "--data.partitions", "parts")
         alone = _run(folder / "alone", 1, (*fit, *whole), args.rate_mbit)
         x: Any = data.x
         about = {"graph": data.name, "features": format_of(x)}
-        records.append(about | {"topology": "whole", "machines": 1, "parts": "", "share": None} | _facts(alone, alone, 0, 0))
+        records.append(about | {"topology": "replicated", "machines": 1, "parts": "", "share": None} | _facts(alone, alone, 0, 0))
         for number in machines:
             plain = _run(folder / f"plain{number}", number, (*fit, *whole), args.rate_mbit)
-            told = {"topology": "whole", "machines": number, "parts": "", "share": None}
+            told = {"topology": "replicated", "machines": number, "parts": "", "share": None}
             records.append(about | told | _facts(plain, alone, 0, 0) | _foretold(plain, alone, 0.0, args.rate_mbit))
             for method, topology in ways:
                 parts = folder / f"{method}{number}{topology}"
@@ -61,7 +61,7 @@ def cells(
                 cluster = Cluster(data, number, parts, args)
                 for share in shares:
                     memory, minimum = _memory_and_minimum(cluster, share)
-                    options = (*fit, *parted, "--data.memory", f"{memory}B")
+                    options = (*fit, *parted, "--data.feature_cache", f"{memory}B")
                     run = _run(folder / f"{parts.name} {share}", number, options, args.rate_mbit, parts)
                     told = {"topology": topology, "machines": number, "parts": method, "share": share}
                     sent = minimum / number / EPOCHS / cluster.num_steps
@@ -71,7 +71,7 @@ def cells(
 
 
 def _memory_and_minimum(cluster: Cluster, share: float) -> tuple[int, int]:
-    """Bytes of the option ``memory`` that make the slots of a share on each machine, and those that the plan sends with so much."""
+    """Bytes of the option ``feature_cache`` that make the slots of a share on each machine, and those that the plan sends with so much."""
     number = max(cluster.slots(share))
     memory = bisect.bisect_left(range(_MOST_MEMORY), number, key=lambda memory: min(table.num_slots for table in cluster.within(memory)[0]))
     tables, window = cluster.within(memory)

@@ -16,9 +16,9 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from hoptrain.benchmarks.common.options import SEED
 from hoptrain.engine import Dataset, InputError
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers import GraphDataModule, NodeClassifier
-from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch
-from hoptrain.trainers.runs.timeline import TimelineMonitor
+from hoptrain.trainers import NodeClassifier, NodeDataModule
+from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, ThroughputMonitor
+from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 
 WARMUP = 5
 """Steps before those that count."""
@@ -74,7 +74,7 @@ def measure(setting: Setting, device: str) -> dict[str, Any]:
 def _train(setting: Setting, device: str, callback: Callback) -> None:
     sampled_on = "cuda" if device == "cuda" and not setting.num_workers else "cpu"
     options: dict[str, Any] = {"batch_size": setting.batch_size, "num_workers": setting.num_workers, "sampler_device": sampled_on}
-    data = GraphDataModule(setting.data, NeighborSampler(setting.fanouts), seed=SEED, **options)
+    data = NodeDataModule(setting.data, NeighborSampler(setting.fanouts), seed=SEED, **options)
     if len(data.train_dataloader()) < 2:
         raise InputError(f"--batch-size is {setting.batch_size}: an epoch is one step, and an epoch's first does not count; give less")
     torch.manual_seed(SEED)
@@ -83,7 +83,7 @@ def _train(setting: Setting, device: str, callback: Callback) -> None:
         accelerator="gpu" if device == "cuda" else "cpu",
         devices=1,
         max_epochs=-1,  # until the callback ends it
-        callbacks=[TimelineMonitor(), FeedMonitor(), LossWatch(), callback],
+        callbacks=[BatchTraceCallback(), ThroughputMonitor(), NonFiniteLossMonitor(), callback],
         limit_val_batches=0,
         use_distributed_sampler=False,
         logger=False,

@@ -10,14 +10,14 @@ read only once the step before has been taken.
 *Speed*: mini-batches a second, in interleaved rounds. Each system has one process that samples and gathers, and a consumer that reads every cache line
 of the features, or with ``train`` takes a step on them; the tier has another one, which reads ahead, and DGL's, which only loads and is left out with
 ``train``, does all in one, with the same two batches each round. What has a cache of rows takes an epoch before the first round. Policies read by the
-tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``memory``, the page
+tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``feature_cache``, the page
 cache included; where none can be made, the file's pages are dropped before each round, which ``limit`` tells.
 
 Each round also has a second of reads at random places, of as many bytes as the tier's have on average, by 64 threads that do nothing else: the disk's rate.
 Its line has what that permits the tier: the rate over the tier's reads a batch.
 
 *Edges*: mini-batches a second, in such rounds, with the edges read from their file by the tier, mapped with MADV_RANDOM, and in memory; of 16 bytes of
-features a vertex, which all have in memory. The map's process is in a control group that holds as many bytes of edges as the tier has memory for them.
+features a node, which all have in memory. The map's process is in a control group that holds as many bytes of edges as the tier has memory for them.
 
 *Handover*: processor time of a step: to sample it, to hand it over whole, and to take it, as where edges are read from their file.
 
@@ -41,11 +41,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from hoptrain.benchmarks.baselines.loaders import Case as Load
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.benchmarks.common.options import summarize
 from hoptrain.benchmarks.common.rounds import time_rounds
-from hoptrain.benchmarks.peers.loaders import Case as Load
 from hoptrain.benchmarks.storage import counts, edges, speed
 from hoptrain.benchmarks.storage.disk import Disk
 from hoptrain.benchmarks.storage.sources import features_of
@@ -54,8 +54,8 @@ from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import shared_out
 from hoptrain.samplers import NeighborSampler, Sampler
-from hoptrain.samplers.feed.check_batch import prepared
-from hoptrain.samplers.feed.tier import LOOKAHEAD
+from hoptrain.samplers.loader.check_batch import prepared
+from hoptrain.samplers.loader.tier import LOOKAHEAD
 
 _SCALE, _QUICK_SCALE = 0.01, 0.002
 _LOOKAHEADS = (64, LOOKAHEAD)
@@ -182,14 +182,14 @@ def _speed(case: Case, args: argparse.Namespace) -> _Answer:
     batches, rounds = _batches_and_rounds(args)
     policies = {name: make for name, make in counts.policies(case.data, case.epochs[0], num_slots).items() if name not in args.without}
     use = speed.read_lines if args.train is None else Steps(case.data, len(args.fanouts), args.train)
-    sizes: dict[str, Any] = {"memory": memory, "num_slots": num_slots, "lookahead": LOOKAHEAD}
+    sizes: dict[str, Any] = {"memory": memory, "num_slots": num_slots, "prefetch_steps": LOOKAHEAD}
     systems = speed.opened(
         case.data, case.sampler, case.schedule, **sizes, policies=policies, batches=batches, use=use, without=args.without
     )
     first = np.concatenate([case.schedule.batch_items(0, step) for step in range(min(_PEER_BATCHES, case.schedule.num_steps))])
     load = Load(fanouts=tuple(args.fanouts), batch_size=case.schedule.batch_size, seeds=first)
-    peer = None if _DGL in args.without or args.train else speed.Dgl.opened(case.data, load, memory)
-    everyone: dict[str, speed.System | speed.Dgl] = {**systems, **({_DGL: peer} if peer else {})}
+    baseline = None if _DGL in args.without or args.train else speed.Dgl.opened(case.data, load, memory)
+    everyone: dict[str, speed.System | speed.Dgl] = {**systems, **({_DGL: baseline} if baseline else {})}
     try:
         for name in (_TIER, *policies):
             systems[name].take(0, range(case.schedule.num_steps))

@@ -13,8 +13,8 @@ from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.samplers import Sampler, Workspace
-from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import StepRows
+from hoptrain.samplers.loader.task import SampleTask
+from hoptrain.samplers.loader.tier import StepRows
 
 POLICIES = ("LRU", "S3-FIFO", "degree", "presampled")
 """The names of ``policies``."""
@@ -53,15 +53,15 @@ def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
         policy.update(rows)
 
 
-def plan_misses(num_rows: int, num_slots: int, lookahead: int, steps: Sequence[Array], **options: Any) -> Iterator[int]:
+def plan_misses(num_rows: int, num_slots: int, prefetch_steps: int, steps: Sequence[Array], **options: Any) -> Iterator[int]:
     """Of each step, by the plan; where it looks beyond all steps, it knows all before the first one. ``options`` are of ``RowPlan``."""
-    plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, lookahead, **options), iter(steps)
+    plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, prefetch_steps, **options), iter(steps)
 
     def foresee(number: int) -> None:
         for _, rows in zip(range(number), waiting, strict=False):
             plan.foresee(rows)
 
-    foresee(len(steps) if lookahead >= len(steps) else 0)
+    foresee(len(steps) if prefetch_steps >= len(steps) else 0)
     for tag in range(1, len(steps) + 1):
         foresee(plan.wanted)
         yield len(plan.next(tag).rows)

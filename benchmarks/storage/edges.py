@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from hoptrain.benchmarks.baselines.loaders import touch
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.rounds import time_rounds
-from hoptrain.benchmarks.peers.loaders import touch
 from hoptrain.benchmarks.storage.sources import InMemory, join
 from hoptrain.benchmarks.storage.speed import System, control_group, drop_cached
 from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, Schedule
@@ -31,19 +31,19 @@ from hoptrain.engine.queue.shared_memory import mapped_files
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, Workspace
-from hoptrain.samplers.ahead.handover import Handed, put
 from hoptrain.samplers.batch.serialise import written
-from hoptrain.samplers.feed.check_batch import prepared
-from hoptrain.samplers.feed.memory_left import budget_of
-from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import LOOKAHEAD, Tier
-from hoptrain.samplers.feed.topology.room import EDGE_SHARE, edge_files
+from hoptrain.samplers.buffers.workspace import DIRECT_TABLE_BYTES
 from hoptrain.samplers.hops import columns_of, types_of
-from hoptrain.samplers.scratch.workspace import DIRECT_TABLE_BYTES
+from hoptrain.samplers.loader.check_batch import prepared
+from hoptrain.samplers.loader.memory_left import budget_of
+from hoptrain.samplers.loader.task import SampleTask
+from hoptrain.samplers.loader.tier import LOOKAHEAD, Tier
+from hoptrain.samplers.loader.topology.room import EDGE_SHARE, edge_files
+from hoptrain.samplers.superbatch.handover import Handed, put
 
 MEMORY, TIER, MAP = "in memory", "tier", "map, MADV_RANDOM"
 _ROW = 4
-"""Numbers of a vertex' features, which all systems have in memory: so what is compared are the edges."""
+"""Numbers of a node's features, which all systems have in memory: so what is compared are the edges."""
 _WARM = 256
 """Steps of the tier before the first round, in which it reads the features."""
 _STEPS = 32
@@ -155,7 +155,7 @@ def _in_memory(graph: Graph | HeteroGraph) -> Graph | HeteroGraph:
 
 
 def _beside(graph: Graph | HeteroGraph) -> int:
-    """Bytes that a process needs besides edges and features: where each vertex' edges begin, tables of vertices, and a batch's arrays."""
+    """Bytes that a process needs besides edges and features: where each node's edges begin, tables of nodes, and a batch's arrays."""
     tables = sum(min(DIRECT_TABLE_BYTES, 4 * number) for number, _ in types_of(graph).values())
     return _SCRATCH + tables + sum(own.indptr.nbytes for own in columns_of(graph).values())
 

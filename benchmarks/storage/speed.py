@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from hoptrain.benchmarks.baselines.installed import call
+from hoptrain.benchmarks.baselines.loaders import Case, Consumer, touch
 from hoptrain.benchmarks.common.child import Child, ChildError
-from hoptrain.benchmarks.peers.installed import call
-from hoptrain.benchmarks.peers.loaders import Case, Consumer, touch
 from hoptrain.benchmarks.storage.policies import Policy
 from hoptrain.benchmarks.storage.sources import Cached, InMemory, Mapped, Source, features_of, join
 from hoptrain.engine import Dataset, InputError, Schedule
@@ -24,8 +24,8 @@ from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
 from hoptrain.samplers import Sampler, Workspace
-from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import Tier
+from hoptrain.samplers.loader.task import SampleTask
+from hoptrain.samplers.loader.tier import Tier
 
 _OWN_BYTES = 16 << 20
 """What a process in a control group may take beside its features: buffers of the queue and of sampling."""
@@ -165,7 +165,7 @@ def opened(
     *,
     memory: int,
     num_slots: int,
-    lookahead: int,
+    prefetch_steps: int,
     policies: Mapping[str, Callable[[], Policy]],
     batches: int,
     use: Callable[[Any], None] = read_lines,
@@ -179,7 +179,7 @@ def opened(
         schedule: what is in which batch.
         memory: bytes for features, for all but the one that has them all in memory.
         num_slots: rows that fit there.
-        lookahead: of the tier.
+        prefetch_steps: of the tier.
         policies: what makes them.
         batches: of a call.
         use: what is done with each.
@@ -195,7 +195,7 @@ def opened(
     systems, own = {}, {name: store for name, store in (("x", data.x), ("y", data.y)) if store is not None}
     for name, source in ((name, source) for name, source in sources.items() if name not in without):
         task = SampleTask(graph=data.graph, stores=dict(own), sampler=sampler, schedule=schedule, workspace=Workspace())
-        tier = None if source else Tier(task, memory, lookahead, 1, DEFAULTS)
+        tier = None if source else Tier(task, memory, prefetch_steps, 1, DEFAULTS)
         if source:
             task.stores["x"] = source
         pool = WorkerPool(task, 1, batch_bytes=task.rehearse(0))

@@ -39,7 +39,7 @@ class Cell:
         num_seeds: seeds of an epoch over all ranks, taken from the training split at random; None takes all.
         threads: torch's threads of a rank; None takes the rank's share of the cores, as Lightning does, at least 1.
         allocator: what the processes' memory comes from, for all systems alike.
-        test_nodes: vertices of the test split that are evaluated; None takes all, 0 evaluates nothing.
+        test_nodes: nodes of the test split that are evaluated; None takes all, 0 evaluates nothing.
         seed: of weights and batches.
         algorithm: of sampling; ``bench scale`` has "neighbor" alone. The number of fanouts is that of layers for all.
         clusters: of cluster; a batch has ``batch_size`` of them.

@@ -102,7 +102,7 @@ def open_hoptrain(data: Dataset, cell: Cell, place: Place) -> Feed:
         seed=cell.seed,
         rank=place.rank,
         world_size=cell.ranks,
-        page_lock=torch.cuda.is_available() and cell.workers > 0,
+        pin_memory=torch.cuda.is_available() and cell.workers > 0,
     )
     degrees = torch.from_numpy(data.graph.in_degrees()).float()
     clock = Clock(0)

@@ -10,8 +10,8 @@ cluster
     Cluster-GCN with the same clusters for all, those that hoptrain's sampler finds by METIS. PyG: ``ClusterData`` and ``ClusterLoader``, which cut the features
     out in the workers. DGL: ``ClusterGCNSampler``, features named for prefetching.
 ladies, fastgcn
-    "papers": as the authors' programs do it, in the workers of torch's loader; no library has them. The vertices of the layer before join those that are
-    drawn, without edges of theirs, since the model uses a vertex itself too; as published, LADIES joins the seeds.
+    "papers": as the authors' programs do it, in the workers of torch's loader; no library has them. The nodes of the layer before join those that are
+    drawn, without edges of theirs, since the model uses a node itself too; as published, LADIES joins the seeds.
 
 Where a rank has more cores than workers, workers and trainer are pinned apart by PyG's and DGL's own ``enable_cpu_affinity``, as both advise. All
 batches are made into the same blocks, by views and one pass over the ids, and go through the same layers.
@@ -32,9 +32,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from hoptrain.benchmarks.peers import dgl, papers, pyg
-from hoptrain.benchmarks.peers.installed import require
-from hoptrain.benchmarks.peers.loaders import persistent
+from hoptrain.benchmarks.baselines import dgl, papers, pyg
+from hoptrain.benchmarks.baselines.installed import require
+from hoptrain.benchmarks.baselines.loaders import persistent
 from hoptrain.benchmarks.study.cell import Cell, Place
 from hoptrain.benchmarks.study.feeds import GATHER, SAMPLE, Clock, Feed, Item, open_hoptrain
 from hoptrain.engine import Dataset, InputError
@@ -42,7 +42,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Block, ClusterSampler
 
 NO_SEED = -100
-"""The label of a vertex that carries no loss, as torch's cross entropy has it."""
+"""The label of a node that carries no loss, as torch's cross entropy has it."""
 
 
 def open_pyg(data: Dataset, cell: Cell, place: Place) -> Feed:
@@ -73,8 +73,8 @@ def open_pyg(data: Dataset, cell: Cell, place: Place) -> Feed:
 def nested_blocks(edge_index: Tensor, num_nodes: int, num_seeds: int, num_layers: int) -> list[Block]:
     """The blocks of PyG's mini-batch.
 
-    PyG numbers the vertices in the order in which they were found, and lists the edges by destination in this order. So a hop's edges end where the
-    destinations of the hop end, and the vertices it found end at the largest of its sources.
+    PyG numbers the nodes in the order in which they were found, and lists the edges by destination in this order. So a hop's edges end where the
+    destinations of the hop end, and the nodes it found end at the largest of its sources.
     """
     sources, destinations = edge_index
     indptr = torch._convert_indices_from_coo_to_csr(destinations, num_nodes)

@@ -21,9 +21,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hoptrain.benchmarks.baselines.installed import require, tcmalloc
 from hoptrain.benchmarks.common.grid import FOUND, SKIPPED, with_tuples
 from hoptrain.benchmarks.common.trial import BEGIN, say
-from hoptrain.benchmarks.peers.installed import require, tcmalloc
 from hoptrain.benchmarks.study.cell import Cell
 from hoptrain.engine import InputError
 from hoptrain.kernels.child_process import import_path, python

@@ -99,11 +99,11 @@ def _outcome(lines: Sequence[Line]) -> str:
     return next((bad for bad in (HUNG, FAILED) if bad in outcomes), outcomes[0])
 
 
-def _ratio(own: Sequence[Line], peers: Sequence[Sequence[Line]]) -> float | None:
+def _ratio(own: Sequence[Line], baselines: Sequence[Sequence[Line]]) -> float | None:
     """The fastest peer's epoch over this system's, round by round, then the median."""
     ratios = []
     for line in own:
-        others = [one["found"]["epoch_s"] for lines in peers for one in lines if one["round"] == line["round"] and one["found"]]
+        others = [one["found"]["epoch_s"] for lines in baselines for one in lines if one["round"] == line["round"] and one["found"]]
         if line["found"] and others:
             ratios.append(min(others) / line["found"]["epoch_s"])
     return statistics.median(ratios) if ratios else None

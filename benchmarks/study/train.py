@@ -31,7 +31,7 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.machine import allowed_cores, keep_freed_memory
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.inference import exact_logits
+from hoptrain.trainers.models.inference import layerwise_inference
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -196,7 +196,7 @@ def _accuracy(model: Any, data: Dataset, cell: Cell, device: torch.device) -> fl
     if not len(nodes) or data.y is None:
         return None
     torch.set_num_threads(allowed_cores())
-    logits = exact_logits(model.eval(), data, nodes, normalize=False, device=device)
+    logits = layerwise_inference(model.eval(), data, nodes, normalize=False, device=device)
     return float((logits.argmax(1).cpu().numpy() == data.y[nodes]).mean())
 
 

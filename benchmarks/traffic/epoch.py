@@ -40,7 +40,7 @@ def predict_epoch(
 def launches_of(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, facts: Facts) -> list[Moved]:
     """What each launch of a bulk moves, after one like it."""
     with stubbed() as counts, giving_sizes(facts.sizes, Counter[str]()):
-        workspace = Workspace(device="cuda", kernel=kernel, placement="device", capture=False)
+        workspace = Workspace(device="cuda", kernel=kernel, placement="device", cuda_graphs=False)
         workspace._stream = StubStream(counts)
         driver: Any = driver_for(data.graph, sampler, workspace)
         driver.start(seeds, seed=SEED, epoch=0, first_batch=0)()

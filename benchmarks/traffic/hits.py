@@ -1,4 +1,4 @@
-"""What share of the reads of rows would hit a ``device_cache``: counted on the CPU, whose mini-batches are a GPU's."""
+"""What share of the reads of rows would hit a ``gpu_cache``: counted on the CPU, whose mini-batches are a GPU's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from hoptrain.benchmarks.common.harness import Record
 from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.placement.hot_rows import hottest, num_cached
+from hoptrain.engine.gpu_memory.hot_rows import hottest, num_cached
 from hoptrain.samplers import NeighborSampler, Workspace
 
 

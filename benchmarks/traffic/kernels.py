@@ -114,7 +114,7 @@ def find_repeated_direct(count: Count) -> None:
 
 
 def _probes(count: Count, held: float) -> float:
-    """Words read to find a vertex (Knuth, TAOCP 3, 6.4: linear probing) in tables that hold so many in all."""
+    """Words read to find a node (Knuth, TAOCP 3, 6.4: linear probing) in tables that hold so many in all."""
     load: float = min(0.99, held / (count.num_batches * count["words"].shape[1]))
     return 0.5 * (1 + 1 / (1 - load))
 
@@ -136,7 +136,7 @@ def find_repeated_packed(count: Count) -> None:
 
 
 def ask_packed(count: Count) -> None:
-    """Each edge looks for its vertex; new vertices take a word. What holds the vertex becomes its place."""
+    """Each edge looks for its node; new nodes take a word. What holds the node becomes its place."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("words", edges, _probes(count, count.facts.sizes[f"nodes{count.hop + 1}"].sum()))
@@ -145,7 +145,7 @@ def ask_packed(count: Count) -> None:
 
 
 def ask_direct(count: Count) -> None:
-    """Each edge looks; new vertices' entries are lowered."""
+    """Each edge looks; new nodes' entries are lowered."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("entries", edges)

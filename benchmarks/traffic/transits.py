@@ -18,7 +18,7 @@ from hoptrain.kernels.cuda.thresholds import COPY_UNIT
 
 @dataclass(frozen=True, slots=True)
 class _Transits:
-    """Vertices with requests that give edges; a row each.
+    """Nodes with requests that give edges; a row each.
 
     Attributes:
         members: requests on it.
@@ -55,7 +55,7 @@ def _transits(count: Count, fanout: int, mode: int) -> _Transits:
 
 
 def count_requests(count: Count) -> None:
-    """A request that gives an edge counts itself at its vertex."""
+    """A request that gives an edge counts itself at its node."""
     found = _transits(count, count["fanout"], count["mode"])
     number, grouped, transits = len(count.requests.vertices), found.members.sum(), len(found.members)
     count.reads("nodes", number)

@@ -1,7 +1,7 @@
 """How soon is a model accurate when it is trained on sampled batches, and how soon on the whole graph?
 
-The same model and data, in one process on one thread: neighbour sampling with mini-batches, and the steps of ``task: whole``, one an epoch, over all
-vertices ("The Case for Sampling", Serafini & Guan 2021, asks it). Whichever has spent less takes its next epoch, until each has spent its seconds;
+The same model and data, in one process on one thread: neighbour sampling with mini-batches, and the steps of ``task: full_batch``, one an epoch, over all
+nodes ("The Case for Sampling", Serafini & Guan 2021, asks it). Whichever has spent less takes its next epoch, until each has spent its seconds;
 these are CPU seconds of sampling and training alone. After each epoch the accuracies are found exactly, outside of the clock. Targets are shares of the
 best validation accuracy that either reached: ``seconds_to_0.99`` tells when a system first was at 99 % of it, None if it never was.
 """
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
         fanouts: of the sampler.
         batch_size: of the sampler.
         seconds: of training, at most, for each system.
-        normalize: divide each vertex's features by their sum.
+        normalize: divide each node's features by their sum.
     """
 
     scale: float = 1.0
@@ -96,7 +96,7 @@ def compare(data: Dataset, setting: Setting, arch: str, seed: int, seconds: floa
         if spent[name] >= seconds:
             del running[name]
     best = max(score for curve in curves.values() for _, score in curve)
-    place = {"data": data.name, "vertices": data.graph.num_nodes, "edges": data.graph.num_edges, "arch": arch, "seed": seed}
+    place = {"data": data.name, "nodes": data.graph.num_nodes, "edges": data.graph.num_edges, "arch": arch, "seed": seed}
     return [
         place | {"system": name, "epochs": epochs[name], "epoch_ms": 1000 * spent[name] / epochs[name], "best_val": max(v for _, v in curve)}
         | {"test": tests[name]}
@@ -120,12 +120,14 @@ def scores_on(data: Dataset, setting: Setting, model: Any) -> tuple[float, float
     """Exact accuracies of validation and test."""
     import torch
 
-    from hoptrain.trainers.models.inference import exact_logits
+    from hoptrain.trainers.models.inference import layerwise_inference
 
     model.eval()
     nodes = np.concatenate([data.splits["val"], data.splits["test"]])
     labels: Any = data.y
-    right = exact_logits(model, data, nodes, normalize=setting.normalize, device=torch.device("cpu")).argmax(1).numpy() == labels[nodes]
+    right = (
+        layerwise_inference(model, data, nodes, normalize=setting.normalize, device=torch.device("cpu")).argmax(1).numpy() == labels[nodes]
+    )
     number = len(data.splits["val"])
     model.train()
     return float(right[:number].mean()), float(right[number:].mean())
@@ -160,7 +162,7 @@ def _whole(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[tu
     import torch.nn.functional as F
 
     from hoptrain.trainers.models.inference import CHUNK_EDGES
-    from hoptrain.trainers.tasks.whole.part import WholePart
+    from hoptrain.trainers.tasks.full_batch.part import WholePart
 
     model, optimizer = _model(data, arch, seed)
     labels: Any = data.y

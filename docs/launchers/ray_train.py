@@ -16,11 +16,11 @@ def learn(config):
     from pytorch_lightning import Trainer, seed_everything
     from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 
-    from hoptrain import GraphDataModule, NeighborSampler, NodeClassifier
-    from hoptrain.trainers.runs.rank_watch import RankWatch
+    from hoptrain import NeighborSampler, NodeClassifier, NodeDataModule
+    from hoptrain.trainers.callbacks.rank_watch import RankWatch
 
     seed_everything(1)
-    data = GraphDataModule(config["dataset"], NeighborSampler([4, 3]), partitions=config["parts"], batch_size=32, num_workers=1, seed=1)
+    data = NodeDataModule(config["dataset"], NeighborSampler([4, 3]), partitions=config["parts"], batch_size=32, num_workers=1, seed=1)
     task = NodeClassifier(data.num_features, data.num_classes, num_layers=2, lr=0.003)
     trainer = Trainer(
         max_epochs=2,

@@ -39,8 +39,8 @@ def convert_diabetes() -> Dataset:
         meta={
             "source": "scikit-learn load_diabetes (Efron, Hastie, Johnstone, Tibshirani 2004, Least angle regression)",
             "licence": "BSD-3 (scikit-learn)",
-            "graph": f"{NEIGHBORS} nearest neighbours by Euclidean distance of the ten columns, ties by vertex id, made symmetric",
-            "split": RANDOM_SPLIT.replace("the labelled vertices", "the vertices"),
+            "graph": f"{NEIGHBORS} nearest neighbours by Euclidean distance of the ten columns, ties by node id, made symmetric",
+            "split": RANDOM_SPLIT.replace("the labelled nodes", "the nodes"),
         },
     )
 

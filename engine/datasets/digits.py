@@ -38,7 +38,7 @@ def convert_digits() -> Dataset:
         meta={
             "source": "scikit-learn load_digits (UCI optical recognition of handwritten digits, test part)",
             "licence": "CC BY 4.0 (UCI), BSD-3 (scikit-learn)",
-            "graph": f"{NEIGHBORS} nearest neighbours by Euclidean distance of the pixels, ties by vertex id, made symmetric",
+            "graph": f"{NEIGHBORS} nearest neighbours by Euclidean distance of the pixels, ties by node id, made symmetric",
             "split": RANDOM_SPLIT,
         },
     )

@@ -29,12 +29,12 @@ class Events:
     An event's number is its place. Events of equal times stay in their order.
 
     Attributes:
-        src: (E,) vertices in [0, V).
-        dst: (E,) vertices in [0, V).
+        src: (E,) nodes in [0, V).
+        dst: (E,) nodes in [0, V).
         t: (E,) whole numbers that never fall, integer or floating; int64 once they are taken in.
         messages: (E, D) numbers that come with the events, or None; float32 once they are taken in.
-        num_nodes: V; 0, the default, takes the largest vertex plus one.
-        destinations: (N,) vertices that may be destinations, which negatives are drawn from; none, the default, takes those that are one.
+        num_nodes: V; 0, the default, takes the largest node plus one.
+        destinations: (N,) nodes that may be destinations, which negatives are drawn from; none, the default, takes those that are one.
         ends: of training and of validation, numbers of events: (a, b) trains on events 0 to a - 1, validates on a to b - 1 and tests on the
             others; None where shares decide (``divided``).
         name: for messages.
@@ -113,7 +113,7 @@ class Events:
         return train, val
 
     def __repr__(self) -> str:
-        return f"Events({self.name}, {len(self.t):,} events of {self.num_nodes:,} vertices)"
+        return f"Events({self.name}, {len(self.t):,} events of {self.num_nodes:,} nodes)"
 
     @property
     def message_channels(self) -> int:
@@ -133,23 +133,23 @@ class Events:
         parts = {name: np.arange(bounds[i], bounds[i + 1]) for i, name in enumerate(SPLITS)}
         return {name: numbers for name, numbers in parts.items() if len(numbers)}
 
-    def divided(self, val_share: float, test_share: float) -> Events:
+    def divided(self, val_ratio: float, test_ratio: float) -> Events:
         """With ``ends`` by shares of the time, as PyG's ``TemporalData.train_val_test_split``: events of equal times are not parted.
 
         Args:
-            val_share: of the events, for validation.
-            test_share: of the events, for the test.
+            val_ratio: of the events, for validation.
+            test_ratio: of the events, for the test.
 
         Raises:
             InputError: shares that leave nothing to train on, or a split without an event.
         """
-        if not (val_share >= 0 and test_share >= 0 and val_share + test_share < 1):
+        if not (val_ratio >= 0 and test_ratio >= 0 and val_ratio + test_ratio < 1):
             raise InputError(
-                f"val_share is {val_share} and test_share {test_share}: both are at least 0 and together below 1; correct them"
+                f"val_ratio is {val_ratio} and test_ratio {test_ratio}: both are at least 0 and together below 1; correct them"
             )
-        times = np.quantile(self.t, [1 - val_share - test_share, 1 - test_share])
+        times = np.quantile(self.t, [1 - val_ratio - test_ratio, 1 - test_ratio])
         train, val = (int(np.searchsorted(self.t, time, side="right")) for time in times)
-        for split, share, number in (("val", val_share, val - train), ("test", test_share, len(self.t) - val)):
+        for split, share, number in (("val", val_ratio, val - train), ("test", test_ratio, len(self.t) - val)):
             if share and not number:
                 raise InputError(
                     f"{split} has no event: {split}_share is {share} of {len(self.t):,} events; give a larger share, or 0 for none"
@@ -177,7 +177,7 @@ class Events:
 
 
 def load_events(name: str, *, root: str | Path | None = None) -> Events:
-    """Read a ``.npz`` file with ``src``, ``dst`` and ``t``, and optionally ``messages`` (or ``msg``), ``num_nodes``, ``destinations`` and ``ends``.
+    """Read a ``.npz`` file with ``src``, ``dst`` and ``t``, and optionally ``messages`` (or ``msg``), ``num_nodes``, ``dst_range`` and ``ends``.
 
     Args:
         name: of the file without ``.npz``, in ``root`` or ``$HOPTRAIN_DATA``; or its path.

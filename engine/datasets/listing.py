@@ -19,7 +19,7 @@ from hoptrain.engine.errors import reason_of
 from hoptrain.engine.features.checks import num_classes_of
 from hoptrain.engine.files.untrusted import npz_shapes, read_npz
 
-_TYPED = "a typed graph, for task: hetero"
+_TYPED = "a heterogeneous graph, for task: hetero"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ def _described(path: Path) -> Entry:
 
 def _in_folder(path: Path) -> tuple[str, Counts | None]:
     if not is_folder(path):
-        return "tables of vertices and edges", None
+        return "tables of nodes and edges", None
     data = open_either(path, verify=False)
     if isinstance(data, Dataset):
         return "a graph", Counts(data.graph.num_nodes, data.graph.num_edges, data.num_features, data.num_classes)
@@ -84,7 +84,7 @@ def _in_file(path: Path) -> tuple[str, Counts | None]:
     if "train_x" in shapes and len(shapes["train_x"]) == 4:
         number, height, width, _ = shapes["train_x"]
         return f"{number + shapes['test_x'][0]:,} images, {height} x {width}, for task: images", None
-    if npz.is_typed(shapes):
+    if npz.is_hetero(shapes):
         return _TYPED, None
     if (other := npz.other_kind(shapes)) is not None:
         return other[0], None

@@ -11,8 +11,8 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import diabetes, digits, mag, npz, pyg, synthetic
 from hoptrain.engine.datasets.cache import is_folder, open_cached
 from hoptrain.engine.datasets.npz import TYPED_REMEDY
+from hoptrain.engine.datasets.ogb import hetero as ogb_typed
 from hoptrain.engine.datasets.ogb import source as ogb
-from hoptrain.engine.datasets.ogb import typed as ogb_typed
 from hoptrain.engine.datasets.source import Source
 from hoptrain.engine.datasets.tables.folders import is_tables, load_tables
 from hoptrain.engine.errors import InputError, did_you_mean
@@ -52,14 +52,14 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
     """
     data = load_any(name, root=root, scale=scale)
     if isinstance(data, HeteroDataset):
-        raise InputError(f"{name} is a heterogeneous graph (vertices of several kinds), not a homogeneous one: {TYPED_REMEDY}")
+        raise InputError(f"{name} is a heterogeneous graph (nodes of several kinds), not a homogeneous one: {TYPED_REMEDY}")
     return data
 
 
 def load_hetero_dataset(
     name: str, *, root: str | Path | None = None, scale: float = 1.0, add_reverse: bool = False, seed_type: str | None = None
 ) -> HeteroDataset:
-    """Open a data set on a typed graph; where it is looked for, and what is kept, as by ``load_dataset``.
+    """Open a data set on a heterogeneous graph; where it is looked for, and what is kept, as by ``load_dataset``.
 
     Args:
         name: a name of the registry, of a file or folder in ``root``, or a path.
@@ -69,7 +69,7 @@ def load_hetero_dataset(
         seed_type: the type that is trained on, of a folder of tables where several types have labels; other data sets state theirs.
 
     Raises:
-        InputError: as ``load_dataset``; or the data set has vertices of one kind only, or another ``seed_type``.
+        InputError: as ``load_dataset``; or the data set has nodes of one kind only, or another ``seed_type``.
 
     Examples:
         >>> from hoptrain import load_hetero_dataset
@@ -79,9 +79,7 @@ def load_hetero_dataset(
     """
     data = load_any(name, root=root, scale=scale, seed_type=seed_type)
     if isinstance(data, Dataset):
-        raise InputError(
-            f"{name} has vertices of one kind: task: nodes trains on it; choose a data set with several ('hoptrain data list')"
-        )
+        raise InputError(f"{name} has nodes of one kind: task: nodes trains on it; choose a data set with several ('hoptrain data list')")
     if seed_type not in (None, data.seed_type):
         raise InputError(f"seed_type is {seed_type!r}: {name} has labels of {data.seed_type} alone; leave it out")
     return _reversed(data) if add_reverse else data

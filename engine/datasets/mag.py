@@ -37,7 +37,7 @@ class _Law:
 
     Attributes:
         num_edges: at scale 1.
-        offsets: of the law of sources and that of destinations; see ``synthetic.Recipe``. From the number of vertices on all are about as likely.
+        offsets: of the law of sources and that of destinations; see ``synthetic.Recipe``. From the number of nodes on all are about as likely.
         inside: share of the edges whose destination is moved to the community of the source.
     """
 

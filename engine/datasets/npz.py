@@ -79,7 +79,7 @@ def load_npz(path: Path) -> Dataset | HeteroDataset:
         members = npz_members(path)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    kind: type[Dataset | HeteroDataset] = HeteroDataset if is_typed(members) else Dataset
+    kind: type[Dataset | HeteroDataset] = HeteroDataset if is_hetero(members) else Dataset
     checksum = zlib.crc32(repr([(f"{name}.npy", *facts) for name, facts in members.items()]).encode())
     return open_cached(kind, f"{path.stem}-npz{_VERSION}-{checksum:08x}", lambda writer: convert_npz(path).write_to(writer))
 
@@ -92,7 +92,7 @@ def convert_npz(path: Path) -> Dataset | HeteroDataset:
     """
     arrays = read(path)
     meta = read_meta(path, arrays)
-    if is_typed(arrays):
+    if is_hetero(arrays):
         return _typed(path, arrays, meta)
     _check_kind(path, arrays)
     y = labels(path, arrays)
@@ -152,7 +152,7 @@ def _types(path: Path, meta: dict[str, Any]) -> tuple[dict[str, int], str]:
     num_nodes, target = meta.get("node_types"), meta.get("target")
     if not isinstance(num_nodes, dict) or not all(isinstance(number, int) for number in num_nodes.values()) or target not in num_nodes:
         raise InputError(
-            f"{path}: meta has node_types {num_nodes} and target {target!r}: it states the number of vertices of each type, and one of the types "
+            f"{path}: meta has node_types {num_nodes} and target {target!r}: it states the number of nodes of each type, and one of the types "
             "as that of y; add them"
         )
     return num_nodes, str(target)
@@ -212,31 +212,29 @@ def _check_kind(path: Path, arrays: Arrays) -> None:
     other = other_kind(arrays)
     if other is not None:
         kind, remedy = other
-        raise InputError(f"{path} holds {kind}, not a homogeneous graph (indptr and indices of one kind of vertex): {remedy}")
+        raise InputError(f"{path} holds {kind}, not a homogeneous graph (indptr and indices of one kind of node): {remedy}")
 
 
 def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
     """What a file with members of these names holds where it is not one graph, and what to do with it."""
     names = arrays.keys()
-    if is_typed(names):
-        return "a heterogeneous graph (vertices of several kinds)", TYPED_REMEDY
+    if is_hetero(names):
+        return "a heterogeneous graph (nodes of several kinds)", TYPED_REMEDY
     if {"indptr", "indices"} <= names:
         return None
     if {"src", "dst", "t"} <= names:
-        remedy = (
-            "task: events reads it, by data.events; or make a graph by Graph.from_edges(src, dst, num_nodes, times=t), for TemporalSampler"
-        )
+        remedy = "task: temporal_links reads it, by data.events; or make a graph by Graph.from_edges(src, dst, num_nodes, times=t), for TemporalSampler"
         return "a temporal graph (events src, dst, t)", remedy
     if {"train", "valid", "test"} <= names:
-        return "a knowledge graph (triples head, relation, tail)", "task: triples reads it, by data.triples"
+        return "a knowledge graph (triples head, relation, tail)", "task: kg reads it, by data.triples"
     if {"train_x", "train_y"} <= names:
         return "labelled samples without edges (train_x, train_y)", "task: images reads it where they are images, by data.images"
     remedy = "choose another file; one of your own holds indptr and indices by destination (CSC), x and y, or is made by Dataset(...).save(folder)"
     return f"the arrays {', '.join(sorted(names)[:8]) or '(none)'}", remedy
 
 
-def is_typed(names: Iterable[str]) -> bool:
-    """Whether a file with members of these names holds a typed graph."""
+def is_hetero(names: Iterable[str]) -> bool:
+    """Whether a file with members of these names holds a heterogeneous graph."""
     return any(name == "node_type" or (name.startswith("rel_") and "__" in name) for name in names)
 
 
@@ -251,7 +249,7 @@ def read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
 
 
 def features(path: Path, arrays: Arrays) -> Array | None:
-    """The features (V, F) of a file's vertices, if it has some."""
+    """The features (V, F) of a file's nodes, if it has some."""
     if "x" in arrays:
         return narrow_features(arrays["x"])
     if set(_CSR) <= arrays.keys():
@@ -287,19 +285,19 @@ def _dense(path: Path, indptr: Array, indices: Array, data: Array, shape: Array)
 
 def _one_hot(path: Path, kinds: Array) -> Array:
     if kinds.ndim != 1 or not is_integer(kinds.dtype) or kinds.min(initial=0) < 0 or kinds.max(initial=0) > 65535:
-        raise InputError(f"{path}: node_label is {kinds.dtype} of shape {kinds.shape}: it holds one small integer per vertex; correct it")
+        raise InputError(f"{path}: node_label is {kinds.dtype} of shape {kinds.shape}: it holds one small integer per node; correct it")
     x = np.zeros((len(kinds), int(kinds.max(initial=-1)) + 1), np.uint8)
     x[np.arange(len(kinds)), kinds] = 1
     return x
 
 
 def labels(path: Path, arrays: Arrays) -> Array | None:
-    """The labels (V,) or (V, C) of a file's vertices, if it has some."""
+    """The labels (V,) or (V, C) of a file's nodes, if it has some."""
     y = arrays.get("y")
     if y is None:
         return None
     if y.ndim not in (1, 2) or not is_integer(y.dtype):
-        raise InputError(f"{path}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) per vertex; correct it")
+        raise InputError(f"{path}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) per node; correct it")
     return y
 
 
@@ -335,6 +333,6 @@ def _splits(path: Path, arrays: Arrays, y: Array | None) -> tuple[Arrays, str | 
     for mask in _MASKS:
         if arrays[mask].shape != (len(y),) or arrays[mask].dtype != bool:
             raise InputError(
-                f"{path}: {mask} is {arrays[mask].dtype} of shape {arrays[mask].shape}: a mask is one bool per vertex; correct it"
+                f"{path}: {mask} is {arrays[mask].dtype} of shape {arrays[mask].shape}: a mask is one bool per node; correct it"
             )
     return {split: arrays[f"{split}_mask"] for split in SPLITS}, None

@@ -54,7 +54,7 @@ def fetch(name: str, folder: Path) -> dict[str, list[Any]]:
 
 
 def convert_pyg(name: str, parts: dict[str, list[Any]]) -> Dataset:
-    """Join the graphs block-diagonally, in the order of ``parts``; a key other than ``""`` is the split of all its vertices."""
+    """Join the graphs block-diagonally, in the order of ``parts``; a key other than ``""`` is the split of all its nodes."""
     graphs = [data for part in parts.values() for data in part]
     begins = np.cumsum([0] + [int(data.num_nodes) for data in graphs])
     edges = [data.edge_index.cpu().numpy() + begin for data, begin in zip(graphs, begins[:-1], strict=True)]

@@ -1,4 +1,4 @@
-"""Many small labelled graphs: one large graph of their vertices side by side, and where each of them begins."""
+"""Many small labelled graphs: one large graph of their nodes side by side, and where each of them begins."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _GRAPHS_OF = "graphs_of_"
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SmallGraphs:
-    """G labelled graphs with V vertices in all; read-only.
+    """G labelled graphs with V nodes in all; read-only.
 
     Constructing one validates it.
 
     Attributes:
         name: for messages.
-        vertices: graph and features of all vertices, and of the edges where they have some; no edge joins two of the small graphs.
-        ptr: (G+1,) int64: graph g has the vertices ``ptr[g]`` to ``ptr[g+1]``.
+        vertices: graph and features of all nodes, and of the edges where they have some; no edge joins two of the small graphs.
+        ptr: (G+1,) int64: graph g has the nodes ``ptr[g]`` to ``ptr[g+1]``.
         y: (G,) int64 classes in [0, num_classes); or (G, num_classes) uint8 of 0 and 1 for several labels, int8 with -1 where some are unknown; or (G,)
             or (G, num_classes) float32 targets of a regression.
         splits: graph numbers, (M,) int64: ``train``, ``val``, ``test``.
@@ -42,8 +42,8 @@ class SmallGraphs:
     Examples:
         >>> import numpy as np
         >>> from hoptrain import Dataset, SmallGraphs
-        >>> vertices = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # the vertices of both graphs
-        >>> graphs = SmallGraphs(vertices=vertices, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits={"train": np.array([0, 1])})
+        >>> nodes = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # the nodes of both graphs
+        >>> graphs = SmallGraphs(nodes=nodes, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits={"train": np.array([0, 1])})
         >>> len(graphs.y), graphs.num_classes
         (2, 2)
     """
@@ -74,7 +74,7 @@ class SmallGraphs:
             check_split(name, split, ids, number, y, "graph")
         _check_shares(name, self.ptr, number, self.vertices)
         if self.vertices.x is None:
-            raise InputError(f"{name} has no features of vertices: this task needs some; add x or node_label")
+            raise InputError(f"{name} has no features of nodes: this task needs some; add x or node_label")
 
     def save(self, path: str | Path) -> None:
         """Write the graphs as a folder; ``path`` must not exist yet. ``open`` and ``load_small_graphs`` open it again."""
@@ -82,7 +82,7 @@ class SmallGraphs:
             self.write_to(writer)
 
     def write_to(self, writer: FolderWriter) -> None:
-        """Write the arrays of the vertices and of the graphs into a new folder."""
+        """Write the arrays of the nodes and of the graphs into a new folder."""
         self.vertices.write_to(writer)
         own = {"graph_ptr": self.ptr, "graph_y": self.y} | {f"{_GRAPHS_OF}{split}": ids for split, ids in self.splits.items()}
         for name, array in own.items():
@@ -124,7 +124,7 @@ class SmallGraphs:
             name: for messages.
 
         Raises:
-            InputError: a graph without features, label or vertices; features of edges that only some have; as ``SmallGraphs``.
+            InputError: a graph without features, label or nodes; features of edges that only some have; as ``SmallGraphs``.
         """
         graphs = list(dataset)
         _check_parts(name, graphs)
@@ -202,14 +202,12 @@ def folds_of(name: str, folds: Array | None, number: int, fold: int) -> dict[str
 
 
 def _check_shares(name: str, ptr: Array, number: int, vertices: Dataset) -> None:
-    """Refuse a ``ptr`` that does not share all vertices out, and edges between two graphs."""
+    """Refuse a ``ptr`` that does not share all nodes out, and edges between two graphs."""
     num_nodes = vertices.graph.num_nodes
     if not number or ptr.shape != (number + 1,) or ptr[0] != 0 or ptr[-1] != num_nodes or (np.diff(ptr) < 0).any():
-        raise InputError(
-            f"{name}: graph_ptr of shape {ptr.shape} does not share {num_nodes:,} vertices out to {number:,} graphs; correct it"
-        )
+        raise InputError(f"{name}: graph_ptr of shape {ptr.shape} does not share {num_nodes:,} nodes out to {number:,} graphs; correct it")
     if (empty := np.flatnonzero(np.diff(ptr) == 0)).size:
-        raise InputError(f"{name}: graph {empty[0]} has no vertices: there is nothing to read in it; drop it, and its label")
+        raise InputError(f"{name}: graph {empty[0]} has no nodes: there is nothing to read in it; drop it, and its label")
     counts = np.diff(vertices.graph.indptr)
     own = np.repeat(np.searchsorted(ptr, np.arange(num_nodes), side="right"), counts)
     if (np.searchsorted(ptr, vertices.graph.indices, side="right") != own).any():
@@ -220,7 +218,7 @@ def _check_parts(name: str, graphs: list[Any]) -> None:
     """Refuse PyG's graphs that cannot be put side by side."""
     if not graphs:
         raise InputError(f"{name} has no graphs: give some")
-    for what, names in (("no features of vertices", "x"), ("no edge_index", "edge_index"), ("no label", "y")):
+    for what, names in (("no features of nodes", "x"), ("no edge_index", "edge_index"), ("no label", "y")):
         lacking = next((number for number, data in enumerate(graphs) if getattr(data, names, None) is None), None)
         if lacking is not None:
             raise InputError(f"{name}: graph {lacking} has {what}: every graph has {names}; add it, for instance by a transform")

@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 
 Load: TypeAlias = Callable[[str, Path | None, float], Dataset | HeteroDataset]
 """(name, root, scale) -> data set. ``root`` is a folder that exists, or None; ``scale`` is 1.0 unless the source is scalable."""
-RANDOM_SPLIT = "random 60/20/20 of the labelled vertices: hoptrain's permutation with seed 0"
+RANDOM_SPLIT = "random 60/20/20 of the labelled nodes: hoptrain's permutation with seed 0"
 
 
 class Counts(NamedTuple):

@@ -1,7 +1,7 @@
 """``synthetic:*``: generated stand-ins with the sizes of well-known data sets, at any scale, the same on every machine.
 
-Degrees follow a power law with exponent 2.5. A class is a community: of the edges, about ``inside`` join two vertices of one class. The
-features are a class mean buried in noise, so that one vertex's features tell little and the average over its neighbourhood much. The two
+Degrees follow a power law with exponent 2.5. A class is a community: of the edges, about ``inside`` join two nodes of one class. The
+features are a class mean buried in noise, so that one node's features tell little and the average over its neighbourhood much. The two
 directions of an edge are both stored; duplicate edges may occur, as in any such model, and self loops do not.
 """
 
@@ -27,7 +27,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 
 _VERSION = 1
 _COUNTS_BYTES = 2 << 30
-"""Memory for the counts of all parts together; fewer parts where there are very many vertices."""
+"""Memory for the counts of all parts together; fewer parts where there are very many nodes."""
 
 _ROWS = 1 << 16
 
@@ -38,7 +38,7 @@ class Recipe:
 
     Attributes:
         counts: V, E, F, C at scale 1.
-        split: vertices of train, val and test at scale 1.
+        split: nodes of train, val and test at scale 1.
         offset: the rank r is drawn with probability ~ (r + offset) ** (-2/3); a larger one lowers the largest degree.
         seed: of all its random numbers.
         inside: share of the pairs whose second end is moved to the community of the first.
@@ -69,7 +69,7 @@ RECIPES = {
         signal=0.15,
         dtype="float16",
     ),
-    # Graphs of "The Case for Sampling on Very Large Graphs". PPI has 121 labels of which a vertex may have several; here it has one. The last three
+    # Graphs of "The Case for Sampling on Very Large Graphs". PPI has 121 labels of which a node may have several; here it has one. The last three
     # have neither features nor classes: both numbers are made up, as their splits are.
     "ppi": Recipe(counts=Counts(56_944, 1_637_432, 50, 121), split=(44_906, 6_514, 5_524), offset=106, seed=5, signal=0.2),
     "orkut": Recipe(counts=Counts(3_072_441, 234_370_166, 128, 32), split=(1_500_000, 500_000, 1_072_441), offset=66, seed=6),
@@ -82,7 +82,7 @@ def load_synthetic(name: str, root: Path | None, scale: float) -> Dataset:
     """Generate once, then open.
 
     Raises:
-        InputError: a scale outside (0, 1], or one that leaves fewer than two vertices per class.
+        InputError: a scale outside (0, 1], or one that leaves fewer than two nodes per class.
     """
     recipe = RECIPES[name.removeprefix("synthetic:")]
     counts = scaled_counts(name, recipe, scale)
@@ -97,7 +97,7 @@ def scaled_counts(name: str, recipe: Recipe, scale: float) -> Counts:
     num_nodes = round(recipe.counts.num_nodes * scale)
     if num_nodes < 2 * recipe.counts.num_classes:
         raise InputError(
-            f"scale is {scale}: that leaves {num_nodes} vertices for the {recipe.counts.num_classes} classes of {name}, "
+            f"scale is {scale}: that leaves {num_nodes} nodes for the {recipe.counts.num_classes} classes of {name}, "
             "which needs two of each; give a larger scale"
         )
     return recipe.counts._replace(num_nodes=num_nodes, num_edges=2 * round(recipe.counts.num_edges // 2 * scale))
@@ -175,7 +175,7 @@ def _fill_features(recipe: Recipe, y: Array, x: Array) -> None:
 
 def _splits(recipe: Recipe, num_nodes: int, scale: float) -> dict[str, Array]:
     sizes = [max(1, round(size * scale)) for size in recipe.split]
-    sizes[2] = min(sizes[2], num_nodes - sizes[0] - sizes[1])  # rounding up thrice may ask for one vertex too many
+    sizes[2] = min(sizes[2], num_nodes - sizes[0] - sizes[1])  # rounding up thrice may ask for one node too many
     bounds = np.cumsum([0, *sizes])
     order = permutation(num_nodes, recipe.seed, 0)
     return {split: np.sort(order[begin:end]) for split, begin, end in zip(("train", "val", "test"), bounds[:-1], bounds[1:], strict=True)}

@@ -1,1 +1,1 @@
-"""Features of vertices and of edges: what they may be, and tables of them in fewer bytes."""
+"""Features of nodes and of edges: what they may be, and tables of them in fewer bytes."""

@@ -10,7 +10,7 @@ from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.quantized import QuantizedRows, Rows
 
-_SEVERAL = {"vertex": "vertices", "edge": "edges", "graph": "graphs"}
+_SEVERAL = {"node": "nodes", "edge": "edges", "graph": "graphs"}
 
 
 def taken_in(rows: Any) -> Any:
@@ -28,11 +28,11 @@ def as_rows(edge_attr: Any) -> Any:
 
 
 def check_features(name: str, x: Rows | None, num_nodes: int) -> None:
-    """Refuse features that are not a row of finite numbers for each vertex."""
+    """Refuse features that are not a row of finite numbers for each node."""
     if x is None:
         return
     if x.ndim != 2 or len(x) != num_nodes:
-        raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} vertices; reshape x")
+        raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} nodes; reshape x")
     _check_numbers(name, "x", x)
 
 
@@ -81,8 +81,8 @@ def label_dtype(y: Array) -> Any:
     )
 
 
-def as_ids(name: str, split: str, ids: Array, num_nodes: int, what: str = "vertices") -> Array:
-    """Return the ids of a split of vertices, or ``what``, that is given as ids or as a mask (V,) of bool."""
+def as_ids(name: str, split: str, ids: Array, num_nodes: int, what: str = "nodes") -> Array:
+    """Return the ids of a split of nodes, or ``what``, that is given as ids or as a mask (V,) of bool."""
     if ids.dtype != bool:
         return ids
     if ids.shape != (num_nodes,):
@@ -92,8 +92,8 @@ def as_ids(name: str, split: str, ids: Array, num_nodes: int, what: str = "verti
     return np.flatnonzero(ids)
 
 
-def check_labels(name: str, y: Array | None, number: int, num_classes: int, what: str = "vertex") -> None:
-    """Refuse labels, or floating targets, that are not one, or one row, for each vertex (or edge, or graph) of ``number``, within their range.
+def check_labels(name: str, y: Array | None, number: int, num_classes: int, what: str = "node") -> None:
+    """Refuse labels, or floating targets, that are not one, or one row, for each node (or edge, or graph) of ``number``, within their range.
 
     Targets are finite, or NaN for none.
     """
@@ -120,8 +120,8 @@ def check_labels(name: str, y: Array | None, number: int, num_classes: int, what
         )
 
 
-def check_split(name: str, split: str, ids: Array, number: int, y: Array | None, what: str = "vertex") -> None:
-    """Refuse a split that is no list of distinct labelled vertices (or edges) of ``number``."""
+def check_split(name: str, split: str, ids: Array, number: int, y: Array | None, what: str = "node") -> None:
+    """Refuse a split that is no list of distinct labelled nodes (or edges) of ``number``."""
     if not split.isidentifier():
         raise InputError(f"{name}: a split is called {split!r}: its name is part of a file's, so only letters, digits and _; rename it")
     if ids.ndim != 1 or not is_integer(ids.dtype):

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.deadline import Deadline
 from hoptrain.engine.errors import InputError, see
 from hoptrain.engine.partition.exchange import Swap
-from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.message_slot import FAILURE, Message, SharedMessageSlot
 
 _LOOK_S = 0.0005
@@ -41,7 +41,7 @@ class CarriedExchange:
         """See ``Exchange``."""
         number = self._letters.number + 1
         self._letters.put(number, to)
-        patience, stopped, due = Patience(self._patience_s), Patience(STOPPED_S), time.monotonic()
+        patience, stopped, due = Deadline(self._patience_s), Deadline(STOPPED_S), time.monotonic()
         while self._answers.number != number:
             if time.monotonic() >= due:
                 due = time.monotonic() + _ALIVE_S
@@ -51,7 +51,7 @@ class CarriedExchange:
                         "the process that exchanges rows with other machines was killed: by hand, or since memory ran out" + see("rows")
                     )
                 if state != "T":
-                    stopped = Patience(STOPPED_S)
+                    stopped = Deadline(STOPPED_S)
                 elif stopped.is_over():
                     raise InputError(
                         f"the process that exchanges rows with other machines was stopped (SIGSTOP) for {STOPPED_S:g} s" + see("rows")

@@ -15,13 +15,13 @@ PIECE = 1 << 22
 
 
 class Columns(NamedTuple):
-    """Columns of edges, with what each edge and each vertex stands for.
+    """Columns of edges, with what each edge and each node stands for.
 
     Attributes:
         indptr: (V+1,).
         indices: (E,) sources.
         edge_sizes: (E,) int32, edges that each stands for, or (0,) where each is one.
-        sizes: (V, S) int64, what a vertex adds to the loads of a part.
+        sizes: (V, S) int64, what a node adds to the loads of a part.
     """
 
     indptr: Array
@@ -39,7 +39,7 @@ def contract(columns: Columns, labels: Array, num_labels: int) -> Columns:
     """The columns of the labels' graph: each pair of labels that edges join, in both directions, with the number of these edges.
 
     Args:
-        columns: of V vertices.
+        columns: of V nodes.
         labels: (V,) int32 in [0, num_labels).
         num_labels: L.
     """

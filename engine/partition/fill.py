@@ -3,7 +3,7 @@
 Steps are planned two windows at a time, and are carried out one by one. A window ends with its run, and a plan that was not carried out, since its run
 was left early, is thrown away.
 
-Where the graph is partitioned too, machines sample together, ``lookahead`` steps of a run ahead: what is known is then the same number of steps on all
+Where the graph is partitioned too, machines sample together, ``prefetch_steps`` steps of a run ahead: what is known is then the same number of steps on all
 of them.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.rounds import WindowRows
-from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.partition.runs import LeftRunError, RunExchange
 from hoptrain.engine.storage.filler import Filled, FillTask, Planned
 from hoptrain.engine.storage.plan import StepReads
@@ -46,7 +46,7 @@ class Ahead(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class DistributedFillTask(FillTask):
-    """Fills a cache with rows of several machines, one of whose tables is ``PartedRows``.
+    """Fills a cache with rows of several machines, one of whose tables is ``PartitionedFeatures``.
 
     Attributes:
         window: steps whose rows other machines are asked for at once.
@@ -71,7 +71,7 @@ class DistributedFillTask(FillTask):
         """See that a step is planned, and what other machines have of it is here; None where they are in a later run."""
         if self._rounds is None:
             of_run = RunExchange(cast(Exchange, self.exchange))
-            self._rounds = of_run, WindowRows(next(file for file in self.files if isinstance(file, PartedRows)), of_run)
+            self._rounds = of_run, WindowRows(next(file for file in self.files if isinstance(file, PartitionedFeatures)), of_run)
         rounds, rows = self._rounds
         before, seconds, rounds.run = (rows.num_fetched, rounds.num_rounds, rounds.num_sent), 0.0, run
         if not self._planned:  # the run begins
@@ -82,7 +82,7 @@ class DistributedFillTask(FillTask):
             starts = [step + self.window] if (step - self._first) % self.window == 0 else []
         try:
             for start in starts:
-                seconds += self._sample(run, epoch, min(start + self.lookahead, self.num_steps), rounds)
+                seconds += self._sample(run, epoch, min(start + self.prefetch_steps, self.num_steps), rounds)
                 wanted = self._plan_window(run, range(start, min(start + self.window, self.num_steps)))
                 begin = time.perf_counter()
                 rows.next(wanted)
@@ -114,7 +114,7 @@ class DistributedFillTask(FillTask):
 
     def _plan_window(self, run: int, steps: range) -> Array:
         """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""
-        table = next(i for i, file in enumerate(self.files) if isinstance(file, PartedRows))
+        table = next(i for i, file in enumerate(self.files) if isinstance(file, PartitionedFeatures))
         wanted = [np.empty(0, np.int32)]
         for step in steps:
             self._foresee(self._wanted)

@@ -1,10 +1,10 @@
 """The folder of a data set in parts: what every machine has, and the features of each part.
 
-``graph`` is a data set without features: the topology, labels and splits. ``part-0`` to ``part-(P-1)`` have the feature rows of their vertices, one
-behind another by ascending id, and of features in codes what these stand for. ``place`` says where a vertex is: vertices are counted through all parts,
+``graph`` is a data set without features: the topology, labels and splits. ``part-0`` to ``part-(P-1)`` have the feature rows of their nodes, one
+behind another by ascending id, and of features in codes what these stand for. ``place`` says where a node is: nodes are counted through all parts,
 part after part, so that its owner is found among P+1 bounds. Ids stay those of the data set everywhere, which is why a sample does not depend on the parts.
 
-Where the graph is parted too, ``graph`` has no edges: ``part-p`` has those into its vertices, and ``indptr`` says where columns begin in the whole graph.
+Where the graph is parted too, ``graph`` has no edges: ``part-p`` has those into its nodes, and ``indptr`` says where columns begin in the whole graph.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hoptrain.engine.graph import Graph, PartialGraph
 from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, check_method, vertex_sizes
 from hoptrain.engine.partition.topology.columns import OwnColumns, own_columns
-from hoptrain.engine.partition.topology.graph import PartedGraph
+from hoptrain.engine.partition.topology.graph import PartitionedGraph
 from hoptrain.engine.store import FolderWriter, checking, complete_header, create_folder, create_new_folder, kind_of, open_folder
 
 KIND, PART_KIND, GRAPH = "partition", "part", "graph"
-GRAPHS = ("whole", "parted")
+GRAPHS = ("replicated", "partitioned")
 PIECE_BYTES = 64 << 20
 
 
@@ -40,13 +40,13 @@ class Partition:
 
     Attributes:
         data: the data set without features.
-        place: (V,) where each vertex is, counted through the parts.
+        place: (V,) where each node is, counted through the parts.
         bounds: (P+1,) int64; part p has the places from bounds[p] to bounds[p + 1].
         method: how it was parted.
         cut: share of the edges that join two parts.
         requests: (P,) share of the requests that each part is expected to answer.
         path: the folder.
-        has_columns: whether the graph is parted too; that of ``data`` is then a ``PartedGraph``.
+        has_columns: whether the graph is parted too; that of ``data`` is then a ``PartitionedGraph``.
     """
 
     data: Dataset
@@ -64,11 +64,11 @@ class Partition:
         return len(self.bounds) - 1
 
     def owner(self, nodes: Array) -> Array:
-        """The part of each vertex of ``nodes`` (N,), (N,) int64."""
+        """The part of each node of ``nodes`` (N,), (N,) int64."""
         return np.searchsorted(self.bounds, self.place[nodes], side="right") - 1
 
     def rows(self, part: int, *, verify: bool | None = None) -> Rows:
-        """The features of a part, (n, F), by ascending vertex id, as stored; ``verify`` compares its checksums, by default for up to 256 MiB.
+        """The features of a part, (n, F), by ascending node id, as stored; ``verify`` compares its checksums, by default for up to 256 MiB.
 
         Raises:
             InputError: there is no such part, its folder is missing or damaged, or it is of another partition.
@@ -111,7 +111,7 @@ class Partition:
             found = meta["part"], meta["bounds"], meta["name"]
         if found != (part, self.bounds.tolist(), self.data.name):
             raise InputError(
-                f"{folder} is part {meta['part']} of {len(meta['bounds']) - 1} of {meta['name']}, cut at other vertices: "
+                f"{folder} is part {meta['part']} of {len(meta['bounds']) - 1} of {meta['name']}, cut at other nodes: "
                 f"bring the one that was made with {self.path}"
             )
         return arrays
@@ -128,7 +128,7 @@ def write_partition(
     num_parts: int,
     method: str = "stream",
     tell: Callable[[str], None] = lambda line: None,
-    graph: str = "whole",
+    graph: str = "replicated",
 ) -> None:
     """Write a data set in parts as a folder; ``path`` must not exist yet.
 
@@ -138,7 +138,7 @@ def write_partition(
         num_parts: P.
         method: see ``methods.assign``.
         tell: called with a line before each step.
-        graph: of ``GRAPHS``: "whole" for all machines, or "parted", each machine with the edges into its vertices.
+        graph: of ``GRAPHS``: "whole" for all machines, or "parted", each machine with the edges into its nodes.
 
     Raises:
         InputError: no features, features of edges with a parted graph, a folder that exists or cannot be written, and what ``assign`` refuses.
@@ -147,14 +147,14 @@ def write_partition(
     if data.x is None:
         raise InputError(f"{data.name} has no features: its parts would be empty; give one with features")
     check_choice("graph", graph, GRAPHS)
-    is_parted = graph == "parted"
-    if is_parted and data.edge_attr is not None:
+    is_partitioned = graph == "partitioned"
+    if is_partitioned and data.edge_attr is not None:
         raise InputError(f"{data.name} has features of edges, which stay with a whole graph: leave graph={graph!r} out")
-    if is_parted and num_parts == 1:
-        raise InputError("parts is 1 with graph='parted': a machine alone has the graph whole; take more parts, or leave it out")
+    if is_partitioned and num_parts == 1:
+        raise InputError("parts is 1 with graph='partitioned': a machine alone has the graph whole; take more parts, or leave it out")
     check_method(data.graph, num_parts, method)
     with create_new_folder(path, KIND) as writer:
-        tell(f"parting {data.graph.num_nodes:,} vertices by {method}")
+        tell(f"parting {data.graph.num_nodes:,} nodes by {method}")
         parts = assign(data.graph, num_parts, method)
         order = np.argsort(parts, kind="stable")
         place = np.empty(len(order), np.uint32 if len(order) < 1 << 32 else np.int64)
@@ -162,18 +162,18 @@ def write_partition(
         writer.add("place", place)
         bounds = np.searchsorted(parts[order], np.arange(num_parts + 1))
         writer.meta.update(name=data.name, method=method, bounds=bounds.tolist(), graph=graph, **_quality(data, parts, num_parts))
-        tell("writing the graph" if not is_parted else "writing what all machines have")
-        if is_parted:
+        tell("writing the graph" if not is_partitioned else "writing what all machines have")
+        if is_partitioned:
             writer.add("indptr", data.graph.indptr)
             writer.meta["has_weight"] = data.graph.weights is None or bool(data.graph.weights.any())
         with create_folder(writer.folder / GRAPH, "dataset") as shared:
-            replace(data, x=None, graph=_without_edges(data.graph) if is_parted else data.graph, validate=False).write_to(shared)
+            replace(data, x=None, graph=_without_edges(data.graph) if is_partitioned else data.graph, validate=False).write_to(shared)
         for part in range(num_parts):
             tell(f"writing part {part} of {num_parts}")
             with create_folder(part_folder(writer.folder, part), PART_KIND) as rows:
                 nodes = order[bounds[part] : bounds[part + 1]]
                 _write_rows(data.x, nodes, rows)
-                if is_parted:
+                if is_partitioned:
                     for name, array in own_columns(data.graph, place, bounds, part).graph.arrays().items():
                         rows.add(name, array)
                 rows.meta.update(part=part, bounds=bounds.tolist(), name=data.name)
@@ -222,7 +222,7 @@ def open_partition(path: str | Path, *, verify: bool | None = None) -> Partition
         raise InputError(f"{path} holds no parts of a data set: name a folder that 'hoptrain data partition' wrote")
     arrays, meta = open_folder(path, KIND, verify=verify)
     with complete_header(path):
-        data, has_columns = Dataset.open(path / GRAPH, verify=verify), meta.get("graph") == "parted"
+        data, has_columns = Dataset.open(path / GRAPH, verify=verify), meta.get("graph") == "partitioned"
         place, bounds = arrays["place"], _checked_bounds(path, meta["bounds"], data.graph.num_nodes)
         with checking(path, verify) as is_new:
             if is_new:
@@ -231,7 +231,7 @@ def open_partition(path: str | Path, *, verify: bool | None = None) -> Partition
                     check_offsets(as_offsets(arrays["indptr"]), int(arrays["indptr"][-1]))
                     _check_size("indptr", arrays["indptr"], data.graph.num_nodes + 1)
         if has_columns:
-            known = PartedGraph(arrays["indptr"], data.graph.is_sorted, str(path), meta.get("has_weight", True))
+            known = PartitionedGraph(arrays["indptr"], data.graph.is_sorted, str(path), meta.get("has_weight", True))
             data = replace(data, graph=known, validate=False)
         return Partition(
             data=data,

@@ -1,4 +1,4 @@
-"""Who owns which vertex: three ways to part a graph, each the same on every call."""
+"""Who owns which node: three ways to part a graph, each the same on every call."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CLUSTERS_A_PART = 500
 
 
 def assign(graph: Graph, num_parts: int, method: str = "stream") -> Array:
-    """The part of each vertex, (V,) int32 in [0, num_parts).
+    """The part of each node, (V,) int32 in [0, num_parts).
 
     Args:
-        graph: V vertices; edges are read in their order, several times.
+        graph: V nodes; edges are read in their order, several times.
         num_parts: P, from 1 to V.
-        method: ``stream`` joins vertices to clusters by label propagation, gives the small graph of clusters to METIS, and lets vertices change
-            over the borders: memory of about 60 bytes a vertex, and what the clusters' graph takes. ``metis`` gives METIS the whole graph, about
+        method: ``stream`` joins nodes to clusters by label propagation, gives the small graph of clusters to METIS, and lets nodes change
+            over the borders: memory of about 60 bytes a node, and what the clusters' graph takes. ``metis`` gives METIS the whole graph, about
             100 bytes an edge. ``range`` cuts the ids in ranges of as many expected requests, whatever the edges.
 
     Raises:
@@ -54,22 +54,20 @@ def check_method(graph: Graph, num_parts: int, method: str) -> None:
         InputError: parts that cannot be had, or an unknown method.
     """
     if not 1 <= num_parts <= max(1, graph.num_nodes):
-        raise InputError(
-            f"parts is {num_parts}: a graph of {graph.num_nodes:,} vertices has 1 to {max(1, graph.num_nodes)} parts; correct it"
-        )
+        raise InputError(f"parts is {num_parts}: a graph of {graph.num_nodes:,} nodes has 1 to {max(1, graph.num_nodes)} parts; correct it")
     if method not in METHODS:
         raise InputError(f"method is {method!r}: a graph is parted by {', '.join(METHODS)}; choose one")
 
 
 def vertex_sizes(graph: Graph) -> Array:
-    """What each vertex costs its owner, (V, 2) int64: one row; and the requests of an epoch with fan-out 10, in parts of ``ONE``."""
+    """What each node costs its owner, (V, 2) int64: one row; and the requests of an epoch with fan-out 10, in parts of ``ONE``."""
     requests = np.full(graph.num_nodes, ONE, np.int64)  # as a seed
     count_requests(graph.indptr, graph.indices, EXPECTED_FANOUT, requests)
     return np.stack([np.ones(graph.num_nodes, np.int64), requests], axis=1)
 
 
 def metis(columns: Columns, num_parts: int, weights: Array | None = None) -> Array:
-    """The part of each vertex, (V,) int64, by METIS (Karypis & Kumar 1998). Each edge has to be there in both directions, and no loop.
+    """The part of each node, (V,) int64, by METIS (Karypis & Kumar 1998). Each edge has to be there in both directions, and no loop.
 
     Raises:
         InputError: pymetis is not installed.
@@ -91,14 +89,14 @@ def _by_range(sizes: Array, num_parts: int) -> Array:
 
 
 def _by_metis(columns: Columns, num_parts: int) -> Array:
-    """METIS on the whole graph: every vertex a cluster."""
+    """METIS on the whole graph: every node a cluster."""
     whole = contract(columns, np.arange(columns.num_nodes, dtype=np.int32), columns.num_nodes)
     labels = metis(whole, num_parts, _joint(columns.sizes)).astype(np.int32)
     return _refined(columns, labels, num_parts)
 
 
 def _by_stream(columns: Columns, num_parts: int) -> Array:
-    """Clusters, clusters of clusters until METIS can take them, their parts, and vertices that change over the borders."""
+    """Clusters, clusters of clusters until METIS can take them, their parts, and nodes that change over the borders."""
     levels: list[tuple[Columns, Array]] = []
     level, share = columns, CLUSTERS_A_PART * num_parts
     while not levels or len(level.indices) > SMALL_ENOUGH:
@@ -117,7 +115,7 @@ def _by_stream(columns: Columns, num_parts: int) -> Array:
 
 
 def _clustered(columns: Columns, share: int) -> Array:
-    """Labels (V,) int32, numbered without gaps, of clusters that have at most one ``share``-th of each size (or one vertex)."""
+    """Labels (V,) int32, numbered without gaps, of clusters that have at most one ``share``-th of each size (or one node)."""
     labels = np.arange(columns.num_nodes, dtype=np.int32)
     limits = np.maximum(columns.sizes.sum(0) // share, 1)
     _propagate(columns, labels, columns.sizes.copy(), limits)
@@ -127,7 +125,7 @@ def _clustered(columns: Columns, share: int) -> Array:
 
 
 def _refined(columns: Columns, parts: Array, num_parts: int) -> Array:
-    """Parts (V,) after vertices have gone where most of their neighbours are, as far as the loads permit."""
+    """Parts (V,) after nodes have gone where most of their neighbours are, as far as the loads permit."""
     loads = loads_of(columns.sizes, parts, num_parts)
     limits = (columns.sizes.sum(0) * (ROWS_SLACK, REQUESTS_SLACK) / num_parts).astype(np.int64)
     _propagate(columns, parts, loads, limits)

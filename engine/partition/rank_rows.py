@@ -44,7 +44,7 @@ class RowParts(Protocol):
 
 
 class RankRows:
-    """Takes rows from all ranks, in two rounds for each piece of the evaluation.
+    """ForwardInputs rows from all ranks, in two rounds for each piece of the evaluation.
 
     Attributes:
         exchange: among all ranks.
@@ -57,7 +57,7 @@ class RankRows:
         self._ranks = [own[exchange.rank % len(own)] for own in rows.ranks]  # of each part the one that is asked
 
     def take(self, ids: Array) -> Array:
-        """Rows (N, row_bytes) uint8 of vertices ``ids`` (N,)."""
+        """Rows (N, row_bytes) uint8 of nodes ``ids`` (N,)."""
         rows, owners = self._rows, self._rows.owner(ids)
         places = [np.flatnonzero(owners == part) for part in range(rows.num_parts)]
         out = np.empty((len(ids), rows.row_bytes), np.uint8)

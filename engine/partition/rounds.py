@@ -13,7 +13,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.partition.exchange import NOTHING, Exchange
 from hoptrain.engine.partition.rank_rows import as_bytes
-from hoptrain.engine.partition.rows import PartedRows
+from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.queue.message_slot import Written
 
 
@@ -24,7 +24,7 @@ class WindowRows:
         num_fetched: rows that came so far.
     """
 
-    def __init__(self, rows: PartedRows, exchange: Exchange) -> None:
+    def __init__(self, rows: PartitionedFeatures, exchange: Exchange) -> None:
         """Begin before the first run."""
         self._rows, self._exchange = rows, exchange
         self._dtype = id_dtype(len(rows))
@@ -37,10 +37,10 @@ class WindowRows:
         self._asked, self._owed = [none] * self._exchange.size, [none] * self._exchange.size
 
     def next(self, wanted: Array) -> None:
-        """Make a round: what was asked for in the one before comes, for ``PartedRows.read``.
+        """Make a round: what was asked for in the one before comes, for ``PartitionedFeatures.read``.
 
         Args:
-            wanted: (M,) distinct vertices, ascending, whose rows are needed for the next window; those of this machine do not count.
+            wanted: (M,) distinct nodes, ascending, whose rows are needed for the next window; those of this machine do not count.
 
         Raises:
             InputError: as ``Exchange``, and as rows are read.

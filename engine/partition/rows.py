@@ -21,14 +21,14 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.quantized import Columns, QuantizedRows, codes_of
+from hoptrain.engine.gpu_memory.meeting import Meeting, meeting_of
+from hoptrain.engine.gpu_memory.one_copy import machine
 from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.folder import Partition, open_partition, part_folder
 from hoptrain.engine.partition.rank_rows import RankRows
-from hoptrain.engine.placement.meeting import Meeting, meeting_of
-from hoptrain.engine.placement.one_copy import machine
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.storage.file_rows import FileRows, StoredRows
-from hoptrain.engine.storage.shared_rows import OwnRows
+from hoptrain.engine.storage.shared_rows import LocalFeatures
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Links:
         ranks: an exchange among all ranks, for this process.
     """
 
-    machines: Callable[[PartedRows], Exchange]
+    machines: Callable[[PartitionedFeatures], Exchange]
     ranks: Callable[[], Exchange]
 
 
-class PartedRows(StoredRows):
+class PartitionedFeatures(StoredRows):
     """Features (V, F) whose rows lie in parts, or the codes of features.
 
     Attributes:
@@ -75,7 +75,7 @@ class PartedRows(StoredRows):
             raise InputError(
                 f"{self.path} has no part's folder: this machine needs its own, part-0 to part-{partition.num_parts - 1}; copy it"
             )
-        self._graph_is = "parted" if partition.has_columns else "whole"
+        self._graph_is = "partitioned" if partition.has_columns else "replicated"
         one = next(iter(here.values()))
         self.columns: Columns | None = next((rows.columns for rows in stored.values() if isinstance(rows, QuantizedRows)), None)
         self.shape, self.dtype = (len(self._place), *one.shape[1:]), one.dtype
@@ -161,7 +161,7 @@ class PartedRows(StoredRows):
         Raises:
             InputError: the graph is parted too.
         """
-        if self._graph_is == "parted":
+        if self._graph_is == "partitioned":
             raise InputError(
                 f"{self.path} has the graph in {self.num_parts} parts, and the run one machine: start as many machines as parts, or write parts that "
                 "have the graph whole"
@@ -172,7 +172,7 @@ class PartedRows(StoredRows):
         self.ranks, self.machine = ranks, machine
         if len(ranks) > 1:
             first, end = map(int, self._bounds[machine : machine + 2])
-            self.own = OwnRows(self._here[machine], self._place, first, end)
+            self.own = LocalFeatures(self._here[machine], self._place, first, end)
             self.files = {}
         self._here = {}
 
@@ -182,7 +182,7 @@ class PartedRows(StoredRows):
             "hoptrain": version("hoptrain"),
             "the parts of": self._name,
             "as number of parts": self.num_parts,
-            "places of vertices with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
+            "places of nodes with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
             "a graph that is": self._graph_is,
             "features": f"{self.dtype} of {self.row_bytes} bytes a row" + _checksum(self.columns),
         }
@@ -196,16 +196,16 @@ class PartedRows(StoredRows):
         """
         if self._links is None:
             raise InputError(
-                f"{self.path} lies on {self.num_parts} machines: rows are fetched by a GraphDataModule(partitions=...); use that"
+                f"{self.path} lies on {self.num_parts} machines: rows are fetched by a NodeDataModule(partitions=...); use that"
             )
         return self._links
 
     def owner(self, ids: Array) -> Array:
-        """The part of each vertex of ``ids`` (N,), (N,) int64."""
+        """The part of each node of ``ids`` (N,), (N,) int64."""
         return np.searchsorted(self._bounds, self._place[ids], side="right") - 1
 
     def elsewhere(self, ids: Array) -> Array:
-        """Those of ``ids`` (N,) that take slots of a cache: vertices of other machines; of one machine alone, whose rows are read from files, all."""
+        """Those of ``ids`` (N,) that take slots of a cache: nodes of other machines; of one machine alone, whose rows are read from files, all."""
         if self.own is None:
             return ids
         places = self._place[ids]
@@ -217,7 +217,7 @@ class PartedRows(StoredRows):
         return len(self) - (0 if self.own is None else len(self.own.rows))
 
     def numbers(self, ids: Array, part: int) -> Array:
-        """Where vertices ``ids`` (N,) of a part stand in it, (N,) of their dtype; ascending ids have ascending numbers."""
+        """Where nodes ``ids`` (N,) of a part stand in it, (N,) of their dtype; ascending ids have ascending numbers."""
         numbers: Array = (self._place[ids] - self._bounds[part]).astype(ids.dtype)
         return numbers
 
@@ -240,7 +240,7 @@ class PartedRows(StoredRows):
         return found
 
     def put(self, fetched: dict[int, tuple[Array, Array]]) -> None:
-        """Keep what was fetched of each part for ``read``, in place of that of before: vertices (M,), ascending, and their rows (M, row_bytes) uint8."""
+        """Keep what was fetched of each part for ``read``, in place of that of before: nodes (M,), ascending, and their rows (M, row_bytes) uint8."""
         self._fetched = fetched
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
@@ -261,14 +261,14 @@ class PartedRows(StoredRows):
             missing = wanted if not len(ids) else wanted[ids[np.minimum(found, len(ids) - 1)] != wanted]
             if len(missing):
                 raise InputError(
-                    f"the row of vertex {missing[0]} is on another machine, and was not fetched: {self.path} has a part of them alone"
+                    f"the row of node {missing[0]} is on another machine, and was not fetched: {self.path} has a part of them alone"
                 )
             out[slots[of_part]] = fetched[found]
         if meanwhile is not None:
             meanwhile()
 
     def take(self, ids: Array) -> Array:
-        """Return the rows (N, F) of vertices ``ids`` (N,). Where they lie on several machines all ranks call this, and ``finish`` at last.
+        """Return the rows (N, F) of nodes ``ids`` (N,). Where they lie on several machines all ranks call this, and ``finish`` at last.
 
         Raises:
             InputError: as ``meet``, as exchanges fail, and as files are read.
@@ -303,14 +303,14 @@ class PartedRows(StoredRows):
             out[...] = np.zeros((), out.dtype)
 
 
-def open_parted(path: str | Path, links: Links | None = None) -> Dataset:
-    """A data set in parts whose features are ``PartedRows``, or ``QuantizedRows`` of such.
+def open_partitioned(path: str | Path, links: Links | None = None) -> Dataset:
+    """A data set in parts whose features are ``PartitionedFeatures``, or ``QuantizedRows`` of such.
 
     Raises:
         InputError: as ``open_partition``, and where no part is here.
     """
     partition = open_partition(path)
-    rows: Any = PartedRows(partition, links)
+    rows: Any = PartitionedFeatures(partition, links)
     x = rows if rows.columns is None else QuantizedRows(rows, rows.columns)
     return replace(partition.data, x=x, validate=False)
 

@@ -9,41 +9,41 @@ from hoptrain.engine.queue.preflight import free_space
 
 START_S = 120.0
 """Seconds that a worker process has at least to start, before it makes its first batch."""
-_LEAST = {"prefetch": 1, "stall_timeout": 0.1, "max_restarts": 0}
+_LEAST = {"prefetch_factor": 1, "timeout": 0.1, "max_restarts": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueOptions:
+class WorkerOptions:
     """How batches come from worker processes.
 
     Attributes:
-        prefetch: batches that each worker may have ready beyond the one in use, at least 1.
-        stall_timeout: seconds without a batch that is due, after which its worker is replaced, at least 0.1. A process that starts has 120 s at least.
+        prefetch_factor: batches that each worker may have ready beyond the one in use, at least 1.
+        timeout: seconds without a batch that is due, after which its worker is replaced, at least 0.1. A process that starts has 120 s at least.
         max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
-        slots_dir: folder for the queue where memory is short: files without a name there, mapped; by default the queue lies in memory.
+        buffer_dir: folder for the queue where memory is short: files without a name there, mapped; by default the queue lies in memory.
 
     Raises:
         InputError: numbers that cannot be, a folder that cannot hold files.
 
     Examples:
-        >>> from hoptrain import NeighborSampler, QueueOptions, SampleLoader, load_dataset
-        >>> queue = QueueOptions(prefetch=4, stall_timeout=30.0)  # batches that each worker may have ready; seconds after which it is replaced
+        >>> from hoptrain import NeighborSampler, WorkerOptions, SampleLoader, load_dataset
+        >>> queue = WorkerOptions(prefetch_factor=4, timeout=30.0)  # batches that each worker may have ready; seconds after which it is replaced
         >>> loader = SampleLoader(load_dataset("digits-knn"), NeighborSampler([5]), num_workers=2, queue=queue)
         >>> len(loader)
         2
     """
 
-    prefetch: int = 2
-    stall_timeout: float = 120.0
+    prefetch_factor: int = 2
+    timeout: float = 120.0
     max_restarts: int = 3
-    slots_dir: str | None = None
+    buffer_dir: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise InputError(f"{name} is {getattr(self, name)}: it is at least {least}; correct it")
-        if self.slots_dir is not None:
-            free_space(self.slots_dir)
+        if self.buffer_dir is not None:
+            free_space(self.buffer_dir)
 
 
-DEFAULTS = QueueOptions()
+DEFAULTS = WorkerOptions()

@@ -15,10 +15,10 @@ from itertools import count, islice, takewhile
 from typing import Any
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.deadline import Deadline
 from hoptrain.engine.errors import InputError, WorkerError, see
-from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.ahead import Batch
-from hoptrain.engine.queue.options import DEFAULTS, START_S, QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS, START_S, WorkerOptions
 from hoptrain.engine.queue.preflight import check_files, check_memory, check_workers
 from hoptrain.engine.queue.shared_memory import anonymous_file, dumps
 from hoptrain.engine.queue.worker import Task
@@ -36,7 +36,7 @@ class WorkerPool:
     A batch is delivered as views of its slot, and the slot returns to the worker when the last view is gone. A worker always keeps one slot:
     who holds on to many batches gets copies instead, so that nothing can block, not even ``list(loader)``.
 
-    A process that dies, or makes nothing for ``QueueOptions.stall_timeout`` seconds, is replaced, and its successor makes the batches that have not arrived:
+    A process that dies, or makes nothing for ``WorkerOptions.timeout`` seconds, is replaced, and its successor makes the batches that have not arrived:
     the same ones, since a batch is a pure function of its number.
 
     Attributes:
@@ -47,7 +47,7 @@ class WorkerPool:
         self,
         task: Task,
         num_workers: int,
-        queue: QueueOptions = DEFAULTS,
+        queue: WorkerOptions = DEFAULTS,
         *,
         batch_bytes: int = 0,
         on_map: Callable[[Array], None] | None = None,
@@ -59,18 +59,18 @@ class WorkerPool:
             num_workers: how many processes, at least 1.
             queue: how batches come from them.
             batch_bytes: size of a batch, about: memory for it is reserved before the first one. A larger batch lets its slot grow.
-            on_map: called with each mapping of a slot in this process, (bytes,) uint8: ``hoptrain.engine.device.page_lock``, for instance.
+            on_map: called with each mapping of a slot in this process, (bytes,) uint8: ``hoptrain.engine.device.pin_pages``, for instance.
 
         Raises:
-            InputError: the task cannot be sent, too many workers for the cores, too little memory or too few descriptors, ``slots_dir`` cannot hold
+            InputError: the task cannot be sent, too many workers for the cores, too little memory or too few descriptors, ``buffer_dir`` cannot hold
                 files.
             WorkerError: a process cannot be started.
         """
         self._queue = queue
-        num_slots = queue.prefetch + 1
+        num_slots = queue.prefetch_factor + 1
         check_workers(num_workers)
         check_files(num_workers, num_slots)
-        check_memory(num_workers, num_slots, batch_bytes, queue.slots_dir)
+        check_memory(num_workers, num_slots, batch_bytes, queue.buffer_dir)
         self._generation, self._stop = -1, 0
         job, descriptors = _pickle_task(task)
         files = [job, *descriptors]
@@ -78,7 +78,7 @@ class WorkerPool:
         self._finalizer = weakref.finalize(self, _close, os.getpid(), self.workers, files)
         try:
             for index in range(num_workers):
-                self.workers.append(WorkerProcess(index, num_slots, batch_bytes, job, descriptors, on_map, queue.slots_dir))
+                self.workers.append(WorkerProcess(index, num_slots, batch_bytes, job, descriptors, on_map, queue.buffer_dir))
         except BaseException:
             self.close()
             raise
@@ -167,10 +167,10 @@ class WorkerPool:
 
     def _limit_s(self, worker: WorkerProcess) -> float:
         """Seconds that the worker has for a batch, or, while it starts, to get ready."""
-        return self._queue.stall_timeout if worker.is_ready else max(self._queue.stall_timeout, START_S)
+        return self._queue.timeout if worker.is_ready else max(self._queue.timeout, START_S)
 
-    def _patience(self, worker: WorkerProcess) -> Patience:
-        return Patience(self._limit_s(worker))
+    def _patience(self, worker: WorkerProcess) -> Deadline:
+        return Deadline(self._limit_s(worker))
 
     def _replace_stuck(self, worker: WorkerProcess, step: int) -> None:
         limit = f"{self._limit_s(worker):g} s"
@@ -184,7 +184,7 @@ class WorkerPool:
             times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
                 f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
-                "a sampler that fails so needs mending; for a slow one raise stall_timeout" + see("workers")
+                "a sampler that fails so needs mending; for a slow one raise timeout" + see("workers")
             )
         _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self._queue.max_restarts)
         worker.replace()

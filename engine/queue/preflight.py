@@ -45,32 +45,32 @@ def check_files(num_workers: int, num_slots: int) -> None:
     if used + needed > limit:
         raise InputError(
             f"{num_workers} workers need {needed} open files and {used} of {limit} are in use: "
-            f"raise the limit with 'ulimit -n {used + needed}', or use fewer num_workers or less prefetch" + see("files")
+            f"raise the limit with 'ulimit -n {used + needed}', or use fewer num_workers or less prefetch_factor" + see("files")
         )
 
 
-def check_memory(num_workers: int, num_slots: int, batch_bytes: int, slots_dir: str | None = None) -> None:
-    """Whether the slots of so many workers fit the memory that is free, or the file system of ``slots_dir``.
+def check_memory(num_workers: int, num_slots: int, batch_bytes: int, buffer_dir: str | None = None) -> None:
+    """Whether the slots of so many workers fit the memory that is free, or the file system of ``buffer_dir``.
 
     Args:
         num_workers: workers of this process.
         num_slots: slots of each.
         batch_bytes: size of a batch, about.
-        slots_dir: the folder of the slots' files; None for memory.
+        buffer_dir: the folder of the slots' files; None for memory.
 
     Raises:
         InputError: they do not.
     """
     slot = slot_bytes(batch_bytes)
     needed = num_workers * num_slots * slot
-    if slots_dir is None:
-        available, spare, where, remedy = available_memory(), _SPARE_BYTES, "", "or slots_dir, a folder on a disk"
+    if buffer_dir is None:
+        available, spare, where, remedy = available_memory(), _SPARE_BYTES, "", "or buffer_dir, a folder on a disk"
     else:
-        available, spare, where, remedy = free_space(slots_dir), 0, f" in slots_dir {slots_dir}", "or another slots_dir"
+        available, spare, where, remedy = free_space(buffer_dir), 0, f" in buffer_dir {buffer_dir}", "or another buffer_dir"
     if needed + spare > available:
         raise InputError(
             f"{num_workers} workers with {num_slots} batches of {slot / 2**20:.0f} MiB each need {needed / 2**20:.0f} MiB and "
-            f"{available / 2**20:.0f} MiB are free{where}: use fewer num_workers, less prefetch, a smaller batch_size, {remedy}"
+            f"{available / 2**20:.0f} MiB are free{where}: use fewer num_workers, less prefetch_factor, a smaller batch_size, {remedy}"
             + see("memory")
         )
 
@@ -82,6 +82,6 @@ def free_space(folder: str) -> int:
         InputError: files cannot be made there.
     """
     if not os.access(folder, os.W_OK | os.X_OK) or not os.path.isdir(folder):
-        raise InputError(f"slots_dir {folder} cannot hold the queue's files: give a folder that exists and can be written")
+        raise InputError(f"buffer_dir {folder} cannot hold the queue's files: give a folder that exists and can be written")
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize

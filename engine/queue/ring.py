@@ -77,7 +77,7 @@ class Slot:
         """Return the worker's view, (at least num_bytes,) uint8; grows the file where it is too small.
 
         Raises:
-            InputError: there is too little memory, or room in ``slots_dir``.
+            InputError: there is too little memory, or room in ``buffer_dir``.
         """
         if num_bytes > len(self._bytes):
             try:

@@ -55,14 +55,14 @@ def anonymous_file(name: str, folder: str | None = None) -> int:
             return os.dup(file.fileno())
     except OSError as error:
         raise InputError(
-            f"slots_dir {folder} cannot hold the queue's files ({error.strerror}): give a folder that exists and can be written"
+            f"buffer_dir {folder} cannot hold the queue's files ({error.strerror}): give a folder that exists and can be written"
         ) from error
 
 
 @functools.cache
 def _temporary_folder(reason: str) -> str:
     folder = tempfile.gettempdir()
-    _log.warning("shared memory cannot be had (%s): the queue lies in files in %s; slots_dir names another folder", reason, folder)
+    _log.warning("shared memory cannot be had (%s): the queue lies in files in %s; buffer_dir names another folder", reason, folder)
     return folder
 
 
@@ -97,7 +97,7 @@ def reserve(fd: int, num_bytes: int) -> mmap.mmap:
         os.ftruncate(fd, before)
         raise MemoryError(
             f"cannot reserve {num_bytes / 2**20:.0f} MiB of shared memory ({error.strerror}): use a smaller batch_size, fewer num_workers or "
-            "less prefetch, or name a folder on a disk with slots_dir"
+            "less prefetch_factor, or name a folder on a disk with buffer_dir"
         ) from error
     return pages
 

@@ -32,8 +32,9 @@ _STACK_S = 1.0  # how long a process may take to write its stack
 _KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call
 _LOOK_S = 0.005  # how often one looks for the end of a process
 _MESSAGE_S = 5.0  # how long a message may wait for room in the socket, or for its second half: only a stopped process lets it wait
-_LIMITS = "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch" + see(
-    "workers"
+_LIMITS = (
+    "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch_factor"
+    + see("workers")
 )
 
 Notice = tuple[int, int, list[Spec], dict[str, Any]]
@@ -58,7 +59,7 @@ class WorkerProcess:
         job: int,
         descriptors: Sequence[int],
         on_map: Callable[[Array], None] | None = None,
-        slots_dir: str | None = None,
+        buffer_dir: str | None = None,
     ) -> None:
         """Start the process; it gets ready while the caller goes on.
 
@@ -69,10 +70,10 @@ class WorkerProcess:
             job: descriptor of the file with the pickled task.
             descriptors: what the task inherits.
             on_map: called with each mapping of a slot here, (bytes,) uint8.
-            slots_dir: folder of the slots' files; None for memory.
+            buffer_dir: folder of the slots' files; None for memory.
 
         Raises:
-            InputError: ``slots_dir`` cannot hold files.
+            InputError: ``buffer_dir`` cannot hold files.
             WorkerError: the process cannot be started.
         """
         self.index = index
@@ -91,7 +92,7 @@ class WorkerProcess:
         self._lifeline: int | None = None
         try:
             for i in range(num_slots):
-                self.slots.append(Slot(anonymous_file(f"hoptrain-slot-{index}-{i}", slots_dir), on_map))
+                self.slots.append(Slot(anonymous_file(f"hoptrain-slot-{index}-{i}", buffer_dir), on_map))
             self._start()
         except BaseException:
             self._cut_lifeline()

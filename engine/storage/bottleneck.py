@@ -18,10 +18,10 @@ def slow_rows(totals: Totals, filled: Filled, wait_s: float, has_room: bool = Fa
     if totals.elapsed <= 0 or wait_s < FEED_SHARE * totals.elapsed:
         return None
     waited = f"trainer waited {min(wait_s / totals.elapsed, 1.0):.0%} of the time for rows"
-    more = "all rows fit data.memory, so that each comes once: " if has_room else "more data.memory, "
+    more = "all rows fit data.feature_cache, so that each comes once: " if has_room else "more data.feature_cache, "
     if filled.fetch_s > max(filled.read_s, filled.work_s):
         rate = f"{filled.num_fetched / filled.fetch_s:,.0f} rows a second in {filled.num_rounds:,} rounds"
-        return f"bottleneck: rows of other machines ({waited}; {rate}): {more}a larger data.lookahead, or a faster network"
+        return f"bottleneck: rows of other machines ({waited}; {rate}): {more}a larger data.prefetch_steps, or a faster network"
     if filled.read_s < filled.work_s:
         return f"bottleneck: sampling ahead, to know which rows to read ({waited}): smaller fanouts, or a larger batch_size"
     busy = filled.read_s + filled.work_s

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.deadline import Deadline
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.shared_memory import mapped_file
-from hoptrain.engine.storage.shared_rows import OwnRows
+from hoptrain.engine.storage.shared_rows import LocalFeatures
 from hoptrain.kernels.cpu.storage import reads as kernels
 
 BLOCK = 4096
@@ -53,7 +53,7 @@ class StoredRows(Protocol):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     row_bytes: int
-    own: OwnRows | None = None
+    own: LocalFeatures | None = None
 
     @property
     def num_reads(self) -> int:
@@ -187,7 +187,7 @@ class FileRows(StoredRows):
                 raise error
 
     def _result(self, done: SimpleQueue[Exception | None]) -> Exception | None:
-        patience = Patience(self.stall_s)
+        patience = Deadline(self.stall_s)
         while not patience.is_over():
             try:
                 return done.get(timeout=LOOK_S)

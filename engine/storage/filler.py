@@ -103,7 +103,7 @@ class FillTask:
         files: the tables.
         rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
         num_steps: steps of an epoch.
-        lookahead: of the plans.
+        prefetch_steps: of the plans.
         topology: samples in the place of ``rows_of``, where the graph is larger than memory.
         budget: the cache's, which says what is missing where a step's rows have no room.
     """
@@ -112,7 +112,7 @@ class FillTask:
     files: Sequence[StoredRows]
     rows_of: Callable[[int, int], Sequence[Array]]
     num_steps: int
-    lookahead: int
+    prefetch_steps: int
     topology: Topology | None = None
     budget: Budget | None = None
     _plans: list[RowPlan] = field(default_factory=list)
@@ -220,7 +220,7 @@ class FillTask:
         most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
         in_flight = IN_FLIGHT if self.topology is None else self.topology.num_in_flight
         too_little = self._too_little if self.budget else None
-        return RowPlan(self._slots_of_plan(number), table.num_slots, self.lookahead, most, in_flight=in_flight, too_little=too_little)
+        return RowPlan(self._slots_of_plan(number), table.num_slots, self.prefetch_steps, most, in_flight=in_flight, too_little=too_little)
 
     def _slots_of_plan(self, number: int) -> Array:
         """Return the array (V,) in which the plan of a table keeps where each row is."""

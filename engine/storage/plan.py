@@ -1,6 +1,6 @@
 """The plan of a cache of rows: for each step what is read into which slot, by the accesses of the steps to come.
 
-The plan looks ``lookahead`` steps ahead at least once it is warm, and twice as many at most: it is made anew, in time linear in the accesses that it
+The plan looks ``prefetch_steps`` steps ahead at least once it is warm, and twice as many at most: it is made anew, in time linear in the accesses that it
 knows and the slots, whenever half of what it knew is used up. So a step is planned twice on average, and no access is stored longer than it is known.
 Two steps are foreseen for each that is planned until the window is full, so that the first one does not wait for all of it.
 """
@@ -58,7 +58,7 @@ class RowPlan:
         self,
         slot_of: Array,
         num_slots: int,
-        lookahead: int,
+        prefetch_steps: int,
         most_foreseen: int | None = None,
         *,
         in_flight: int = IN_FLIGHT,
@@ -69,12 +69,12 @@ class RowPlan:
         Args:
             slot_of: (V,) int32, becomes where each row was last planned to be, -1 for nowhere.
             num_slots: N.
-            lookahead: steps, at least 1.
+            prefetch_steps: steps, at least 1.
             most_foreseen: accesses that are stored at most (but for one step), those of steps in flight included; by default all.
             in_flight: the most steps that are, at least 1.
             too_little: makes what is raised where a step's rows do not fit.
         """
-        self._lookahead, self._most, self._too_little = lookahead, most_foreseen or 2**63, too_little
+        self._lookahead, self._most, self._too_little = prefetch_steps, most_foreseen or 2**63, too_little
         self._first_use = np.full(len(slot_of), -1, np.int32)
         self._rows, self._nexts = deque[Array](), deque[Array]()
         self._num_foreseen = 0
@@ -86,7 +86,7 @@ class RowPlan:
             uses=np.zeros(len(slot_of), np.uint16),
             row_of=np.empty(num_slots, id_dtype(len(slot_of))),
             below=np.empty(num_slots, np.int32),
-            heads=np.empty(2 * lookahead + kernels.NUM_CLASSES, np.int32),
+            heads=np.empty(2 * prefetch_steps + kernels.NUM_CLASSES, np.int32),
             filled=np.zeros(1, np.int64),
         )
 
@@ -108,7 +108,7 @@ class RowPlan:
 
     @property
     def wanted(self) -> int:
-        """See the class: two for each step, until twice ``lookahead`` are known."""
+        """See the class: two for each step, until twice ``prefetch_steps`` are known."""
         known = len(self._rows)
         return int(not known) if self._num_foreseen >= self._most else min(2, 2 * self._lookahead - known)
 

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.deadline import Deadline
 from hoptrain.engine.errors import InputError, WorkerError, see
 from hoptrain.engine.machine import available_memory
-from hoptrain.engine.patience import Patience
 from hoptrain.engine.queue.ring import Spec, carve, total_bytes
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 from hoptrain.kernels.cpu.storage import reads as kernels
@@ -65,7 +65,7 @@ class CachedTable(NamedTuple):
     num_bytes: int
 
 
-class OwnRows(NamedTuple):
+class LocalFeatures(NamedTuple):
     """Rows of a table that take no slots, since this machine has them mapped.
 
     Attributes:
@@ -185,7 +185,7 @@ class SharedRows:
         Raises:
             WorkerError: its trainer has begun another run, or the filler has done nothing for too long.
         """
-        tag, patience = tag_of(run, step), Patience(patience_s)
+        tag, patience = tag_of(run, step), Deadline(patience_s)
         while self.ready < tag:
             if self.arrays["taken"][rank, 0] >= tag_of(run + 1, -1):
                 raise WorkerError(
@@ -198,7 +198,7 @@ class SharedRows:
                 )
             time.sleep(_LOOK_S)
 
-    def find(self, table: int, ids: Array, out: Array, own: OwnRows | None = None) -> None:
+    def find(self, table: int, ids: Array, out: Array, own: LocalFeatures | None = None) -> None:
         """The slots (S,) int32 of rows ``ids`` (S,) of a step that is ready; of a machine's ``own``, which have none, -1 less their numbers there.
 
         Raises:
@@ -210,8 +210,8 @@ class SharedRows:
         )
         if missing >= 0:
             raise InputError(
-                f"vertex {ids[missing]} is in a batch and not among the rows read for it: the sampler's batches are not the same "
-                "whenever they are made; give lookahead 0, or mend the sampler"
+                f"node {ids[missing]} is in a batch and not among the rows read for it: the sampler's batches are not the same "
+                "whenever they are made; give prefetch_steps 0, or mend the sampler"
             )
 
 
@@ -225,7 +225,7 @@ def map_shared(path: str) -> Array:
 
 
 def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None) -> list[CachedTable]:
-    """What each of some tables has of ``memory`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
+    """What each of some tables has of ``feature_cache`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
 
     Where it is too little, tables have no slots (``hoptrain.engine.storage.budget``).
 
@@ -246,7 +246,7 @@ def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping
 
 
 def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
-    """How many slots fit ``memory`` bytes, all that belongs to them included; as many as rows at most, and none where not one does."""
+    """How many slots fit ``feature_cache`` bytes, all that belongs to them included; as many as rows at most, and none where not one does."""
     tables = bytes_for(0, num_rows, row_bytes)
     per_slot = bytes_for(1, num_rows, row_bytes) - tables
     return int(min(max((memory - memory // FORESEEN_SHARE - tables) // per_slot, 0), num_rows))

@@ -7,20 +7,20 @@ from typing import Any
 
 from torch import Tensor
 
-from hoptrain.dgl.graphs import as_ids, converted, is_typed, on_host
+from hoptrain.dgl.graphs import as_ids, converted, is_hetero, on_host
+from hoptrain.dgl.hetero import hetero_sampler, items_by_type, typed_blocks_of
 from hoptrain.dgl.outputs import blocks_of, dgl
 from hoptrain.dgl.sampler import Sampled, as_fanouts
-from hoptrain.dgl.typed import items_by_type, typed_blocks_of, typed_sampler
 from hoptrain.engine import InputError
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, Sampler
 from hoptrain.samplers import LaborSampler as Labor
 from hoptrain.samplers import NeighborSampler as Neighbor
 from hoptrain.samplers.batch.copies import distinct
-from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
+from hoptrain.samplers.wrappers.excluding import ExcludingSampler, items_of
 
 
 class BlockSampler(Sampled):
-    """From vertices to blocks; what DGL's samplers of blocks do besides is done by DGL's code."""
+    """From nodes to blocks; what DGL's samplers of blocks do besides is done by DGL's code."""
 
     edge_dir: str
     prefetch_node_feats: Any
@@ -28,16 +28,16 @@ class BlockSampler(Sampled):
     weighted = False
 
     def features(self) -> Any:
-        """Names of the features of input nodes that are to be fetched; of typed graphs by type."""
+        """Names of the features of input nodes that are to be fetched; of heterogeneous graphs by type."""
         return self.prefetch_node_feats
 
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
-        """Input nodes, the seeds, and a block for each layer; no edge of ``exclude_eids`` is in any. Of typed graphs all three are by type.
+        """Input nodes, the seeds, and a block for each layer; no edge of ``exclude_eids`` is in any. Of heterogeneous graphs all three are by type.
 
         Raises:
             InputError: a seed or an edge that does not exist.
         """
-        nodes, blocks, is_whole = (self._sampled_typed if is_typed(on_host(g)) else self._sampled)(g, seed_nodes, exclude_eids)
+        nodes, blocks, is_whole = (self._sampled_typed if is_hetero(on_host(g)) else self._sampled)(g, seed_nodes, exclude_eids)
         self.keep(self.gathered(g) if is_whole else {}, self.output_device)
         if self.output_device is None:
             return nodes, seed_nodes, blocks
@@ -47,11 +47,11 @@ class BlockSampler(Sampled):
     def _sampled(self, g: Any, seed_nodes: Tensor, exclude_eids: Any) -> tuple[Tensor, list[Any], bool]:
         """Input nodes, blocks, and whether the nodes are those of the batch, so that no seed stands there several times."""
         seeds, copies = distinct(as_ids(seed_nodes))
-        excluded = None if exclude_eids is None else self.of(g)[1].places_of(as_ids(exclude_eids))
+        excluded = None if exclude_eids is None else self.of(g)[1].csc_positions(as_ids(exclude_eids))
         return *blocks_of(g, self.batch(g, items_of(seeds, excluded)), copies, weighted=self.weighted), copies is None
 
     def _sampled_typed(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[dict[str, Tensor], list[Any], bool]:
-        """The same of a typed graph, by type."""
+        """The same of a heterogeneous graph, by type."""
         items, copies = items_by_type(g, self.of(g)[1], seed_nodes, exclude_eids)
         return *typed_blocks_of(g, self.batch(g, items), copies, weighted=self.weighted), not copies
 
@@ -75,9 +75,9 @@ class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
 
     def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
         """The sampler and the graph of hoptrain's."""
-        if is_typed(g):
+        if is_hetero(g):
             of_type = {"replace": self.replace, "weighted": self.prob is not None}
-            return typed_sampler(g, self.fanouts, HeteroSampler, self.edge_dir, self.prob, **of_type)
+            return hetero_sampler(g, self.fanouts, HeteroSampler, self.edge_dir, self.prob, **of_type)
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
         made = converted(g, self.edge_dir, self.prob)
         options = NeighborSampler, *fanouts, replace, weighted
@@ -146,9 +146,9 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
 
     def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
         """The sampler and the graph of hoptrain's."""
-        if is_typed(g):
+        if is_hetero(g):
             of_type = {"importance_rounds": int(self.importance_sampling), "weighted": self.prob is not None}
-            return typed_sampler(g, self.fanouts, HeteroLaborSampler, self.edge_dir, self.prob, **of_type)
+            return hetero_sampler(g, self.fanouts, HeteroLaborSampler, self.edge_dir, self.prob, **of_type)
         fanouts, rounds, weighted = as_fanouts(self.fanouts), int(self.importance_sampling), self.prob is not None
         made = converted(g, self.edge_dir, self.prob)
         return made.kept((LaborSampler, *fanouts, rounds, weighted), lambda: ExcludingSampler(Labor(fanouts, rounds, weighted))), made

@@ -23,8 +23,8 @@ def as_edge_prediction_sampler(
 ) -> Any:
     """DGL's, by name, arguments and results; see ``dgl.dataloading.as_edge_prediction_sampler``.
 
-    Pairs, negatives and what is excluded are made by DGL's code; around their vertices samples ``sampler``, one of hoptrain's. As in DGL, edges
-    are excluded after they were drawn: a vertex that had drawn one has one fewer.
+    Pairs, negatives and what is excluded are made by DGL's code; around their nodes samples ``sampler``, one of hoptrain's. As in DGL, edges
+    are excluded after they were drawn: a node that had drawn one has one fewer.
 
     Raises:
         InputError: a sampler of DGL's, or a way of excluding that lacks its edges.

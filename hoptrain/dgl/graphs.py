@@ -16,12 +16,12 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import some_of
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.samplers.feed.given import version_of
+from hoptrain.samplers.loader.given import version_of
 
 Kept = TypeVar("Kept")
 
 _LAYOUTS = {"in": "csc", "out": "csr"}
-"""DGL's word for the neighbours of a vertex -> where it keeps these beside each other."""
+"""DGL's word for the neighbours of a node -> where it keeps these beside each other."""
 
 _KEPT: Any = WeakIdKeyDictionary()
 """A user's graph -> by direction and weights: what it was made of, and what was made of that."""
@@ -31,7 +31,7 @@ class Converted:
     """What was made of a DGL graph.
 
     Attributes:
-        graph: with the ids that edges have there, and their weights; or one relation of a typed graph, called ``name``.
+        graph: with the ids that edges have there, and their weights; or one relation of a heterogeneous graph, called ``name``.
     """
 
     def __init__(self, graph: Graph | RelationColumns, name: str = "") -> None:
@@ -47,7 +47,7 @@ class Converted:
         kept: Kept = self._kept[options]
         return kept
 
-    def places_of(self, ids: Array) -> Array:
+    def csc_positions(self, ids: Array) -> Array:
         """The places (N,) of the edges with ``ids`` (N,); those of all edges are found once, 4 or 8 bytes an edge.
 
         Raises:
@@ -81,8 +81,8 @@ def on_host(g: Any) -> Any:
     return g
 
 
-def is_typed(g: Any) -> bool:
-    """Whether the graph has several types, of vertices or of edges."""
+def is_hetero(g: Any) -> bool:
+    """Whether the graph has several types, of nodes or of edges."""
     return len(g.canonical_etypes) != 1 or len(g.ntypes) != 1
 
 
@@ -92,7 +92,7 @@ def homogeneous(g: Any) -> Any:
     Raises:
         InputError: it is a typed one; as ``on_host``.
     """
-    if is_typed(on_host(g)):
+    if is_hetero(on_host(g)):
         raise InputError(
             f"graph has the edge types {some_of(g.canonical_etypes)}: this one takes graphs of one type, as DGL's does; give dgl.to_homogeneous(g)"
         )
@@ -103,7 +103,7 @@ def converted(g: Any, edge_dir: str = "in", weights: str | None = None) -> Conve
     """What ``g`` is here; kept as long as ``g`` is, and until its edges or their weights are changed.
 
     Args:
-        g: a DGL graph of one type of vertices and of edges.
+        g: a DGL graph of one type of nodes and of edges.
         edge_dir: "in"; or "out", then with every edge turned round.
         weights: the feature of the edges that they are drawn by; a mask is one, too.
 
@@ -123,7 +123,7 @@ def relation_converted(g: Any, relation: tuple[str, str, str], edge_dir: str, we
     kept = _KEPT.setdefault(g, {})
     key = relation, edge_dir, weights
     if key not in kept or kept[key][0] != state:
-        kept[key] = state, (g._graph, values), Converted(_convert(g, relation, edge_dir, values), relation_name(relation) * is_typed(g))
+        kept[key] = state, (g._graph, values), Converted(_convert(g, relation, edge_dir, values), relation_name(relation) * is_hetero(g))
     found: Converted = kept[key][2]
     return found
 
@@ -142,7 +142,7 @@ def feature_of_edges(g: Any, relation: tuple[str, str, str], name: str) -> Any:
         InputError: there is none of this name, or one of another shape.
     """
     data = g.edges[relation].data
-    of = f" of {relation_name(relation)}" * is_typed(g)
+    of = f" of {relation_name(relation)}" * is_hetero(g)
     if name not in data:
         raise InputError(f"edges{of} have no feature {name!r}: they have {some_of(data) or 'none'}; name one of these")
     if data[name].numel() != g.num_edges(relation):
@@ -155,7 +155,7 @@ def feature_of_edges(g: Any, relation: tuple[str, str, str], name: str) -> Any:
 def _convert(g: Any, relation: tuple[str, str, str], edge_dir: str, values: Any) -> Graph | RelationColumns:
     indptr, indices, edge_ids = adjacency_of(g, relation, _LAYOUTS[edge_dir])
     ids, weights = ids_and_weights(edge_ids, values)
-    if is_typed(g):
+    if is_hetero(g):
         return RelationColumns(indptr, indices, int(g.num_nodes(relation[0 if edge_dir == "in" else 2])), weights=weights, edge_ids=ids)
     graph = Graph(indptr, indices, weights=weights)
     # DGL's ids are trusted: to see that no two are the same they would have to be sorted.
@@ -180,7 +180,7 @@ def as_ids(ids: Any) -> Array:
         InputError: ids by type, of a graph with one; or something other than integers.
     """
     if isinstance(ids, Mapping):
-        raise InputError(f"ids are a dict of {', '.join(map(str, ids))}: those of typed graphs; give a tensor")
+        raise InputError(f"ids are a dict of {', '.join(map(str, ids))}: those of heterogeneous graphs; give a tensor")
     try:
         tensor = torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError):

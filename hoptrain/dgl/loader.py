@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.graphs import is_typed, on_host
+from hoptrain.dgl.graphs import is_hetero, on_host
 from hoptrain.dgl.outputs import dgl
 from hoptrain.dgl.sampler import Sampled
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
-from hoptrain.samplers.feed.early import runs_ahead
-from hoptrain.samplers.feed.given import Place, Source, Work, plain_rows, version_of
-from hoptrain.samplers.feed.given_feed import GivenFeed
+from hoptrain.samplers.loader.early import runs_ahead
+from hoptrain.samplers.loader.given import Place, Source, Work, plain_rows, version_of
+from hoptrain.samplers.loader.given_feed import GivenFeed
 
 _of_dgl = dgl.dataloading.dataloader
 
@@ -35,7 +35,7 @@ _WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "generator", "p
 class DataLoader(dgl.dataloading.DataLoader):
     """DGL's, by name, arguments and results; see ``dgl.dataloading.DataLoader``. ``graph_sampler`` is one of ``hoptrain.dgl``.
 
-    ``num_workers`` are processes of hoptrain's, which stay until ``close()``; the batches are the same to the bit with any number of them.
+    ``num_workers`` are processes of hoptrain's, which stay until ``close()``; the batches are the same bit for bit with any number of them.
     An epoch's seed comes from torch's generator, its order with ``use_ddp`` from ``torch.initial_seed()``. Features by the name of the sampler's
     first ``prefetch_node_feats`` are gathered by the workers: what is written into them during an epoch shows in the next one.
 
@@ -76,8 +76,8 @@ class DataLoader(dgl.dataloading.DataLoader):
         on_host(graph)
         _inner(graph_sampler)
         _check_device(device, use_uva)
-        if isinstance(indices, Mapping) and not is_typed(graph):
-            raise InputError(f"indices are a dict of {', '.join(map(str, indices))}: those of typed graphs; give a tensor")
+        if isinstance(indices, Mapping) and not is_hetero(graph):
+            raise InputError(f"indices are a dict of {', '.join(map(str, indices))}: those of heterogeneous graphs; give a tensor")
         if kwargs.get("in_order") is False:
             raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
         device = torch.cuda.current_device() if use_uva and device is None else device
@@ -176,7 +176,7 @@ class DataLoader(dgl.dataloading.DataLoader):
             rows = plain_rows(x)
             if rows is not None:
                 own.rows_names[kind] = names[0]
-                stores[f"x.{kind}" if is_typed(g) else "x"] = self._kept_rows(kind, x, rows)
+                stores[f"x.{kind}" if is_hetero(g) else "x"] = self._kept_rows(kind, x, rows)
         return stores
 
     def _versions(self) -> list[int]:

@@ -66,7 +66,7 @@ def block_of(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: l
 
 @cache
 def _block_of_types(kinds: tuple[str, ...], relations: tuple[tuple[str, str, str], ...]) -> Any:
-    """A block without vertices of these types, those of its sources first: DGL's own methods copy a graph so, and then give it other edges and rows."""
+    """A block without nodes of these types, those of its sources first: DGL's own methods copy a graph so, and then give it other edges and rows."""
     places = {kind: place for place, kind in enumerate(kinds)}
     ends = [(places[source], len(kinds) + places[destination]) for source, _, destination in relations]
     index = dgl.heterograph_index
@@ -94,7 +94,7 @@ def _frame(whole: Any, name: str, ids: Tensor) -> Any:
 
 
 def subgraph_of(g: Any, batch: MiniBatch, layout: str = "csc") -> tuple[Tensor, Any]:
-    """The vertices (S,) of a batch whose outermost block is square, and the graph of its edges.
+    """The nodes (S,) of a batch whose outermost block is square, and the graph of its edges.
 
     ``layout`` is "csr" where the edges were turned round.
     """

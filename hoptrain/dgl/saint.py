@@ -22,7 +22,7 @@ _ITEM = np.zeros(1, np.int64)
 class SAINTSampler(Sampled, dgl.dataloading.Sampler):
     """DGL's, by name, arguments and results; see ``dgl.dataloading.SAINTSampler``.
 
-    Vertices stand in the order in which they were drawn first, in DGL in that of their ids. ``cache`` has no meaning: what draws need is kept as
+    Nodes stand in the order in which they were drawn first, in DGL in that of their ids. ``cache`` has no meaning: what draws need is kept as
     long as the graph.
     """
 
@@ -41,7 +41,7 @@ class SAINTSampler(Sampled, dgl.dataloading.Sampler):
             InputError: an unknown mode, or a budget out of range.
         """
         if mode not in ("node", "edge", "walk"):
-            raise InputError(f"mode is {mode!r}: vertices are drawn by 'node', 'edge' or 'walk'; choose one")
+            raise InputError(f"mode is {mode!r}: nodes are drawn by 'node', 'edge' or 'walk'; choose one")
         self.mode = mode
         self.budget: Any = budget
         self.cache: bool = cache

@@ -13,7 +13,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.feed.given import Source
+from hoptrain.samplers.loader.given import Source
 
 
 class Sampled:
@@ -21,7 +21,7 @@ class Sampled:
 
     Attributes:
         source: what a loader has set: from items to the mini-batch that its workers made of them.
-        rows: the features that came with the last mini-batch, by the type of their vertices and their name.
+        rows: the features that came with the last mini-batch, by the type of their nodes and their name.
         rows_names: the features that a loader's workers gather, by type.
     """
 
@@ -40,7 +40,7 @@ class Sampled:
 
     @abstractmethod
     def features(self) -> Any:
-        """Names of the features of input nodes that are to be fetched; of typed graphs by type."""
+        """Names of the features of input nodes that are to be fetched; of heterogeneous graphs by type."""
 
     def batch(self, g: Any, items: Array) -> Any:
         """The mini-batch of some items; here and now it has an address of torch's generator, and is good until the next one."""
@@ -65,8 +65,8 @@ def as_fanouts(fanouts: Any) -> list[int]:
     """Fanouts from the seeds outward, from DGL's, which stand in the order of layers.
 
     Raises:
-        InputError: those of typed graphs, or none.
+        InputError: those of heterogeneous graphs, or none.
     """
     if any(isinstance(fanout, dict) for fanout in fanouts):
-        raise InputError(f"fanouts are {fanouts}: with one for each edge type they are of typed graphs; give one number a layer")
+        raise InputError(f"fanouts are {fanouts}: with one for each edge type they are of heterogeneous graphs; give one number a layer")
     return [int(fanout) for fanout in reversed(fanouts)]

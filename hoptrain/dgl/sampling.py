@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.graphs import Converted, as_ids, feature_of_edges, homogeneous, is_typed, on_host, relation_converted
+from hoptrain.dgl.graphs import Converted, as_ids, feature_of_edges, homogeneous, is_hetero, on_host, relation_converted
+from hoptrain.dgl.hetero import by_type, fanouts_by_relation
 from hoptrain.dgl.outputs import dgl
-from hoptrain.dgl.typed import by_type, fanouts_by_relation
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import some_of
 from hoptrain.samplers import Workspace
-from hoptrain.samplers.checks import check_vertices
+from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables, build_alias_tables
+from hoptrain.samplers.checks import check_nodes
 from hoptrain.samplers.programs.edge_walks import Steps, edge_walks
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables
 
 
 def random_walk(
@@ -37,12 +37,12 @@ def random_walk(
     Draws follow from one number of torch's generator. A walk also ends where all edges have the probability 0, of which DGL says nothing.
 
     Raises:
-        InputError: vertices or edge types that do not exist, neither a length nor a metapath, a probability that is none.
+        InputError: nodes or edge types that do not exist, neither a length nor a metapath, a probability that is none.
     """
     if (metapath is None) == (length is None):
         raise InputError(f"length is {length} and metapath {metapath}: one of them says how many steps a walk has; give one")
     path = [(homogeneous(g).canonical_etypes[0], int(length))] if length is not None else [(each, 1) for each in _canonical(g, metapath)]
-    having = {relation for relation, _ in path if prob in g.edges[relation].data} if prob is not None and is_typed(g) else set()
+    having = {relation for relation, _ in path if prob in g.edges[relation].data} if prob is not None and is_hetero(g) else set()
     made, steps = [], []
     for relation, number in path:
         one = relation_converted(g, relation, "out", None if having and relation not in having else prob)
@@ -51,7 +51,7 @@ def random_walk(
     ends = 0.0 if restart_prob is None else torch.as_tensor(restart_prob, dtype=torch.float64).cpu().numpy()
     seed = int(torch.empty((), dtype=torch.int64).random_())
     start = as_ids(nodes)
-    found = edge_walks(steps, check_vertices(start, steps[0].columns.num_nodes), ends, seed=seed, workspace=Workspace(os.cpu_count() or 1))
+    found = edge_walks(steps, check_nodes(start, steps[0].columns.num_nodes), ends, seed=seed, workspace=Workspace(os.cpu_count() or 1))
     kinds = [path[0][0][0], *(relation[2] for relation, number in path for _ in range(number))]
     traces, types = torch.from_numpy(found.vertices).to(g.idtype), torch.tensor([g.get_ntype_id(kind) for kind in kinds], dtype=g.idtype)
     if not return_eids:
@@ -80,7 +80,7 @@ def _canonical(g: Any, metapath: Any) -> list[tuple[str, str, str]]:
 
 
 def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See ``dgl.sampling.pack_traces``: the vertices of all walks (N,), their types, the length (W,) of each walk, and where it begins (W,)."""
+    """See ``dgl.sampling.pack_traces``: the nodes of all walks (N,), their types, the length (W,) of each walk, and where it begins (W,)."""
     is_there = traces >= 0
     lengths = is_there.sum(1)
     return traces[is_there], types.expand_as(traces)[is_there], lengths, lengths.cumsum(0) - lengths
@@ -100,18 +100,18 @@ def select_topk(
     """See ``dgl.sampling.select_topk``. Of edges with the same weight those with the smaller ids are taken.
 
     Raises:
-        InputError: vertices, edge types or a feature that do not exist, k below -1.
+        InputError: nodes, edge types or a feature that do not exist, k below -1.
     """
     numbers = fanouts_by_relation(on_host(g), [k], "values of k")
     chosen = None if nodes is None else by_type(g, nodes, g.ntypes, "nodes")
     kept = {}
     for relation, (number,) in numbers.items():
         if number < -1:
-            raise InputError(f"k is {number}: a vertex keeps k edges, 0 or more, or -1 for all; correct it")
+            raise InputError(f"k is {number}: a node keeps k edges, 0 or more, or -1 for all; correct it")
         graph = relation_converted(g, relation, edge_dir).graph
         own = np.arange(graph.num_nodes) if chosen is None else chosen.get(relation[2 if edge_dir == "in" else 0], np.zeros(0, np.int64))
         if len(own):
-            check_vertices(own, graph.num_nodes)
+            check_nodes(own, graph.num_nodes)
         ids = _heaviest(graph, feature_of_edges(g, relation, weight), own, number, ascending)
         kept[relation] = torch.from_numpy(ids).to(g.idtype)
     made = dgl.edge_subgraph(g, kept, relabel_nodes=False, store_ids=True)
@@ -123,7 +123,7 @@ def select_topk(
 
 
 def _heaviest(graph: Any, values: Tensor, chosen: Array, k: int, ascending: bool) -> Array:
-    """(N,) int64 ids of up to k edges, all for -1, of each of the vertices ``chosen``, by ``values`` (E,) of all edges by id."""
+    """(N,) int64 ids of up to k edges, all for -1, of each of the nodes ``chosen``, by ``values`` (E,) of all edges by id."""
     begins, degrees = graph.indptr[chosen].astype(np.int64), (graph.indptr[chosen + 1] - graph.indptr[chosen]).astype(np.int64)
     owners = np.repeat(np.arange(len(chosen)), degrees)
     rank = np.arange(len(owners)) - np.repeat(np.cumsum(degrees) - degrees, degrees)

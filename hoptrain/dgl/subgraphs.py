@@ -1,4 +1,4 @@
-"""DGL's samplers of subgraphs around given vertices, over hoptrain's: ShaDow's, and those of clusters."""
+"""DGL's samplers of subgraphs around given nodes, over hoptrain's: ShaDow's, and those of clusters."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from hoptrain.dgl.blocks import moved
-from hoptrain.dgl.graphs import Converted, as_ids, converted, homogeneous, is_typed, on_host
+from hoptrain.dgl.graphs import Converted, as_ids, converted, homogeneous, is_hetero, on_host
+from hoptrain.dgl.hetero import hetero_sampler, hetero_subgraph_of, items_by_type
 from hoptrain.dgl.outputs import dgl, subgraph_of
 from hoptrain.dgl.sampler import Sampled, as_fanouts
-from hoptrain.dgl.typed import items_by_type, typed_sampler, typed_subgraph_of
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import reason_of
 from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.samplers import HeteroSampler, Sampler
 from hoptrain.samplers import NeighborSampler as Neighbor
 from hoptrain.samplers.batch.copies import distinct
-from hoptrain.samplers.seeds.excluding import ExcludingSampler, items_of
 from hoptrain.samplers.subgraphs.around import InducedSampler
+from hoptrain.samplers.wrappers.excluding import ExcludingSampler, items_of
 
 ALL_EDGES = 2
 """Blocks of a batch: of two the outermost has all edges, and it alone is read."""
@@ -39,14 +39,14 @@ class ShaDowKHopSampler(Sampled, dgl.dataloading.ShaDowKHopSampler):
     output_device: Any
 
     def features(self) -> Any:
-        """Names of the features of input nodes that are to be fetched; of typed graphs by type."""
+        """Names of the features of input nodes that are to be fetched; of heterogeneous graphs by type."""
         return self.prefetch_node_feats or []
 
     def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
         """The sampler and the graph of hoptrain's."""
-        if is_typed(on_host(g)):
+        if is_hetero(on_host(g)):
             options = {"replace": self.replace, "weighted": self.prob is not None}
-            return typed_sampler(g, self.fanouts, HeteroSampler, "in", self.prob, ALL_EDGES, **options)
+            return hetero_sampler(g, self.fanouts, HeteroSampler, "in", self.prob, ALL_EDGES, **options)
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
 
         def make() -> Sampler:
@@ -56,17 +56,17 @@ class ShaDowKHopSampler(Sampled, dgl.dataloading.ShaDowKHopSampler):
         return made.kept((ShaDowKHopSampler, *fanouts, replace, weighted), make), made
 
     def sample(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, Any]:
-        """The vertices of the subgraph, the seeds, and the subgraph; no edge of ``exclude_eids`` is in it. Of typed graphs all are by type.
+        """The nodes of the subgraph, the seeds, and the subgraph; no edge of ``exclude_eids`` is in it. Of heterogeneous graphs all are by type.
 
         Raises:
             InputError: a seed or an edge that does not exist.
         """
-        if is_typed(on_host(g)):
+        if is_hetero(on_host(g)):
             items, _ = items_by_type(g, self.of(g)[1], seed_nodes, exclude_eids)
             nodes, subgraph = finished(self, g, items, self.prefetch_node_feats, self.prefetch_edge_feats)
             return nodes, seed_nodes, subgraph
         seeds, _ = distinct(as_ids(seed_nodes))
-        excluded = None if exclude_eids is None else self.of(g)[1].places_of(as_ids(exclude_eids))
+        excluded = None if exclude_eids is None else self.of(g)[1].csc_positions(as_ids(exclude_eids))
         nodes, subgraph = finished(self, g, items_of(seeds, excluded), self.prefetch_node_feats, self.prefetch_edge_feats)
         return nodes, seed_nodes, subgraph
 
@@ -78,7 +78,7 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
 
     Attributes:
         partition_offset: (k+1,) int64, where each cluster begins.
-        partition_node_ids: (V,) int64 vertices, those of a cluster beside each other.
+        partition_node_ids: (V,) int64 nodes, those of a cluster beside each other.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class ClusterGCNSampler(Sampled, dgl.dataloading.Sampler):
 
 
 def finished(sampler: Any, g: Any, items: Any, node_names: Any, edge_names: Any, edge_dir: str = "in") -> tuple[Any, Any]:
-    """The vertices and the subgraph for some items, with the features of these names to be fetched, on the sampler's ``output_device``."""
+    """The nodes and the subgraph for some items, with the features of these names to be fetched, on the sampler's ``output_device``."""
     batch = sampler.batch(g, items)
-    nodes, subgraph = typed_subgraph_of(g, batch) if is_typed(g) else subgraph_of(g, batch, "csc" if edge_dir == "in" else "csr")
+    nodes, subgraph = hetero_subgraph_of(g, batch) if is_hetero(g) else subgraph_of(g, batch, "csc" if edge_dir == "in" else "csr")
     sampler.keep(sampler.gathered(g))
     dgl.dataloading.base.set_node_lazy_features(subgraph, node_names)
     dgl.dataloading.base.set_edge_lazy_features(subgraph, edge_names)
@@ -142,12 +142,12 @@ def finished(sampler: Any, g: Any, items: Any, node_names: Any, edge_names: Any,
 
 
 def _read(path: Path, k: int, num_nodes: int) -> Any:
-    """(V,) the cluster of each vertex, from a file."""
+    """(V,) the cluster of each node, from a file."""
     remedy = "remove it, or state another cache_path"
     try:
         cluster_of = read_npz(path, ["cluster_of"])["cluster_of"]
     except (ValueError, OSError) as error:
         raise InputError(f"{path} holds no clusters that hoptrain wrote ({reason_of(error)}): {remedy}") from None
     if cluster_of.shape != (num_nodes,) or cluster_of.max(initial=-1) >= k:
-        raise InputError(f"{path} holds the clusters of {len(cluster_of):,} vertices, of a graph or a k other than these: {remedy}")
+        raise InputError(f"{path} holds the clusters of {len(cluster_of):,} nodes, of a graph or a k other than these: {remedy}")
     return cluster_of

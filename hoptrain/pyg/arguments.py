@@ -26,8 +26,8 @@ _WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "pin_memory_dev
 """What hoptrain's workers, which run no torch, have no use for."""
 
 
-def checked_fanouts(num_neighbors: Any, *, is_typed: bool = False) -> Any:
-    """Neighbours for each hop, as PyG takes them; of typed graphs also by edge type.
+def checked_fanouts(num_neighbors: Any, *, is_hetero: bool = False) -> Any:
+    """Neighbours for each hop, as PyG takes them; of heterogeneous graphs also by edge type.
 
     Raises:
         InputError: it is no list of integers.
@@ -35,11 +35,11 @@ def checked_fanouts(num_neighbors: Any, *, is_typed: bool = False) -> Any:
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
     lists = {"": values}
     default = getattr(num_neighbors, "default", None)
-    if is_typed and isinstance(values, dict) and (values or default is not None):
+    if is_hetero and isinstance(values, dict) and (values or default is not None):
         lists = {f" of {some_of([name])}": own for name, own in values.items()} | ({} if default is None else {" by default": default})
     for of, own in lists.items():
         if not isinstance(own, list | tuple) or not all(isinstance(number, int | np.integer) for number in own):
-            by_type = ", or a dict of such lists by edge type" if is_typed else ""
+            by_type = ", or a dict of such lists by edge type" if is_hetero else ""
             raise InputError(
                 f"num_neighbors{of} is {own!r}: it is a list with an integer for each hop, from the seeds outward, such as [15, 10]{by_type}"
             )
@@ -79,7 +79,7 @@ def check_sampling(data: Any, subgraph_type: Any, strategy: str, time_attr: Any,
 
 
 def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
-    """Ids of vertices, or a mask of all of them, as a tensor; None stays None.
+    """Ids of nodes, or a mask of all of them, as a tensor; None stays None.
 
     Raises:
         InputError: neither.
@@ -91,12 +91,12 @@ def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
         return nodes.long()  # torch's empty tensors are floats unless their dtype is named
     if nodes.dim() != 1 or nodes.is_floating_point() or (nodes.dtype == torch.bool and len(nodes) != num_nodes):
         shape = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
-        raise InputError(f"{name} is {shape}: it is ids of vertices, (N,) integers, or a mask of all {num_nodes:,}; correct it")
+        raise InputError(f"{name} is {shape}: it is ids of nodes, (N,) integers, or a mask of all {num_nodes:,}; correct it")
     return nodes
 
 
 def checked_seeds(data: Any, given: Any) -> tuple[Any, int]:
-    """``input_nodes`` as PyG takes them, and how many they are: of a ``HeteroData`` a type, or a type with vertices of it.
+    """``input_nodes`` as PyG takes them, and how many they are: of a ``HeteroData`` a type, or a type with nodes of it.
 
     Raises:
         InputError: neither, or no such type.
@@ -107,7 +107,7 @@ def checked_seeds(data: Any, given: Any) -> tuple[Any, int]:
     kind, own = (given, None) if isinstance(given, str) else given if isinstance(given, tuple | list) and len(given) == 2 else (None, None)
     if kind not in data.node_types:
         raise InputError(
-            f"input_nodes is {_shown(given)}: of a HeteroData it is a type of vertices, or a tuple of a type and vertices of it; the types are "
+            f"input_nodes is {_shown(given)}: of a HeteroData it is a type of nodes, or a tuple of a type and nodes of it; the types are "
             f"{some_of(data.node_types)}"
         )
     nodes = checked_nodes(own, data[kind].num_nodes, f"input_nodes of {kind}")

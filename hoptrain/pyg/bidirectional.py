@@ -40,7 +40,7 @@ class BidirectionalNeighborSampler(torch_geometric.sampler.BidirectionalNeighbor
         """Convert the graph both ways, once for a ``Data`` object. ``share_memory`` has no meaning.
 
         Raises:
-            InputError: a typed graph, times, trees of several hops or another ``subgraph_type``, at which PyG's fails, too; as ``NeighborSampler``.
+            InputError: a heterogeneous graph, times, trees of several hops or another ``subgraph_type``, at which PyG's fails, too; as ``NeighborSampler``.
         """
         if disjoint and NumNeighbors(num_neighbors).num_hops > 1:
             raise InputError(f"disjoint with num_neighbors {num_neighbors}: PyG's code cannot join several hops of trees; take one hop")

@@ -1,4 +1,4 @@
-"""Features that workers gather: PyG takes those of a batch's vertices, row by row, and so may a worker."""
+"""Features that workers gather: PyG takes those of a batch's nodes, row by row, and so may a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch_geometric.data import HeteroData
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.feed.given import Source, plain_rows
+from hoptrain.samplers.loader.given import Source, plain_rows
 
 _X, _EDGES = "x", "edge_attr"
 
@@ -67,7 +67,7 @@ def store_of(data: Any, name: str) -> Any:
 
 
 def without(data: Any, names: Collection[str]) -> Any:
-    """The same, but for the features of these names; it says how many vertices it has."""
+    """The same, but for the features of these names; it says how many nodes it has."""
     other = copy.copy(data)
     for name in names:
         store = store_of(other, name)

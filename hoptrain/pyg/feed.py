@@ -22,24 +22,24 @@ from hoptrain.pyg.features import features_of, names_of, numbers_in, put, rows_t
 from hoptrain.pyg.graphs import Converted
 from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, bulk_of, check_on_device
 from hoptrain.samplers import MiniBatch, Sampler
-from hoptrain.samplers.feed.early import runs_ahead
-from hoptrain.samplers.feed.given import Place, Source, Work, version_of
-from hoptrain.samplers.feed.given_feed import GivenFeed
-from hoptrain.samplers.feed.loader import DeviceOptions
+from hoptrain.samplers.loader.early import runs_ahead
+from hoptrain.samplers.loader.given import Place, Source, Work, version_of
+from hoptrain.samplers.loader.given_feed import GivenFeed
+from hoptrain.samplers.loader.loader import DeviceOptions
 
 if TYPE_CHECKING:
-    from hoptrain.samplers.feed.device_cache import HitRates
-    from hoptrain.samplers.feed.device_feed import DeviceFeed
+    from hoptrain.samplers.loader.device_feed import DeviceFeed
+    from hoptrain.samplers.loader.gpu_cache import HitRates
 
 MOST_COUNTED = 1024
-"""Batches that rows are counted in for a ``device_cache``."""
+"""Batches that rows are counted in for a ``gpu_cache``."""
 
 
 class Fed:
     """What the loaders share. A class inherits from it and from torch's ``DataLoader``, or one of PyG's.
 
-    With ``device="cuda"`` the GPU samples, one bulk ahead, and batches come on it, the same to the bit. ``bulk``, ``graph_placement``,
-    ``feature_placement``, ``device_cache`` and ``capture`` are those of ``hoptrain.SampleLoader``.
+    With ``device="cuda"`` the GPU samples, one bulk ahead, and batches come on it, the same bit for bit. ``bulk``, ``graph_placement``,
+    ``feature_placement``, ``gpu_cache`` and ``cuda_graphs`` are those of ``hoptrain.SampleLoader``.
 
     Attributes:
         data: the whole graph with its attributes.
@@ -128,12 +128,12 @@ class Fed:
         """How many indices a batch has."""
         size = cast(Any, self).batch_size
         if size is None:
-            raise InputError("device_cache with batch_sampler: rows are counted in batches of batch_size; leave one of them out")
+            raise InputError("gpu_cache with batch_sampler: rows are counted in batches of batch_size; leave one of them out")
         return int(size)
 
     @property
     def hit_rates(self) -> HitRates | None:
-        """With a ``device_cache``, once the first batch was asked for, the share of the rows that comes from it, expected and by epoch."""
+        """With a ``gpu_cache``, once the first batch was asked for, the share of the rows that comes from it, expected and by epoch."""
         return None if self._feed is None else self._feed.hit_rates
 
     def attributes(self, feed: DeviceFeed[Any], names: list[str]) -> DeviceAttributes:
@@ -207,7 +207,7 @@ def _dealt_out(index_sampler: Any, place: Place) -> Iterator[list[int]]:
 
 
 def subgraph_of(loader: Fed, source: Source, converted: Converted) -> Any:
-    """The loader's ``data`` with the vertices and edges of the batch that was asked of ``source``; features are those that came with it, where some did.
+    """The loader's ``data`` with the nodes and edges of the batch that was asked of ``source``; features are those that came with it, where some did.
 
     Edges stand in the order of the user's numbers where the graph has another order; else as in the batch, by destination.
     """

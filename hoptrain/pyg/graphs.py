@@ -15,7 +15,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.machine import check_num_nodes
 from hoptrain.kernels.shared.philox import MAX_VERTEX
-from hoptrain.samplers.feed.given import version_of
+from hoptrain.samplers.loader.given import version_of
 
 
 class Converted(NamedTuple):
@@ -61,7 +61,7 @@ def converted(
         backward: with every edge turned round.
         is_sorted: whether the edges are sorted by destination.
         weight_attr: the edges' weights.
-        time_attr: times of the edges; of vertices, then an edge has that of its source.
+        time_attr: times of the edges; of nodes, then an edge has that of its source.
         untimed: every edge has the time 0.
 
     Raises:
@@ -89,8 +89,8 @@ def check_edges(store: Any, edges: Any, num_src: int, num_dst: int, of: str = "d
     Args:
         store: which has them, as ``edge_index`` or ``adj_t``.
         edges: the edges.
-        num_src: vertices that may be sources.
-        num_dst: vertices that may be destinations.
+        num_src: nodes that may be sources.
+        num_dst: nodes that may be destinations.
         of: what ``store`` is to be called.
 
     Raises:
@@ -111,7 +111,7 @@ def check_edges(store: Any, edges: Any, num_src: int, num_dst: int, of: str = "d
         edge = int(wrong.nonzero()[0])
         src, dst = edges[:, edge].tolist()
         numbers = f"{num_src:,}" if num_src == num_dst else f"{num_src:,} and {num_dst:,}"
-        raise InputError(f"edge {edge} leads from vertex {src} to {dst}: {of} has {numbers} vertices, from 0 on; correct it, or x")
+        raise InputError(f"edge {edge} leads from node {src} to {dst}: {of} has {numbers} nodes, from 0 on; correct it, or x")
 
 
 def state_of(value: Any) -> tuple[int, int]:
@@ -147,6 +147,6 @@ def in_order(name: str | None, values: Any, permutation: Tensor | None, num_edge
     """
     tensor = torch.as_tensor(values).cpu()
     if len(tensor) != num_edges:
-        raise InputError(f"{name} has {len(tensor):,} entries for {num_edges:,} edges: give one for each edge, or each vertex")
+        raise InputError(f"{name} has {len(tensor):,} entries for {num_edges:,} edges: give one for each edge, or each node")
     array: Array = (tensor if permutation is None else tensor[permutation]).numpy()
     return array

@@ -12,12 +12,12 @@ from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSample
 
 from hoptrain.engine import InputError
 from hoptrain.pyg.arguments import checked_seeds
+from hoptrain.pyg.hetero_graphs import hetero_converted
 from hoptrain.pyg.hops import HopFed
-from hoptrain.pyg.outputs import as_typed_output
-from hoptrain.pyg.typed_graphs import typed_converted
+from hoptrain.pyg.outputs import as_hetero_output
 from hoptrain.samplers import HGTSampler
 from hoptrain.samplers.batch.copies import distinct_by_type, with_copies
-from hoptrain.samplers.feed.given import Source
+from hoptrain.samplers.loader.given import Source
 
 _LAYERS = 2
 """Blocks of a batch: of two the outermost has all edges, and it alone is read."""
@@ -26,7 +26,7 @@ _LAYERS = 2
 class HGTLoader(HopFed, torch_geometric.loader.HGTLoader):
     """PyG's, by name, arguments and batches; see ``torch_geometric.loader.HGTLoader``. It needs no torch-sparse.
 
-    All in-edges of a sampled vertex add to the budgets; PyG looks at 50 of them.
+    All in-edges of a sampled node add to the budgets; PyG looks at 50 of them.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class _Budgets(BaseSampler):
     """What PyG's code asks."""
 
     def __init__(self, data: HeteroData, num_samples: Any, is_sorted: bool) -> None:
-        made = typed_converted(data, is_sorted=is_sorted)
+        made = hetero_converted(data, is_sorted=is_sorted)
         self.graph, self.perm = made.graph, made.permutation
         self.sampler = HGTSampler(num_samples, num_layers=_LAYERS).prepare(self.graph, np.zeros(0, np.int64))
         self.source: Source | None = None
@@ -86,13 +86,13 @@ class _Budgets(BaseSampler):
         seeds, copies = distinct_by_type({inputs.input_type: inputs.node.numpy()})
         source: Any = self.source
         batch = source(self.graph.numbered(seeds))
-        out = as_typed_output(with_copies(batch, copies) if copies else batch, tells_trees=False, tells_hops=False)
+        out = as_hetero_output(with_copies(batch, copies) if copies else batch, tells_trees=False, tells_hops=False)
         out.metadata = (inputs.input_id, inputs.time)
         return out
 
     def sample_from_edges(self, inputs: Any, neg_sampling: Any = None) -> Any:
         """As in PyG, links are no seeds."""
-        raise InputError("links as seeds of HGT's sampling: it starts from vertices; take LinkNeighborLoader")
+        raise InputError("links as seeds of HGT's sampling: it starts from nodes; take LinkNeighborLoader")
 
     @property
     def edge_permutation(self) -> Any:

@@ -20,7 +20,7 @@ from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
 from hoptrain.pyg.feed import Fed
 from hoptrain.samplers import Sampler
-from hoptrain.samplers.feed.given import Source
+from hoptrain.samplers.loader.given import Source
 
 
 class Hops(Protocol):
@@ -84,7 +84,7 @@ class HopFed(Fed):
             hops.source = None
 
     def features(self) -> dict[str, Any]:
-        """See ``Fed.features``; none where the user's code may choose other vertices than those that were sampled."""
+        """See ``Fed.features``; none where the user's code may choose other nodes than those that were sampled."""
         return super().features() if cast(Any, self).transform_sampler_output is None else {}
 
     def numbers(self) -> dict[str, Tensor]:

@@ -12,16 +12,16 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
 
 from hoptrain.engine import InputError
-from hoptrain.engine.placement.device_store import DeviceRows
+from hoptrain.engine.gpu_memory.device_store import DeviceRows
 from hoptrain.pyg.features import put, without
 from hoptrain.pyg.graphs import state_of
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.feed.device_feed import DeviceFeed, default_bulk
-from hoptrain.samplers.feed.given import Source, plain_rows
-from hoptrain.samplers.feed.loader import DeviceOptions
+from hoptrain.samplers.loader.device_feed import DeviceFeed, default_bulk
+from hoptrain.samplers.loader.given import Source, plain_rows
+from hoptrain.samplers.loader.loader import DeviceOptions
 
-DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "device_cache", "capture")
+DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "gpu_cache", "cuda_graphs")
 """Arguments of the loaders that PyG's do not have; they are those of ``hoptrain.SampleLoader``."""
 
 

@@ -1,4 +1,4 @@
-"""A mini-batch as PyG's ``SamplerOutput``, one of typed edges as its ``HeteroSamplerOutput``."""
+"""A mini-batch as PyG's ``SamplerOutput``, one of heterogeneous edges as its ``HeteroSamplerOutput``."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def as_output(batch: MiniBatch, *, tells_trees: bool, tells_hops: bool) -> Sampl
     )
 
 
-def as_typed_output(batch: HeteroMiniBatch, *, tells_trees: bool, tells_hops: bool = True) -> HeteroSamplerOutput:
-    """The same of typed edges, each type's by themselves. ``extra`` of a batch with trees has those of type T as ``trees.T``."""
+def as_hetero_output(batch: HeteroMiniBatch, *, tells_trees: bool, tells_hops: bool = True) -> HeteroSamplerOutput:
+    """The same of heterogeneous edges, each type's by themselves. ``extra`` of a batch with trees has those of type T as ``trees.T``."""
     steps = {kind: _steps([number[kind] for number in batch.node_counts]) for kind in batch.node_ids}
     edge_steps = {relation: _steps([hop[relation].num_edges for hop in batch.blocks[::-1]]) for relation in batch.blocks[0]}
     outermost = batch.blocks[0]

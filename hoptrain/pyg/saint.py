@@ -15,30 +15,30 @@ from torch_geometric.data import Data
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.engine.placement.device_stream import to_host
+from hoptrain.engine.gpu_memory.device_stream import to_host
 from hoptrain.pyg.features import numbers_of
 from hoptrain.pyg.feed import Fed, subgraph_of
 from hoptrain.pyg.graphs import converted, homogeneous
 from hoptrain.samplers import MiniBatch, Sampler, Workspace
-from hoptrain.samplers.feed.given import Source
+from hoptrain.samplers.loader.given import Source
 from hoptrain.samplers.subgraphs.unweighted import BySources, BySumOfDegrees, Unweighted, Walks
 
 _ITEM = np.zeros(1, np.int64)
 """What a batch is asked for: its draws follow from its address alone."""
 _BULK = 16
 _NEVER, _MOST = 0.1, 1e4
-"""PyG's count of a vertex that was never drawn, and its bound for the weight of an edge."""
+"""PyG's count of a node that was never drawn, and its bound for the weight of an edge."""
 
 
 class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
     """What PyG's samplers of that name share; see ``torch_geometric.loader.GraphSAINTSampler``. They need no torch-sparse.
 
     With ``sample_coverage`` a batch has ``node_norm`` (S,) and ``edge_norm`` (M,) float32. By counts over subgraphs drawn beforehand, until these
-    have ``sample_coverage`` times as many vertices as the graph: subgraphs / (count of v * V) for a vertex v, and (count of u) / (count of the edge)
-    for an edge u -> v, as PyG has them. Vertices of a batch stand in the order in which they were drawn first, in PyG in that of their ids.
+    have ``sample_coverage`` times as many nodes as the graph: subgraphs / (count of v * V) for a node v, and (count of u) / (count of the edge)
+    for an edge u -> v, as PyG has them. Nodes of a batch stand in the order in which they were drawn first, in PyG in that of their ids.
 
     Attributes:
-        node_norm: (V,) float32, of all vertices.
+        node_norm: (V,) float32, of all nodes.
         edge_norm: (E,) float32, of all edges.
     """
 
@@ -119,7 +119,7 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         return 1
 
     def _members(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
-        """The vertices, and the user's numbers of the edges as they stand in a batch."""
+        """The nodes, and the user's numbers of the edges as they stand in a batch."""
         edges, numbers = torch.from_numpy(batch.blocks[0].edge_ids.astype(np.int64)), self._converted.permutation
         return torch.from_numpy(batch.node_ids.astype(np.int64)), edges if numbers is None else numbers[edges].sort().values
 
@@ -128,7 +128,7 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         return f"{type(self).__name__.lower()}_{self.sample_coverage}.pt"
 
     def _norms(self) -> tuple[Tensor, Tensor]:
-        """Those of all vertices and edges: from PyG's file, or counted, and then kept there."""
+        """Those of all nodes and edges: from PyG's file, or counted, and then kept there."""
         if self.save_dir is None:
             return self._counted()
         path = Path(self.save_dir) / self._filename

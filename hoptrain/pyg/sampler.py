@@ -16,17 +16,17 @@ from torch_geometric.sampler.utils import reverse_edge_type
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.gpu_memory.device_stream import to_host
 from hoptrain.engine.hetero_graph import Relation
-from hoptrain.engine.placement.device_stream import to_host
 from hoptrain.pyg.arguments import STRATEGIES, check_sampling, checked_fanouts
 from hoptrain.pyg.graphs import converted
-from hoptrain.pyg.outputs import as_output, as_typed_output
-from hoptrain.pyg.typed_graphs import typed_converted
+from hoptrain.pyg.hetero_graphs import hetero_converted
+from hoptrain.pyg.outputs import as_hetero_output, as_output
 from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, Sampler, TemporalSampler, Workspace
 from hoptrain.samplers import NeighborSampler as HopSampler
 from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies
-from hoptrain.samplers.seeds.timed import TimedSeeds
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
+from hoptrain.samplers.wrappers.timed import TimedSeeds
 
 
 class NeighborSampler(torch_geometric.sampler.NeighborSampler):
@@ -67,7 +67,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         kind = subgraph_type if directed else "induced"
         check_sampling(data, kind, temporal_strategy, time_attr, weight_attr, disjoint, sample_direction)
         self.sample_direction = sample_direction
-        self.num_neighbors = checked_fanouts(num_neighbors, is_typed=self.is_hetero)
+        self.num_neighbors = checked_fanouts(num_neighbors, is_hetero=self.is_hetero)
         self.replace = replace
         self.subgraph_type: SubgraphType = SubgraphType(kind)
         self.disjoint = disjoint
@@ -76,7 +76,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         self._take_numbers(data, time_attr)
         options: dict[str, Any] = {"backward": sample_direction == "backward", "is_sorted": is_sorted}
         options |= {"weight_attr": weight_attr, "time_attr": time_attr, "untimed": disjoint and time_attr is None}
-        made: Any = typed_converted(data, **options) if self.is_hetero else converted(data, **options)
+        made: Any = hetero_converted(data, **options) if self.is_hetero else converted(data, **options)
         self.graph: Any = made.graph
         self.perm: Any = made.permutation
         self._is_weighted = weight_attr is not None
@@ -85,7 +85,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         self._made: tuple[Any, Sampler[Any, Any]] | None = None
 
     def _take_numbers(self, data: Any, time_attr: str | None) -> None:
-        """How many vertices there are, and their times: what PyG's code draws negatives by."""
+        """How many nodes there are, and their times: what PyG's code draws negatives by."""
         if not self.is_hetero:
             self.num_nodes: Any = data.num_nodes
             of_nodes = time_attr is not None and data.is_node_attr(time_attr)
@@ -137,7 +137,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         return reverse_edge_type(relation) if self.sample_direction == "backward" else relation
 
     def _sample(self, seed: Any, seed_time: Any = None, **_: Any) -> Any:
-        """PyG's own methods call it for the vertices of a batch, from nodes and from edges; typed ones come by their types."""
+        """PyG's own methods call it for the nodes of a batch, from nodes and from edges; typed ones come by their types."""
         return self._sample_typed(seed, seed_time) if self.is_hetero else self._sample_plain(seed, seed_time)
 
     def _sample_plain(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
@@ -160,7 +160,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
             items = np.concatenate([items, *times])
         batch = (self.source or self._sampled)(items)
         tells_hops = self.subgraph_type != SubgraphType.induced
-        out = as_typed_output(
+        out = as_hetero_output(
             with_copies(batch.map(to_host), copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops
         )
         if self.sample_direction == "backward":

@@ -1,4 +1,4 @@
-"""PyG's loaders of subgraphs, fed by hoptrain: ShaDow's, of random vertices, of clusters."""
+"""PyG's loaders of subgraphs, fed by hoptrain: ShaDow's, of random nodes, of clusters."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hoptrain.pyg.arguments import checked_nodes
 from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
 from hoptrain.pyg.feed import Fed, subgraph_of
 from hoptrain.pyg.graphs import Converted, converted, homogeneous
-from hoptrain.pyg.typed_graphs import TypedConverted, typed_converted
+from hoptrain.pyg.hetero_graphs import HeteroConverted, hetero_converted
 from hoptrain.samplers import HeteroMiniBatch, Sampler, ShadowSampler
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.feed.given import Source
+from hoptrain.samplers.loader.given import Source
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 from hoptrain.samplers.subgraphs.cluster import partition
 
@@ -88,7 +88,7 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         return made
 
     def _filtered(self, name: str, value: Any, nodes: Tensor, edges: Tensor, roots: Tensor) -> Any:
-        """PyG's rule: labels are the roots', what has a row for each vertex or each edge is filtered, the rest stays."""
+        """PyG's rule: labels are the roots', what has a row for each node or each edge is filtered, the rest stays."""
         if not isinstance(value, Tensor) or not value.dim():
             return value
         if self.data.is_node_attr(name):  # by its name where there are as many edges as nodes
@@ -97,7 +97,7 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
 
 
 class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
-    """PyG's, by name, arguments and batches, typed graphs included; see ``torch_geometric.loader.RandomNodeLoader``."""
+    """PyG's, by name, arguments and batches, heterogeneous graphs included; see ``torch_geometric.loader.RandomNodeLoader``."""
 
     def __init__(self, data: Data | HeteroData, num_parts: int, **kwargs: Any) -> None:
         """Convert the graph, once for its edges; nothing is started yet.
@@ -105,12 +105,12 @@ class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
         Raises:
             InputError: no part.
         """
-        self._is_typed, self._converted, self._made = isinstance(data, HeteroData), *_all_between(data)
+        self._is_hetero, self._converted, self._made = isinstance(data, HeteroData), *_all_between(data)
         if num_parts < 1:
-            raise InputError(f"num_parts is {num_parts}: the vertices are dealt out in 1 or more parts; correct it")
+            raise InputError(f"num_parts is {num_parts}: the nodes are dealt out in 1 or more parts; correct it")
         self.data, self.num_parts, self.num_nodes = data, num_parts, data.num_nodes
-        self.edge_index: Any = None if self._is_typed else data.edge_index
-        if self._is_typed:
+        self.edge_index: Any = None if self._is_hetero else data.edge_index
+        if self._is_hetero:
             self.edge_index, self.node_dict, self.edge_dict = to_homogeneous_edge_index(data)
         options, size = self.torch_options(kwargs, self._made), ceil(self.num_nodes / num_parts)
         if options.get("batch_sampler") is None and options.setdefault("batch_size", size) != size:
@@ -124,9 +124,9 @@ class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
         return self._made, self._converted.graph
 
     def assembled(self, index: list[int], source: Source, state: int) -> Data | HeteroData:
-        """As ``data.subgraph(index)``; vertices of a typed graph are numbered type after type, and so are they there."""
+        """As ``data.subgraph(index)``; nodes of a heterogeneous graph are numbered type after type, and so are they there."""
         source(np.array(index))
-        return (typed_subgraph_of if self._is_typed else subgraph_of)(self, source, self._converted)
+        return (hetero_subgraph_of if self._is_hetero else subgraph_of)(self, source, self._converted)
 
     def numbers(self) -> dict[str, Tensor]:
         """See ``Fed.numbers``."""
@@ -134,14 +134,14 @@ class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
 
 
 def _all_between(data: Any) -> tuple[Any, Sampler[Any, Any]]:
-    """The graph, and what takes all edges between given vertices."""
+    """The graph, and what takes all edges between given nodes."""
     if isinstance(data, HeteroData):
-        return typed_converted(data), HeteroInducedSampler(None, _ALL_EDGES)
+        return hetero_converted(data), HeteroInducedSampler(None, _ALL_EDGES)
     return converted(homogeneous(data)), InducedSampler(None, _ALL_EDGES)
 
 
-def typed_subgraph_of(loader: Fed, source: Source, converted: TypedConverted) -> HeteroData:
-    """``subgraph_of`` of a typed graph."""
+def hetero_subgraph_of(loader: Fed, source: Source, converted: HeteroConverted) -> HeteroData:
+    """``subgraph_of`` of a heterogeneous graph."""
     data, numbers = loader.data, numbers_in(source)
     tensors: HeteroMiniBatch = source.batch.to("cpu")
     rows, cols, edges = {}, {}, {}
@@ -177,7 +177,7 @@ class ClusterData(torch_geometric.loader.ClusterData):
         """Find the clusters, or read them.
 
         Raises:
-            InputError: a typed graph, or a file of something else.
+            InputError: a heterogeneous graph, or a file of something else.
         """
         homogeneous(data)
         path = Path(save_dir or "") / f"part_{num_parts}{'_recursive' * recursive}" / (filename or "metis.pt")
@@ -200,7 +200,7 @@ def _check_clusters(path: Path, data: Data) -> None:
     except Exception as error:  # torch has no class of its own for a file that it cannot read
         raise InputError(f"{path} holds no clusters ({type(error).__name__}): {remedy}") from None
     if sizes != (data.num_nodes, data.num_edges):
-        raise InputError(f"{path} holds the clusters of {sizes[0]:,} vertices and {sizes[1]:,} edges, of another graph: {remedy}")
+        raise InputError(f"{path} holds the clusters of {sizes[0]:,} nodes and {sizes[1]:,} edges, of another graph: {remedy}")
 
 
 class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
@@ -220,7 +220,7 @@ class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
         return self._made, self._graph
 
     def assembled(self, index: list[int], source: Source, state: int) -> Data:
-        """The clusters, and the edges between all of their vertices."""
+        """The clusters, and the edges between all of their nodes."""
         begins = self.cluster_data.partition.partptr.tolist()
         source(np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index]))
         made = subgraph_of(self, source, Converted(self._graph, None))

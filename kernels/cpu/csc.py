@@ -9,7 +9,7 @@ from hoptrain.kernels.cpu import cpu_kernel
 def coo_to_csc(src, dst, num_nodes, index_dtype):
     """Group edges by destination, sources ascending within a column, equal edges in the order given.
 
-    ``src``, ``dst`` (E,) vertex ids in [0, num_nodes) (not checked here). Returns ``indptr`` (V+1,) int64, ``indices`` (E,) of
+    ``src``, ``dst`` (E,) node ids in [0, num_nodes) (not checked here). Returns ``indptr`` (V+1,) int64, ``indices`` (E,) of
     ``index_dtype`` and ``edge_ids`` (E,) int64: where each edge stood in the input. Two stable passes, by source and then by destination.
     """
     by_source = np.empty(len(src), np.int64)

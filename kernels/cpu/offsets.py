@@ -1,7 +1,7 @@
-"""Draws for many vertices side by side: one *lane* a vertex, so that the processor's vector units serve 8 or 16 of them at once.
+"""Draws for many nodes side by side: one *lane* a node, so that the processor's vector units serve 8 or 16 of them at once.
 
 Shapes: L lanes, k draws each (fanout), G groups of four random words. ``words`` (4, G * L) holds word ``4 * g + i`` of lane l at
-``[i, g * L + l]``; ``offsets`` (k, L) int32 receives the offsets into the vertices' columns. Loops over lanes stand innermost.
+``[i, g * L + l]``; ``offsets`` (k, L) int32 receives the offsets into the nodes' columns. Loops over lanes stand innermost.
 """
 
 import numpy as np

@@ -3,8 +3,8 @@
 A processor keeps some dozens of loads in flight if it knows the addresses ahead. Where each load waits for the one before, or a branch on loaded
 data was guessed wrongly, it does not; asking early gives a random read the cost of a line's transfer, not of its latency.
 
-``prefetch`` is for reads a few steps ahead, ``prefetch_many`` for hundreds at once. The first-level cache has few places for lines on their way: an
-AMD EPYC (Zen 4) that is asked for more waits, and drops a part. Reading 640 random lines of half a gigabyte cost 14.1 ns a line by ``prefetch``
+``prefetch_factor`` is for reads a few steps ahead, ``prefetch_many`` for hundreds at once. The first-level cache has few places for lines on their way: an
+AMD EPYC (Zen 4) that is asked for more waits, and drops a part. Reading 640 random lines of half a gigabyte cost 14.1 ns a line by ``prefetch_factor``
 and 7.7 ns by ``prefetch_many``; the subgraphs of Cluster-GCN and ShaDow take a third and a quarter longer by ``prefetch_many``.
 """
 
@@ -24,7 +24,7 @@ def prefetch(typingctx, array, index):
 
 @intrinsic
 def prefetch_many(typingctx, array, index):
-    """``prefetch``, one of many, into the second-level cache (``prefetcht2``)."""
+    """``prefetch_factor``, one of many, into the second-level cache (``prefetcht2``)."""
     return types.void(array, types.intp), _ask(locality=1)
 
 

@@ -3,8 +3,8 @@
 An entry is a ``uint32``: the mini-batch's stamp in the high bits, a local id in the low ``id_bits``. It counts only if its stamp is the
 current one. Two layouts, told by ``slot_bits``:
 
-* 0: the table has an entry for every vertex, at its global id.
-* else: open addressing over ``2**slot_bits`` entries; the vertex of an entry is ``nodes[local id]``. For graphs whose direct table would
+* 0: the table has an entry for every node, at its global id.
+* else: open addressing over ``2**slot_bits`` entries; the node of an entry is ``nodes[local id]``. For graphs whose direct table would
   outgrow the caches.
 """
 
@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
 @cpu_kernel
 def home(vertex, slot_bits):
-    """Where the entry of a vertex is looked for first: multiplicative hashing (Knuth, TAOCP 3, 6.4), or the vertex itself."""
+    """Where the entry of a node is looked for first: multiplicative hashing (Knuth, TAOCP 3, 6.4), or the node itself."""
     if slot_bits == 0:
         return np.int64(vertex)
     return np.int64((np.uint64(vertex) * _GOLDEN) >> (_U64 - np.uint64(slot_bits)))
@@ -45,7 +45,7 @@ def home(vertex, slot_bits):
 def relabel(neighbors, first, last, table, nodes, num_nodes):
     """Turn ``neighbors[first:last]`` from global into local ids, in place.
 
-    New vertices are appended to ``nodes`` in order of first appearance; it holds ``num_nodes`` already and has room for one more than it
+    New nodes are appended to ``nodes`` in order of first appearance; it holds ``num_nodes`` already and has room for one more than it
     can get. Returns the new number.
 
     An entry is asked for some edges before it is read, even where the caller has asked already: of many prefetches at once the processor drops
@@ -71,7 +71,7 @@ def look_up(neighbors, num, table, nodes):
 
 @cpu_kernel
 def _relabel_direct(neighbors, first, last, table, nodes, num_nodes):
-    """Without a branch, since whether a vertex is new cannot be guessed: an old one is written over by itself."""
+    """Without a branch, since whether a node is new cannot be guessed: an old one is written over by itself."""
     entries, stamp = table.entries, table.stamp
     low = np.uint32((1 << table.id_bits) - 1)
     for j in places(first, last):
@@ -108,7 +108,7 @@ def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
 
 @cpu_kernel
 def find(vertex, entries, slot_bits, id_bits, stamp, nodes):
-    """The slot of the vertex, or the free one where it belongs: ``uint64``."""
+    """The slot of the node, or the free one where it belongs: ``uint64``."""
     low = np.uint32((1 << id_bits) - 1)
     slot, last_slot = unsigned(home(vertex, slot_bits)), unsigned((1 << slot_bits) - 1)
     while True:
@@ -120,7 +120,7 @@ def find(vertex, entries, slot_bits, id_bits, stamp, nodes):
 
 @cpu_kernel
 def enter(nodes, num_nodes, table):
-    """Enter ``nodes[:num_nodes]`` with their places as local ids; returns the first place whose vertex stands earlier too, or -1."""
+    """Enter ``nodes[:num_nodes]`` with their places as local ids; returns the first place whose node stands earlier too, or -1."""
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
     low = np.uint32((1 << id_bits) - 1)
     for i in range(num_nodes):

@@ -1,6 +1,6 @@
 """Random graphs with communities and a power law of degrees: every edge and every feature is a pure function of its index.
 
-Vertices have a rank (0 is the most popular) and an id; ``rank % num_classes`` is the community, and an affine bijection turns ranks into
+Nodes have a rank (0 is the most popular) and an id; ``rank % num_classes`` is the community, and an affine bijection turns ranks into
 ids. Edges come in pairs, one for each direction. Nothing is kept between the two passes that make the compressed columns: ``count_edges``
 and ``place_edges`` generate the same pairs twice. Only +, -, * and / on doubles decide where an edge goes, which IEEE 754 rounds alike on
 every machine.
@@ -41,7 +41,7 @@ def _rank(word, num_nodes, start):
 def relation_pair(pair, seed, num_src, num_dst, num_classes, start_src, start_dst, inside):
     """The ranks of a source and a destination. With probability ``inside / 2**32`` the second one is moved to the community of the first.
 
-    A type with fewer vertices than there are classes has one for several communities.
+    A type with fewer nodes than there are classes has one for several communities.
     """
     word0, word1, word2, _ = four_words(seed, _U0, _EDGES, HOP_SYNTHETIC, np.uint64(pair), _U0)
     first = _rank(word0, num_src, start_src)
@@ -57,7 +57,7 @@ def relation_pair(pair, seed, num_src, num_dst, num_classes, start_src, start_ds
 
 @cpu_kernel
 def edge_pair(pair, seed, num_nodes, num_classes, start, inside):
-    """The two ranks joined by a pair, as of ``relation_pair`` with at least two vertices of each class."""
+    """The two ranks joined by a pair, as of ``relation_pair`` with at least two nodes of each class."""
     first, second = relation_pair(pair, seed, num_nodes, num_nodes, num_classes, start, start, inside)
     if second == first:  # no self loops: the next of the same community
         second = first + num_classes if first + num_classes < num_nodes else first - num_classes
@@ -72,7 +72,7 @@ def vertex_id(rank, num_nodes, factor, shift):
 
 @cpu_kernel(parallel=True)
 def count_edges(seed, num_pairs, num_classes, start, inside, factor, shift, counts):
-    """Count the edges into each vertex: ``counts`` (parts, V), zero before, one row for each part of the pairs."""
+    """Count the edges into each node: ``counts`` (parts, V), zero before, one row for each part of the pairs."""
     parts, num_nodes = counts.shape
     for part in prange(parts):
         for pair in range(part * num_pairs // parts, (part + 1) * num_pairs // parts):
@@ -123,7 +123,7 @@ def fill_relation(seed, is_within, num_classes, inside, starts, sizes, factors, 
 
 @cpu_kernel(parallel=True)
 def fill_labels(num_classes, factor, shift, y):
-    """The community of every vertex into ``y`` (V,)."""
+    """The community of every node into ``y`` (V,)."""
     for rank in prange(len(y)):
         y[vertex_id(rank, len(y), factor, shift)] = rank % num_classes
 
@@ -139,7 +139,7 @@ def class_means(seed, means):
 
 @cpu_kernel(parallel=True)
 def fill_features(seed, first, y, means, signal, out):
-    """Features of the vertices from ``first`` on: ``signal * means[y]`` plus nearly normal noise of variance 1, into ``out`` (N, F).
+    """Features of the nodes from ``first`` on: ``signal * means[y]`` plus nearly normal noise of variance 1, into ``out`` (N, F).
 
     The noise is the sum of the four bytes of a random word: no libm, and one Philox call for four features.
     """

@@ -48,7 +48,7 @@ def jit(function, **options):
     if config.ENABLE_CUDASIM:
         return cuda.jit(function)
     kernel = cuda.jit(max_registers=MAX_REGISTERS, **options)(function)
-    # Numba keeps 128 launches' grids of all kernels together: a bulk of typed edges has more.
+    # Numba keeps 128 launches' grids of all kernels together: a bulk of heterogeneous edges has more.
     kernel.configure = lru_cache(maxsize=128)(partial(type(kernel).configure.__wrapped__, kernel))
     return kernel
 

@@ -3,12 +3,12 @@
 Every request, a destination of a batch, owns its places in the output, fixed by the scan of the counts; it is cut into units that any thread
 may do in any order:
 
-* all edges are taken: ``COPY_UNIT`` edges a unit, or one where the hop takes all of every vertex (neighbouring threads then copy neighbouring
+* all edges are taken: ``COPY_UNIT`` edges a unit, or one where the hop takes all of every node (neighbouring threads then copy neighbouring
   edges);
 * without replacement: the whole request, since Floyd's method is sequential, and so is selection sampling, which a share of the degree takes;
 * with replacement: the draws of one group of four random words: four, or two by weight.
 
-Shapes: V vertices and E edges of the graph, K batches, a row of every matrix for each. A hop's destinations are ``nodes[b, low[b]:high[b]]``.
+Shapes: V nodes and E edges of the graph, K batches, a row of every matrix for each. A hop's destinations are ``nodes[b, low[b]:high[b]]``.
 
 These functions live in few registers, or too few threads fit a multiprocessor to hide the latency of memory. Hence ``while`` where Numba's
 ``range`` would keep a count, a step and a trip number, and unsigned indices in the innermost loops, since Numba checks signed ones for being
@@ -47,14 +47,14 @@ def unit_size(degree, fanout, mode):
 
 @shared
 def num_units(degree, fanout, mode):
-    """Units of a request on a vertex; 0 if it gives no edge."""
+    """Units of a request on a node; 0 if it gives no edge."""
     size = unit_size(degree, fanout, mode)
     return (num_draws(degree, fanout, mode != DISTINCT) + size - 1) // size
 
 
 @device_function
 def column(indptr, alias, mode, vertex):
-    """Where the edges of a vertex begin, and how many can be drawn: none if their weights are all zero."""
+    """Where the edges of a node begin, and how many can be drawn: none if their weights are all zero."""
     begin = np.int64(indptr[vertex])
     degree = np.int64(indptr[vertex + 1]) - begin
     if mode == WEIGHTED and degree > 0 and alias[begin] < 0:
@@ -74,7 +74,7 @@ def count_draws(indptr, alias, nodes, low, high, fanout, mode, counts):
 
 @device_function
 def write_edge(adjacency, shift, begin, offset, b, place, out_edges, out_neighbors):
-    """``adjacency[shift + offset]`` is the vertex at the other end: the graph's array from ``begin``, or a copy of the column from 0."""
+    """``adjacency[shift + offset]`` is the node at the other end: the graph's array from ``begin``, or a copy of the column from 0."""
     out_edges[np.uint64(b), np.uint64(place)] = begin + offset
     out_neighbors[np.uint64(b), np.uint64(place)] = adjacency[np.uint64(shift + offset)]
 

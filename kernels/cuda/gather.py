@@ -1,4 +1,4 @@
-"""Rows of a feature table by vertex. A row is copied as words, so that any type is copied to the bit.
+"""Rows of a feature table by node. A row is copied as words, so that any type is copied bit for bit.
 
 Numba has no scalar of 16 bytes: the widest word is 8 bytes. A warp's 32 reads of 8 bytes side by side are still eight whole sectors.
 """
@@ -23,9 +23,9 @@ def gather(launch, source, ids, out):
     Args:
         launch: of one batch.
         source: (rows,) with rows (V, W) in device memory or pinned host memory; or (rows, parts, where) with some rows in device memory as
-            well, a tuple of P arrays (C_p, W), none empty, which may lie on other devices, and where (V,) int32: the slot of a vertex, whose row is
+            well, a tuple of P arrays (C_p, W), none empty, which may lie on other devices, and where (V,) int32: the slot of a node, whose row is
             ``parts[slot % P][slot // P]``, or less than 0 if only ``rows`` has it.
-        ids: (N,) vertex ids.
+        ids: (N,) node ids.
         out: (N, W) words.
     """
     block = launch.thresholds.block

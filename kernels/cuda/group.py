@@ -1,8 +1,8 @@
-"""Requests grouped by transit, the vertex that they sample, and transits classed by their work.
+"""Requests grouped by transit, the node that they sample, and transits classed by their work.
 
-No sort: a request counts itself at its vertex, and the count before it is its rank in the group; then every transit claims a range for its
+No sort: a request counts itself at its node, and the count before it is its rank in the group; then every transit claims a range for its
 group; then every request enters itself at its rank. Ranks and ranges come in any order, which nothing depends on, since a request owns its
-places in the output. The tables over all vertices are cleared where they were touched.
+places in the output. The tables over all nodes are cleared where they were touched.
 """
 
 from dataclasses import dataclass
@@ -30,19 +30,19 @@ WARP = 1
 BLOCK = 2
 GRID = 3
 
-ROW_BITS = np.int64(40)  # rows are below the number of vertices, which is at most 2**40
+ROW_BITS = np.int64(40)  # rows are below the number of nodes, which is at most 2**40
 _ROW_MASK = np.int64((1 << 40) - 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Groups:
-    """Device arrays of the grouping, for V vertices, R requests and T transits at most.
+    """Device arrays of the grouping, for V nodes, R requests and T transits at most.
 
     Attributes:
         counters: (NUM_COUNTERS,) int64.
         group_size: (V,) int32, all zero between two groupings.
-        transit_of: (V,) int32, the place of a vertex in ``transits``; undefined for one that is none.
-        transits: (T,) vertices, in any order.
+        transit_of: (V,) int32, the place of a node in ``transits``; undefined for one that is none.
+        transits: (T,) nodes, in any order.
         sizes: (T,) int32, requests of each transit.
         starts: (T,) int64, where its group begins in ``members``.
         classes: (NUM_CLASSES, T) int32, the places of each class's transits.
@@ -141,7 +141,7 @@ def clear(counts):
     "void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[::1], int32[:, ::1], ID[::1], int32[::1], int64[::1])"
 )
 def count_requests(indptr, alias, nodes, low, high, fanout, mode, group_size, ranks, transits, transit_of, counters):
-    """Rank every request that gives an edge, and list its vertex if it is the first one there."""
+    """Rank every request that gives an edge, and list its node if it is the first one there."""
     held = cuda.shared.array(0, int64), cuda.shared.array(0, int32)[2 * NUM_COUNTERS :]
     b = cuda.blockIdx.y
     for first in range(low[b] + cuda.blockIdx.x * cuda.blockDim.x, high[b], cuda.gridDim.x * cuda.blockDim.x):

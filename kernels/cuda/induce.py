@@ -1,10 +1,10 @@
-"""The in-edges of some nodes whose other end is wanted: those between the vertices of a subgraph, or from drawn vertices.
+"""The in-edges of some nodes whose other end is wanted: those between the nodes of a subgraph, or from drawn nodes.
 
 All in-edges of a batch's nodes, one column after the other, are cut into as many *parts* of equal length as there shall be threads, whatever
-the degrees. A thread counts what is wanted in its part; after a scan of the counts it writes that, in the graph's order. Which vertices are
+the degrees. A thread counts what is wanted in its part; after a scan of the counts it writes that, in the graph's order. Which nodes are
 wanted is asked of a relabelling table (``hoptrain.kernels.cuda.relabel``), at most half full.
 
-A node is a vertex, or a *pair* where a batch is many subgraphs that do not touch: the subgraph's number above 40 bits of the vertex. The
+A node is a node, or a *pair* where a batch is many subgraphs that do not touch: the subgraph's number above 40 bits of the node. The
 table then holds pairs as well; an edge is wanted if the pair of its other end and the same subgraph is there.
 
 Shapes: K batches, a row of every matrix for each; S nodes and T in-edges of a batch, M of them wanted.
@@ -19,7 +19,7 @@ from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared import shared
 
 PAIR_BITS = 40
-"""Bits of the vertex in a pair."""
+"""Bits of the node in a pair."""
 _VERTEX = np.int64((1 << PAIR_BITS) - 1)
 _EMPTY = -1
 
@@ -39,7 +39,7 @@ def pick_wanted(launch, graph, nodes, count, offsets, table, parts, scratch, out
     Args:
         launch: of the bulk.
         graph: indptr (V+1,) and indices (E,).
-        nodes: (K, S) vertices, or pairs.
+        nodes: (K, S) nodes, or pairs.
         count: (K,) int64.
         offsets: (K, S+1), see ``scan_in_edges``.
         table: keys and values (K, power of two).
@@ -57,13 +57,13 @@ def pick_wanted(launch, graph, nodes, count, offsets, table, parts, scratch, out
 
 @shared
 def vertex_of(node):
-    """The vertex of a node, which may be a pair."""
+    """The node of a node, which may be a pair."""
     return np.int64(node) & _VERTEX
 
 
 @shared
 def with_vertex(node, vertex):
-    """The node of a vertex in the subgraph of another node."""
+    """The node of a node in the subgraph of another node."""
     return (np.int64(node) & ~_VERTEX) | np.int64(vertex)
 
 

@@ -1,7 +1,7 @@
-"""Local ids in order of first appearance: a hash table a batch, where every vertex keeps the smallest value that asked for it.
+"""Local ids in order of first appearance: a hash table a batch, where every node keeps the smallest value that asked for it.
 
-A vertex that is known has its local id as value; one that is not asks with ``known`` + the place of its edge, ``known`` being above all local
-ids. So the edge that finds its own place in the table is the first one to its vertex, and the rank of such an edge among them gives the new
+A node that is known has its local id as value; one that is not asks with ``known`` + the place of its edge, ``known`` being above all local
+ids. So the edge that finds its own place in the table is the first one to its node, and the rank of such an edge among them gives the new
 local id. Entries of earlier hops stay. The table is open addressing with linear probing; its rows hold a power of two of entries, twice what
 they will hold at most.
 """
@@ -21,18 +21,18 @@ _B32 = np.uint64(32)
 
 
 def clear_table(launch, keys, values):
-    """Empty the tables: ``keys`` (K, S), of the type of vertex ids, and ``values`` (K, S), S a power of two."""
+    """Empty the tables: ``keys`` (K, S), of the type of node ids, and ``values`` (K, S), S a power of two."""
     launch.rows(fill_rows, keys.shape[1], keys, _EMPTY)
     launch.rows(fill_rows, keys.shape[1], values, np.iinfo(values.dtype).max)
 
 
 def relabel(launch, neighbors, nodes, capacity, begin, end, known, table, scratch, num_before, num_after):
-    """Turn the vertices ``neighbors[b, begin[b]:end[b]]`` into local ids, in place, and append new ones to ``nodes``.
+    """Turn the nodes ``neighbors[b, begin[b]:end[b]]`` into local ids, in place, and append new ones to ``nodes``.
 
     Args:
         launch: of the bulk.
-        neighbors: (K, M) vertices in, local ids out.
-        nodes: (K, N) vertices by local id, with room for the new ones.
+        neighbors: (K, M) nodes in, local ids out.
+        nodes: (K, N) nodes by local id, with room for the new ones.
         capacity: the most edges of a batch.
         begin: (K,) int64.
         end: (K,) int64.
@@ -59,7 +59,7 @@ def hash_of(vertex):
 
 @device_function
 def find_slot(keys, b, vertex):
-    """The place of a vertex in row ``b``, taken for it if it had none. The row must have an empty place left, or hold the vertex."""
+    """The place of a node in row ``b``, taken for it if it had none. The row must have an empty place left, or hold the node."""
     mask = keys.shape[1] - 1
     slot = hash_of(vertex) & mask
     while True:
@@ -83,7 +83,7 @@ def enter_nodes(source, count, keys, values, nodes):
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64[::1])")
 def find_repeated(nodes, count, keys, values, repeated):
-    """Lower ``repeated[b]`` to the first place whose vertex stands before it as well. ``enter_nodes`` has run."""
+    """Lower ``repeated[b]`` to the first place whose node stands before it as well. ``enter_nodes`` has run."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         if values[b, find_slot(keys, b, nodes[b, i])] != i:
@@ -92,7 +92,7 @@ def find_repeated(nodes, count, keys, values, repeated):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def insert_edges(neighbors, begin, end, known, keys, values, slots):
-    """Let every edge ask for its vertex, and note the vertex's place in the table."""
+    """Let every edge ask for its node, and note the node's place in the table."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -113,7 +113,7 @@ def mark_first(begin, end, known, values, slots, flags):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def append_new(neighbors, begin, end, slots, ranks, values, nodes):
-    """Give new vertices their local ids: those at which ``ranks``, the scan of the flags, rises."""
+    """Give new nodes their local ids: those at which ``ranks``, the scan of the flags, rises."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -134,20 +134,20 @@ def look_up(begin, end, values, slots, local):
 
 @device_function
 def enter_tile(values, row, slot, vertex, known, seen, num_seen, buffer):
-    """Number the vertices of a tile, one for each thread of the block, that have none yet: for searches whose steps depend on each other.
+    """Number the nodes of a tile, one for each thread of the block, that have none yet: for searches whose steps depend on each other.
 
     Args:
-        values: numbers, by row and slot; those of vertices without a number are ``known`` + a block's threads, or above.
+        values: numbers, by row and slot; those of nodes without a number are ``known`` + a block's threads, or above.
         row: of the block.
-        slot: of the thread's vertex, the same for the same vertex; negative if it has none.
+        slot: of the thread's node, the same for the same node; negative if it has none.
         vertex: of the thread.
         known: above all numbers that there will be.
-        seen: vertices by row and number, new ones are appended.
+        seen: nodes by row and number, new ones are appended.
         num_seen: of the row.
         buffer: shared scratch, an int64 for each thread.
 
     Returns:
-        The number of the thread's vertex, and how many vertices were new; all threads know the numbers afterwards.
+        The number of the thread's node, and how many nodes were new; all threads know the numbers afterwards.
     """
     mine = known + cuda.threadIdx.x
     if slot >= 0:

@@ -1,4 +1,4 @@
-"""Requests in their own order: one or several threads for each. The plain schedule, and the better one where few requests meet on a vertex."""
+"""Requests in their own order: one or several threads for each. The plain schedule, and the better one where few requests meet on a node."""
 
 import numpy as np
 from numba import cuda

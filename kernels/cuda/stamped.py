@@ -1,17 +1,17 @@
 """Local ids in order of first appearance, from a table a batch that bulk after bulk uses without clearing it.
 
-A vertex has a *place* in the table, and every place keeps the smallest number that asked for its vertex: the local id if it is known, else
-``known`` + the place of the vertex's first edge. A bulk's numbers stand there added to the bulk's ``start``, and each bulk starts lower than the
+A node has a *place* in the table, and every place keeps the smallest number that asked for its node: the local id if it is known, else
+``known`` + the place of the node's first edge. A bulk's numbers stand there added to the bulk's ``start``, and each bulk starts lower than the
 one before by its ``span``, which is above all numbers that it has. So whatever earlier bulks left behind is ``start`` + ``span`` or more, like
 an empty entry, and nothing is cleared in between.
 
-*Direct* tables have an entry for every vertex, whose place is the vertex itself. They are for graphs of so few vertices that the tables of the
-batches that run at once stay in the second-level cache. *Packed* ones are hash tables with linear probing of words of 64 bits, the vertex in the
-upper half and the number in the lower one: one compare-and-swap takes a word that no vertex of the bulk has, and one minimum lowers its number.
+*Direct* tables have an entry for every node, whose place is the node itself. They are for graphs of so few nodes that the tables of the
+batches that run at once stay in the second-level cache. *Packed* ones are hash tables with linear probing of words of 64 bits, the node in the
+upper half and the number in the lower one: one compare-and-swap takes a word that no node of the bulk has, and one minimum lowers its number.
 The place is that of the lower half among halves, so that all but the asking is the same for both kinds.
 
-Who is first is marked, counted and numbered tile by tile, as in ``scan``: an edge holds its vertex's place meanwhile, the first one to a new
-vertex the place's complement, which is negative, so that no other array is needed and each edge is written by its own thread alone.
+Who is first is marked, counted and numbered tile by tile, as in ``scan``: an edge holds its node's place meanwhile, the first one to a new
+node the place's complement, which is negative, so that no other array is needed and each edge is written by its own thread alone.
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of
 EMPTY = np.iinfo(np.int32).max
 """What a new table is filled with: above all numbers."""
 FEW_PROBES = 128
-"""Words that are looked at for a vertex where a table may be too small. Tables of a million words have runs that long where three quarters are taken."""
+"""Words that are looked at for a node where a table may be too small. Tables of a million words have runs that long where three quarters are taken."""
 _LOWER, _B32 = 0xFFFFFFFF, 32
 _DIRECT = -1
 
@@ -38,10 +38,10 @@ class Words(NamedTuple):
 
     Attributes:
         words: (K, S) int64: the memory of the table's entries, (K, 2 S).
-        part_bits: log2 of the words of a part. Nodes that are vertices in trees (``hoptrain.kernels.shared.temporal``) have a part for each tree.
+        part_bits: log2 of the words of a part. Nodes that are nodes in trees (``hoptrain.kernels.shared.temporal``) have a part for each tree.
         span: of the bulk.
-        most_probes: after so many words a vertex is given up; those of a part where there is room for all.
-        unplaced: (K,) int64, 1 if a vertex was given up: all that the bulk finds is in bounds, and worth nothing.
+        most_probes: after so many words a node is given up; those of a part where there is room for all.
+        unplaced: (K,) int64, 1 if a node was given up: all that the bulk finds is in bounds, and worth nothing.
     """
 
     words: Any
@@ -66,11 +66,11 @@ class Table(NamedTuple):
 
 
 def enter(launch, source, count, capacity, table, nodes):
-    """Enter the vertices ``source[b, :count[b]]`` with their places there as local ids, and copy them to ``nodes``.
+    """Enter the nodes ``source[b, :count[b]]`` with their places there as local ids, and copy them to ``nodes``.
 
     Args:
         launch: of the bulk.
-        source: (K, N) vertices, int32 for a packed table; or keys of vertices in trees.
+        source: (K, N) nodes, int32 for a packed table; or keys of nodes in trees.
         count: (K,) int64, at most ``capacity``.
         capacity: the most of a batch.
         table: ``Table`` without nodes.
@@ -83,7 +83,7 @@ def enter(launch, source, count, capacity, table, nodes):
 
 
 def find_repeated_stamped(launch, nodes, count, capacity, table, repeated):
-    """Lower ``repeated`` (K,) int64 to the first place whose vertex stands before it as well; arguments as for ``enter``, which was called."""
+    """Lower ``repeated`` (K,) int64 to the first place whose node stands before it as well; arguments as for ``enter``, which was called."""
     if table.packed is None:
         launch.rows(find_repeated_direct, capacity, nodes, count, *table[:2], repeated)
     else:
@@ -91,12 +91,12 @@ def find_repeated_stamped(launch, nodes, count, capacity, table, repeated):
 
 
 def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table, sums, num_before, num_after):
-    """Turn the vertices ``neighbors[b, begin[b]:end[b]]`` into local ids, in place, and append new ones to ``nodes``.
+    """Turn the nodes ``neighbors[b, begin[b]:end[b]]`` into local ids, in place, and append new ones to ``nodes``.
 
     Args:
         launch: of the bulk.
-        neighbors: (K, M) vertices, or keys, in, local ids out; vertices of int32 for a packed table.
-        nodes: (K, N) vertices by local id, with room for the new ones.
+        neighbors: (K, M) nodes, or keys, in, local ids out; nodes of int32 for a packed table.
+        nodes: (K, N) nodes by local id, with room for the new ones.
         capacity: the most edges of a batch.
         begin: (K,) int64.
         end: (K,) int64.
@@ -121,7 +121,7 @@ def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int32[:, ::1], ID[:, ::1])")
 def enter_direct(source, count, start, entries, nodes):
-    """Enter vertices into a direct table, see ``enter``."""
+    """Enter nodes into a direct table, see ``enter``."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         vertex = source[b, i]
@@ -140,7 +140,7 @@ def find_repeated_direct(nodes, count, start, entries, repeated):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int32[:, ::1])")
 def ask_direct(neighbors, begin, end, known, start, entries):
-    """Let every edge ask for its vertex."""
+    """Let every edge ask for its node."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -151,9 +151,9 @@ def ask_direct(neighbors, begin, end, known, start, entries):
 
 @device_function
 def ask_word(words, part_bits, b, node, number, stale, most_probes):
-    """The word of a vertex, or key, in row ``b``, taken for it if it had none, with its number lowered to ``number``.
+    """The word of a node, or key, in row ``b``, taken for it if it had none, with its number lowered to ``number``.
 
-    Numbers from ``stale`` on are of earlier bulks. If ``most_probes`` words are all other vertices', the complement of the last of them.
+    Numbers from ``stale`` on are of earlier bulks. If ``most_probes`` words are all other nodes', the complement of the last of them.
     """
     vertex, begin, mask = vertex_of(node), tree_of(node) << part_bits, (1 << part_bits) - 1
     slot, mine = begin + (hash_of(vertex) & mask), vertex << _B32 | number
@@ -174,7 +174,7 @@ def ask_word(words, part_bits, b, node, number, stale, most_probes):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64, int64[::1], ID[:, ::1])")
 def enter_packed(source, count, start, words, part_bits, span, most_probes, unplaced, nodes):
-    """Enter vertices into a packed table, see ``enter``."""
+    """Enter nodes into a packed table, see ``enter``."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         vertex = source[b, i]
@@ -195,13 +195,13 @@ def find_repeated_packed(nodes, count, start, words, part_bits, span, most_probe
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[:, ::1], int64, int64, int64, int64[::1])")
 def ask_packed(neighbors, begin, end, known, start, words, part_bits, span, most_probes, unplaced):
-    """Let every edge ask for its vertex, and put the vertex's place there instead."""
+    """Let every edge ask for its node, and put the node's place there instead."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
         slot = ask_word(words, part_bits, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)
         if slot < 0:
-            slot = ~slot  # another vertex's, which has a local id
+            slot = ~slot  # another node's, which has a local id
             cuda.atomic.max(unplaced, b, 1)
         neighbors[b, e] = 2 * slot
 
@@ -227,7 +227,7 @@ def mark_tiles(neighbors, begin, end, known, start, entries, sums):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1], int64, int64[:, ::1], ID[:, ::1])")
 def number_tiles(neighbors, begin, end, start, entries, part_bits, sums, nodes):
-    """Give new vertices their local ids; ``sums`` are scanned and have those of the tiles' first ones."""
+    """Give new nodes their local ids; ``sums`` are scanned and have those of the tiles' first ones."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
     for tile in range(cuda.blockIdx.x, num_tiles(begin[b], end[b]), cuda.gridDim.x):

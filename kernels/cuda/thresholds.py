@@ -7,7 +7,7 @@ been measured on a device yet.
 from dataclasses import dataclass
 
 COPY_UNIT = 32
-"""Edges that one unit of work copies where a vertex of low degree gives all of them: below the fanouts in use, so that such a vertex is one
+"""Edges that one unit of work copies where a node of low degree gives all of them: below the fanouts in use, so that such a node is one
 unit, as are those beside it in the warp which draw."""
 
 

@@ -1,4 +1,4 @@
-"""Requests by transit: a vertex's adjacency list is read for all of them together (NextDoor; Jangda et al., EuroSys 2021).
+"""Requests by transit: a node's adjacency list is read for all of them together (NextDoor; Jangda et al., EuroSys 2021).
 
 A transit's work is a list of units, one request after the other. Its class says who does them: a thread; a block of one warp; a block of many
 warps; several blocks, an equal share each. The last three are one kernel with other launches. A block of one warp, rather than a warp of a

@@ -5,7 +5,7 @@ Rules, each with a reason that was tested:
 * Scalars in, scalars or tuples out: no array, no allocation, no exception. The CUDA simulator cannot unbox arrays here.
 * No explicit signature, no ``parallel``, no ``cache``: a device twin cannot be made from such a function.
 * Every constant is a ``uint64``: ``uint64 ^ 30`` becomes a signed ``int64`` in Numba.
-* No floating point in a decision, so that it is equal to the bit on every target.
+* No floating point in a decision, so that it is equal bit for bit on every target.
 """
 
 from numba import njit

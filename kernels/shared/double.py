@@ -1,4 +1,4 @@
-"""Double precision in integers: the weights that the CPU computes in float64, to the bit, where a device has no fast float64.
+"""Double precision in integers: the weights that the CPU computes in float64, bit for bit, where a device has no fast float64.
 
 A number is a pair: a mantissa of exactly 53 bits (``uint64``) and an exponent; its value is mantissa * 2**exponent. Every function rounds as
 IEEE 754 does, to the nearest, ties to even. Numbers are positive, and far from the ends of float32's and float64's ranges.

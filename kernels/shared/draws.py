@@ -1,4 +1,4 @@
-"""From a vertex's degree and random words to the edges it gives.
+"""From a node's degree and random words to the edges it gives.
 
 Four ways to draw, told by ``replace`` and ``weighted`` of the callers:
 
@@ -8,7 +8,7 @@ Four ways to draw, told by ``replace`` and ``weighted`` of the callers:
 * with replacement, by weight: draw j is ``alias_offset`` of the words 2 j and 2 j + 1.
 * without replacement, by weight: the first distinct ones of these draws; see ``hoptrain.kernels.cpu.nodewise.weighted``.
 
-How many are drawn is the hop's fanout, or a share of the vertex's degree, of which there is no bound: then draws without replacement, uniform, go
+How many are drawn is the hop's fanout, or a share of the node's degree, of which there is no bound: then draws without replacement, uniform, go
 over the column instead (selection sampling; Fan, Muller, Rezucha, JASA 1962): of ``left`` edges from the one at offset j on, of which ``wanted`` are
 still to be drawn, it is taken if ``bounded(word j, left) < wanted``. Every subset is equally likely, in time proportional to the degree.
 """
@@ -20,7 +20,7 @@ from hoptrain.kernels.shared import shared
 _B32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 ALL = -1
-"""The fanout of a hop that takes all edges of a vertex, once each. Smaller ones are shares of the degree."""
+"""The fanout of a hop that takes all edges of a node, once each. Smaller ones are shares of the degree."""
 _SHARE_BITS = 30
 _ALMOST_ONE = (1 << _SHARE_BITS) - 1
 
@@ -37,7 +37,7 @@ def fanout_code(fanout):
 def bounded(word, n):
     """An integer in [0, n) from 32 random bits, by multiply-shift (Lemire 2019, without the rejection).
 
-    Bias: each value has a probability within 2**-32 of 1/n, so a relative error of at most n / 2**32; for a vertex with a million
+    Bias: each value has a probability within 2**-32 of 1/n, so a relative error of at most n / 2**32; for a node with a million
     neighbours that is 0.03 %. ``word`` < 2**32 and 0 < ``n`` < 2**32 of any integer type; returns ``int64``.
     """
     return np.int64((np.uint64(word) * np.uint64(n)) >> _B32)
@@ -64,7 +64,7 @@ def bounded64(high, low, n):
 
 @shared
 def wanted(degree, fanout):
-    """How many edges a hop that does not take all wants of a vertex: ``fanout``, or ceil(degree * share), exactly, for degrees below 2**33."""
+    """How many edges a hop that does not take all wants of a node: ``fanout``, or ceil(degree * share), exactly, for degrees below 2**33."""
     if fanout < ALL:
         return (degree * (ALL - fanout) + _ALMOST_ONE) >> _SHARE_BITS
     return fanout
@@ -72,13 +72,13 @@ def wanted(degree, fanout):
 
 @shared
 def takes_all(degree, fanout, replace):
-    """Whether a vertex gives all its edges, once each and in the graph's order: no random word is read."""
+    """Whether a node gives all its edges, once each and in the graph's order: no random word is read."""
     return fanout == ALL or degree == 0 or (degree <= wanted(degree, fanout) and not replace)
 
 
 @shared
 def num_draws(degree, fanout, replace):
-    """How many edges a vertex gives: min(degree, wanted); with replacement as many as are wanted if it has any; all for fanout -1."""
+    """How many edges a node gives: min(degree, wanted); with replacement as many as are wanted if it has any; all for fanout -1."""
     if takes_all(degree, fanout, replace):
         return degree
     return wanted(degree, fanout)

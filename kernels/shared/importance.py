@@ -1,4 +1,4 @@
-"""LABOR's importances in integers: the doubles of ``hoptrain.kernels.cpu.nodewise.importance``, to the bit, as the ``uint64`` of their bits; 0 is 0.0.
+"""LABOR's importances in integers: the doubles of ``hoptrain.kernels.cpu.nodewise.importance``, bit for bit, as the ``uint64`` of their bits; 0 is 0.0.
 
 Positive doubles are ordered as their bits are, so a maximum is one of integers.
 """

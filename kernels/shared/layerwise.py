@@ -1,4 +1,4 @@
-"""Decisions of layer-wise sampling: the integer key that a vertex's probability is proportional to.
+"""Decisions of layer-wise sampling: the integer key that a node's probability is proportional to.
 
 A key is made in two steps, so that a loop over edges only adds integers, in whatever order: every in-edge of a destination adds the
 destination's *share* to its source; the sum is then turned into the source's key. Shares are in units of 1 / ``scale``, rounded up, so that

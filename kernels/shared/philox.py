@@ -8,8 +8,8 @@ Layout of the 128-bit counter. Each field is checked where it enters (``hoptrain
 =====  ==========================================================
 word   content (bits)
 =====  ==========================================================
-0      vertex, low 32
-1      vertex, high 8 | index of the group of four words (24) << 8
+0      node, low 32
+1      node, high 8 | index of the group of four words (24) << 8
 2      batch number within the epoch (32)
 3      hop (12) | epoch (20) << 12
 =====  ==========================================================
@@ -91,7 +91,7 @@ def key_of(seed):
 
 @inlined
 def four_words(seed, epoch, batch, hop, vertex, group):
-    """Words ``4 * group`` to ``4 * group + 3`` of the stream at (seed, epoch, batch, hop, vertex). All arguments ``uint64``."""
+    """Words ``4 * group`` to ``4 * group + 3`` of the stream at (seed, epoch, batch, hop, node). All arguments ``uint64``."""
     c0, c1, c2, c3 = counter_of(epoch, batch, hop, vertex, group)
     k0, k1 = key_of(seed)
     return philox4x32(c0, c1, c2, c3, k0, k1)

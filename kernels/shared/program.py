@@ -1,6 +1,6 @@
 """What a sampling program sees and calls, and one step of it; the step is compiled for the CPU and for CUDA from the same source.
 
-A program's ``next`` is handed a ``Transit`` and a ``RandomSource`` and returns the number of one of the transit's edges. Shapes: V vertices
+A program's ``next`` is handed a ``Transit`` and a ``RandomSource`` and returns the number of one of the transit's edges. Shapes: V nodes
 and E edges of the graph, D edges of the transit.
 """
 
@@ -29,7 +29,7 @@ _SCALE = 4294967296.0
 
 
 class Transit(NamedTuple):
-    """A vertex whose neighbours are being sampled."""
+    """A node whose neighbours are being sampled."""
 
     vertex: Any
     """Its global id."""
@@ -40,7 +40,7 @@ class Transit(NamedTuple):
     first_edge: Any
     """The edge id of ``neighbors[0]``; the others follow it."""
     earlier: Any
-    """(steps so far + 1,) the vertices of the sample, the root first; for blocks the transit alone."""
+    """(steps so far + 1,) the nodes of the sample, the root first; for blocks the transit alone."""
     state: Any
     """(state_size,) int64 of the sample: zero at first, and kept from step to step."""
     indptr: Any
@@ -61,36 +61,36 @@ class RandomSource(NamedTuple):
 
 
 @shared
-def random_word(random, draw):
+def random_word(rng, draw):
     """Word ``draw`` of the source, 32 bits in a ``uint64``."""
-    place = np.uint64(random.first) + np.uint64(draw) * np.uint64(random.stride)
+    place = np.uint64(rng.first) + np.uint64(draw) * np.uint64(rng.stride)
     words = four_words(
-        np.uint64(random.seed),
-        np.uint64(random.epoch),
-        np.uint64(random.batch),
-        np.uint64(random.hop),
-        np.uint64(random.vertex),
+        np.uint64(rng.seed),
+        np.uint64(rng.epoch),
+        np.uint64(rng.batch),
+        np.uint64(rng.hop),
+        np.uint64(rng.vertex),
         place >> _U2,
     )
     return np.uint64(word_at(np.int64(place & _U3), words[0], words[1], words[2], words[3]))
 
 
 @shared
-def below(random: Any, n: int, draw: int = 0) -> int:
+def randint(rng: Any, n: int, draw: int = 0) -> int:
     """An integer in [0, n), uniform up to a bias of n / 2**32; the same one for the same ``draw``.
 
     Args:
-        random: as ``next`` got it.
+        rng: as ``next`` got it.
         n: at least 1, below 2**32.
         draw: which of the source's numbers: 0, 1, 2, ...; ask for different ones where they have to be independent.
     """
-    return bounded(random_word(random, draw), n)
+    return bounded(random_word(rng, draw), n)
 
 
 @shared
-def chance(random: Any, probability: float, draw: int = 0) -> bool:
-    """True with ``probability`` (exact to 2**-32), as ``below`` from random word ``draw``."""
-    return random_word(random, draw) < np.uint64(min(max(probability, 0.0), 1.0) * _SCALE)
+def bernoulli(rng: Any, probability: float, draw: int = 0) -> bool:
+    """True with ``probability`` (exact to 2**-32), as ``randint`` from random word ``draw``."""
+    return random_word(rng, draw) < np.uint64(min(max(probability, 0.0), 1.0) * _SCALE)
 
 
 def has_edge(transit: Any, source: int, destination: int) -> bool:
@@ -136,7 +136,7 @@ def _compile_edge_number(value):
 
 
 def make_choice(compiled, next_edge):
-    """The function that asks ``next`` for one edge of a vertex.
+    """The function that asks ``next`` for one edge of a node.
 
     Returns:
         ``choose(parameters, columns, vertex, earlier, state, step, random)``: the edge id, ``STOP`` or ``WRONG``.
@@ -144,14 +144,14 @@ def make_choice(compiled, next_edge):
     next_edge = compiled(next_edge)
 
     @compiled
-    def choose(parameters, columns, vertex, earlier, state, step, random):
+    def choose(parameters, columns, vertex, earlier, state, step, rng):
         indptr, indices, weights = columns
         begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
         if begin == end:
             return STOP
         edges = weights[begin:end] if len(weights) else weights
         transit = Transit(vertex, indices[begin:end], edges, begin, earlier, state, indptr, indices)
-        offset = edge_number(next_edge(parameters, transit, step, random))
+        offset = edge_number(next_edge(parameters, transit, step, rng))
         if offset == STOP:
             return STOP
         return begin + offset if 0 <= offset < end - begin else WRONG
@@ -165,7 +165,7 @@ def make_step(compiled, next_edge, transit_of):
     Args:
         compiled: the decorator of the target; of the simulator, one that changes nothing.
         next_edge: ``next(parameters, transit, step, random)``.
-        transit_of: ``transit_of(parameters, earlier, step, random)``, the place in ``earlier`` of the vertex to extend.
+        transit_of: ``transit_of(parameters, earlier, step, random)``, the place in ``earlier`` of the node to extend.
 
     Returns:
         ``take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies)``: as of ``make_choice``.
@@ -176,12 +176,12 @@ def make_step(compiled, next_edge, transit_of):
     def take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies):
         seed, epoch, batch = address
         earlier = walks[walk, : step + 1]
-        random = RandomSource(seed, epoch, batch, np.uint64(MAX_STEPS + step), np.uint64(root), np.uint64(copy), np.uint64(copies))
-        place = transit_of(parameters, earlier, step, random)
+        rng = RandomSource(seed, epoch, batch, np.uint64(MAX_STEPS + step), np.uint64(root), np.uint64(copy), np.uint64(copies))
+        place = transit_of(parameters, earlier, step, rng)
         if place < 0 or place > step:
             return WRONG
-        random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(root), np.uint64(copy), np.uint64(copies))
-        return choose(parameters, columns, np.int64(earlier[place]), earlier, states[walk], step, random)
+        rng = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(root), np.uint64(copy), np.uint64(copies))
+        return choose(parameters, columns, np.int64(earlier[place]), earlier, states[walk], step, rng)
 
     return take_step
 
@@ -197,7 +197,7 @@ def make_draw(compiled, next_edge):
     @compiled
     def draw_edge(parameters, columns, vertex, earlier, step, address, draw, num_draws, state):
         seed, epoch, batch = address
-        random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(vertex), np.uint64(draw), np.uint64(num_draws))
-        return choose(parameters, columns, vertex, earlier, state, step, random)
+        rng = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(vertex), np.uint64(draw), np.uint64(num_draws))
+        return choose(parameters, columns, vertex, earlier, state, step, rng)
 
     return draw_edge

@@ -1,4 +1,4 @@
-"""Nodes of a batch with a tree for each seed: a node is a vertex in a tree, and one number, its *key*, tells both."""
+"""Nodes of a batch with a tree for each seed: a node is a node in a tree, and one number, its *key*, tells both."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ _VERTEX = MAX_VERTEX - 1
 
 @shared
 def vertex_of(key):
-    """The vertex of a key, ``int64``."""
+    """The node of a key, ``int64``."""
     return np.int64(key) & _VERTEX
 
 
@@ -23,5 +23,5 @@ def tree_of(key):
 
 @shared
 def key_in(tree, vertex):
-    """The key of a vertex in a tree, ``int64``."""
+    """The key of a node in a tree, ``int64``."""
     return (np.int64(tree) << TREE_SHIFT) | np.int64(vertex)

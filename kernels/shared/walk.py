@@ -10,7 +10,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @shared
 def next_step(word, degree, stop):
-    """The offset of the next vertex in a column of ``degree`` > 0 edges, and whether the walk goes on from there.
+    """The offset of the next node in a column of ``degree`` > 0 edges, and whether the walk goes on from there.
 
     Both come from one word of 32 bits: the upper half of its product with the degree is the offset, the lower half is compared with ``stop``
     (``uint64``, of 2**32). Bias: as ``bounded``; given the offset, the walk ends with a probability within degree / 2**32 of stop / 2**32.

@@ -55,19 +55,19 @@ def to_pyg(batch: Any) -> Any:
     from torch_geometric.data import Data, HeteroData
 
     batch = _of_tensors(batch)
-    is_typed = "" not in batch.nodes
-    data, counts = HeteroData() if is_typed else Data(), batch.node_counts
+    is_hetero = "" not in batch.nodes
+    data, counts = HeteroData() if is_hetero else Data(), batch.node_counts
     for kind, ids in batch.nodes.items():
         numbers = [of_hop[kind] for of_hop in counts]
-        own = data[kind] if is_typed else data
+        own = data[kind] if is_hetero else data
         _put(own, x=batch.features.get(kind), y=batch.y if kind == _seed_type(batch) else None, n_id=ids.long(), num_nodes=len(ids))
         own.num_sampled_nodes = [numbers[0], *(after - before for before, after in pairwise(numbers))]
         _put(own, batch_size=numbers[0] or None)
     for relation in batch.relations:
-        edges, own = union_of(batch, relation), data[relation] if is_typed else data
+        edges, own = union_of(batch, relation), data[relation] if is_hetero else data
         _put(own, edge_index=edges.edge_index, e_id=batch.ids_along(relation, edges.places), num_sampled_edges=edges.counts)
         _put(own, edge_weight=edges.weights, edge_attr=edges.edge_attr)
-    if is_typed:
+    if is_hetero:
         _put_typed_extras(data, batch)
         return data
     _put(data, seed_weights=batch.seed_weights, batch=_subgraphs(batch))

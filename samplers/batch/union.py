@@ -51,7 +51,7 @@ def union_of(batch: Any, relation: tuple[str, str, str]) -> Union:
         return Union(edge_index, places, weights, [counts[0], *(b - a for a, b in pairwise(counts))] if nested else counts, edge_attr)
     of_hop = torch.tensor([block.num_edges for block in blocks], device=places.device)
     hops = torch.repeat_interleave(torch.arange(len(blocks), device=places.device), of_hop, output_size=len(places))
-    # Where nodes are vertices in trees, an edge of the graph may stand between several pairs of them.
+    # Where nodes are nodes in trees, an edge of the graph may stand between several pairs of them.
     first, edge_of = _distinct(places * len(node_ids) + edge_index[1], hops)
     if weights is not None:
         weights = weights.new_zeros(len(first)).index_add_(0, edge_of, weights)

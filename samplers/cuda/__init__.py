@@ -1,1 +1,1 @@
-"""The samplers on CUDA devices: a bulk of mini-batches at once, to the bit those that the CPU makes."""
+"""The samplers on CUDA devices: a bulk of mini-batches at once, bit for bit those that the CPU makes."""

@@ -13,14 +13,14 @@ from hoptrain.kernels.cuda.draw import DISTINCT
 from hoptrain.kernels.cuda.group import group_requests
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Upload, longest
 from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class Order(NamedTuple):
@@ -35,7 +35,7 @@ class Bounded(DeviceSampler[MiniBatch]):
     """Samples a graph hop by hop. How edges are chosen is in ``_count`` and ``_draw``, which a subclass may replace.
 
     Attributes:
-        has_trees: whether a node is a vertex in the tree of a seed, so that a vertex may be as many nodes as there are seeds.
+        has_trees: whether a node is a node in the tree of a seed, so that a node may be as many nodes as there are seeds.
         num_trees: then the most seeds of a batch, else None.
         own_sizes: sizes of a subclass.
         sizes_of_hop: likewise, of each hop.
@@ -151,7 +151,7 @@ class Bounded(DeviceSampler[MiniBatch]):
 
     @property
     def nodes(self) -> Any:
-        """(K, N) vertices by local id."""
+        """(K, N) nodes by local id."""
         return self.frontier.nodes
 
     @property
@@ -219,7 +219,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.schedule.append(self.draws.draw(requests, capacity, self.known, draw, output))
 
     def _order(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> Order:
-        """The order of a hop's requests by its schedule, which is noted; where they are grouped, without those on vertices without edges."""
+        """The order of a hop's requests by its schedule, which is noted; where they are grouped, without those on nodes without edges."""
         self.schedule.append(self.draws.schedule_for(capacity, draw[0]))
         self.order = Order(0, self.zeros, self.zeros)
         if self.schedule[-1] == "transit":
@@ -230,7 +230,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         return self.order
 
     def _vertices(self, requests: tuple[Any, Any, Any]) -> Any:
-        """The vertices that the requests' nodes are."""
+        """The nodes that the requests' nodes are."""
         return requests[0]
 
     def _launch_ordered(self, order: Order, kernel: Any, capacity: int, *args: Any) -> None:

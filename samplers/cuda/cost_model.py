@@ -19,7 +19,7 @@ def check_kernel(kernel: str) -> None:
 
 
 def expected_transits(num_requests: float, num_nodes: int) -> float:
-    """Different vertices among the requests if each hit any vertex alike: the most there can be on average, hubs only make it fewer."""
+    """Different nodes among the requests if each hit any node alike: the most there can be on average, hubs only make it fewer."""
     return num_nodes * -expm1(-num_requests / num_nodes)
 
 
@@ -28,14 +28,14 @@ def schedule_bytes(
 ) -> dict[str, float]:
     """Bytes that a hop's drawing moves by schedule: in order by their size, anywhere else a sector an access, as if there were no caches.
 
-    It is what ``hoptrain.benchmarks.traffic`` counts launch by launch, in expectation: every vertex has the mean degree, and is asked for alike.
+    It is what ``hoptrain.benchmarks.traffic`` counts launch by launch, in expectation: every node has the mean degree, and is asked for alike.
 
     Args:
         num_requests: of the bulk.
         fanout: of the hop.
         num_nodes: V.
         num_edges: E.
-        id_bytes: of a vertex id.
+        id_bytes: of a node id.
         adjacency_cost: what a byte of ``indices`` costs against one of device memory.
         thresholds: the constants.
     """
@@ -54,7 +54,7 @@ def schedule_bytes(
         sectors = column if is_whole or column <= 1 else column * -expm1(requests * edges * log1p(-1 / column))
         return sectors * sector * adjacency_cost
 
-    again = num_requests - transits  # on vertices that another one was on before
+    again = num_requests - transits  # on nodes that another one was on before
     return {
         "sample": num_requests * (offsets + 2 * id_bytes + drawn(1) + written),
         "transit": num_requests * (2 * offsets + 2 * id_bytes + 3 * sector + _RANKS)

@@ -1,4 +1,4 @@
-"""What all that samples on a CUDA device shares: a bulk of mini-batches at once, to the bit those of the CPU.
+"""What all that samples on a CUDA device shares: a bulk of mini-batches at once, bit for bit those of the CPU.
 
 K batches, batch-major matrices. The host launches for sizes that it does not know: either they have a bound, or there is as much room as was
 enough so far. Kernels count on beyond a room, and write nothing there. The true sizes stay on the device until the bulk is done; if one says then
@@ -22,13 +22,15 @@ from numpy.typing import DTypeLike
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
-from hoptrain.engine.placement.device_store import DeviceGraph, choose_placement, to_device
-from hoptrain.engine.placement.device_stream import Buffers
+from hoptrain.engine.gpu_memory.device_store import DeviceGraph, choose_placement, to_device
+from hoptrain.engine.gpu_memory.device_stream import Buffers
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.scan import scan_into_room
 from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, Table, Words
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
+from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel
@@ -36,8 +38,6 @@ from hoptrain.samplers.cuda.draws import GraphDraws
 from hoptrain.samplers.cuda.edges import rounded_up
 from hoptrain.samplers.cuda.replays import Replays
 from hoptrain.samplers.cuda.tables import StampedTables
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
-from hoptrain.samplers.scratch.workspace import Workspace
 
 Batch = TypeVar("Batch", MiniBatch, HeteroMiniBatch)
 
@@ -110,7 +110,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.dtype: np.dtype[Any] = np.dtype(np.int32)
         self.tables = StampedTables()
         self.rooms: dict[str, int] = {}
-        self.replays = Replays(self.stream, workspace.capture)
+        self.replays = Replays(self.stream, workspace.cuda_graphs)
 
     @abstractmethod
     def begin(self, seeds: list[Array]) -> None:
@@ -303,20 +303,20 @@ class DeviceSampler(ABC, Generic[Batch]):
             self.given |= dict(zip(names, self.tables.begin(self.launch, span, len(names)), strict=True))
 
     def stamped_table(
-        self, name: str, room: int, num_vertices: int, dtype: np.dtype[Any], trees: int | None = None, start: str = "start"
+        self, name: str, room: int, num_graph_nodes: int, dtype: np.dtype[Any], trees: int | None = None, start: str = "start"
     ) -> Table | None:
         """A table for ``room`` nodes of a batch that is not cleared; its numbers begin with the size ``start``.
 
-        It has an entry for every vertex, unless a hash table would be smaller or the tables of two batches would not fit the device's cache. Then
-        it is packed, as large as was enough so far. With ``trees`` nodes are keys, a vertex of 32 bits in one of so many, all with the same room. None if
-        numbers, or vertices in a packed one, need more than 32 bits.
+        It has an entry for every node, unless a hash table would be smaller or the tables of two batches would not fit the device's cache. Then
+        it is packed, as large as was enough so far. With ``trees`` nodes are keys, a node of 32 bits in one of so many, all with the same room. None if
+        numbers, or nodes in a packed one, need more than 32 bits.
         """
         if not self._stamps:
             return None
         first, tables = self.sizes[start], self.tables
         of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
-        if trees is None and 4 * num_vertices <= min(of_room, self.thresholds.cache_bytes // 2):
-            return Table(first, tables.entries(self.buffers, self.launch, f"{name}.entries", num_vertices))
+        if trees is None and 4 * num_graph_nodes <= min(of_room, self.thresholds.cache_bytes // 2):
+            return Table(first, tables.entries(self.buffers, self.launch, f"{name}.entries", num_graph_nodes))
         if trees is None and dtype != np.int32:
             return None
         parts = trees or 1

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.placement.device_store import DeviceGraph
-from hoptrain.engine.placement.device_stream import Buffers
+from hoptrain.engine.gpu_memory.device_store import DeviceGraph
+from hoptrain.engine.gpu_memory.device_stream import Buffers
 from hoptrain.kernels.cuda.draw import count_draws
 from hoptrain.kernels.cuda.group import NUM_CLASSES, NUM_COUNTERS, Groups, clear
 from hoptrain.kernels.cuda.launch import Launch
@@ -33,10 +33,10 @@ class GraphDraws:
             launch: of the bulk.
             buffers: for scratch.
             kernel: the schedule, "sample" or "transit", or "auto".
-            name: tells graphs of different numbers of vertices apart.
+            name: tells graphs of different numbers of nodes apart.
         """
         self.graph, self.launch, self._buffers, self._kernel, self._name = graph, launch, buffers, kernel, name
-        self.num_vertices, self.num_edges = len(graph.indptr) - 1, len(graph.indices)
+        self.num_graph_nodes, self.num_edges = len(graph.indptr) - 1, len(graph.indices)
 
     def count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         """Write how many edges each request gives, at its place in ``counts`` (K, N + 1).
@@ -76,11 +76,11 @@ class GraphDraws:
         table = self.launch.thresholds
         number = capacity * self.launch.num_batches if self.expected is None else self.expected
         cost = table.pinned_cost if self.graph.placement["indices"] == "pinned" else 1
-        return choose_schedule(number, fanout, self.num_vertices, self.num_edges, self.graph.indices.dtype.itemsize, cost, table)
+        return choose_schedule(number, fanout, self.num_graph_nodes, self.num_edges, self.graph.indices.dtype.itemsize, cost, table)
 
     def groups_for(self, capacity: int, known: int, id_dtype: Any) -> Groups:
         """Memory for the grouping of up to ``capacity`` requests of each batch, which has up to ``known`` nodes."""
-        vertices, num_requests = self.num_vertices, capacity * self.launch.num_batches
+        vertices, num_requests = self.num_graph_nodes, capacity * self.launch.num_batches
         transits = min(vertices, num_requests)
 
         def array(name: str, shape: tuple[int, ...], dtype: Any) -> Any:

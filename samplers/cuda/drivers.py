@@ -8,6 +8,7 @@ from typing import Any, cast
 from hoptrain.engine import Graph, InputError
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Driver, Workspace
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 from hoptrain.samplers.cuda.layerwise.layers import CudaLayers
 from hoptrain.samplers.cuda.nodewise.hetero import CudaHetero
@@ -31,15 +32,14 @@ from hoptrain.samplers.nodewise.neighbor import HeteroSampler, NeighborSampler
 from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
-from hoptrain.samplers.programs.program import Program
-from hoptrain.samplers.scratch.workspace import Driver, Workspace
-from hoptrain.samplers.seeds.link import LinkSampler
-from hoptrain.samplers.seeds.mvs import MVSSampler
-from hoptrain.samplers.seeds.weighted import WeightedSeedSampler
+from hoptrain.samplers.programs.program import SamplingProgram
 from hoptrain.samplers.subgraphs.cluster import ClusterSampler
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
 from hoptrain.samplers.subgraphs.shadow import ShadowPPRSampler, ShadowSampler
+from hoptrain.samplers.wrappers.link import LinkSampler
+from hoptrain.samplers.wrappers.mvs import MVSSampler
+from hoptrain.samplers.wrappers.weighted import WeightedSeedSampler
 
 
 def _of_neighbors(graph: Graph, sampler: NeighborSampler, workspace: Workspace) -> Driver:
@@ -50,7 +50,7 @@ def _of_neighbors(graph: Graph, sampler: NeighborSampler, workspace: Workspace) 
     return CudaNeighbor(graph, sampler, workspace)
 
 
-def _of_program(graph: Graph, program: Program, workspace: Workspace) -> Driver:
+def _of_program(graph: Graph, program: SamplingProgram, workspace: Workspace) -> Driver:
     """By what the program makes."""
     program.check_graph(graph)
     if program.sampling_type == "collective":
@@ -79,7 +79,7 @@ DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
     VRGCNSampler: CudaVRGCN,
     HeteroSampler: CudaHetero,
     LayerWiseSampler: CudaLayers,
-    Program: _of_program,
+    SamplingProgram: _of_program,
     ClusterSampler: CudaClusters,
     RippleWalkSampler: CudaRipple,
     SaintNodeSampler: CudaSaintNodes,

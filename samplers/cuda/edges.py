@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers.batch.minibatch import Block
 
 
 class Edges(NamedTuple):
-    """The edges of a hop, (K, ...); of all hops where vertices are expanded once."""
+    """The edges of a hop, (K, ...); of all hops where nodes are expanded once."""
 
     indptr: Any
     edge_ids: Any

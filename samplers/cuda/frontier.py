@@ -1,4 +1,4 @@
-"""The nodes of a bulk in the making on a CUDA device: vertices by local id, and the tables that turn vertices into local ids."""
+"""The nodes of a bulk in the making on a CUDA device: nodes by local id, and the tables that turn nodes into local ids."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class DeviceFrontier:
     """K batches, a row of every matrix for each.
 
     Attributes:
-        nodes: (K, N) vertices by local id.
+        nodes: (K, N) nodes by local id.
         known: the most nodes that a batch has.
-        stamped: turns vertices into local ids, if it is one that is not cleared.
+        stamped: turns nodes into local ids, if it is one that is not cleared.
         table: does so otherwise.
     """
 
@@ -40,10 +40,10 @@ class DeviceFrontier:
         Args:
             work: whose buffers and launches are used.
             most: the most nodes that a batch can have.
-            id_dtype: of vertices.
+            id_dtype: of nodes.
             name: tells frontiers apart.
             room: the most nodes that a batch of this bulk can have, if the table may be one that is never cleared; else None.
-            trees: if nodes are keys, vertices of int32 in so many trees. Else they are vertices below ``most``.
+            trees: if nodes are keys, nodes of int32 in so many trees. Else they are nodes below ``most``.
             start: the size that numbers in a table that is not cleared begin with.
         """
         self.known = 0

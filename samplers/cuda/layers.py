@@ -1,4 +1,4 @@
-"""What the samplers of layers share on a CUDA device: all nodes so far are destinations of edges from vertices that are chosen for them together."""
+"""What the samplers of layers share on a CUDA device: all nodes so far are destinations of edges from nodes that are chosen for them together."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.induce import pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.layerwise import layers as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, Upload, longest
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.cuda.unbounded import Unbounded
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class Layer(NamedTuple):
@@ -34,7 +34,7 @@ class Layered(Unbounded):
     """Samples one graph by one sampler of layers. All nodes of a batch stand in one table, whatever the hop.
 
     Attributes:
-        layer_sizes: vertices that a hop adds at most.
+        layer_sizes: nodes that a hop adds at most.
         known: nodes of a batch before each hop, and after the last one, at most.
         frontier: the nodes.
     """
@@ -59,7 +59,7 @@ class Layered(Unbounded):
         self.seeds = [check_seeds(self.host_graph, some) for some in seeds]
         self.known = [longest(self.seeds)]
         for size in self.layer_sizes:
-            self.known.append(min(self.num_vertices, self.known[-1] + size))
+            self.known.append(min(self.num_graph_nodes, self.known[-1] + size))
         most = 4 * max(self.known[-1], *self.layer_sizes) + 2 * self.num_graph_edges
         self.dtype = np.promote_types(self.dtype, id_dtype(most + 2))
         self.given["nodes0"] = [len(some) for some in self.seeds]
@@ -69,7 +69,7 @@ class Layered(Unbounded):
     def span(self) -> int:
         """Of the tables of candidates, which begin anew with each hop."""
         rooms = (max(self._few_listed(hop), self.rooms.get(f"in_edges{hop}", 0)) for hop in self.hops)
-        return max((min(room, self.num_vertices) + room for room in rooms), default=0) + 2
+        return max((min(room, self.num_graph_nodes) + room for room in rooms), default=0) + 2
 
     def uploads(self) -> dict[str, Upload]:
         """The seeds."""
@@ -77,13 +77,13 @@ class Layered(Unbounded):
 
     def queue(self) -> None:
         """Hop after hop."""
-        self.frontier = DeviceFrontier(self, self.num_vertices, self.id_dtype)
+        self.frontier = DeviceFrontier(self, self.num_graph_nodes, self.id_dtype)
         self.frontier.enter_seeds(self.brought["seeds"], self.known[0], self.sizes["nodes0"])
         self.layers = [self.sample_hop(hop) for hop in self.hops]
 
     @property
     def nodes(self) -> Any:
-        """(K, N) vertices by local id."""
+        """(K, N) nodes by local id."""
         return self.frontier.nodes
 
     @abstractmethod
@@ -106,18 +106,18 @@ class Layered(Unbounded):
         launch.rows(kernels.limit, 1, sizes[f"in_edges{hop}"], room, listed)
         graph = self.graph.indptr, self.graph.indices
         launch.rows(kernels.list_sources, room, *graph, self.nodes, sizes[f"nodes{hop}"], offsets, listed, sources)
-        most, start = min(room, self.num_vertices), ("start", *self.restarts)[hop]
-        candidates = DeviceFrontier(self, self.num_vertices, self.id_dtype, ".candidates", room=most, start=start)
+        most, start = min(room, self.num_graph_nodes), ("start", *self.restarts)[hop]
+        candidates = DeviceFrontier(self, self.num_graph_nodes, self.id_dtype, ".candidates", room=most, start=start)
         candidates.relabel(sources, room, (zeros, listed), zeros, sizes[f"candidates{hop}"])
         return candidates.nodes, sources
 
     def _few_listed(self, hop: int) -> int:
         """For so many in-edges of a hop's destinations there is room at first."""
-        mean = self.num_graph_edges // max(1, self.num_vertices)
+        mean = self.num_graph_edges // max(1, self.num_graph_nodes)
         return min(self.known[hop] * (1 + mean), max(1, self.num_graph_edges))
 
     def connect(self, hop: int, offsets: Any, table: tuple[Any, Any], vertices: Any, weights: Any | None = None) -> Edges:
-        """Queue the search for the edges from the vertices in ``table``, whose values are their places in ``vertices`` and ``weights``.
+        """Queue the search for the edges from the nodes in ``table``, whose values are their places in ``vertices`` and ``weights``.
 
         Their sources become nodes.
         """

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Hashable
 
 from hoptrain.engine.errors import reason_of
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 
 MOST_SHAPES = 8
 """Shapes of which graphs are kept: an epoch has that of its bulks and of the last one, a training those of validation as well."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.placement.device_stream import Buffers
+from hoptrain.engine.gpu_memory.device_stream import Buffers
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.stamped import EMPTY

@@ -1,1 +1,1 @@
-"""Samplers that draw for all vertices of a layer together."""
+"""Samplers that draw for all nodes of a layer together."""

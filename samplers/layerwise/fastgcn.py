@@ -9,21 +9,21 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.buffers.once import OncePerGraph
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, check_norm, distribution_of
-from hoptrain.samplers.scratch.once import OncePerGraph
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class FastGCNSampler(LayerWiseSampler):
-    """For every layer t independent draws among all vertices, whatever the layer above.
+    """For every layer t independent draws among all nodes, whatever the layer above.
 
-    "FastGCN: Fast Learning with Graph Convolutional Networks via Importance Sampling", ICLR 2018. The probability of a vertex u is proportional
+    "FastGCN: Fast Learning with Graph Convolutional Networks via Importance Sampling", ICLR 2018. The probability of a node u is proportional
     to the sum of A[v, u]**2 over all edges u -> v of the graph. Of a multi-edge every copy counts. The block has all edges from drawn
-    vertices to the layer's destinations, which are all vertices reached so far; an edge stands for c / (t q(u)) edges if u was drawn c times,
-    so estimates are unbiased. On a large sparse graph few drawn vertices have an edge into the layer; the others change nothing, and are left
+    nodes to the layer's destinations, which are all nodes reached so far; an edge stands for c / (t q(u)) edges if u was drawn c times,
+    so estimates are unbiased. On a large sparse graph few drawn nodes have an edge into the layer; the others change nothing, and are left
     out of the mini-batch.
 
-    A destination is a source as well, so that a model may use the vertex itself, exactly; its edges are there only if it was drawn. The paper's
+    A destination is a source as well, so that a model may use the node itself, exactly; its edges are there only if it was drawn. The paper's
     self loops are therefore left out of q.
 
     Examples:
@@ -57,7 +57,7 @@ class FastGCNSampler(LayerWiseSampler):
         return self.distribution_of_graph(graph)
 
     def distribution_of_graph(self, graph: Graph) -> Distribution:
-        """Made once for a graph, as if all vertices were destinations; it travels to the workers with the sampler."""
+        """Made once for a graph, as if all nodes were destinations; it travels to the workers with the sampler."""
         return self._made.get(graph, self._distribution_of_all)
 
     def _distribution_of_all(self, graph: Graph) -> Distribution:

@@ -1,4 +1,4 @@
-"""HGT's sampling of typed graphs by budgets (Hu, Dong, Wang, Sun, "Heterogeneous Graph Transformer", WWW 2020, algorithms 1 and 2)."""
+"""HGT's sampling of heterogeneous graphs by budgets (Hu, Dong, Wang, Sun, "Heterogeneous Graph Transformer", WWW 2020, algorithms 1 and 2)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.layerwise import hgt as kernels
 from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, nested_hops
+from hoptrain.samplers.buffers.frontier import Frontier
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import as_counts
+from hoptrain.samplers.hetero import BaseHeteroSampler
 from hoptrain.samplers.hops import MOST_HOPS, SeedsByType
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.typed import TypedSampler
 
 
-class HGTSampler(TypedSampler):
-    """In every hop a number of new vertices of each type, and at the end all edges between the sampled vertices (PyG's ``HGTLoader``).
+class HGTSampler(BaseHeteroSampler):
+    """In every hop a number of new nodes of each type, and at the end all edges between the sampled nodes (PyG's ``HGTLoader``).
 
-    When a vertex v is sampled, its in-neighbours by each relation share 1 out: u's budget grows by 1 / degree for every edge u -> v, where degree is
-    v's by this relation. A hop draws the vertices of a type that were not sampled yet one after the other, without replacement, u with probability
-    budget(u)**2 / the sum of these squares over those that are left; it takes all where there are no more. So vertices that are joined to many
+    When a node v is sampled, its in-neighbours by each relation share 1 out: u's budget grows by 1 / degree for every edge u -> v, where degree is
+    v's by this relation. A hop draws the nodes of a type that were not sampled yet one after the other, without replacement, u with probability
+    budget(u)**2 / the sum of these squares over those that are left; it takes all where there are no more. So nodes that are joined to many
     sampled ones come rather, and every type has its share however its numbers differ.
 
-    All in-edges of a sampled vertex count; PyG looks at 50 of them, drawn anew each time. Budgets are float64, added in the order of relations,
-    vertices and edges; draw j of a hop h and type number k has the address of hop 16 k + h and vertex j.
+    All in-edges of a sampled node count; PyG looks at 50 of them, drawn anew each time. Budgets are float64, added in the order of relations,
+    nodes and edges; draw j of a hop h and type number k has the address of hop 16 k + h and node j.
 
-    Blocks are nested: each has all sampled vertices as sources and, but for the last, whose destinations are the seeds, as destinations.
+    Blocks are nested: each has all sampled nodes as sources and, but for the last, whose destinations are the seeds, as destinations.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class HGTSampler(TypedSampler):
         """State the hops.
 
         Args:
-            num_samples: vertices of each type in a hop, one number a hop; or such a list for each type, 0 for none.
-            seed_type: the type of vertices that seeds are of; None for several (``TypedSampler``).
+            num_samples: nodes of each type in a hop, one number a hop; or such a list for each type, 0 for none.
+            seed_type: the type of nodes that seeds are of; None for several (``BaseHeteroSampler``).
             num_layers: blocks of a batch, by default as many as hops, at least 2. The last one has the edges into the seeds alone.
 
         Raises:
@@ -60,7 +60,7 @@ class HGTSampler(TypedSampler):
         self.num_layers: int = max(2, self._hops) if num_layers is None else num_layers
         if least < 0 or self.num_layers < 1:
             wrong = f"num_samples {least}" if least < 0 else f"num_layers {num_layers}"
-            raise InputError(f"{wrong}: a hop takes 0 vertices or more, and there is a layer; correct it")
+            raise InputError(f"{wrong}: a hop takes 0 nodes or more, and there is a layer; correct it")
 
     def __repr__(self) -> str:
         given = {name: list(own) for name, own in self.num_samples.items()}
@@ -119,27 +119,27 @@ class HGTSampler(TypedSampler):
 
 @dataclass(eq=False, slots=True)
 class _Type:
-    """The vertices of one type that were met."""
+    """The nodes of one type that were met."""
 
     workspace: Workspace
     name: str
-    num_vertices: int
+    num_graph_nodes: int
     met: Frontier = field(init=False)
     num_seeds: int = 0
     num_sampled: int = 0
     known: int = 0
-    """Met vertices that have a place and a budget already."""
+    """Met nodes that have a place and a budget already."""
 
     def begin(self, seeds: SeedsByType, dtype: np.dtype[np.int32]) -> None:
         """The seeds are sampled, in their order."""
-        self.met = Frontier(self.workspace, self.workspace.table_of(self.name), self.num_vertices, dtype, f"met.{self.name}")
+        self.met = Frontier(self.workspace, self.workspace.table_of(self.name), self.num_graph_nodes, dtype, f"met.{self.name}")
         self.met.enter_seeds(seeds.by_type[self.name][0] if self.name in seeds.by_type else np.zeros(0, np.int64))
         self.num_seeds = self.num_sampled = self.met.num_nodes
         places, _ = self.places_and_budgets()
         places[:] = self._order(self.num_sampled)[:] = np.arange(self.num_sampled)
 
     def places_and_budgets(self) -> tuple[Array, Array]:
-        """For each vertex that was met: its local id, or -1 where it is not sampled; its budget."""
+        """For each node that was met: its local id, or -1 where it is not sampled; its budget."""
         number, known = self.met.num_nodes, self.known
         places = self.workspace.array(f"places.{self.name}", number, np.int32, keep=known)
         budgets = self.workspace.array(f"budgets.{self.name}", number, np.float64, keep=known)
@@ -147,11 +147,11 @@ class _Type:
         return places, budgets
 
     def _order(self, number: int) -> Array:
-        """(number,) the met ids of the sampled vertices."""
+        """(number,) the met ids of the sampled nodes."""
         return self.workspace.array(f"order.{self.name}", number, np.int32, keep=self.num_sampled)
 
     def draw(self, number: int, address: HopAddress) -> None:
-        """Sample up to ``number`` of the vertices that were met."""
+        """Sample up to ``number`` of the nodes that were met."""
         (places, budgets), first = self.places_and_budgets(), self.num_sampled
         tree = self.workspace.array("tree", 2 << max(0, len(budgets) - 1).bit_length(), np.float64)
         chosen = self.workspace.array("chosen", len(budgets), np.int32)
@@ -162,7 +162,7 @@ class _Type:
         self.num_sampled = first + found
 
     def nodes(self) -> Array:
-        """(num_sampled,) the sampled vertices."""
+        """(num_sampled,) the sampled nodes."""
         nodes = self.workspace.array(f"nodes.{self.name}", self.num_sampled, self.met.dtype)
         np.take(self.met.nodes(), self._order(self.num_sampled), out=nodes)
         return nodes
@@ -170,17 +170,17 @@ class _Type:
 
 @dataclass(eq=False, slots=True)
 class _Columns:
-    """The in-edges of the sampled vertices by one relation."""
+    """The in-edges of the sampled nodes by one relation."""
 
     graph: HeteroGraph
     types: dict[str, _Type]
     relation: Relation
     name: str
     num_read: int = 0
-    """Sampled vertices whose columns were read."""
+    """Sampled nodes whose columns were read."""
 
     def _read(self) -> tuple[Array, Array]:
-        """Read the columns of newly sampled vertices: where those of all end, and the met ids of their sources."""
+        """Read the columns of newly sampled nodes: where those of all end, and the met ids of their sources."""
         source, _, destination = self.relation
         columns, of, workspace = self.graph.relations[self.relation], self.types[destination], self.types[source].workspace
         first, last, nodes = self.num_read, of.num_sampled, of.nodes()
@@ -195,13 +195,13 @@ class _Columns:
         return ends, met
 
     def meet(self) -> None:
-        """The newly sampled vertices share 1 out among their in-edges."""
+        """The newly sampled nodes share 1 out among their in-edges."""
         first = self.num_read
         ends, met = self._read()
         kernels.add_budgets(ends, met, first, self.num_read, *self.types[self.relation[0]].places_and_budgets())
 
     def block(self) -> Block:
-        """The edges between sampled vertices."""
+        """The edges between sampled nodes."""
         ends, met = self._read()
         source, of = self.types[self.relation[0]], self.types[self.relation[2]]
         columns, array = self.graph.relations[self.relation], of.workspace.array

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, check_norm, distribution_of
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class LadiesSampler(LayerWiseSampler):
-    """For every layer t independent draws among the in-neighbours of its destinations, which are all vertices reached so far.
+    """For every layer t independent draws among the in-neighbours of its destinations, which are all nodes reached so far.
 
-    "Layer-Dependent Importance Sampling for Training Deep and Large Graph Convolutional Networks", NeurIPS 2019. The probability of a vertex
+    "Layer-Dependent Importance Sampling for Training Deep and Large Graph Convolutional Networks", NeurIPS 2019. The probability of a node
     u is proportional to the sum of A[v, u]**2 over the edges u -> v into the layer's destinations v. Of a multi-edge every copy counts.
-    The block has all edges from drawn vertices to destinations; an edge stands for c / (t q(u)) edges if u was drawn c times, so
+    The block has all edges from drawn nodes to destinations; an edge stands for c / (t q(u)) edges if u was drawn c times, so
     estimates are unbiased. (The paper draws without replacement and weighs as if it did not, which is biased.)
 
-    A destination is a source as well, so that a model may use the vertex itself, exactly; its edges are there only if it was drawn. The paper's
+    A destination is a source as well, so that a model may use the node itself, exactly; its edges are there only if it was drawn. The paper's
     self loops are therefore left out of q. Destinations without any in-edge get no edge.
 
     Examples:

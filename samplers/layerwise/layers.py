@@ -1,10 +1,10 @@
-"""What the layer-wise samplers share: t vertices are drawn for all destinations of a layer together, and the edges between them are kept.
+"""What the layer-wise samplers share: t nodes are drawn for all destinations of a layer together, and the edges between them are kept.
 
-With q the probability of a vertex in one of t independent draws, and c how often it was drawn, each of its edges into the layer stands for
-c / (t q) edges; the mean of that is 1, so sums over in-edges are estimated without bias. q is a ratio of integers (the vertex's *key* and the
+With q the probability of a node in one of t independent draws, and c how often it was drawn, each of its edges into the layer stands for
+c / (t q) edges; the mean of that is 1, so sums over in-edges are estimated without bias. q is a ratio of integers (the node's *key* and the
 sum of all keys), so draws and weights do not depend on who adds the keys up, and in what order.
 
-A destination is always a source too, the block's first ones, so that a model may use the vertex itself: exactly, with the weight 1. That gives
+A destination is always a source too, the block's first ones, so that a model may use the node itself: exactly, with the weight 1. That gives
 it no edge: edges *from* a destination are there only if it was drawn as well, and then with the same weight as any other's.
 """
 
@@ -26,8 +26,8 @@ from hoptrain.kernels.shared.layerwise import GCN_SQUARED, MEAN_SQUARED
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.frontier import Frontier
+from hoptrain.samplers.buffers.workspace import Workspace
 
 NORMS = {"mean": MEAN_SQUARED, "gcn": GCN_SQUARED}
 SCORE_BITS = 16
@@ -36,13 +36,13 @@ SCORE_BITS = 16
 KEY_BITS = 60
 """All keys together stay below 2**60 (and what rounding adds): a draw is 64 bits wide."""
 _FILTER = 64
-"""Bits of the filter for each vertex drawn: one in 64 of the other vertices passes."""
+"""Bits of the filter for each node drawn: one in 64 of the other nodes passes."""
 _NO_SCORES = np.zeros(0, np.uint32)
 _LANE = np.zeros(1, np.int64)
 
 
 class Distribution(NamedTuple):
-    """A distribution on vertices."""
+    """A distribution on nodes."""
 
     candidates: Array
     """(m,) global ids."""

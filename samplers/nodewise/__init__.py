@@ -1,1 +1,1 @@
-"""Samplers that draw for each vertex by itself."""
+"""Samplers that draw for each node by itself."""

@@ -1,4 +1,4 @@
-"""PinSAGE's neighbourhoods in a typed graph, by random walks along a metapath."""
+"""PinSAGE's neighbourhoods in a heterogeneous graph, by random walks along a metapath."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.derived.metapaths import steps_of
 from hoptrain.engine.features.quantized import Rows
 from hoptrain.engine.hetero_graph import HeteroGraph
+from hoptrain.engine.transforms.metapaths import steps_of
 from hoptrain.samplers.batch.minibatch import MiniBatch
-from hoptrain.samplers.checks import check_vertices
+from hoptrain.samplers.buffers.once import OncePerGraph
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.checks import check_nodes
 from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
-from hoptrain.samplers.scratch.once import OncePerGraph
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class HeteroPinSAGESampler(PinSAGESampler):
-    """``PinSAGESampler`` among the vertices of one type, such as items that the same users have: a step of a walk goes once along a metapath.
+    """``PinSAGESampler`` among the nodes of one type, such as items that the same users have: a step of a walk goes once along a metapath.
 
     Along (item, user, item) a walk at an item goes to a user, by a uniformly drawn one of the item's in-edges, and from there to an item, likewise, which is
     visited; after each visit the walk ends with probability ``restart``, and in any case after ``walk_length`` visits, or where there is no in-edge. As DGL's
     ``PinSAGESampler``, whose walks follow edges where these go against them, and which keeps visits to the walk's own root: here they are left out.
 
-    A batch is a plain ``MiniBatch`` of the vertices of the metapath's ends, with their features and labels. Weights are the shares of the counted
+    A batch is a plain ``MiniBatch`` of the nodes of the metapath's ends, with their features and labels. Weights are the shares of the counted
     visits, whose sum is 1 at every destination that has neighbours: PinSAGE's importance pooling is the sum by them. ``edge_ids`` are -1.
     """
 
@@ -41,7 +41,7 @@ class HeteroPinSAGESampler(PinSAGESampler):
             num_neighbors: as ``PinSAGESampler``.
             metapath: the types along it, such as [item, user, item], the first one and the last one alike; or, where several relations join two
                 types, its steps as relations, ``source:name:destination``.
-            num_walks: walks from each vertex.
+            num_walks: walks from each node.
             walk_length: most visits of a walk.
             restart: probability in [0, 1) that a walk ends after a visit.
 
@@ -85,7 +85,7 @@ class HeteroPinSAGESampler(PinSAGESampler):
 
     def sample_on_cpu(self, graph: Any, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        return super().sample_on_cpu(self.graph_of(graph), check_vertices(seeds, graph.num_nodes[self.seed_type]), address, workspace)
+        return super().sample_on_cpu(self.graph_of(graph), check_nodes(seeds, graph.num_nodes[self.seed_type]), address, workspace)
 
     def _along(self, graph: HeteroGraph) -> Graph:
         """See ``graph_of``."""

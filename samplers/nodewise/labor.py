@@ -19,18 +19,18 @@ from hoptrain.kernels.cpu.nodewise import labor as kernels
 from hoptrain.kernels.shared.draws import ALL, fanout_code, wanted
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import ONLY
+from hoptrain.samplers.buffers.alias import weights_of
+from hoptrain.samplers.buffers.frontier import Frontier
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_fanouts
+from hoptrain.samplers.hetero import Fanouts, HeteroFanoutSampler, no_relation_has_weights
 from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, Step
-from hoptrain.samplers.scratch.alias import weights_of
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.typed import Fanouts, HeteroFanoutSampler, no_relation_has_weights
 
 _MOST_ROUNDS = 100
 LEAST_ROOM = 1024
 """Edges beyond the expected number for which a hop reserves memory at first."""
 EDGES_PER_WORD = 2
-"""In-edges for each vertex of the graph from which the random words of all vertices are computed before, and then looked up."""
+"""In-edges for each node of the graph from which the random words of all nodes are computed before, and then looked up."""
 
 
 class LaborDraws(NamedTuple):
@@ -106,7 +106,7 @@ class LaborDraws(NamedTuple):
 
 
 class LaborSampler(FanoutSampler):
-    """For every hop, in-edges of all vertices reached so far: about ``fanout`` each, with as few different sources as possible.
+    """For every hop, in-edges of all nodes reached so far: about ``fanout`` each, with as few different sources as possible.
 
     All destinations of a hop share one random number r_u for each source u, uniform in [0, 1), and the edge u -> v is kept if
     r_u < min(1, c_v pi_u): destinations with common neighbours tend to keep the same ones. For a destination of degree d > fanout c_v solves
@@ -131,7 +131,7 @@ class LaborSampler(FanoutSampler):
         >>> from hoptrain import LaborSampler, NeighborSampler, load_dataset
         >>> graph = load_dataset("digits-knn").graph
         >>> batch = LaborSampler([5, 5]).sample(graph, range(64), seed=1)
-        >>> len(batch.node_ids), len(NeighborSampler([5, 5]).sample(graph, range(64), seed=1).node_ids)  # fewer vertices
+        >>> len(batch.node_ids), len(NeighborSampler([5, 5]).sample(graph, range(64), seed=1).node_ids)  # fewer nodes
         (636, 802)
         >>> batch.blocks[-1].weights[:3]
         array([3., 3., 3.], dtype=float32)
@@ -141,7 +141,7 @@ class LaborSampler(FanoutSampler):
         """State the hops.
 
         Args:
-            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all neighbours, a float above 0 and at most
+            fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all neighbours, a float above 0 and at most
                 1.0 is a share: ceil(share * degree), for equal importances without weights.
             importance_rounds: i of LABOR-i.
             weighted: whether edges weigh what ``Graph.weights`` says; on the CPU only.
@@ -174,13 +174,13 @@ class LaborSampler(FanoutSampler):
 
 
 class HeteroLaborSampler(HeteroFanoutSampler):
-    """For every hop and relation, in-edges of all vertices reached so far: about ``fanout`` each, with as few different sources as possible.
+    """For every hop and relation, in-edges of all nodes reached so far: about ``fanout`` each, with as few different sources as possible.
 
     The law is that of ``LaborSampler``, relation by relation: of LABOR-0 an edge u -> v is kept if r_u < min(1, fanout / d), where d is v's degree by
     the relation, and weighs the inverse of that probability; importances are found among a relation's own edges. All relations of a hop share the
-    random number r_u of a vertex u, as DGL's do, so that they tend to keep the same sources; each relation's estimate is unbiased by itself.
+    random number r_u of a node u, as DGL's do, so that they tend to keep the same sources; each relation's estimate is unbiased by itself.
     Sources of type number k (in the graph's order) have the random numbers of hop 16 k + h: for a single type and relation the blocks are those
-    of ``LaborSampler`` to the bit.
+    of ``LaborSampler`` bit for bit.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class HeteroLaborSampler(HeteroFanoutSampler):
 
         Args:
             fanouts: as of ``HeteroSampler``; -1 takes all neighbours, 0 leaves the relation out of a hop.
-            seed_type: the type of vertices that seeds are of; None for several.
+            seed_type: the type of nodes that seeds are of; None for several.
             importance_rounds: i of LABOR-i.
             weighted: whether the edges of the relations that have weights weigh these.
             default: the fanouts of the relations that ``fanouts`` does not name.
@@ -241,7 +241,7 @@ def checked_rounds(number: int) -> int:
 
 
 def check_shares(fanouts: Iterable[int | float], importance_rounds: int, weighted: bool) -> None:
-    """Refuse shares of the degree where importances or weights are to set the probabilities: their rounds are made for one number of all vertices.
+    """Refuse shares of the degree where importances or weights are to set the probabilities: their rounds are made for one number of all nodes.
 
     Raises:
         InputError: there is one.
@@ -284,7 +284,7 @@ class LaborHop:
         return Drawn(kept.indptr, kept.edge_ids[:num_edges], kept.sources[:num_edges], kept.weights[:num_edges])
 
     def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
-        frontier, graph, last, number = self.frontier, self.graph, self.num_dst, self.sources.num_vertices
+        frontier, graph, last, number = self.frontier, self.graph, self.num_dst, self.sources.num_graph_nodes
         nodes, array = frontier.nodes(), frontier.workspace.array
         if self._pays(total_degree(graph.indptr, nodes, last)):
             word_of, high_of = array("labor.words", number, np.uint32), array("labor.highs", number, np.uint8)
@@ -306,8 +306,8 @@ class LaborHop:
         return self._keep_all(name, keep)
 
     def _pays(self, num_edges: int) -> bool:
-        """Whether so many edges are to be looked at that what concerns each vertex of the graph is rather computed before."""
-        return num_edges >= EDGES_PER_WORD * self.sources.num_vertices
+        """Whether so many edges are to be looked at that what concerns each node of the graph is rather computed before."""
+        return num_edges >= EDGES_PER_WORD * self.sources.num_graph_nodes
 
     def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
         """By the graph's own ids; where few edges are looked at, all candidates become nodes for a while, so that what is known is small."""
@@ -345,9 +345,9 @@ class LaborHop:
         return found
 
     def _known(self, sources: Array | None) -> importance.Known:
-        """Memory for what is known of the ``sources`` (N,), global ids, or of all vertices; with their words."""
+        """Memory for what is known of the ``sources`` (N,), global ids, or of all nodes; with their words."""
         array = self.frontier.workspace.array
-        number = self.sources.num_vertices if sources is None else len(sources)
+        number = self.sources.num_graph_nodes if sources is None else len(sources)
         known = importance.Known(
             least=array("labor.least", number, np.uint32),
             factor=array("labor.factor", number if self.rounds > (self.weights is None) else 0, np.float64),

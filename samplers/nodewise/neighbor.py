@@ -16,13 +16,13 @@ from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import ONLY
+from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables, build_alias_tables, drawable_weights, positive_of
+from hoptrain.samplers.buffers.hop import Hop, count_edges, draw_edges, is_distinct_by_weight, most_edges, sample_hops
+from hoptrain.samplers.buffers.once import OncePerGraph
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_fanouts
+from hoptrain.samplers.hetero import Fanouts, HeteroFanoutSampler, no_relation_has_weights
 from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, Step, columns_of
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, build_alias_tables, drawable_weights, positive_of
-from hoptrain.samplers.scratch.hop import Hop, count_edges, draw_edges, is_distinct_by_weight, most_edges, sample_hops
-from hoptrain.samplers.scratch.once import OncePerGraph
-from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.typed import Fanouts, HeteroFanoutSampler, no_relation_has_weights
 
 EXPANSIONS = ("all", "new")
 
@@ -121,14 +121,14 @@ def _drawn(edges: kernels.Edges, total: int) -> Drawn:
 
 
 class NeighborSampler(FanoutSampler):
-    """For every hop, up to ``fanout`` in-neighbours of every vertex reached so far.
+    """For every hop, up to ``fanout`` in-neighbours of every node reached so far.
 
-    Without replacement (the default) a vertex gives min(degree, fanout), or ceil(share * degree), distinct edges, every subset equally likely; with
+    Without replacement (the default) a node gives min(degree, fanout), or ceil(share * degree), distinct edges, every subset equally likely; with
     replacement it gives as many if it has any, each draw uniform or by weight. By weight without replacement the edges are drawn one after
     the other, each by weight among those that are left (successive sampling). Edges, not neighbours, are drawn: of a multi-edge each copy
     counts.
 
-    Blocks have no weights. By weight with replacement, the plain mean over a vertex's edges estimates the weighted mean over its in-edges
+    Blocks have no weights. By weight with replacement, the plain mean over a node's edges estimates the weighted mean over its in-edges
     without bias; without replacement heavy edges come less often than their weights say, and the mean is pulled towards the plain one.
 
     Examples:
@@ -147,13 +147,13 @@ class NeighborSampler(FanoutSampler):
         """State the hops.
 
         Args:
-            fanouts: edges per vertex, one number a hop, from the seeds outward; -1 takes all edges, each once; a float above
+            fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all edges, each once; a float above
                 0 and at most 1.0 is a share: ceil(share * degree) edges, where by weight and without replacement only those of a weight count.
             replace: draw with replacement.
             weighted: draw an edge with a probability proportional to its weight (``graph.weights``). One of weight 0 is never taken, nor with
-                a fanout of -1, and a vertex without any other gives none.
-            expand: which vertices a hop expands: "all" found so far, resampled in each hop, as DGL does; or the "new" ones, found on the hop
-                before, as PyG does. With "new" a vertex has the same edges in all blocks: they are nested.
+                a fanout of -1, and a node without any other gives none.
+            expand: which nodes a hop expands: "all" found so far, resampled in each hop, as DGL does; or the "new" ones, found on the hop
+                before, as PyG does. With "new" a node has the same edges in all blocks: they are nested.
 
         Raises:
             InputError: no hop, a fanout that is neither positive nor -1 nor a share, or options that exclude each other.
@@ -185,12 +185,12 @@ class NeighborSampler(FanoutSampler):
 
 
 class HeteroSampler(HeteroFanoutSampler):
-    """For every hop and relation, up to ``fanout`` in-neighbours of every vertex of the relation's destination type reached so far.
+    """For every hop and relation, up to ``fanout`` in-neighbours of every node of the relation's destination type reached so far.
 
-    The law is ``NeighborSampler``'s, relation by relation: without replacement (the default) a vertex gives min(degree, fanout) distinct edges
+    The law is ``NeighborSampler``'s, relation by relation: without replacement (the default) a node gives min(degree, fanout) distinct edges
     of the relation, every subset equally likely; with replacement ``fanout`` edges if it has any; by weight as there. The draws of different
     relations are independent. Of relation number k (in the graph's order) hop h draws what ``NeighborSampler`` would draw in hop 16 k + h: for
-    a single type and relation the two samplers give the same blocks to the bit.
+    a single type and relation the two samplers give the same blocks bit for bit.
 
     Like any sampler it is a pure function of (graph, seeds, seed, epoch, batch) and keeps no state. On the CPU the threads of the workspace share
     a batch's large hops, or the batches of a bulk; on CUDA a bulk is sampled at once.
@@ -216,13 +216,13 @@ class HeteroSampler(HeteroFanoutSampler):
         """State the hops.
 
         Args:
-            fanouts: edges per vertex, one number a hop, from the seeds outward, for all relations; or such a list for each relation, by
+            fanouts: edges per node, one number a hop, from the seeds outward, for all relations; or such a list for each relation, by
                 "source:name:destination" or the tuple of the three. -1 takes all neighbours, 0 leaves the relation out of a hop,
                 a float above 0 and at most 1.0 is a share of the relation's edges, as of ``NeighborSampler``.
-            seed_type: the type of vertices that seeds are of; None for several (``TypedSampler``).
+            seed_type: the type of nodes that seeds are of; None for several (``BaseHeteroSampler``).
             replace: draw with replacement.
             weighted: draw the edges of the relations that have weights by these, as ``NeighborSampler`` does; those of others uniformly.
-            expand: which vertices a hop expands: "all" found so far, as DGL does; or the "new" ones, found on the hop before, as PyG does: then
+            expand: which nodes a hop expands: "all" found so far, as DGL does; or the "new" ones, found on the hop before, as PyG does: then
                 blocks are nested.
             default: the list of the relations that ``fanouts`` does not name; without it all are named.
 
@@ -263,7 +263,7 @@ class HeteroSampler(HeteroFanoutSampler):
 
 def _check_expand(expand: str) -> None:
     if expand not in EXPANSIONS:
-        raise InputError(f'expand is {expand!r}: a hop expands "all" vertices found so far or the "new" ones; choose one')
+        raise InputError(f'expand is {expand!r}: a hop expands "all" nodes found so far or the "new" ones; choose one')
 
 
 def _weigh(graph: Graph | HeteroGraph) -> dict[Relation, Weights]:

@@ -13,9 +13,9 @@ from hoptrain.kernels.cpu.nodewise import pinsage as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
+from hoptrain.samplers.buffers.frontier import Frontier
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import as_counts, no_edges
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.workspace import Workspace
 
 _MOST_VISITS = 1 << 24
 """Counts of visits are kept as float32 for a while."""
@@ -24,11 +24,11 @@ _CHUNK_WALKS = 256
 
 
 class PinSAGESampler(Sampler):
-    """For every hop, the vertices that short random walks from a vertex visit most, for all vertices reached so far.
+    """For every hop, the nodes that short random walks from a node visit most, for all nodes reached so far.
 
     From a destination v start ``num_walks`` walks. A step goes along a uniformly drawn in-edge of where the walk is; after each step the walk
-    ends with probability ``restart``, and in any case after ``walk_length`` steps or at a vertex without in-edges. Visits are counted at
-    every step; those to v itself are left out, since a layer knows v anyway. The ``num_neighbors`` vertices with the most visits become
+    ends with probability ``restart``, and in any case after ``walk_length`` steps or at a node without in-edges. Visits are counted at
+    every step; those to v itself are left out, since a layer knows v anyway. The ``num_neighbors`` nodes with the most visits become
     v's neighbours, ties going to the smaller id. The expected counts are proportional to v's personalised PageRank, cut at ``walk_length``.
 
     An edge's weight is v's in-degree times the neighbour's share of the counted visits: a layer that takes the mean (arch sage) then computes
@@ -53,8 +53,8 @@ class PinSAGESampler(Sampler):
         """State the hops and the walks.
 
         Args:
-            num_neighbors: neighbours per vertex, one number a hop, from the seeds outward.
-            num_walks: walks from each vertex.
+            num_neighbors: neighbours per node, one number a hop, from the seeds outward.
+            num_walks: walks from each node.
             walk_length: most steps of a walk.
             restart: probability in [0, 1) that a walk ends after a step.
 

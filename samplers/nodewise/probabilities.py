@@ -1,4 +1,4 @@
-"""How likely a vertex is to be in a mini-batch: what a cache of features, or a look at a sampler's law, asks for."""
+"""How likely a node is to be in a mini-batch: what a cache of features, or a look at a sampler's law, asks for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.kernels.shared.draws import ALL, num_draws
 from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 _BULK = 16
 
@@ -22,11 +22,11 @@ _BULK = 16
 def sampling_probabilities(
     sampler: Sampler[Any, Any], graph: Graph | HeteroGraph, seeds: Array | Mapping[str, Array], *, num_batches: int = 1000, seed: int = 0
 ) -> Any:
-    """The probability of each vertex to be a node of the mini-batch of ``seeds``.
+    """The probability of each node to be a node of the mini-batch of ``seeds``.
 
     Exact for a ``NeighborSampler`` of one hop without weights, whose destinations draw independently: one of d edges, m of them from u, keeps none of
     these with probability C(d - m, k) / C(d, k), or (1 - m / d)**k with replacement. For all others the share of ``num_batches`` batches
-    that have the vertex, with a standard error of sqrt(p (1 - p) / num_batches).
+    that have the node, with a standard error of sqrt(p (1 - p) / num_batches).
 
     Args:
         sampler: the algorithm, prepared.
@@ -36,7 +36,7 @@ def sampling_probabilities(
         seed: their address, with epoch 0 and batches from 0 on.
 
     Returns:
-        (V,) float64; of a typed graph a dictionary of such arrays by type.
+        (V,) float64; of a heterogeneous graph a dictionary of such arrays by type.
 
     Raises:
         InputError: no batch to count; as ``Sampler.sample``.
@@ -51,14 +51,14 @@ def sampling_probabilities(
 
 
 def _counted(sampler: Sampler[Any, Any], graph: Graph | HeteroGraph, seeds: Any, num_batches: int, seed: int) -> dict[str, Array]:
-    """The shares of batches that have each vertex, by type; "" stands for that of a graph of one type."""
+    """The shares of batches that have each node, by type; "" stands for that of a graph of one type."""
     numbers = graph.num_nodes if isinstance(graph, HeteroGraph) else {"": graph.num_nodes}
     counts, workspace = {name: np.zeros(number) for name, number in numbers.items()}, Workspace()
     for first in range(0, num_batches, _BULK):
         bulk = [seeds] * min(_BULK, num_batches - first)
         for batch in sampler.sample_bulk(graph, bulk, seed=seed, first_batch=first, workspace=workspace):
             for name, ids in batch.node_ids.items() if isinstance(graph, HeteroGraph) else (("", batch.node_ids),):
-                counts[name][ids] += 1  # once, though a vertex may be several nodes
+                counts[name][ids] += 1  # once, though a node may be several nodes
     return {name: found / num_batches for name, found in counts.items()}
 
 

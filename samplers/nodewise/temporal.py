@@ -19,12 +19,12 @@ from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler, HopSampler
 from hoptrain.samplers.batch.minibatch import ONLY, HeteroMiniBatch, MiniBatch
+from hoptrain.samplers.buffers.hop import most_edges, scratch_for
+from hoptrain.samplers.buffers.once import OncePerGraph
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_fanouts, check_seeds
+from hoptrain.samplers.hetero import Fanouts, HeteroFanoutSampler
 from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, SeedsByType, Step, columns_of, seeds_of_one_type, types_of
-from hoptrain.samplers.scratch.hop import most_edges, scratch_for
-from hoptrain.samplers.scratch.once import OncePerGraph
-from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.typed import Fanouts, HeteroFanoutSampler
 
 Strategy = Literal["uniform", "recent"]
 STRATEGIES = ("uniform", "recent")
@@ -122,17 +122,17 @@ def _split(graph: Graph | HeteroGraph, batch: GrowingBatch, keys: Mapping[str, A
 
 
 class TemporalSampler(FanoutSampler):
-    """For every hop, up to ``fanout`` in-edges of every vertex found on the hop before, none of them later than the seed's time.
+    """For every hop, up to ``fanout`` in-edges of every node found on the hop before, none of them later than the seed's time.
 
     Every seed has a time, and a tree of its own: its time bounds all edges of the tree, of all hops (as in PyG's ``NeighborLoader`` with
-    ``disjoint=True``). So a node of the batch is a vertex in the tree of one seed, and ``node_ids`` names a vertex once for each tree that it
-    is in. Seeds need not be distinct: the same vertex may be asked for at several times. ``sample`` takes ``times`` (B,), integers,
+    ``disjoint=True``). So a node of the batch is a node in the tree of one seed, and ``node_ids`` names a node once for each tree that it
+    is in. Seeds need not be distinct: the same node may be asked for at several times. ``sample`` takes ``times`` (B,), integers,
     the time of each of at most 2**23 seeds; by default they are what ``seed_times`` says.
 
-    Of the edges into a vertex that are not later than the bound, ``uniform`` takes min(number, ``fanout``) distinct ones, every subset equally
+    Of the edges into a node that are not later than the bound, ``uniform`` takes min(number, ``fanout``) distinct ones, every subset equally
     likely, or ``fanout`` independent ones with ``replace``: the plain mean over them estimates the mean over all that the bound admits.
     ``recent`` takes the latest ones, among equal times those with larger edge ids; no random number is drawn, and nothing is estimated. A
-    vertex without an admitted edge gives none. Edges that are not drawn stand in the order of time.
+    node without an admitted edge gives none. Edges that are not drawn stand in the order of time.
 
     With ``monotone`` times increase along every path to a seed: each edge is earlier than the one that it leads to, so that a message on its way
     meets no edge that was there before it (Xu, Ruan, Korpeoglu, Kumar, Achan 2020, "Inductive representation learning on temporal graphs"). Then a node
@@ -170,7 +170,7 @@ class TemporalSampler(FanoutSampler):
         Args:
             fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all that the bound admits, a float above 0
                 and at most 1.0 is a share of these, rounded up.
-            seed_times: (V,) integers, for each vertex the time at which it is a seed, in the unit of ``graph.times``; or the path of a .npy file with
+            seed_times: (V,) integers, for each node the time at which it is a seed, in the unit of ``graph.times``; or the path of a .npy file with
                 them. Without it ``sample`` has to be given ``times``.
             strategy: uniform or recent.
             replace: draw with replacement; with uniform only.
@@ -192,7 +192,7 @@ class TemporalSampler(FanoutSampler):
         """As it is. The first batch puts every column in the order of time: 12 bytes an edge (16 from 2**31 edges on).
 
         Raises:
-            InputError: the graph has no times, or not one for each vertex is given.
+            InputError: the graph has no times, or not one for each node is given.
         """
         self._check_times(graph)
         if self.seed_times is not None:
@@ -250,7 +250,7 @@ class TemporalSampler(FanoutSampler):
 
 
 class HeteroTemporalSampler(HeteroFanoutSampler):
-    """For every hop and relation, up to ``fanout`` in-edges of every vertex found on the hop before, none of them later than the seed's time.
+    """For every hop and relation, up to ``fanout`` in-edges of every node found on the hop before, none of them later than the seed's time.
 
     The law is ``TemporalSampler``'s, relation by relation: every seed has a time, and a tree of its own, whose edges of all relations and hops it
     bounds (as in PyG's ``NeighborLoader`` with ``disjoint=True`` on ``HeteroData``). Edges of a relation without times are all admitted, and drawn
@@ -258,7 +258,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
 
     ``sample`` takes ``times`` (B,), integers, the time of each seed in the order of the seeds, which is that of ``HeteroGraph.numbered`` where they
     are of several types. Blocks are nested. ``extra`` holds for each type t ``trees.t`` (S_t,) int32, the seed (0 to B - 1) whose tree each node is in,
-    and ``seed_times`` (B,) int64. Draws have the addresses of ``HeteroSampler``, with a node's local id in place of the vertex.
+    and ``seed_times`` (B,) int64. Draws have the addresses of ``HeteroSampler``, with a node's local id in place of the node.
     """
 
     distinct_nodes = False
@@ -279,8 +279,8 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
 
         Args:
             fanouts: as of ``HeteroSampler``; -1 takes all that the bound admits.
-            seed_type: the type of vertices that seeds are of; None for several.
-            seed_times: (V_t,) integers for the types t that have seeds: for each vertex the time at which it is a seed, in the unit of the edges' times.
+            seed_type: the type of nodes that seeds are of; None for several.
+            seed_times: (V_t,) integers for the types t that have seeds: for each node the time at which it is a seed, in the unit of the edges' times.
                 Without it ``sample`` has to be given ``times``.
             strategy: "uniform", or "recent" for the latest edges.
             replace: draw with replacement; with uniform only.
@@ -296,7 +296,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         self.repeats_edges: bool = replace
         if seed_times is not None and not isinstance(seed_times, Mapping):
             raise InputError(
-                f"seed_times are a {type(seed_times).__name__}: they are by type, a time for each of its vertices; give a dictionary"
+                f"seed_times are a {type(seed_times).__name__}: they are by type, a time for each of its nodes; give a dictionary"
             )
         self.seed_times: dict[str, Array] = {kind: checked_times(times, None, "seed_times") for kind, times in (seed_times or {}).items()}
         self._ordered = OncePerGraph[dict[Relation, kernels.TimedColumns]]()
@@ -415,6 +415,6 @@ def checked_times(times: Sequence[int] | Array, number: int | None, name: str) -
     """(number,) int64."""
     array = np.asarray(times)
     if array.ndim != 1 or not is_integer(array.dtype) or array.dtype == np.uint64 or number not in (None, len(array)):
-        wanted = "each vertex" if name == "seed_times" else "each seed"
+        wanted = "each node" if name == "seed_times" else "each seed"
         raise InputError(f"{name} are {array.dtype} of shape {array.shape}: they are integers up to int64, one for {wanted}; convert them")
     return np.ascontiguousarray(array, np.int64)

@@ -12,8 +12,8 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class VRGCNSampler(Sampler):
@@ -44,7 +44,7 @@ class VRGCNSampler(Sampler):
         """State the hops.
 
         Args:
-            fanouts: edges per vertex, one number a hop, from the seeds outward; the paper takes 2.
+            fanouts: edges per node, one number a hop, from the seeds outward; the paper takes 2.
 
         Raises:
             InputError: as of ``NeighborSampler``.

@@ -17,11 +17,11 @@ from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.programs import program as kernels
 from hoptrain.kernels.cpu.relabel import relabel
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.frontier import Frontier
+from hoptrain.samplers.buffers.workspace import Workspace
 
 
-class Program(Protocol):
+class SamplingProgram(Protocol):
     """What these loops ask of a ``hoptrain.samplers.programs.program.Program``, whose file imports this one."""
 
     steps: int
@@ -31,13 +31,13 @@ class Program(Protocol):
 
     def sample_size(self, step: int) -> int: ...  # noqa: D102
     def unique(self, step: int) -> bool: ...  # noqa: D102
-    def transit_of(self, earlier: Any, step: int, random: Any) -> int: ...  # noqa: D102
-    def next(self, transit: Any, step: int, random: Any) -> Any: ...  # noqa: D102
+    def transit_of(self, earlier: Any, step: int, rng: Any) -> int: ...  # noqa: D102
+    def next(self, transit: Any, step: int, rng: Any) -> Any: ...  # noqa: D102
     def cpu_walks(self, graph: Graph) -> Callable[..., None] | None: ...  # noqa: D102
     def parameters(self) -> Any: ...  # noqa: D102
 
 
-def walk(program: Program, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> Array:
+def walk(program: SamplingProgram, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> Array:
     """The walks from ``seeds`` (B * num_walks, steps + 1) in global ids, -1 after an end; the threads of the workspace share them."""
     num_walks, width = len(seeds) * program.num_walks, program.steps + 1
     walks = workspace.array("walks", num_walks * width, graph.indices.dtype).reshape(num_walks, width)
@@ -60,12 +60,12 @@ def walk(program: Program, graph: Graph, seeds: Array, address: Address, workspa
     workspace.run([partial(walk_some, thread) for thread in range(workspace.threads)])
     for w in wrong:
         if w >= 0:
-            raise no_edge(program, f"the walk from vertex {walks[w, 0]}")
+            raise no_edge(program, f"the walk from node {walks[w, 0]}")
     return walks
 
 
-def sample_walks(program: Program, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-    """Walks in local ids, and the vertices that they visit."""
+def sample_walks(program: SamplingProgram, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
+    """Walks in local ids, and the nodes that they visit."""
     return batch_of_walks(walk(program, graph, seeds, address, workspace), graph, seeds, workspace)
 
 
@@ -76,13 +76,13 @@ def batch_of_walks(walks: Array, graph: Graph, seeds: Array, workspace: Workspac
     local[...] = walks
     flat = local.reshape(-1)
     ended = flat < 0
-    flat[ended] = seeds[0]  # a vertex that is known, so that nothing is added
+    flat[ended] = seeds[0]  # a node that is known, so that nothing is added
     frontier.relabel(flat)
     flat[ended] = -1
     return MiniBatch(node_ids=frontier.nodes(), blocks=(), num_seeds=len(seeds), extra={"walks": local})
 
 
-def sample_blocks(program: Program, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
+def sample_blocks(program: SamplingProgram, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
     """A block for every step."""
     frontier = Frontier.of_seeds(graph, seeds, workspace)
     words = tuple(map(np.uint64, address))
@@ -103,7 +103,7 @@ def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspac
     return indptr, edge_ids, workspace.array(f"indices{step}", most, graph.indices.dtype)
 
 
-def checked_size(program: Program, step: int) -> int:
+def checked_size(program: SamplingProgram, step: int) -> int:
     """``sample_size``, an integer of at least 1."""
     num_draws = program.sample_size(step)
     if not is_count(num_draws) or num_draws < 1:
@@ -119,7 +119,7 @@ def is_count(value: object) -> bool:
 
 
 def _draw_edges(
-    program: Program, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
+    program: SamplingProgram, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
 ) -> tuple[Array, Array, Array]:
     """Each transit's own draws."""
     num_draws, last = checked_size(program, step), len(nodes)
@@ -128,12 +128,12 @@ def _draw_edges(
     kernel = _block_kernel(type(program))
     total = _run(program, kernel, program.parameters(), _columns(graph), nodes, 0, last, num_draws, unique, step, address, *edges, 0)
     if total < 0:
-        raise no_edge(program, f"vertex {nodes[-1 - total]} at step {step}")
+        raise no_edge(program, f"node {nodes[-1 - total]} at step {step}")
     return edges[0], edges[1][:total], edges[2][:total]
 
 
 def _draw_layer(
-    program: Program, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
+    program: SamplingProgram, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
 ) -> tuple[Array, Array, Array]:
     """The layer's draws."""
     last = len(nodes)
@@ -166,28 +166,28 @@ def _columns(graph: Graph) -> tuple[Array, Array, Array]:
 
 
 @cache
-def _walk_kernel(kind: type[Program]) -> Any:
+def _walk_kernel(kind: type[SamplingProgram]) -> Any:
     return kernels.walk_kernel(kind.next, kind.transit_of)
 
 
 @cache
-def _collective_kernel(kind: type[Program]) -> Any:
+def _collective_kernel(kind: type[SamplingProgram]) -> Any:
     return kernels.collective_kernel(kind.next)
 
 
 @cache
-def _block_kernel(kind: type[Program]) -> Any:
+def _block_kernel(kind: type[SamplingProgram]) -> Any:
     return kernels.block_kernel(kind.next)
 
 
-def _run(program: Program, kernel: Callable[..., Any], *args: Any) -> int:
+def _run(program: SamplingProgram, kernel: Callable[..., Any], *args: Any) -> int:
     """Call a kernel, which compiles it the first time."""
     with explained(program):
         return int(kernel(*args))
 
 
 @contextmanager
-def explained(program: Program) -> Iterator[None]:
+def explained(program: SamplingProgram) -> Iterator[None]:
     """Say why a program cannot be compiled.
 
     Raises:
@@ -207,7 +207,7 @@ _OWN_ERROR = "TypingError: "
 """How Numba's message tells what a rule of ours says (``hoptrain.kernels.shared.program``): in the middle of the rules that did not fit."""
 
 
-def explain(program: Program, message: str) -> str:
+def explain(program: SamplingProgram, message: str) -> str:
     """Numba's message in one line: the user's function, the line there, and the cause."""
     message = _COLOURS.sub("", message)
     code = {name: getattr(type(program), name).__code__ for name in ("next", "transit_of")}
@@ -224,7 +224,7 @@ def explain(program: Program, message: str) -> str:
     )
 
 
-def no_edge(program: Program, where: str) -> InputError:
+def no_edge(program: SamplingProgram, where: str) -> InputError:
     """The error for a ``next`` that returned no edge of its transit."""
     return InputError(
         f"{type(program).__name__}.next returned no edge of its transit for {where}: it returns a number from 0 to "

@@ -13,9 +13,9 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.kernels.cpu.programs import edge_walk as kernels
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_VERTEX
-from hoptrain.samplers.checks import check_address, check_vertices
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.checks import check_address, check_nodes
 
 _MOST_STEPS = MAX_DRAWS // 4
 _UNIT = 1 << 32
@@ -34,7 +34,7 @@ class Steps(NamedTuple):
     """Steps of a walk to sources of in-edges, one after another."""
 
     columns: RelationColumns
-    """Whose edges are taken; those of a relation lead to vertices of another type."""
+    """Whose edges are taken; those of a relation lead to nodes of another type."""
     number: int = 1
     tables: AliasTables = NO_TABLES
     """``build_alias_tables(columns)`` for edges by weight; else they are equally likely."""
@@ -54,7 +54,7 @@ def edge_walks(
 
     Args:
         path: the steps, L in all.
-        roots: (W,) vertex ids, any of them several times: walk w is a function of w and its root.
+        roots: (W,) node ids, any of them several times: walk w is a function of w and its root.
         ends: probability that a walk ends before a step, or (L,) one for each step.
         seed: with epoch and batch the address of all draws.
         epoch: see ``seed``.
@@ -65,7 +65,7 @@ def edge_walks(
         InputError: a root outside the graph, a number out of range.
     """
     check_address(seed, epoch, batch)
-    roots, most, length = check_vertices(np.asarray(roots), path[0].columns.num_nodes), _MOST_STEPS, sum(steps.number for steps in path)
+    roots, most, length = check_nodes(np.asarray(roots), path[0].columns.num_nodes), _MOST_STEPS, sum(steps.number for steps in path)
     if not 0 < length < most or len(roots) >= MAX_VERTEX:
         raise InputError(f"length is {length}: a walk has 1 to {most - 1:,} steps; correct it")
     wanted = np.asarray(ends, np.float64)

@@ -1,7 +1,7 @@
 """Sampling programs: samplers in a few lines of Python, compiled for the CPU and for CUDA.
 
 The interface is NextDoor's (Jangda, Polisetty, Guha, Serafini, EuroSys'21): a program says how many steps there are, how many edges a transit
-(a vertex whose neighbours are being sampled) draws in each, and which edge a draw takes. See docs/write_your_own_sampler.md.
+(a node whose neighbours are being sampled) draws in each, and which edge a draw takes. See docs/write_your_own_sampler.md.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.shared.program import MAX_STEPS
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_address, check_seeds
 from hoptrain.samplers.programs.cpu import is_count, sample_blocks, sample_walks, walk
-from hoptrain.samplers.scratch.workspace import Workspace
 
 _MOST = (1 << 31) - 1
 
 
-class Program(Sampler):
+class SamplingProgram(Sampler):
     """A sampler given by its decisions. A subclass states ``steps``, ``next`` and, where the defaults do not fit, the other functions.
 
-    ``next`` and ``transit_of`` are compiled: they may use numbers, arrays, loops, and the functions ``below``, ``chance`` and ``has_edge``.
+    ``next`` and ``transit_of`` are compiled: they may use numbers, arrays, loops, and the functions ``randint``, ``bernoulli`` and ``has_edge``.
     Their ``self`` holds the instance's public attributes that are numbers or NumPy arrays; nothing can be changed in it.
 
-    With ``output = "blocks"`` a mini-batch has a block for every step: its transits are all vertices found so far, each draws
-    ``sample_size(step)`` edges. With "walks" every seed is the root of ``num_walks`` walks of one vertex a step: the mini-batch has no block,
-    its nodes are the vertices visited, and ``extra["walks"]`` (B * num_walks, steps + 1) holds the walks in local ids, -1 after an end.
+    With ``output = "blocks"`` a mini-batch has a block for every step: its transits are all nodes found so far, each draws
+    ``sample_size(step)`` edges. With "walks" every seed is the root of ``num_walks`` walks of one node a step: the mini-batch has no block,
+    its nodes are the nodes visited, and ``extra["walks"]`` (B * num_walks, steps + 1) holds the walks in local ids, -1 after an end.
 
-    With ``sampling_type = "collective"`` (blocks only) the draws of a step are made once for the layer of all vertices found so far: ``next``
+    With ``sampling_type = "collective"`` (blocks only) the draws of a step are made once for the layer of all nodes found so far: ``next``
     sees the distinct neighbours of all of them as ``transit.neighbors``, in order of first appearance, how many edges each has into the layer
     as ``transit.weights``, and the layer as ``transit.earlier``; what it returns is the number of a neighbour. The block holds all edges
     from the neighbours that were drawn.
@@ -49,12 +49,12 @@ class Program(Sampler):
         state_size: integers that a walk keeps in ``transit.state``.
 
     Examples:
-        >>> from hoptrain import Program, load_dataset
+        >>> from hoptrain import SamplingProgram, load_dataset
         >>> from hoptrain.samplers import below
-        >>> class OneEach(Program):  # in each of two steps every vertex draws one of its in-edges
+        >>> class OneEach(SamplingProgram):  # in each of two steps every node draws one of its in-edges
         ...     steps = 2
-        ...     def next(self, transit, step, random):
-        ...         return below(random, len(transit.neighbors))
+        ...     def next(self, transit, step, rng):
+        ...         return randint(rng, len(transit.neighbors))
         >>> OneEach().sample(load_dataset("digits-knn").graph, [7, 8], seed=1).node_ids
         array([   7,    8, 1135, 1123,  943,  533, 1141], dtype=int32)
     """
@@ -79,16 +79,16 @@ class Program(Sampler):
         return False
 
     def transit_of(self, earlier: Any, step: int, random: Any) -> int:
-        """The place in ``earlier`` of the vertex that a walk extends: by default the last one. Compiled."""
+        """The place in ``earlier`` of the node that a walk extends: by default the last one. Compiled."""
         return step
 
     def next(self, transit: Any, step: int, random: Any) -> Any:
-        """The number of the edge that a draw takes, in [0, len(transit.neighbors)), or ``STOP``. Compiled; not called for a vertex without edges.
+        """The number of the edge that a draw takes, in [0, len(transit.neighbors)), or ``STOP``. Compiled; not called for a node without edges.
 
         Args:
-            transit: a ``hoptrain.kernels.shared.program.Transit``: vertex, neighbors, weights, first_edge, earlier, state.
+            transit: a ``hoptrain.kernels.shared.program.Transit``: node, neighbors, weights, first_edge, earlier, state.
             step: from 0.
-            random: for ``below`` and ``chance``.
+            random: for ``randint`` and ``bernoulli``.
         """
         raise NotImplementedError(f"{type(self).__name__} states no next")
 
@@ -119,8 +119,8 @@ class Program(Sampler):
         """Only the walks, in global ids.
 
         Args:
-            graph: the graph; walks go from a vertex to one of its in-neighbours.
-            seeds: (B,) distinct vertex ids; ``num_walks`` says how many walks begin at each: a walk is a function of its vertex and its number.
+            graph: the graph; walks go from a node to one of its in-neighbours.
+            seeds: (B,) distinct node ids; ``num_walks`` says how many walks begin at each: a walk is a function of its node and its number.
             seed: as of ``sample``.
             epoch: as of ``sample``.
             batch: as of ``sample``.
@@ -181,17 +181,17 @@ def check_random(function: Callable[..., Any], name: str) -> None:
     }  # by what they are: an array that a script has under the name would compare by entries
     if named & {id(random), id(np.random)} or ("random" in code.co_names and id(np) in named):
         raise InputError(
-            f"{name}.{function.__name__} draws from a generator of its own: batches could not be repeated; draw by below(random, n) or chance(random, p)"
+            f"{name}.{function.__name__} draws from a generator of its own: batches could not be repeated; draw by randint(rng, n) or bernoulli(rng, p)"
         )
 
 
-def compile_program(program: Program, device: str = "cpu", graph: Graph | None = None) -> Program:
+def compile_program(program: SamplingProgram, device: str = "cpu", graph: Graph | None = None) -> SamplingProgram:
     """The program, compiled, so that a mistake in it is met here and the first batch does not wait.
 
     Args:
         program: whose parameters keep their types from now on.
         device: "cpu" or "cuda".
-        graph: what it is compiled for; by default a graph without weights of less than 2**31 vertices and edges.
+        graph: what it is compiled for; by default a graph without weights of less than 2**31 nodes and edges.
 
     Raises:
         InputError: it cannot be compiled: the message names the function and the line.

@@ -1,4 +1,4 @@
-"""Random walks, as sampling programs. A walk goes from a vertex to one of its in-neighbours; on an undirected graph these are its neighbours."""
+"""Random walks, as sampling programs. A walk goes from a node to one of its in-neighbours; on an undirected graph these are its neighbours."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.programs import walk as kernels
-from hoptrain.kernels.shared.program import STOP, below, chance, has_edge
-from hoptrain.samplers.programs.program import Program
+from hoptrain.kernels.shared.program import STOP, bernoulli, has_edge, randint
+from hoptrain.samplers.programs.program import SamplingProgram
 
 
-class _Walk(Program):
+class _Walk(SamplingProgram):
     output = "walks"
 
     def __init__(self, length: int, num_walks: int) -> None:
@@ -74,13 +74,13 @@ class RandomWalk(_Walk):
         """``restart`` as kernels take it, of 2**32."""
         return np.uint64(self.restart * 2**32)
 
-    def transit_of(self, earlier: Any, step: int, random: Any) -> int:
-        """The last vertex, or the root."""
-        return 0 if chance(random, self.restart) else step
+    def transit_of(self, earlier: Any, step: int, rng: Any) -> int:
+        """The last node, or the root."""
+        return 0 if bernoulli(rng, self.restart) else step
 
-    def next(self, transit: Any, step: int, random: Any) -> Any:
+    def next(self, transit: Any, step: int, rng: Any) -> Any:
         """Any edge."""
-        return below(random, len(transit.neighbors))
+        return randint(rng, len(transit.neighbors))
 
 
 class Node2Vec(_Walk):
@@ -133,15 +133,15 @@ class Node2Vec(_Walk):
         biases = tuple(np.uint64(bias * 2**32) for bias in (self.back, self.near, self.out))
         return partial(kernels.second_order_walks, graph.indptr, graph.indices, self.num_walks, biases)
 
-    def next(self, transit: Any, step: int, random: Any) -> Any:
+    def next(self, transit: Any, step: int, rng: Any) -> Any:
         """Proposes any edge until one is accepted."""
         degree = len(transit.neighbors)
         if step == 0:
-            return below(random, degree)
+            return randint(rng, degree)
         before = transit.earlier[step - 1]
         trial = 0
         while True:
-            i = below(random, degree, 2 * trial)
+            i = randint(rng, degree, 2 * trial)
             vertex = transit.neighbors[i]
             if vertex == before:
                 bias = self.back
@@ -149,7 +149,7 @@ class Node2Vec(_Walk):
                 bias = self.near
             else:
                 bias = self.near if has_edge(transit, vertex, before) else self.out
-            if chance(random, bias, 2 * trial + 1):
+            if bernoulli(rng, bias, 2 * trial + 1):
                 return i
             trial += 1
 
@@ -199,7 +199,7 @@ class MetapathWalk(_Walk):
         if len(self.edge_types) != graph.num_edges:
             raise InputError(f"edge_types has {len(self.edge_types):,} entries for {graph.num_edges:,} edges: give one for each edge")
 
-    def next(self, transit: Any, step: int, random: Any) -> Any:
+    def next(self, transit: Any, step: int, rng: Any) -> Any:
         """Counts the edges of the relation and takes one of them."""
         relation = self.metapath[step % len(self.metapath)]
         fitting = 0
@@ -207,7 +207,7 @@ class MetapathWalk(_Walk):
             fitting += self.edge_types[transit.first_edge + i] == relation
         if fitting == 0:
             return STOP
-        chosen = below(random, fitting)
+        chosen = randint(rng, fitting)
         for i in range(len(transit.neighbors)):
             if self.edge_types[transit.first_edge + i] == relation:
                 if chosen == 0:

@@ -13,11 +13,11 @@ from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import ONLY, Block, HeteroMiniBatch, MiniBatch, nested_hops
+from hoptrain.samplers.buffers.frontier import Frontier
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.hetero import BaseHeteroSampler
 from hoptrain.samplers.subgraphs.induced import Sources, SquareSampler, checked_layers, edges_between
-from hoptrain.samplers.typed import TypedSampler
 
 
 class InducedSampler(SquareSampler):
@@ -34,7 +34,7 @@ class InducedSampler(SquareSampler):
             InputError: a sampler that chooses its seeds or repeats nodes, or no layer.
         """
         if sampler is not None and not (sampler.by_seeds and sampler.distinct_nodes):
-            raise InputError(f"sampler is {sampler!r}: its vertices are not found from seeds, each once; use NeighborSampler")
+            raise InputError(f"sampler is {sampler!r}: its nodes are not found from seeds, each once; use NeighborSampler")
         super().__init__(_layers(sampler, num_layers))
         self.sampler = sampler
 
@@ -46,10 +46,10 @@ class InducedSampler(SquareSampler):
         return self.batch_of(nodes[""], blocks[ONLY], len(seeds))
 
 
-class HeteroInducedSampler(TypedSampler):
+class HeteroInducedSampler(BaseHeteroSampler):
     """An ``InducedSampler`` of heterogeneous graphs: all edges of every relation; of each type the seeds stand first."""
 
-    def __init__(self, sampler: TypedSampler | None, num_layers: int | None = None) -> None:
+    def __init__(self, sampler: BaseHeteroSampler | None, num_layers: int | None = None) -> None:
         """Wrap a sampler.
 
         Args:

@@ -11,23 +11,23 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.partition.columns import Columns
 from hoptrain.engine.partition.methods import metis
 from hoptrain.kernels.cpu.address import HopAddress
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_items, members_of
 
 
 class _Clusters(NamedTuple):
     nodes: Array
-    """(V,) vertices, those of a cluster beside each other."""
+    """(V,) nodes, those of a cluster beside each other."""
     begins: Array
     """(num_clusters+1,) int64, where each cluster begins."""
 
 
 class ClusterSampler(SubgraphSampler):
-    """A batch joins some clusters of vertices, with all edges within and between them (the paper's stochastic multiple partitions).
+    """A batch joins some clusters of nodes, with all edges within and between them (the paper's stochastic multiple partitions).
 
     METIS parts the graph, once for a run, into clusters of about equal size with few edges between them; for this an edge has no direction and
-    counts once. The items that an epoch deals out, each once, are the clusters that hold a vertex of the split: the loader's ``batch_size``
-    counts clusters. So every vertex of the split is a seed once in an epoch. No weights: a destination's edges stand for as many each, which
+    counts once. The items that an epoch deals out, each once, are the clusters that hold a node of the split: the loader's ``batch_size``
+    counts clusters. So every node of the split is a seed once in an epoch. No weights: a destination's edges stand for as many each, which
     gives the paper's renormalised means over the edges that are there. (They are no unbiased estimate: edges to other clusters are missing
     more often.)
 
@@ -37,7 +37,7 @@ class ClusterSampler(SubgraphSampler):
         >>> len(loader)
         10
         >>> batch = next(iter(loader))
-        >>> [block.num_src == len(batch.node_ids) for block in batch.blocks]  # one subgraph: every layer reads all of its vertices
+        >>> [block.num_src == len(batch.node_ids) for block in batch.blocks]  # one subgraph: every layer reads all of its nodes
         [True, True]
     """
 
@@ -45,7 +45,7 @@ class ClusterSampler(SubgraphSampler):
         """State the number of clusters.
 
         Args:
-            num_clusters: clusters of the graph; a batch has about ``batch_size / num_clusters`` of its vertices.
+            num_clusters: clusters of the graph; a batch has about ``batch_size / num_clusters`` of its nodes.
             num_layers: layers of the model: blocks of a batch.
 
         Raises:
@@ -61,10 +61,10 @@ class ClusterSampler(SubgraphSampler):
         """With the clusters; see ``Sampler.prepare``.
 
         Raises:
-            InputError: more clusters than vertices, or pymetis is not installed.
+            InputError: more clusters than nodes, or pymetis is not installed.
         """
         if self.num_clusters > graph.num_nodes:
-            raise InputError(f"num_clusters is {self.num_clusters}: {graph} has fewer vertices; ask for fewer")
+            raise InputError(f"num_clusters is {self.num_clusters}: {graph} has fewer nodes; ask for fewer")
         other = self.prepared_copy(graph, seeds)
         cluster_of = partition(graph, self.num_clusters)
         begins = np.r_[0, np.cumsum(np.bincount(cluster_of, minlength=self.num_clusters))]
@@ -72,22 +72,22 @@ class ClusterSampler(SubgraphSampler):
         return other
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """The clusters that hold a vertex of the split."""
+        """The clusters that hold a node of the split."""
         clusters = self._known_clusters
         with_seed = self.split.is_seed[clusters.nodes]
         return np.unique(np.searchsorted(clusters.begins, np.flatnonzero(with_seed), side="right") - 1)
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """The vertices of the clusters; nothing is random."""
+        """The nodes of the clusters; nothing is random."""
         drawn = workspace.array("drawn", self.count_vertices(items), graph.indices.dtype)
-        self.list_vertices(items, drawn)
+        self.list_nodes(items, drawn)
         members = members_of(graph, drawn, self.split.is_seed, workspace)
         if members.num_seeds == 0:
             raise no_seed_in(items)
         return members
 
     def count_vertices(self, items: Array) -> int:
-        """How many vertices some clusters have together.
+        """How many nodes some clusters have together.
 
         Raises:
             InputError: a cluster that does not exist.
@@ -96,8 +96,8 @@ class ClusterSampler(SubgraphSampler):
         items = check_items(items, self.num_clusters, "cluster")
         return int((begins[items + 1] - begins[items]).sum())
 
-    def list_vertices(self, items: Array, out: Array) -> None:
-        """Write the vertices of the clusters, as many as ``count_vertices`` says."""
+    def list_nodes(self, items: Array, out: Array) -> None:
+        """Write the nodes of the clusters, as many as ``count_vertices`` says."""
         clusters = self._known_clusters
         end = 0
         for begin, after in zip(clusters.begins[items].tolist(), clusters.begins[items + 1].tolist(), strict=True):
@@ -106,7 +106,7 @@ class ClusterSampler(SubgraphSampler):
 
     @property
     def cluster_of(self) -> Array:
-        """(V,) int64, the cluster of each vertex.
+        """(V,) int64, the cluster of each node.
 
         Raises:
             InputError: none yet; ``prepare`` finds them.
@@ -124,12 +124,12 @@ class ClusterSampler(SubgraphSampler):
 
 
 def no_seed_in(items: Array) -> InputError:
-    """The error for clusters without a vertex of the split."""
-    return InputError(f"clusters {items.tolist()} hold none of the vertices to train on: take clusters among sampler.items(graph, seeds)")
+    """The error for clusters without a node of the split."""
+    return InputError(f"clusters {items.tolist()} hold none of the nodes to train on: take clusters among sampler.items(graph, seeds)")
 
 
 def partition(graph: Graph, num_clusters: int) -> Array:
-    """(V,) int64, the cluster of each vertex, by METIS (Karypis & Kumar 1998). The same on every call.
+    """(V,) int64, the cluster of each node, by METIS (Karypis & Kumar 1998). The same on every call.
 
     Raises:
         InputError: pymetis is not installed.

@@ -1,4 +1,4 @@
-"""What samplers of subgraphs share: from vertices to a mini-batch of the edges between them."""
+"""What samplers of subgraphs share: from nodes to a mini-batch of the edges between them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hoptrain.kernels.cpu.subgraphs import induced as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler, check_batch_size
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
-from hoptrain.samplers.scratch.workspace import RelabelTable, Workspace
+from hoptrain.samplers.buffers.workspace import RelabelTable, Workspace
 
 MAX_ATTEMPTS = 100
 """Subgraphs that are drawn for a batch, until one has a seed."""
 
 
 class Members(NamedTuple):
-    """The vertices of a subgraph; views of a workspace, whose table has them with their places."""
+    """The nodes of a subgraph; views of a workspace, whose table has them with their places."""
 
     nodes: Array
     """(S,) distinct global ids, the seeds first."""
@@ -36,19 +36,19 @@ class Members(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """The vertices that edges may come from."""
+    """The nodes that edges may come from."""
 
     buffer: Array
     """(number + 1,) global ids, and room for one more."""
     number: int
-    num_vertices: int
+    num_graph_nodes: int
     """Global ids are in [0, num_vertices)."""
     table: RelabelTable
     """Which has them with their places."""
 
 
 class Split(NamedTuple):
-    """The vertices of a split, which carry the loss."""
+    """The nodes of a split, which carry the loss."""
 
     seeds: Array
     """(N,) global ids."""
@@ -84,9 +84,9 @@ class SquareSampler(Sampler):
 
 
 class SubgraphSampler(SquareSampler):
-    """A batch is one subgraph with all edges between its vertices.
+    """A batch is one subgraph with all edges between its nodes.
 
-    Its seeds are those of its vertices that belong to the split which the sampler was prepared for; they stand first. A batch has at least one:
+    Its seeds are those of its nodes that belong to the split which the sampler was prepared for; they stand first. A batch has at least one:
     a subgraph without is drawn again.
     """
 
@@ -115,7 +115,7 @@ class SubgraphSampler(SquareSampler):
     def unprepared(self) -> InputError:
         """The error for a sampler that knows no split."""
         return InputError(
-            f"{type(self).__name__} does not know the vertices to train on: take sampler.prepare(graph, seeds), as SampleLoader does"
+            f"{type(self).__name__} does not know the nodes to train on: take sampler.prepare(graph, seeds), as SampleLoader does"
         )
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
@@ -133,7 +133,7 @@ class SubgraphSampler(SquareSampler):
 
     @abstractmethod
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """The vertices of the subgraph at an address."""
+        """The nodes of the subgraph at an address."""
 
     def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:
         """The weights of the edges (M,) and of the seeds (B,), float32, or None."""
@@ -183,7 +183,7 @@ def check_items(items: Array, num_items: int, name: str) -> Array:
 
 
 def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace) -> Members:
-    """The distinct vertices among ``drawn`` (K,), which is used up: seeds first, each kind in order of first appearance; they enter the table."""
+    """The distinct nodes among ``drawn`` (K,), which is used up: seeds first, each kind in order of first appearance; they enter the table."""
     table, dtype = workspace.table, graph.indices.dtype
     table.start(graph.num_nodes, min(len(drawn), graph.num_nodes))
     found = workspace.array("found", len(drawn) + 1, dtype)
@@ -209,11 +209,11 @@ def edges_between(graph: RelationColumns, nodes: Array, number: int, sources: So
         workspace.array(f"indices{name}", most, graph.indices.dtype),
         workspace.array(f"edge_ids{name}", most, id_dtype(graph.num_edges)),
     )
-    among = sources.buffer, sources.number, bitmap(sources.num_vertices, workspace), sources.table.view()
+    among = sources.buffer, sources.number, bitmap(sources.num_graph_nodes, workspace), sources.table.view()
     num_edges = kernels.induce(graph.indptr, graph.indices, nodes, number, *among, *edges)
     return Block(indptr=edges[0], indices=edges[1][:num_edges], edge_ids=edges[2][:num_edges], num_src=sources.number)
 
 
-def bitmap(num_vertices: int, workspace: Workspace) -> Array:
-    """Room for a bitmap over a graph's vertices."""
-    return workspace.array("bits", kernels.bitmap_words(num_vertices), np.uint64)
+def bitmap(num_graph_nodes: int, workspace: Workspace) -> Array:
+    """Room for a bitmap over a graph's nodes."""
+    return workspace.array("bits", kernels.bitmap_words(num_graph_nodes), np.uint64)

@@ -6,22 +6,22 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import ripple as kernels
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, members_of
 
 
 class RippleWalkSampler(SingleSubgraphSampler):
-    """A batch is a subgraph that grows from one vertex of the split: at each step it takes a random part of its neighbours.
+    """A batch is a subgraph that grows from one node of the split: at each step it takes a random part of its neighbours.
 
-    The first vertex is uniform among the split. The neighbours are the in-neighbours of the vertices so far; at each step the share ``ratio`` of
-    them (rounded down, at least one) becomes part of the subgraph, every subset equally likely, until it has ``size`` vertices. Where no
-    neighbour is left it goes on from another vertex of the split; it stays smaller where 100 such in a row are part of it already. No weights:
+    The first node is uniform among the split. The neighbours are the in-neighbours of the nodes so far; at each step the share ``ratio`` of
+    them (rounded down, at least one) becomes part of the subgraph, every subset equally likely, until it has ``size`` nodes. Where no
+    neighbour is left it goes on from another node of the split; it stays smaller where 100 such in a row are part of it already. No weights:
     neither losses nor edges are normalised, as in the paper. An epoch deals out subgraphs, as ``SingleSubgraphSampler`` says.
 
     Examples:
         >>> from hoptrain import RippleWalkSampler, SampleLoader, load_dataset
         >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), RippleWalkSampler(200), batch_size=1)))
-        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct vertices, those of the split among them, edges between them
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, those of the split among them, edges between them
         (200, 118, 1146)
     """
 
@@ -29,8 +29,8 @@ class RippleWalkSampler(SingleSubgraphSampler):
         """State the subgraph.
 
         Args:
-            size: vertices of a subgraph, at most.
-            ratio: share of the neighbours taken in a step, above 0: near 0 the subgraph grows by single vertices, with 1 by whole hops.
+            size: nodes of a subgraph, at most.
+            ratio: share of the neighbours taken in a step, above 0: near 0 the subgraph grows by single nodes, with 1 by whole hops.
             num_layers: layers of the model: blocks of a batch.
             num_subgraphs: subgraphs of an epoch; by default V / size.
 
@@ -53,7 +53,7 @@ class RippleWalkSampler(SingleSubgraphSampler):
         return other
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """The vertices of the subgraph at an address."""
+        """The nodes of the subgraph at an address."""
         self.check_item(items)
         num_nodes, dtype = graph.num_nodes, graph.indices.dtype
         workspace.table.start(num_nodes, num_nodes)

@@ -16,8 +16,8 @@ from hoptrain.kernels.cpu.subgraphs import saint as kernels
 from hoptrain.kernels.cpu.subgraphs.inclusion import Rates
 from hoptrain.kernels.shared.philox import HOP_PRESAMPLE
 from hoptrain.samplers.batch.minibatch import Block
-from hoptrain.samplers.scratch.alias import NO_TABLES, AliasTables, tables_of
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables, tables_of
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, bitmap, members_of
 
 _MOST_DRAWS = 1 << 31
@@ -38,24 +38,24 @@ class SaintWeights(NamedTuple):
 
 
 class SaintSampler(SingleSubgraphSampler):
-    """A batch is the subgraph induced by some random draws of vertices; sums over it are normalised, so that they estimate those over the graph.
+    """A batch is the subgraph induced by some random draws of nodes; sums over it are normalised, so that they estimate those over the graph.
 
-    An epoch deals out subgraphs, as ``SingleSubgraphSampler`` says. Where the draws meet no vertex of the split they are made again, up to
+    An epoch deals out subgraphs, as ``SingleSubgraphSampler`` says. Where the draws meet no node of the split they are made again, up to
     100 times. All that follows regards the law under this condition.
 
-    Let p(v) and p(u, v) be the probabilities that a subgraph contains a vertex, and both ends of an edge u -> v. The edge weighs
+    Let p(v) and p(u, v) be the probabilities that a subgraph contains a node, and both ends of an edge u -> v. The edge weighs
     p(v) / p(u, v): over the subgraphs that contain v the weighted sum of its edges has the sum over all its in-edges as its mean (the paper's
-    aggregator normalisation, for one layer; what a model makes of such sums has another mean). Not in the sum are in-edges from vertices that
+    aggregator normalisation, for one layer; what a model makes of such sums has another mean). Not in the sum are in-edges from nodes that
     no draw hits. A seed weighs B / (N p(v)), with B seeds in the batch and N in the split: the mean of the weighted losses of a batch has as its
-    mean the losses over the split, summed and divided by N (the paper's loss normalisation); a vertex of the split that no draw hits, an isolated
+    mean the losses over the split, summed and divided by N (the paper's loss normalisation); a node of the split that no draw hits, an isolated
     one for instance, adds nothing to the sum.
 
     The paper counts both over subgraphs drawn beforehand. Here the draws of a subgraph are independent and alike, so that what one draw hits
     says all: with a, b and c the probabilities that it hits u, v and both, n draws hit both ends with probability
-    1 - (1 - a)**n - (1 - b)**n + (1 - a - b + c)**n. For draws of vertices and edges a, b and c are known, and the weights are those of the
+    1 - (1 - a)**n - (1 - b)**n + (1 - a - b + c)**n. For draws of nodes and edges a, b and c are known, and the weights are those of the
     exact probabilities, up to float32; for walks they are counted, see ``SaintWalkSampler``.
 
-    Weights take 4 bytes a vertex and an edge, shared by the workers. They are the same for every seed of the user's.
+    Weights take 4 bytes a node and an edge, shared by the workers. They are the same for every seed of the user's.
     """
 
     def __init__(self, num_layers: int, normalise: bool, num_subgraphs: int | None) -> None:
@@ -75,7 +75,7 @@ class SaintSampler(SingleSubgraphSampler):
         return other
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """The vertices of the subgraph at an address."""
+        """The nodes of the subgraph at an address."""
         self.check_item(items)
         is_seed = self.split.is_seed
         for attempt in range(MAX_ATTEMPTS):
@@ -97,7 +97,7 @@ class SaintSampler(SingleSubgraphSampler):
     def no_seed_met(self) -> InputError:
         """The error for draws that do not meet the split."""
         return InputError(
-            f"{MAX_ATTEMPTS} subgraphs in a row met none of the {len(self.split.seeds):,} vertices to train on: let {type(self).__name__} draw more"
+            f"{MAX_ATTEMPTS} subgraphs in a row met none of the {len(self.split.seeds):,} nodes to train on: let {type(self).__name__} draw more"
         )
 
     @property
@@ -111,7 +111,7 @@ class SaintSampler(SingleSubgraphSampler):
 
     @abstractmethod
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
-        """The drawn vertices (K,), each as often as it was drawn; a view of the workspace."""
+        """The drawn nodes (K,), each as often as it was drawn; a view of the workspace."""
 
     @abstractmethod
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
@@ -132,13 +132,13 @@ class SaintSampler(SingleSubgraphSampler):
 
 
 class BudgetSampler(SaintSampler):
-    """``budget`` draws of a vertex or of an edge, with replacement."""
+    """``budget`` draws of a node or of an edge, with replacement."""
 
     def __init__(self, budget: int, num_layers: int = 2, normalise: bool = True, num_subgraphs: int | None = None) -> None:
         """State the budget.
 
         Args:
-            budget: draws of a subgraph; it has at most as many vertices, or twice as many where edges are drawn.
+            budget: draws of a subgraph; it has at most as many nodes, or twice as many where edges are drawn.
             num_layers: layers of the model: blocks of a batch.
             normalise: whether edges and seeds have weights.
             num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
@@ -151,15 +151,15 @@ class BudgetSampler(SaintSampler):
 
 
 class SaintNodeSampler(BudgetSampler):
-    """``budget`` draws of a vertex with replacement, v with probability proportional to the sum of 1 / d(w)**2 over its edges v -> w.
+    """``budget`` draws of a node with replacement, v with probability proportional to the sum of 1 / d(w)**2 over its edges v -> w.
 
     d(w) is the in-degree of w: with A the matrix that takes means over in-edges, the law is ||A(:, v)||**2 (each copy of a multi-edge
-    counting by itself). A vertex without out-edges is never drawn. Units, batches and weights as in ``SaintSampler``.
+    counting by itself). A node without out-edges is never drawn. Units, batches and weights as in ``SaintSampler``.
 
     Examples:
         >>> from hoptrain import SaintNodeSampler, SampleLoader, load_dataset
         >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), SaintNodeSampler(200), batch_size=1)))
-        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct vertices, those of the split among them, edges between them
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, those of the split among them, edges between them
         (187, 109, 246)
     """
 
@@ -177,7 +177,7 @@ class SaintNodeSampler(BudgetSampler):
         return drawn
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
-        """By the masses of the alias table, whole numbers; a draw hits one vertex."""
+        """By the masses of the alias table, whole numbers; a draw hits one node."""
         masses, is_seed = np.empty(graph.num_nodes, np.int64), self.split.is_seed
         inclusion.table_masses(*self.tables, masses)
         whole = graph.num_nodes << 32
@@ -188,14 +188,14 @@ class SaintNodeSampler(BudgetSampler):
 class SaintEdgeSampler(BudgetSampler):
     """``budget`` draws of an edge with replacement; the subgraph has the ends of all of them, and every edge between them.
 
-    An edge is drawn as an in-edge, uniform, of a vertex that is uniform among those that have any: u -> v with probability proportional to
+    An edge is drawn as an in-edge, uniform, of a node that is uniform among those that have any: u -> v with probability proportional to
     1 / d(v), d being the in-degree. In a graph that has every edge in both directions u and v are thus drawn together with probability
     proportional to 1 / d(u) + 1 / d(v), the paper's law for such graphs. Units, batches and weights as in ``SaintSampler``.
 
     Examples:
         >>> from hoptrain import SaintEdgeSampler, SampleLoader, load_dataset
         >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), SaintEdgeSampler(100), batch_size=1)))
-        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct vertices, those of the split among them, edges between them
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, those of the split among them, edges between them
         (187, 97, 406)
     """
 
@@ -220,29 +220,29 @@ class SaintEdgeSampler(BudgetSampler):
 
 
 class SaintWalkSampler(SaintSampler):
-    """The vertices of ``num_roots`` random walks of ``walk_length`` steps, from roots drawn with replacement, uniformly from the split.
+    """The nodes of ``num_roots`` random walks of ``walk_length`` steps, from roots drawn with replacement, uniformly from the split.
 
-    A step takes a uniform in-edge to its source, so that a walk goes where messages come from; a vertex without in-edges is stayed at. (The
-    paper draws roots from all vertices of its training graph, of which all carry loss.) Units, batches and weights as in ``SaintSampler``.
+    A step takes a uniform in-edge to its source, so that a walk goes where messages come from; a node without in-edges is stayed at. (The
+    paper draws roots from all nodes of its training graph, of which all carry loss.) Units, batches and weights as in ``SaintSampler``.
 
-    What a walk hits is counted over k walks from each vertex of the split, k being doubled until the stated ``error`` is reached: k N walks
+    What a walk hits is counted over k walks from each node of the split, k being doubled until the stated ``error`` is reached: k N walks
     say as much as k N / num_roots subgraphs, and more, since only what one walk visits is left to chance, not which walks meet in a subgraph.
 
-    * A vertex of the split is the root of its own k walks: the standard error of its probability is at most 1 / (2 sqrt(k)) of it, whatever
+    * A node of the split is the root of its own k walks: the standard error of its probability is at most 1 / (2 sqrt(k)) of it, whatever
       the graph. k is at least 1 / (4 error**2).
     * The probabilities of edges have an estimated relative standard error of at most ``error``: root mean square over the edges between visited
-      vertices, each as often as walks visit the vertex that it enters.
+      nodes, each as often as walks visit the node that it enters.
 
     An inverse has a bias of the square of such an error; counts are rounded up by what removes most of it (``hoptrain.kernels.cpu.subgraphs.visits``). An
     edge of which no walk visited both ends has the probability that two walks do, and that of up to one walk in k N. So the in-edges of
-    vertices that a batch hardly ever has weigh less than they should, and those whose sources no walk visits are not in the sum at all. (On
-    batches of 5 % of four real graphs' vertices all sums together came within 0.5 %; from the 60 training vertices of PubMed, 2 % of the
+    nodes that a batch hardly ever has weigh less than they should, and those whose sources no walk visits are not in the sum at all. (On
+    batches of 5 % of four real graphs' nodes all sums together came within 0.5 %; from the 60 training nodes of PubMed, 2 % of the
     graph, within 2 %, and with an ``error`` of 0.05 within 0.6 %.) Counting takes about 2 microseconds a walk on one core.
 
     Examples:
         >>> from hoptrain import SaintWalkSampler, SampleLoader, load_dataset
         >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), SaintWalkSampler(50, walk_length=3), batch_size=1)))
-        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct vertices, those of the split among them, edges between them
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, those of the split among them, edges between them
         (177, 127, 514)
     """
 
@@ -259,7 +259,7 @@ class SaintWalkSampler(SaintSampler):
 
         Args:
             num_roots: walks of a subgraph.
-            walk_length: steps of a walk; a subgraph has at most ``num_roots * (walk_length + 1)`` vertices.
+            walk_length: steps of a walk; a subgraph has at most ``num_roots * (walk_length + 1)`` nodes.
             num_layers: layers of the model: blocks of a batch.
             normalise: whether edges and seeds have weights.
             num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
@@ -294,7 +294,7 @@ class SaintWalkSampler(SaintSampler):
         done, goal = 0, least_walks(self.error)
         while done < goal:
             if goal * num_seeds > _MOST_WALKS:
-                raise InputError(f"error is {self.error}: it takes more than {_MOST_WALKS:,} walks from {num_seeds:,} vertices; raise it")
+                raise InputError(f"error is {self.error}: it takes more than {_MOST_WALKS:,} walks from {num_seeds:,} nodes; raise it")
             for turn in range(done, goal):
                 self._count_walks(graph, turn, times, together)
             done = goal
@@ -305,7 +305,7 @@ class SaintWalkSampler(SaintSampler):
         return Rates(self.num_roots, hits, np.zeros(graph.num_nodes), 0.0)
 
     def _count_walks(self, graph: Graph, turn: int, times: Array, together: Array) -> None:
-        """One walk more from each vertex of the split."""
+        """One walk more from each node of the split."""
         workspace, seeds, stride = Workspace(), self.split.seeds, self.walk_length + 1
         bits = bitmap(graph.num_nodes, workspace)
         bits[:] = 0
@@ -332,13 +332,11 @@ def check_draws(number: int, name: str) -> int:
 
 
 def check_edges(graph: Graph) -> None:
-    """Refuse a graph that no edge can be drawn from, or whose vertices an alias table cannot number."""
+    """Refuse a graph that no edge can be drawn from, or whose nodes an alias table cannot number."""
     if graph.num_edges == 0:
         raise InputError("the graph has no edges: there is nothing to draw by; take another sampler")
     if graph.num_nodes >= _MOST_DRAWS:
-        raise InputError(
-            f"the graph has {graph.num_nodes:,} vertices: draws by weight take fewer than {_MOST_DRAWS:,}; use SaintWalkSampler"
-        )
+        raise InputError(f"the graph has {graph.num_nodes:,} nodes: draws by weight take fewer than {_MOST_DRAWS:,}; use SaintWalkSampler")
 
 
 def _draw_walks(
@@ -350,7 +348,7 @@ def _draw_walks(
 
 
 def _scratch(graph: Graph, number: int, length: int, workspace: Workspace) -> tuple[Array, Array, Array]:
-    """Room for the drawn vertices (number * (length+1),), random words, and (CHUNK,) int64."""
+    """Room for the drawn nodes (number * (length+1),), random words, and (CHUNK,) int64."""
     shape = kernels.words_shape(length)
     words = workspace.array("words", shape[0] * shape[1], np.uint32).reshape(shape)
     return workspace.array("drawn", number * (length + 1), graph.indices.dtype), words, workspace.array("lanes", kernels.CHUNK, np.int64)

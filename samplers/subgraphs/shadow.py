@@ -16,20 +16,20 @@ from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.nodewise import neighbor
 from hoptrain.kernels.cpu.subgraphs import shadow as kernels
 from hoptrain.samplers.batch.minibatch import Block, MiniBatch
-from hoptrain.samplers.scratch.alias import NO_TABLES
-from hoptrain.samplers.scratch.frontier import Frontier
-from hoptrain.samplers.scratch.hop import scratch_for
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.alias import NO_TABLES
+from hoptrain.samplers.buffers.frontier import Frontier
+from hoptrain.samplers.buffers.hop import scratch_for
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import SquareSampler, bitmap
 
 _SPARSE = 8
-"""Slots of a set's hash table for each vertex, at least: most vertices that are looked up are not in it, and should meet an empty slot."""
+"""Slots of a set's hash table for each node, at least: most nodes that are looked up are not in it, and should meet an empty slot."""
 
 
 class DisjointSampler(SquareSampler):
-    """One small subgraph for each seed, with all edges between its vertices; a batch is their disjoint union.
+    """One small subgraph for each seed, with all edges between its nodes; a batch is their disjoint union.
 
-    A vertex in the subgraphs of several seeds is several nodes of the batch; seeds come first, then the other vertices of each seed's subgraph
+    A node in the subgraphs of several seeds is several nodes of the batch; seeds come first, then the other nodes of each seed's subgraph
     in turn. ``batch_size`` counts seeds, as it does for ``NeighborSampler``. A model may have more layers than a subgraph has hops. No
     weights: a destination's edges stand for as many each.
     """
@@ -47,25 +47,25 @@ class DisjointSampler(SquareSampler):
 
     @abstractmethod
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
-        """How many vertices the search for a subgraph may reach, and how many of them it may keep, the seed among them."""
+        """How many nodes the search for a subgraph may reach, and how many of them it may keep, the seed among them."""
 
     @abstractmethod
     def find_sets(
         self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
-        """Find the vertices of each seed's subgraph; ``sets.nodes`` begins with the seeds."""
+        """Find the nodes of each seed's subgraph; ``sets.nodes`` begins with the seeds."""
 
 
 class ShadowSampler(DisjointSampler):
     """ShaDow by hops: the subgraph of what neighbour sampling reaches from the seed in ``depth`` hops.
 
-    A hop takes up to ``num_neighbors`` distinct in-edges of every vertex that the hop before found, every subset equally likely. Two seeds of
-    a batch that reach the same vertex in the same hop draw the same of its neighbours.
+    A hop takes up to ``num_neighbors`` distinct in-edges of every node that the hop before found, every subset equally likely. Two seeds of
+    a batch that reach the same node in the same hop draw the same of its neighbours.
 
     Examples:
         >>> from hoptrain import ShadowSampler, load_dataset
         >>> batch = ShadowSampler(depth=2, num_neighbors=3).sample(load_dataset("digits-knn").graph, [7, 8], seed=1)
-        >>> batch.subgraph_sizes  # vertices around each of the two seeds
+        >>> batch.subgraph_sizes  # nodes around each of the two seeds
         (11, 11)
         >>> [block.num_dst for block in batch.blocks]
         [24, 24, 2]
@@ -76,11 +76,11 @@ class ShadowSampler(DisjointSampler):
 
         Args:
             depth: hops.
-            num_neighbors: in-edges of a vertex in a hop, the paper's budget.
+            num_neighbors: in-edges of a node in a hop, the paper's budget.
             num_layers: layers of the model: blocks of a batch.
 
         Raises:
-            InputError: a number out of range, or a subgraph could have 2**20 vertices or more.
+            InputError: a number out of range, or a subgraph could have 2**20 nodes or more.
         """
         super().__init__(num_layers)
         if not all(isinstance(number, Integral) for number in (depth, num_neighbors)) or depth < 1 or num_neighbors < 1:
@@ -90,7 +90,7 @@ class ShadowSampler(DisjointSampler):
         self._most = 1 + sum(num_neighbors ** (hop + 1) for hop in range(min(depth, 20)))
         if depth > 20 or self._most >= kernels.MOST_PLACES:
             raise InputError(
-                f"depth {depth} with {num_neighbors} neighbours a vertex: a seed's subgraph could have {kernels.MOST_PLACES:,} vertices or more; "
+                f"depth {depth} with {num_neighbors} neighbours a node: a seed's subgraph could have {kernels.MOST_PLACES:,} nodes or more; "
                 "lower them"
             )
 
@@ -102,7 +102,7 @@ class ShadowSampler(DisjointSampler):
     def find_sets(
         self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
-        """Find the vertices of each seed's subgraph."""
+        """Find the nodes of each seed's subgraph."""
         rule = neighbor.Rule(self.num_neighbors, False, False)
         scratch = scratch_for(workspace, rule)
         of_hop = min(self._most, graph.num_nodes * self.num_neighbors)
@@ -116,14 +116,14 @@ class ShadowSampler(DisjointSampler):
 
 
 class ShadowPPRSampler(DisjointSampler):
-    """ShaDow by PageRank: the subgraph of the seed and the ``top`` vertices with the highest personalised PageRank. Nothing is random.
+    """ShaDow by PageRank: the subgraph of the seed and the ``top`` nodes with the highest personalised PageRank. Nothing is random.
 
     PageRank of v is the probability that a walk from the seed against the edges, which ends at every step with probability ``alpha``, ends in
-    v (at a vertex without in-edges it ends for certain). It is found by pushing (Andersen, Chung, Lang 2006), to which is added what the last
+    v (at a node without in-edges it ends for certain). It is found by pushing (Andersen, Chung, Lang 2006), to which is added what the last
     residues contribute at their own places: never too much, and too little by at most ``epsilon`` times the in-degree where edges go in both
-    directions. Ties go to the vertex that was found first.
+    directions. Ties go to the node that was found first.
 
-    That is a law of the scores, not of the set: vertices whose scores are nearer to each other than this error may stand for one another, and
+    That is a law of the scores, not of the set: nodes whose scores are nearer to each other than this error may stand for one another, and
     where degrees are high such are many. Against the exact scores, 40 random seeds, ``top`` 100 and ``epsilon`` 1e-4 (1e-5): of Cora's sets 5 % (2 %)
     are others and 0.2 % (0.02 %) of the exact sets' PageRank is missing; of PubMed's 10 % (3 %) and 0.6 % (0.05 %); of Amazon's computers, where
     the mean degree is 36 and hubs have thousands, 23 % (17 %) and 4 % (3 %). A tenth of ``epsilon`` takes about twice the time.
@@ -139,17 +139,17 @@ class ShadowPPRSampler(DisjointSampler):
         """State the scope.
 
         Args:
-            top: vertices of a subgraph beside the seed, at most.
+            top: nodes of a subgraph beside the seed, at most.
             alpha: probability that a walk ends at a step; rounded to a multiple of 2**-16.
-            epsilon: precision: a vertex is pushed while it has at least this share of the walks for each in-edge.
+            epsilon: precision: a node is pushed while it has at least this share of the walks for each in-edge.
             num_layers: layers of the model: blocks of a batch.
 
         Raises:
-            InputError: a number out of range, or a precision that could reach 2**20 vertices or more.
+            InputError: a number out of range, or a precision that could reach 2**20 nodes or more.
         """
         super().__init__(num_layers)
         if top < 1:
-            raise InputError(f"top is {top}: a subgraph has at least one vertex beside the seed; correct it")
+            raise InputError(f"top is {top}: a subgraph has at least one node beside the seed; correct it")
         self._alpha = round(alpha * (1 << kernels.ALPHA_BITS)) if 0 < alpha < 1 else 0
         if not 0 < self._alpha < 1 << kernels.ALPHA_BITS:
             raise InputError(f"alpha is {alpha}: it is a probability between 0 and 1; correct it")
@@ -174,7 +174,7 @@ class ShadowPPRSampler(DisjointSampler):
     def find_sets(
         self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
-        """Find the vertices of each seed's subgraph."""
+        """Find the nodes of each seed's subgraph."""
         room = len(own.members)
         push = kernels.Push(
             residue=workspace.array("residue", room, np.int64),
@@ -188,7 +188,7 @@ class ShadowPPRSampler(DisjointSampler):
 
 
 def _own(graph: Graph, most: int, workspace: Workspace) -> kernels.Own:
-    """Memory for the set of one seed, of at most ``most`` vertices."""
+    """Memory for the set of one seed, of at most ``most`` nodes."""
     slot_bits = max(4, (_SPARSE * most - 1).bit_length())
     entries = workspace.array("set_entries", 1 << slot_bits, np.uint32)
     entries[:] = 0
@@ -201,7 +201,7 @@ def _sets(graph: Graph, seeds: Array, most: int, workspace: Workspace) -> kernel
     """Room for the sets of the seeds, which it begins with.
 
     Raises:
-        InputError: a seed is no vertex, or stands there twice.
+        InputError: a seed is no node, or stands there twice.
     """
     frontier = Frontier.of_seeds(graph, seeds, workspace)
     nodes = frontier.nodes(len(seeds) * (most - 1))

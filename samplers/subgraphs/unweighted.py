@@ -1,4 +1,4 @@
-"""GraphSAINT's subgraphs by the laws that DGL and PyG draw them by, which are not all those of the paper: of all vertices, without weights."""
+"""GraphSAINT's subgraphs by the laws that DGL and PyG draw them by, which are not all those of the paper: of all nodes, without weights."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.address import HopAddress
-from hoptrain.samplers.scratch.alias import tables_of
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.alias import tables_of
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.saint import SaintNodeSampler, SaintSampler, SaintWalkSampler, check_edges
 
 MOST_EDGES = 1 << 31
@@ -16,7 +16,7 @@ MOST_EDGES = 1 << 31
 
 
 class Unweighted(SaintSampler):
-    """It is prepared for all vertices, each of which is a seed, and nothing weighs anything."""
+    """It is prepared for all nodes, each of which is a seed, and nothing weighs anything."""
 
     def prepare(self, graph: Graph, seeds: Array) -> SaintSampler:
         """With what the draws need; the split has no say."""
@@ -27,7 +27,7 @@ class Unweighted(SaintSampler):
 
 
 class ByOutDegree(Unweighted, SaintNodeSampler):
-    """``budget`` draws of a vertex with replacement, with a probability proportional to its out-degree, or to 1 where it has none."""
+    """``budget`` draws of a node with replacement, with a probability proportional to its out-degree, or to 1 where it has none."""
 
     least = 1
 
@@ -46,7 +46,7 @@ class BySources(ByOutDegree):
 class ByDegrees(Unweighted, SaintNodeSampler):
     """``budget`` draws of an edge with replacement, u -> v in proportion to 1 / in-degree(v) + 1 / out-degree(u), of which both ends are taken.
 
-    Takes 8 bytes an edge.
+    ForwardInputs 8 bytes an edge.
     """
 
     def _prepare_draws(self, graph: Graph) -> None:
@@ -81,4 +81,4 @@ class BySumOfDegrees(ByDegrees):
 
 
 class Walks(Unweighted, SaintWalkSampler):
-    """Walks from roots drawn uniformly from all vertices, against the edges: along them on a graph that was turned round."""
+    """Walks from roots drawn uniformly from all nodes, against the edges: along them on a graph that was turned round."""

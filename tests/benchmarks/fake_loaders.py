@@ -7,7 +7,7 @@ import sys
 import time
 from functools import partial
 
-from hoptrain.benchmarks.peers import hoptrain
+from hoptrain.benchmarks.baselines import hoptrain
 from hoptrain.engine import InputError
 
 

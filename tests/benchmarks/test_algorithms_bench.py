@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from hoptrain.benchmarks import algorithms
-from hoptrain.benchmarks.algorithms import PEERS
+from hoptrain.benchmarks.algorithms import BASELINES
+from hoptrain.benchmarks.baselines.hoptrain import open_algorithms
+from hoptrain.benchmarks.baselines.systems import System, num_steps
 from hoptrain.benchmarks.cases.samplers import ALGORITHMS, TIMED
 from hoptrain.benchmarks.common import options, pictures
-from hoptrain.benchmarks.peers.hoptrain import open_algorithms
-from hoptrain.benchmarks.peers.systems import System, num_steps
 from hoptrain.engine import Graph, InputError
 from hoptrain.trainers.cli import main
 
@@ -61,10 +61,10 @@ def run(folder, out, *options):
 
 
 def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": absent, "papers": absent})
+    monkeypatch.setattr(algorithms, "BASELINES", {"dgl": slow_peer, "pyg": absent, "papers": absent})
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     names = ["neighbor", "labor0", "walk", "ladies", "saint_node"]
-    content = run(folder, tmp_path / "out", "--threads", "1", "--peers", "dgl", "pyg", "--algorithms", *names)
+    content = run(folder, tmp_path / "out", "--threads", "1", "--baselines", "dgl", "pyg", "--algorithms", *names)
     rows = {(row["algorithm"], row["system"]): row for row in content["records"]}
     assert rows.keys() == {(name, "hoptrain") for name in names} | {(name, "fake") for name in names if name != "walk"}
     for (name, system), row in rows.items():
@@ -83,10 +83,10 @@ def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
 
 
 def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(algorithms, "PEERS", {"dgl": slow_peer, "pyg": partial_peer})
+    monkeypatch.setattr(algorithms, "BASELINES", {"dgl": slow_peer, "pyg": partial_peer})
     monkeypatch.setattr(options, "allowed_cores", lambda: 2)
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
-    content = run(folder, tmp_path / "out", "--threads", "2", "1", "--peers", "dgl", "pyg", "--algorithms", "shadow")
+    content = run(folder, tmp_path / "out", "--threads", "2", "1", "--baselines", "dgl", "pyg", "--algorithms", "shadow")
     assert [(row["system"], row["threads"]) for row in content["records"]] == [("hoptrain", 1), ("hoptrain", 2), ("fake", 1), ("fake", 2)]
     assert "left out lacking, 2: " in capsys.readouterr().out
     assert content["summary"]["min_ratio_shadow"] <= min(row["ratio"] for row in content["records"] if row["ratio"] is not None)
@@ -105,17 +105,17 @@ def test_seeds_of_a_task_are_those_of_the_schedule(graph):
     assert [len(batch) for batch in subgraphs.batches(0, 3)] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("peer", list(PEERS))
-def test_peers_do_the_same_work(peer):
+@pytest.mark.parametrize("baseline", list(BASELINES))
+def test_peers_do_the_same_work(baseline):
     """Each algorithm that is installed here, once; the numbers of edges are those of hoptrain."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 3000, (2, 40000))
     graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 3000, weights=rng.random(80000, np.float32) + np.float32(0.1))
     try:
-        systems = PEERS[peer](graph)
+        systems = BASELINES[baseline](graph)
     except InputError as error:
         pytest.skip(str(error))
-    for name in ("fastgcn", "ladies") if peer == "papers" else TIMED:
+    for name in ("fastgcn", "ladies") if baseline == "papers" else TIMED:
         try:
             workload = ALGORITHMS[name].workload(graph, np.arange(3000), quick=True)
         except InputError:

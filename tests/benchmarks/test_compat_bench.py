@@ -6,7 +6,7 @@ import pytest
 import torch_geometric.loader
 
 import hoptrain.pyg
-from hoptrain.benchmarks.cases.typed import mag_twin
+from hoptrain.benchmarks.cases.hetero import mag_twin
 from hoptrain.engine import HeteroDataset
 from hoptrain.trainers.cli import main
 
@@ -44,7 +44,7 @@ def test_the_original_line_and_the_changed_one(folder, tmp_path, original, which
         folder = tmp_path / "typed"
         HeteroDataset(name="typed", graph=twin.graph, seed_type="paper", x=x, y=twin.y, splits=dict(twin.splits)).save(folder)
     what = [which, "--scale", "0.001"] if which == "typed:mag" else [str(folder)]
-    content = run(what, tmp_path / "out", "--peers", "pyg", "--workers", "0")
+    content = run(what, tmp_path / "out", "--baselines", "pyg", "--workers", "0")
     rows = [(row["what"], row["system"], row["ratio"] is None) for row in content["records"]]
     assert rows == [("loader", "PyG", False), ("script", "PyG", False), ("loader", "hoptrain", True), ("script", "hoptrain", True)]
     assert all(row["ms_batch"] > 0 for row in content["records"])
@@ -55,5 +55,5 @@ def test_the_original_line_and_the_changed_one(folder, tmp_path, original, which
 def test_a_library_that_is_not_installed_is_left_out(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("torch_geometric.typing.WITH_PYG_LIB", False)
     monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", False)
-    assert run([str(folder)], tmp_path / "out", "--peers", "pyg")["records"] == []
+    assert run([str(folder)], tmp_path / "out", "--baselines", "pyg")["records"] == []
     assert "skipped pyg: not installed: neither pyg-lib nor torch-sparse" in capsys.readouterr().out

@@ -142,8 +142,8 @@ def test_every_case_has_its_function():
 
 def test_options_of_hoptrains_queue(tmp_path):
     make_dataset(tmp_path / "data")
-    with refused("absent", "slots_dir hold queue files", "folder exists written"):
-        open_loader(f"hoptrain, slots_dir={tmp_path / 'absent'}", tmp_path / "data")
+    with refused("absent", "buffer_dir hold queue files", "folder exists written"):
+        open_loader(f"hoptrain, buffer_dir={tmp_path / 'absent'}", tmp_path / "data")
 
 
 def test_no_namespace_no_case(tmp_path, monkeypatch):

@@ -13,11 +13,11 @@ from cases.mistakes import refused
 from fake_loaders import Counter, absent, dies, slow
 
 from hoptrain.benchmarks import loader
+from hoptrain.benchmarks.baselines import dgl, hoptrain, loaders, pyg
+from hoptrain.benchmarks.baselines.loaders import Case, Consumer
 from hoptrain.benchmarks.common import pictures
 from hoptrain.benchmarks.common.child import Child, ChildError
-from hoptrain.benchmarks.loader import Peer
-from hoptrain.benchmarks.peers import dgl, hoptrain, loaders, pyg
-from hoptrain.benchmarks.peers.loaders import Case, Consumer
+from hoptrain.benchmarks.loader import Baseline
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import SampleLoader
 from hoptrain.trainers.cli import main
@@ -49,7 +49,7 @@ def run(folder, out, *options):
 
 def test_narrow_features(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
-    content = run(folder, tmp_path / "out", "--peers", "--workers", "0", "--modes", "new", "--features", "int8")
+    content = run(folder, tmp_path / "out", "--baselines", "--workers", "0", "--modes", "new", "--features", "int8")
     rows = {row["system"]: row for row in content["records"]}
     assert list(rows) == ["hoptrain", "hoptrain int8", "hoptrain int8 codes"]
     assert len({(row["edges_batch"], row["rows_batch"]) for row in rows.values()}) == 1
@@ -60,7 +60,7 @@ def test_narrow_features(folder, tmp_path, monkeypatch):
 
 def test_hoptrain_alone(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
-    content = run(folder, tmp_path / "out", "--peers", "--workers", "2", "--modes", "new")
+    content = run(folder, tmp_path / "out", "--baselines", "--workers", "2", "--modes", "new")
     systems = [(row["mode"], row["system"], row["workers"]) for row in content["records"]]
     assert systems == [("new", "hoptrain", 0), ("new", "hoptrain", 2)]
     for row in content["records"]:
@@ -77,9 +77,9 @@ def test_hoptrain_alone(folder, tmp_path, monkeypatch):
 
 def test_peers(folder, tmp_path, monkeypatch, capsys):
     openers = {"slow": slow, "less": partial(slow, keep=0.8), "absent": absent, "dies": dies, "new": slow}
-    fakes = {name: Peer(name, "new" if name == "new" else "all", opener) for name, opener in openers.items()}
-    monkeypatch.setattr(loader, "PEERS", fakes)
-    content = run(folder, tmp_path / "out", "--modes", "all", "--workers", "0", "--peers", *fakes)
+    fakes = {name: Baseline(name, "new" if name == "new" else "all", opener) for name, opener in openers.items()}
+    monkeypatch.setattr(loader, "BASELINES", fakes)
+    content = run(folder, tmp_path / "out", "--modes", "all", "--workers", "0", "--baselines", *fakes)
     ratios = {(row["system"], row["workers"]): row["ratio"] for row in content["records"] if row["left_out"] is None}
     assert ratios.keys() == {("hoptrain", 0), ("slow malloc", 0)}
     names = ("best_peer", "best_peer_random", "best_peer_malloc", "slow")
@@ -106,7 +106,7 @@ def test_default_workers(folder):
     [
         (["--workers", "-1"], "with [-1] workers: "),
         (["--batches", "0"], "0 batches in 2 rounds"),
-        (["--peers", "nobody"], "there is no 'nobody': choose one of dgl, pyg"),
+        (["--baselines", "nobody"], "there is no 'nobody': choose one of dgl, pyg"),
     ],
 )
 def test_mistakes(folder, tmp_path, capsys, options, message):

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from hoptrain.benchmarks import sampler
+from hoptrain.benchmarks.baselines import dgl, hoptrain, installed
+from hoptrain.benchmarks.baselines.systems import System
 from hoptrain.benchmarks.common import floor, options, pictures, rounds
-from hoptrain.benchmarks.peers import dgl, hoptrain, installed
-from hoptrain.benchmarks.peers.systems import System
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.trainers.cli import main
@@ -57,7 +57,7 @@ OWN = {"max_floor_multiple", "max_floor_multiple_random", "max_python_share"}
 
 
 def test_hoptrain_alone(folder, tmp_path):
-    content = run(folder, tmp_path / "out", "--peers", "--threads", "1")
+    content = run(folder, tmp_path / "out", "--baselines", "--threads", "1")
     assert [(row["mode"], row["system"], row["threads"]) for row in content["records"]] == [("all", "hoptrain", 1), ("new", "hoptrain", 1)]
     for row in content["records"]:
         assert (row["graph"], row["fanouts"], row["batch"], row["draws"], row["ratio"]) == ("random", "4,3", 16, "without", None)
@@ -78,8 +78,8 @@ def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(options, "allowed_cores", lambda: 2)
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     fake = {"dgl": slow_system, "pyg-lib": partial(slow_system, family="PyG", mode="new")}
-    monkeypatch.setattr(sampler, "PEERS", fake)
-    content = run(folder, tmp_path / "out", "--threads", "2", "1", "--peers", "dgl", "pyg-lib")
+    monkeypatch.setattr(sampler, "BASELINES", fake)
+    content = run(folder, tmp_path / "out", "--threads", "2", "1", "--baselines", "dgl", "pyg-lib")
     systems = {(row["mode"], row["system"], row["threads"]) for row in content["records"]}
     own = {(mode, name, t) for mode in ("all", "new") for name, t in (("hoptrain", 1), ("hoptrain", 2), ("hoptrain, shared", 2))}
     assert systems == own | {("all", "DGL fake", t) for t in (1, 2)} | {("new", "PyG fake", t) for t in (1, 2)}
@@ -91,14 +91,14 @@ def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
 
 
 def test_modes_without_a_peer_in_them(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampler, "PEERS", {"dgl": slow_system})
-    content = run(folder, tmp_path / "out", "--threads", "1", "--peers", "dgl", "--modes", "new", "--replace")
+    monkeypatch.setattr(sampler, "BASELINES", {"dgl": slow_system})
+    content = run(folder, tmp_path / "out", "--threads", "1", "--baselines", "dgl", "--modes", "new", "--replace")
     assert [(row["mode"], row["system"], row["draws"]) for row in content["records"]] == [("new", "hoptrain", "with")]
 
 
 def test_a_peer_that_samples_less_is_left_out(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sampler, "PEERS", {"dgl": partial(slow_system, keep=0.9)})
-    content = run(folder, tmp_path / "out", "--threads", "1", "--peers", "dgl")
+    monkeypatch.setattr(sampler, "BASELINES", {"dgl": partial(slow_system, keep=0.9)})
+    content = run(folder, tmp_path / "out", "--threads", "1", "--baselines", "dgl")
     assert {row["system"] for row in content["records"]} == {"hoptrain"}
     assert content["summary"].keys() == OWN
     assert "left out DGL fake, all, 1: " in capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_absent_peers_are_named(folder, tmp_path, monkeypatch, capsys):
         (["--threads", "0"], "threads are [0]: this process may use"),
         (["--threads", "1", "--batches", "0"], "0 batches in 2 rounds"),
         (["--fanouts", "a,b"], "'a,b' is not a list of numbers; write for instance 25,10"),
-        (["--peers", "nobody"], "there is no 'nobody': choose one of dgl, "),
+        (["--baselines", "nobody"], "there is no 'nobody': choose one of dgl, "),
     ],
 )
 def test_mistakes(folder, tmp_path, capsys, options, message):
@@ -128,7 +128,7 @@ def test_mistakes(folder, tmp_path, capsys, options, message):
 
 
 def test_picture(folder, tmp_path):
-    records = run(folder, tmp_path / "out", "--threads", "1", "--peers")["records"]
+    records = run(folder, tmp_path / "out", "--threads", "1", "--baselines")["records"]
     assert (tmp_path / "out" / "sampler.png").read_bytes().startswith(b"\x89PNG")
     slower = [record | {"system": "DGL", "medges_s": record["medges_s"] / 4, "ratio": 4.0, "floor_ns": None} for record in records]
     other = [record | {"fanouts": "9"} for record in records]
@@ -190,7 +190,7 @@ def test_dgl_fanouts_begin_at_the_seeds():
 def test_peers_do_the_same_work(name, mode):
     graph = complete_graph()
     try:
-        make = sampler.PEERS[name](graph)
+        make = sampler.BASELINES[name](graph)
     except InputError as error:
         pytest.skip(f"{name}: {error}")
     seeds = [np.arange(10), np.arange(10, 20)]

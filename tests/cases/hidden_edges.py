@@ -18,7 +18,7 @@ def hide_edges(graph, names=READ):
 
 
 def hide_edges_from(loader, names=READ):
-    """Let a loader with ``memory`` start its processes anew on a graph whose edges are hidden; the next iteration is of epoch 0.
+    """Let a loader with ``feature_cache`` start its processes anew on a graph whose edges are hidden; the next iteration is of epoch 0.
 
     The first batch decides where edges come from, so it is made before.
     """

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hoptrain.samplers.scratch import workspace
+from hoptrain.samplers.buffers import workspace
 
 
 @contextmanager

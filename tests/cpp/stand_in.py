@@ -10,7 +10,7 @@ from numba import cuda
 
 from cpp.machines import Host
 from cpp.nvrtc import FOLDER
-from hoptrain.engine.placement import device_store
+from hoptrain.engine.gpu_memory import device_store
 from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.native.gather import cupy_stream
 

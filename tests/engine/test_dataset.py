@@ -15,7 +15,7 @@ Y = np.array([0, 1, -1, 2])
 
 
 def make(**changes):
-    """Four vertices, two features, three classes; vertex 2 has no label."""
+    """Four nodes, two features, three classes; node 2 has no label."""
     fields = {
         "name": "tiny",
         "graph": GRAPH,
@@ -106,7 +106,7 @@ def test_save_does_not_overwrite(tmp_path):
 
 
 def test_a_path_is_no_reason_to_trust(tmp_path):
-    with refused("vertex 99", "split train 0 to 3", "drop"):
+    with refused("node 99", "split train 0 to 3", "drop"):
         make(splits={"train": np.array([99])}, path=tmp_path)
     assert make(splits={"train": np.array([99])}, validate=False).split("train").tolist() == [99]
 
@@ -114,7 +114,7 @@ def test_a_path_is_no_reason_to_trust(tmp_path):
 def test_a_changed_copy_of_an_opened_data_set_is_validated(tmp_path):
     make().save(tmp_path / "tiny")
     opened = Dataset.open(tmp_path / "tiny")
-    with refused("vertex 99", "split train 0 to 3", "drop"):
+    with refused("node 99", "split train 0 to 3", "drop"):
         dataclasses.replace(opened, splits={"train": np.array([99])})
     assert dataclasses.replace(opened, name="other").path == tmp_path / "tiny"
 
@@ -167,19 +167,19 @@ def cache(tmp_path, monkeypatch):
 
 
 WRONG_CONTENTS = {
-    "indices too large": ("indices", lambda own: changed(own, 17, 2_000_000_000), "vertex 2000000000", "source edge 17 200 vertices"),
-    "indices negative": ("indices", lambda own: changed(own, 17, -1), "vertex -1", "source edge 17 200 vertices"),
+    "indices too large": ("indices", lambda own: changed(own, 17, 2_000_000_000), "node 2000000000", "source edge 17 200 nodes"),
+    "indices negative": ("indices", lambda own: changed(own, 17, -1), "node -1", "source edge 17 200 nodes"),
     "indices unsorted": ("indices", lambda own: own[::-1].copy(), "header", "sources ascend column convert"),
-    "indices of floats": ("indices", lambda own: own.astype(np.float32), "float32", "indices vertex ids integer"),
+    "indices of floats": ("indices", lambda own: own.astype(np.float32), "float32", "indices node ids integer"),
     "indptr beyond": ("indptr", lambda own: changed(own, -1, own[-1] + 5), "0 to 3005", "indptr runs 3,000 edges"),
-    "indptr descends": ("indptr", lambda own: changed(own, 3, own[2] - 1), "674 to 673", "indptr falls vertex 2"),
-    "x too short": ("x", lambda own: own[:10].copy(), "(10, 7)", "x features row 200 vertices"),
+    "indptr descends": ("indptr", lambda own: changed(own, 3, own[2] - 1), "674 to 673", "indptr falls node 2"),
+    "x too short": ("x", lambda own: own[:10].copy(), "(10, 7)", "x features row 200 nodes"),
     "x of text": ("x", lambda own: own.astype(str), "<U32", "x.npy arrays numbers"),
     "x of records": ("x", lambda own: np.zeros(200, [("a", "<f4")]), "[('a', '<f4')]", "x.npy arrays numbers"),
     "x not finite": ("x", lambda own: changed(own, (5, 2), np.nan), " nan", "x[5, 2] features finite"),
     "y too large": ("y", lambda own: changed(own.astype(np.int64), 3, 10**12), "1000000000000", "y[3] labels [-1, 3)"),
     "y too short": ("y", lambda own: own[:5].copy(), "(5,)", "y labels integers one"),
-    "split beyond": ("split_val", lambda own: changed(own, 0, 200), "vertex 200", "split val 0 to 199"),
+    "split beyond": ("split_val", lambda own: changed(own, 0, 200), "node 200", "split val 0 to 199"),
 }
 
 
@@ -274,7 +274,7 @@ FEATURES_AND_LABELS = {
         f"features of shape {shape}": Mistake(
             lambda shape=shape: make(x=np.zeros(shape, np.float32)),
             value=str(shape),
-            rule="tiny x row 4 vertices",
+            rule="tiny x row 4 nodes",
             remedy="reshape",
         )
         for shape in ((3, 2), (5, 2), (4,), (4, 2, 1))
@@ -290,7 +290,7 @@ FEATURES_AND_LABELS = {
     },
     **{
         f"labels that are {y.dtype} of shape {y.shape}": Mistake(
-            lambda y=y: make(y=y), value=f"{y.dtype} of shape {y.shape}", rule="tiny y labels integers", remedy="4 vertices floating"
+            lambda y=y: make(y=y), value=f"{y.dtype} of shape {y.shape}", rule="tiny y labels integers", remedy="4 nodes floating"
         )
         for y in (np.array([0, 1, 2]), np.zeros((4, 3, 1), np.int64), np.array(1), np.zeros(4, bool))
     },
@@ -319,28 +319,28 @@ FEATURES_AND_LABELS = {
 
 SPLITS = {
     **{
-        f"a split with vertex {vertex}": Mistake(
+        f"a split with node {vertex}": Mistake(
             lambda vertex=vertex: make(splits={"train": np.array([0, vertex])}),
-            value=f"vertex {vertex}",
-            rule="tiny split train vertices",
+            value=f"node {vertex}",
+            rule="tiny split train nodes",
             remedy="0 to 3 drop",
         )
         for vertex in (-1, 4, 2**32)
     },
-    "a split with a vertex twice": Mistake(
+    "a split with a node twice": Mistake(
         lambda: make(splits={"train": np.array([0, 1]), "val": np.array([3, 0, 3])}),
         value="val",
-        rule="tiny split vertex twice",
+        rule="tiny split node twice",
         remedy="np.unique",
     ),
-    "a split with a vertex without a label": Mistake(
-        lambda: make(splits={"train": np.array([0, 2])}), value="vertex 2", rule="tiny split train label", remedy="(-1) labelled drop"
+    "a split with a node without a label": Mistake(
+        lambda: make(splits={"train": np.array([0, 2])}), value="node 2", rule="tiny split train label", remedy="(-1) labelled drop"
     ),
     **{
         f"a split of {ids.dtype} of shape {ids.shape}": Mistake(
             lambda ids=ids: make(splits={"train": ids}),
             value=f"{ids.dtype} of shape {ids.shape}",
-            rule="tiny split train vertex ids",
+            rule="tiny split train node ids",
             remedy="flatnonzero",
         )
         for ids in (np.array([0.0]), np.array([[0]]))
@@ -348,12 +348,12 @@ SPLITS = {
     "an empty split": Mistake(
         lambda: make(splits={"train": np.array([], np.int64)}).split("train"),
         value="train",
-        rule="split tiny empty vertex",
+        rule="split tiny empty node",
         remedy="fill another",
     ),
     "an unknown split": Mistake(lambda: make().split("trian"), value="'trian'", rule="tiny no split", remedy="train, val choose"),
     "a split of a data set without any": Mistake(
-        lambda: make(splits={}).split("train"), value="'train'", rule="tiny no split none", remedy="vertex ids"
+        lambda: make(splits={}).split("train"), value="'train'", rule="tiny no split none", remedy="node ids"
     ),
     **{
         f"a split called {split!r}": Mistake(

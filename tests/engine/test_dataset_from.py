@@ -108,14 +108,14 @@ MISTAKES = {
         lambda: Dataset(graph=Graph.from_edges(*EDGES), edge_index=EDGES), value="edge_index", rule="data graph", remedy="give one two"
     ),
     "edges as columns": Mistake(lambda: Dataset(edge_index=EDGES.T), value="(4, 2)", rule="edge_index (2, E)", remedy="reshape"),
-    "a mask of too few vertices": Mistake(
+    "a mask of too few nodes": Mistake(
         lambda: Dataset(edge_index=EDGES, splits={"train": TRAIN[:3]}),
         value="(3,)",
         rule="data mask split train",
-        remedy="bool 4 vertices ids",
+        remedy="bool 4 nodes ids",
     ),
-    "features of too few vertices": Mistake(
-        lambda: Dataset(x=X[:3], edge_index=EDGES), value="vertex 3", rule="source edge 3 3 vertices", remedy="num_nodes"
+    "features of too few nodes": Mistake(
+        lambda: Dataset(x=X[:3], edge_index=EDGES), value="node 3", rule="source edge 3 3 nodes", remedy="num_nodes"
     ),
     "a HeteroData": Mistake(lambda: Dataset.from_pyg(HeteroData()), value="HeteroData", rule="no edge_index homogeneous", remedy="convert"),
     "an unknown attribute": Mistake(
@@ -125,8 +125,8 @@ MISTAKES = {
         remedy="edge_index, num_nodes name",
     ),
     "times of floats": Mistake(lambda: timed_pyg(4, torch.ones(4)), value="float32", rule="times integers int64", remedy="convert"),
-    "times of too few vertices": Mistake(
-        lambda: timed_pyg(3, torch.ones(3, dtype=int)), value="vertex 3", rule="source edge 3 3 vertices", remedy="num_nodes"
+    "times of too few nodes": Mistake(
+        lambda: timed_pyg(3, torch.ones(3, dtype=int)), value="node 3", rule="source edge 3 3 nodes", remedy="num_nodes"
     ),
     "too few times": Mistake(
         lambda: timed_pyg(9, torch.ones(2, dtype=int)), value="int64 of shape (2,)", rule="times one 4 edges", remedy="convert"
@@ -135,7 +135,7 @@ MISTAKES = {
         lambda: Dataset.from_pyg(Data(edge_index=EDGES, num_nodes=4, train_mask=torch.ones(4, 10))),
         value="(4, 10)",
         rule="data mask split train",
-        remedy="bool 4 vertices ids",
+        remedy="bool 4 nodes ids",
     ),
     "a graph of another library": Mistake(
         lambda: Dataset(graph=object()), value="object", rule="data graph is", remedy="give Graph Dataset.from_pyg from_dgl"

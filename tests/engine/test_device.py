@@ -12,10 +12,10 @@ from cuda_case import needs_cuda
 from numba import cuda
 
 from hoptrain.engine import device
-from hoptrain.engine.device import cuda_status, page_lock
+from hoptrain.engine.device import cuda_status, pin_pages
 from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bulk import Bulk
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 @needs_cuda
@@ -46,7 +46,7 @@ def test_pages_that_cannot_be_locked_are_used_unlocked(monkeypatch):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         for _ in range(3):
-            page_lock(np.zeros(10, np.uint8))
+            pin_pages(np.zeros(10, np.uint8))
     assert [str(warning.message) for warning in said] == [
         "the queue's memory cannot be page-locked, so copies to the GPU wait for the processor: raise the limit of locked memory "
         "(ulimit -l) (error 1 of the driver)"
@@ -65,7 +65,7 @@ def test_pages_are_locked_as_long_as_their_buffer_lives(monkeypatch):
     monkeypatch.setattr(device.ctypes, "CDLL", lambda _: driver)
     buffer = np.zeros(10, np.uint8)
     address = buffer.ctypes.data
-    page_lock(buffer)
+    pin_pages(buffer)
     assert calls == ["context", ("lock", address, 10, 1)]
     del buffer
     gc.collect()
@@ -73,8 +73,8 @@ def test_pages_are_locked_as_long_as_their_buffer_lives(monkeypatch):
 
 
 def test_a_worker_is_told_the_gpu_of_its_trainer(monkeypatch):
-    monkeypatch.setattr("hoptrain.samplers.scratch.workspace.is_simulated", lambda: False)
-    monkeypatch.setattr("hoptrain.samplers.scratch.workspace.default_gpu", lambda: 3)
+    monkeypatch.setattr("hoptrain.samplers.buffers.workspace.is_simulated", lambda: False)
+    monkeypatch.setattr("hoptrain.samplers.buffers.workspace.default_gpu", lambda: 3)
     assert pickle.loads(pickle.dumps(Workspace(device="cuda"))).gpu == 3
     assert pickle.loads(pickle.dumps(Workspace(device="cuda", gpu=1))).gpu == 1
     assert pickle.loads(pickle.dumps(Workspace())).gpu is None
@@ -101,8 +101,8 @@ def four_gpus(monkeypatch):
         raise AssertionError("a context on GPU 0")
 
     monkeypatch.setattr(device, "is_simulated", lambda: False)
-    monkeypatch.setattr("hoptrain.engine.placement.device_stream.is_simulated", lambda: False)
-    monkeypatch.setattr("hoptrain.samplers.scratch.workspace.is_simulated", lambda: False)
+    monkeypatch.setattr("hoptrain.engine.gpu_memory.device_stream.is_simulated", lambda: False)
+    monkeypatch.setattr("hoptrain.samplers.buffers.workspace.is_simulated", lambda: False)
     monkeypatch.setattr(cuda, "gpus", Gpus(range(4)))
     monkeypatch.setattr(cuda, "current_context", without_a_number)
     monkeypatch.setattr(cuda, "get_current_device", without_a_number)

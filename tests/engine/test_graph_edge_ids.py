@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.dataset import ONLY
-from hoptrain.engine.derived.link_split import hold_out_links
+from hoptrain.engine.transforms.link_split import hold_out_links
 from hoptrain.samplers.batch.dgl_compat import import_dgl
 
 EDGES = np.array([[3, 0, 2, 0, 3], [1, 1, 0, 1, 3]])
@@ -22,7 +22,7 @@ EDGES = np.array([[3, 0, 2, 0, 3], [1, 1, 0, 1, 3]])
 
 @st.composite
 def edge_lists(draw):
-    """(2, E) with copies, self loops, edges both ways and isolated vertices; and V."""
+    """(2, E) with copies, self loops, edges both ways and isolated nodes; and V."""
     num_nodes = draw(st.integers(1, 8))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, vertex), max_size=30))
@@ -35,7 +35,7 @@ def check(graph, edges):
     ids = graph.ids_of(np.arange(graph.num_edges))
     assert len(set(ids.tolist())) == graph.num_edges
     assert np.stack([graph.indices, graph.destinations()]).tolist() == edges[:, ids].tolist()
-    assert graph.places_of(ids).tolist() == list(range(graph.num_edges))
+    assert graph.csc_positions(ids).tolist() == list(range(graph.num_edges))
     assert graph.ids_of(np.array([-1])).tolist() == [-1]
     if graph.edge_ids is not None:
         assert (graph.edge_ids.dtype, graph.edge_ids.flags.writeable) == (np.int32, False)
@@ -123,8 +123,8 @@ def test_ids_of_ones_own():
     graph = Graph([0, 2, 3], [1, 0, 1], edge_ids=[40, 7, 3_000_000_000])
     assert (graph.edge_ids.dtype, graph.edge_ids.tolist()) == (np.int64, [40, 7, 3_000_000_000])
     assert graph.ids_of(np.array([2, -1, 0])).tolist() == [3_000_000_000, -1, 40]
-    assert graph.places_of(np.array([7, 40, 7])).tolist() == [1, 0, 1]
-    assert graph.places_of(np.array([], np.int64)).tolist() == []
+    assert graph.csc_positions(np.array([7, 40, 7])).tolist() == [1, 0, 1]
+    assert graph.csc_positions(np.array([], np.int64)).tolist() == []
 
 
 def test_links_held_out_leave_the_others_their_ids():
@@ -174,10 +174,10 @@ MISTAKES = {
     "an id twice": Mistake(lambda: with_ids([1, 1]), value="1 in edge_ids", rule="not negative two edges share", remedy="leave out"),
     "a negative id": Mistake(lambda: with_ids([-1, 1]), value="-1 in edge_ids", rule="not negative edges share", remedy="leave out"),
     "a place beyond the edges": Mistake(
-        lambda: Graph([0, 2], [0, 0]).places_of(np.array([2])), value="edge 2", rule="not exist Graph id", remedy="correct leave out"
+        lambda: Graph([0, 2], [0, 0]).csc_positions(np.array([2])), value="edge 2", rule="not exist Graph id", remedy="correct leave out"
     ),
     "an id that no edge has": Mistake(
-        lambda: with_ids([5, 4]).places_of(np.array([4, 1])), value="edge 1", rule="not exist Graph id", remedy="correct leave out"
+        lambda: with_ids([5, 4]).csc_positions(np.array([4, 1])), value="edge 1", rule="not exist Graph id", remedy="correct leave out"
     ),
     "a negative weight": Mistake(
         lambda: weighted_pyg(-torch.ones(5)), value="-1.0", rule="weight edge 0 finite negative", remedy="correct"

@@ -31,8 +31,8 @@ ENDS = {
     **{
         f"a source {wrong} beyond 32 bits": Mistake(
             lambda wrong=wrong: Graph(np.array([0, 2, 2, 2]), np.array([0, wrong])),
-            value=f"vertex {wrong}",
-            rule="source edge 1 3 vertices",
+            value=f"node {wrong}",
+            rule="source edge 1 3 nodes",
             remedy="0 to 2 larger num_nodes",
         )
         for wrong in BEYOND_32_BITS
@@ -40,8 +40,8 @@ ENDS = {
     **{
         f"a destination {wrong} beyond 32 bits, from edges": Mistake(
             lambda wrong=wrong: Graph.from_edges(np.array([0, 0]), np.array([0, wrong]), num_nodes=3),
-            value=f"vertex {wrong}",
-            rule="destination edge 1 3 vertices",
+            value=f"node {wrong}",
+            rule="destination edge 1 3 nodes",
             remedy="0 to 2 larger num_nodes",
         )
         for wrong in BEYOND_32_BITS
@@ -49,36 +49,36 @@ ENDS = {
     **{
         f"a source {wrong} beyond 32 bits, from edges": Mistake(
             lambda wrong=wrong: Graph.from_edges(np.array([0, wrong]), np.array([0, 0]), num_nodes=3),
-            value=f"vertex {wrong}",
-            rule="source edge 1 3 vertices",
+            value=f"node {wrong}",
+            rule="source edge 1 3 nodes",
             remedy="0 to 2 larger num_nodes",
         )
         for wrong in BEYOND_32_BITS
     },
     "an unsigned id beyond 63 bits": Mistake(
         lambda: Graph.from_edges(np.array([2**64 - 1], np.uint64), np.array([0], np.uint64), num_nodes=3),
-        value="vertex -1",
-        rule="source edge 0 3 vertices",
+        value="node -1",
+        rule="source edge 0 3 nodes",
         remedy="0 to 2 larger num_nodes",
     ),
     **{
-        f"a vertex {wrong} of {dtype.__name__} in a graph of four": Mistake(
+        f"a node {wrong} of {dtype.__name__} in a graph of four": Mistake(
             lambda wrong=wrong, dtype=dtype: Graph(np.array([0, 1, 5, 5, 6]), np.array([2, 0, 1, 2, 2, wrong], dtype)),
-            value=f"vertex {wrong}",
-            rule="source edge 5 4 vertices",
+            value=f"node {wrong}",
+            rule="source edge 5 4 nodes",
             remedy="0 to 3 larger num_nodes",
         )
         for wrong in (-1, 4, 100)
         for dtype in (np.int32, np.int64)
     },
     "a negative id without num_nodes": Mistake(
-        lambda: Graph.from_edges(np.array([-1, 2]), np.array([0, 1])), value="vertex -1", rule="source edge 0", remedy="drop"
+        lambda: Graph.from_edges(np.array([-1, 2]), np.array([0, 1])), value="node -1", rule="source edge 0", remedy="drop"
     ),
     "more sources than destinations": Mistake(
         lambda: Graph.from_edges([0, 1], [0]), value="src has 2", rule="dst 1 edge one", remedy="equal length"
     ),
-    "sources of floats": Mistake(lambda: Graph.from_edges([0.0], [0]), value="float64", rule="src vertex ids integer", remedy="convert"),
-    "destinations of bools": Mistake(lambda: Graph.from_edges([0], [True]), value="bool", rule="dst vertex ids integer", remedy="convert"),
+    "sources of floats": Mistake(lambda: Graph.from_edges([0.0], [0]), value="float64", rule="src node ids integer", remedy="convert"),
+    "destinations of bools": Mistake(lambda: Graph.from_edges([0], [True]), value="bool", rule="dst node ids integer", remedy="convert"),
     "sources of two dimensions": Mistake(
         lambda: Graph.from_edges([[0]], [0]), value="(1, 1)", rule="src int64 one-dimensional", remedy="convert"
     ),
@@ -94,12 +94,12 @@ ARRAYS = {
         lambda: Graph([0, 1], [7, 7]), value="0 to 1", rule="indptr runs 2 edges", remedy="0 to 2"
     ),
     "offsets that descend": Mistake(
-        lambda: Graph([0, 2, 1, 3], [0, 0, 0]), value="2 to 1", rule="indptr falls vertex 1", remedy="rebuild from_edges"
+        lambda: Graph([0, 2, 1, 3], [0, 0, 0]), value="2 to 1", rule="indptr falls node 1", remedy="rebuild from_edges"
     ),
     "offsets of floats": Mistake(
         lambda: Graph(np.array([0, 1.7, 2]), np.array([0, 0])), value="float64", rule="indptr offsets integers", remedy="convert"
     ),
-    "indices of floats": Mistake(lambda: Graph([0, 1], [0.5]), value="float64", rule="indices vertex ids integer", remedy="convert"),
+    "indices of floats": Mistake(lambda: Graph([0, 1], [0.5]), value="float64", rule="indices node ids integer", remedy="convert"),
     "indices of two dimensions": Mistake(
         lambda: Graph([0, 1], [[0]]), value="(1, 1)", rule="indices int64 one-dimensional", remedy="convert"
     ),
@@ -122,13 +122,13 @@ ARRAYS = {
         f"num_nodes of {wrong}": Mistake(
             lambda wrong=wrong: Graph.from_edges(np.array([], np.int64), np.array([], np.int64), num_nodes=wrong),
             value=str(wrong),
-            rule=f"num_nodes 0 to {2**40} vertices",
+            rule=f"num_nodes 0 to {2**40} nodes",
             remedy="number without gaps",
         )
         for wrong in (-1, 2**40 + 1)
     },
     "an id beyond the limit without num_nodes": Mistake(
-        lambda: Graph.from_edges(np.array([2**62]), np.array([0])), value=str(2**62 + 1), rule="num_nodes vertices", remedy="gaps"
+        lambda: Graph.from_edges(np.array([2**62]), np.array([0])), value=str(2**62 + 1), rule="num_nodes nodes", remedy="gaps"
     ),
     "ids with gaps that memory has no room for": Mistake(
         lambda: Graph.from_edges(GAPS, GAPS[::-1]),

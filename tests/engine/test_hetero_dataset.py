@@ -1,4 +1,4 @@
-"""A data set on a typed graph: its splits and stores, and what does not fit."""
+"""A data set on a heterogeneous graph: its splits and stores, and what does not fit."""
 
 import json
 import zlib
@@ -60,7 +60,7 @@ def test_folders_of_one_kind_and_of_several_are_told_apart(tmp_path, dataset):
     dataset.save(tmp_path / "plain")
     with refused(str(tmp_path / "typed"), "heterogeneous graph", "task hetero load_hetero_dataset"):
         load_dataset(str(tmp_path / "typed"))
-    with refused(str(tmp_path / "plain"), "vertices one kind", "task nodes several"):
+    with refused(str(tmp_path / "plain"), "nodes one kind", "task nodes several"):
         load_hetero_dataset(str(tmp_path / "plain"))
     assert isinstance(load_dataset("plain", root=tmp_path), Dataset)
 
@@ -269,11 +269,11 @@ def test_a_plain_folder_is_as_it_always_was(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "value", "words"),
     [
-        ("indices_0", lambda own: changed(own, 0, 4), "vertex 4", "a:r:b source edge 0"),
+        ("indices_0", lambda own: changed(own, 0, 4), "node 4", "a:r:b source edge 0"),
         ("indptr_0", lambda own: own[:2].copy(), "0 to 1", "a:r:b indptr 2 edges"),
-        ("x_0", lambda own: own[:1].copy(), "(1, 3)", "b: x features row 2 vertices"),
+        ("x_0", lambda own: own[:1].copy(), "(1, 3)", "b: x features row 2 nodes"),
         ("y", lambda own: changed(own.astype(np.int64), 0, 10**12), "1000000000000", "y[0] labels [-1, 3)"),
-        ("split_train", lambda own: changed(own, 0, -2), "vertex -2", "split train 0 to 3"),
+        ("split_train", lambda own: changed(own, 0, -2), "node -2", "split train 0 to 3"),
     ],
 )
 def test_wrong_contents_are_refused_though_checksums_are_right(tmp_path, monkeypatch, name, change, value, words):
@@ -321,13 +321,13 @@ MISTAKES = {
     "features of an unknown type": Mistake(
         lambda: data(x={"c": np.ones((4, 1))}), value="'c'", rule="typed x type graph", remedy="a, b choose"
     ),
-    "features of too many vertices": Mistake(
-        lambda: data(x={"b": np.ones((4, 1))}), value="(4, 1)", rule="typed, b: x row 2 vertices", remedy="reshape"
+    "features of too many nodes": Mistake(
+        lambda: data(x={"b": np.ones((4, 1))}), value="(4, 1)", rule="typed, b: x row 2 nodes", remedy="reshape"
     ),
     "features of an unknown relation": Mistake(
         lambda: data(edge_attr={("a", "s", "b"): np.ones(2)}),
         value="('a', 's', 'b')",
-        rule="typed edge_attr graph relations",
+        rule="heterogeneous edge_attr graph relations",
         remedy="a:r:b choose",
     ),
     "features of too few edges": Mistake(
@@ -349,10 +349,10 @@ MISTAKES = {
         lambda: data(splits=np.arange(2)), value="splits is", rule="typed no mapping dictionary", remedy="name give"
     ),
     "too few labels": Mistake(
-        lambda: data(y=np.zeros(2, np.int64)), value="int64 of shape (2,)", rule="typed y labels one", remedy="4 vertices"
+        lambda: data(y=np.zeros(2, np.int64)), value="int64 of shape (2,)", rule="typed y labels one", remedy="4 nodes"
     ),
-    "a split with an unknown vertex": Mistake(
-        lambda: data(splits={"train": np.array([4])}), value="vertex 4", rule="typed split train vertices", remedy="0 to 3 drop"
+    "a split with an unknown node": Mistake(
+        lambda: data(splits={"train": np.array([4])}), value="node 4", rule="typed split train nodes", remedy="0 to 3 drop"
     ),
     "a label beyond the classes": Mistake(
         lambda: data(y=np.array([0, 3, 1, 0]), num_classes=3),
@@ -366,12 +366,12 @@ MISTAKES = {
     "no label that is not negative": Mistake(
         lambda: data(y=np.array([-9, -2, -7, -8])), value="y[0] is -9", rule="typed labels [-1, 0)", remedy="correct num_classes (0)"
     ),
-    "a vertex in two splits of a family": Mistake(
-        lambda: data(splits=FAMILY), value="vertex 2", rule="typed train_5 val_5 share", remedy="drop one"
+    "a node in two splits of a family": Mistake(
+        lambda: data(splits=FAMILY), value="node 2", rule="typed train_5 val_5 share", remedy="drop one"
     ),
-    "a split with a vertex without a label": Mistake(
+    "a split with a node without a label": Mistake(
         lambda: data(y=np.array([0, -1, 0, 0]), splits={"train": np.array([1])}),
-        value="vertex 1",
+        value="node 1",
         rule="typed split train label",
         remedy="(-1) drop",
     ),
@@ -387,7 +387,7 @@ MISTAKES = {
     "adj_t in place of edge_index": Mistake(pyg_without_edge_index, value="adj_t", rule="a:r:b no edge_index (2, E)", remedy="coo()"),
     "edges as columns": Mistake(pyg_with_edges_as_columns, value="(5, 2)", rule="edge_index a:r:b (2, E)", remedy="reshape"),
     "a type without a size": Mistake(
-        pyg_with_a_type_without_size, value="type 'c'", rule="num_nodes x vertices", remedy="set data['c'].num_nodes"
+        pyg_with_a_type_without_size, value="type 'c'", rule="num_nodes x nodes", remedy="set data['c'].num_nodes"
     ),
 }
 

@@ -1,4 +1,4 @@
-"""HeteroGraph: typed vertices and edges."""
+"""HeteroGraph: typed nodes and edges."""
 
 from types import SimpleNamespace
 
@@ -58,10 +58,10 @@ def test_edges_keep_ids_weights_and_times():
     assert writes.weights.tolist() == [3, 2, 0.5]
     assert writes.times.tolist() == [9, 5, 7]
     assert writes.ids_of(np.array([2, -1, 0])).tolist() == [0, -1, 2]
-    assert writes.places_of(np.array([0, 2, 0])).tolist() == [2, 0, 2]
+    assert writes.csc_positions(np.array([0, 2, 0])).tolist() == [2, 0, 2]
     assert (cites.edge_ids, cites.weights, cites.times.tolist()) == (None, None, [4])
     with refused("edge 3", "not exist num_src=4 num_dst=3 num_edges=3", "correct leave out"):
-        writes.places_of(np.array([3]))
+        writes.csc_positions(np.array([3]))
 
 
 def of_pyg():
@@ -71,7 +71,7 @@ def of_pyg():
     return data
 
 
-@pytest.mark.parametrize("where", ["edges", "vertices"])
+@pytest.mark.parametrize("where", ["edges", "nodes"])
 def test_attributes_of_pyg(where):
     data = of_pyg()
     data[WRITES].w = torch.tensor([[1], [2], [3]])
@@ -159,11 +159,11 @@ def values_of_edges(**values):
 
 
 ATTRIBUTES = {
-    "an attribute of edges and of vertices": Mistake(
-        lambda: pyg_attributes(time_attr="time"), value="'time'", rule="attribute edge types vertex", remedy="one kind correct name"
+    "an attribute of edges and of nodes": Mistake(
+        lambda: pyg_attributes(time_attr="time"), value="'time'", rule="attribute edge types node", remedy="one kind correct name"
     ),
-    "an attribute of neither edges nor vertices": Mistake(
-        lambda: pyg_attributes(time_attr="when"), value="'when'", rule="attribute no edge vertex", remedy="correct name"
+    "an attribute of neither edges nor nodes": Mistake(
+        lambda: pyg_attributes(time_attr="when"), value="'when'", rule="attribute no edge node", remedy="correct name"
     ),
     "an attribute of no edges": Mistake(
         lambda: pyg_attributes(weight_attr="w"), value="'w'", rule="attribute no edge types", remedy="correct name"
@@ -172,10 +172,10 @@ ATTRIBUTES = {
 
 EDGE_ARRAYS = {
     "an unknown source": Mistake(
-        lambda: writing([4], [0]), value="vertex 4", rule="author:writes:paper source edge 0", remedy="4 vertices num_nodes"
+        lambda: writing([4], [0]), value="node 4", rule="author:writes:paper source edge 0", remedy="4 nodes num_nodes"
     ),
     "an unknown destination": Mistake(
-        lambda: writing([0], [3]), value="vertex 3", rule="author:writes:paper destination edge 0", remedy="3 vertices num_nodes"
+        lambda: writing([0], [3]), value="node 3", rule="author:writes:paper destination edge 0", remedy="3 nodes num_nodes"
     ),
     "more sources than destinations": Mistake(
         lambda: writing([0, 1], [0]), value="src has 2", rule="author:writes:paper dst has 1", remedy="arrays equal length"
@@ -205,7 +205,7 @@ EDGE_ARRAYS = {
         lambda: columns_of_writing([0, 1, 1], [0]),
         value="3 entries",
         rule="indptr author:writes:paper one more",
-        remedy="3 vertices 'paper' from_edges",
+        remedy="3 nodes 'paper' from_edges",
     ),
     "offsets beyond the edges": Mistake(
         lambda: columns_of_writing([0, 1, 1, 2], [0]), value="0 to 2", rule="author:writes:paper indptr runs", remedy="0 to 1"
@@ -214,7 +214,7 @@ EDGE_ARRAYS = {
         lambda: columns_of_writing([0, 1, 0, 1], [0]), value="1 to 0", rule="author:writes:paper indptr falls", remedy="from_edges"
     ),
     "an unknown source in columns": Mistake(
-        lambda: columns_of_writing([0, 1, 1, 1], [9]), value="vertex 9", rule="author:writes:paper source edge 0", remedy="num_nodes"
+        lambda: columns_of_writing([0, 1, 1, 1], [9]), value="node 9", rule="author:writes:paper source edge 0", remedy="num_nodes"
     ),
 }
 
@@ -255,14 +255,14 @@ VALUES = {
         rule="a:r:a two edges share",
         remedy="leave out",
     ),
-    "a negative number of vertices": Mistake(
-        lambda: HeteroGraph({"author": -1}, {}), value="-1", rule="num_nodes 'author' 0 vertices", remedy="correct"
+    "a negative number of nodes": Mistake(
+        lambda: HeteroGraph({"author": -1}, {}), value="-1", rule="num_nodes 'author' 0 nodes", remedy="correct"
     ),
     **{
-        f"{wrong} vertices": Mistake(
+        f"{wrong} nodes": Mistake(
             lambda wrong=wrong: HeteroGraph.from_edges({"a": wrong}, {}),
             value=str(wrong),
-            rule="num_nodes 'a' 0 vertices",
+            rule="num_nodes 'a' 0 nodes",
             remedy="correct",
         )
         for wrong in (2.5, None)

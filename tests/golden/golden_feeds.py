@@ -14,19 +14,19 @@ from hoptrain import samplers as s
 from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
 from hoptrain.engine.datasets.events import Events
 from hoptrain.engine.datasets.triples import Triples
-from hoptrain.trainers import GraphDataModule
+from hoptrain.trainers import NodeDataModule
 from hoptrain.trainers.pipeline import ChunkLoader
 from hoptrain.trainers.tasks.edges import EdgeDataModule
-from hoptrain.trainers.tasks.events import EventDataModule
+from hoptrain.trainers.tasks.full_batch.task import FullBatchDataModule
 from hoptrain.trainers.tasks.items.feed import ItemBatch
-from hoptrain.trainers.tasks.items.graphs import SmallGraphsDataModule
-from hoptrain.trainers.tasks.items.hops import HopDataModule
+from hoptrain.trainers.tasks.items.graphs import GraphDataModule
 from hoptrain.trainers.tasks.items.images import ImageDataModule
+from hoptrain.trainers.tasks.items.sign import SIGNDataModule
+from hoptrain.trainers.tasks.kg import TripleDataModule
 from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule, LinkDataModule
 from hoptrain.trainers.tasks.nodes.data import HeteroDataModule
-from hoptrain.trainers.tasks.steady import SteadyDataModule
-from hoptrain.trainers.tasks.triples import TripleDataModule
-from hoptrain.trainers.tasks.whole.task import WholeGraphDataModule
+from hoptrain.trainers.tasks.sse import SteadyDataModule
+from hoptrain.trainers.tasks.temporal_links import EventDataModule
 
 EPOCHS = (0, 3)
 SEED = 2**64 - 3
@@ -68,7 +68,7 @@ def pictures():
     return arrays
 
 
-def nodes(folder, sampler, batch_size=5, rank=0, world_size=1, kind=GraphDataModule, **options):
+def nodes(folder, sampler, batch_size=5, rank=0, world_size=1, kind=NodeDataModule, **options):
     module = kind(str(folder / "vertices"), sampler, batch_size=batch_size, num_workers=0, seed=SEED, **options)
     return module.make_loader(rank, world_size, SEED)
 
@@ -144,14 +144,14 @@ FEEDS = {
     "nodes, rank 1 of 2": lambda folder: nodes(folder, s.NeighborSampler([3, 2]), rank=1, world_size=2),
     "nodes, vrgcn": lambda folder: nodes(folder, s.VRGCNSampler([2, 2])),
     "nodes, mvs": lambda folder: nodes(folder, s.MVSSampler(s.NeighborSampler([3, 2]), num_draws=4)),
-    "nodes, balanced": lambda folder: nodes(folder, s.NeighborSampler([3, 2]), balanced=True),
+    "nodes, balanced": lambda folder: nodes(folder, s.NeighborSampler([3, 2]), class_balanced_sampling=True),
     "nodes, saint": lambda folder: nodes(folder, s.SaintWalkSampler(3, 2), batch_size=1),
     "nodes, other rows": other_rows,
     "adaptive": lambda folder: nodes(folder, s.ASGCNSampler([6, 6])),
     "chunks": lambda folder: chunks(folder, chunks=2),
     "chunks, by index": lambda folder: chunks(folder, chunks=2, chunking="by-index"),
-    "links": lambda folder: links(folder, val_share=0.0, test_share=0.0),
-    "links, held out": lambda folder: links(folder, val_share=0.05, test_share=0.1),
+    "links": lambda folder: links(folder, val_ratio=0.0, test_ratio=0.0),
+    "links, held out": lambda folder: links(folder, val_ratio=0.05, test_ratio=0.1),
     "events": events,
     "events, rank 1 of 2": lambda folder: events(folder, rank=1, world_size=2),
     "triples": lambda folder: triples(s.NeighborSampler([3, 2]), 4),
@@ -162,10 +162,10 @@ FEEDS = {
     "hetero_links": hetero_links,
     "images": images,
     "images, changed": lambda folder: images(folder, shift=1, mirror=True),
-    "graphs": lambda folder: items(folder, SmallGraphsDataModule, "rings", root=str(folder), batch_size=6),
-    "hops": lambda folder: items(folder, HopDataModule, str(folder / "vertices"), num_hops=2, batch_size=5),
+    "graphs": lambda folder: items(folder, GraphDataModule, "rings", root=str(folder), batch_size=6),
+    "hops": lambda folder: items(folder, SIGNDataModule, str(folder / "vertices"), num_hops=2, batch_size=5),
     "steady": lambda folder: nodes(folder, s.NeighborSampler([-1]), kind=SteadyDataModule),
-    "whole, rank 1 of 2": lambda folder: WholeGraphDataModule(str(folder / "vertices"), seed=SEED).make_loader(1, 2, SEED),
+    "whole, rank 1 of 2": lambda folder: FullBatchDataModule(str(folder / "vertices"), seed=SEED).make_loader(1, 2, SEED),
 }
 
 

@@ -49,7 +49,7 @@ class Sampled(NamedTuple):
                 yield contents(batch.map(to_host))
 
 
-class Sage(s.Program):
+class Sage(s.SamplingProgram):
     """The batches of ``NeighborSampler(fanouts, replace=True)``."""
 
     def __init__(self, fanouts):
@@ -58,11 +58,11 @@ class Sage(s.Program):
     def sample_size(self, step):
         return self.fanouts[step]
 
-    def next(self, transit, step, random):
-        return s.below(random, len(transit.neighbors))
+    def next(self, transit, step, rng):
+        return s.randint(rng, len(transit.neighbors))
 
 
-class Layer(s.Program):
+class Layer(s.SamplingProgram):
     """Neighbours of a layer that have two edges or more into it."""
 
     sampling_type = "collective"
@@ -71,8 +71,8 @@ class Layer(s.Program):
     def sample_size(self, step):
         return 9
 
-    def next(self, transit, step, random):
-        place = s.below(random, len(transit.neighbors))
+    def next(self, transit, step, rng):
+        place = s.randint(rng, len(transit.neighbors))
         return place if transit.weights[place] >= 2 else s.STOP
 
 
@@ -162,7 +162,7 @@ SAMPLED = {
     "links, pairs": lambda: on(s.LinkSampler(s.NeighborSampler([3, 2]), "pairs", num_negatives=2), EDGES),
     "links, in batch": lambda: on(s.LinkSampler(s.NeighborSampler([-1, 3], expand="new"), "in_batch", exclude="none"), EDGES),
     "links, filtered": lambda: on(s.LinkSampler(s.NeighborSampler([2]), "filtered", num_negatives=3), EDGES),
-    "links, among some": lambda: on(s.LinkSampler(s.NeighborSampler([2]), "filtered", num_negatives=3, destinations=(10, 30)), EDGES),
+    "links, among some": lambda: on(s.LinkSampler(s.NeighborSampler([2]), "filtered", num_negatives=3, dst_range=(10, 30)), EDGES),
     "links, temporal": lambda: on(s.LinkSampler(s.TemporalSampler([3])), EDGES),
     "mvs": lambda: by_norms(s.NeighborSampler([3, 2])),
     "mvs, vrgcn": lambda: by_norms(s.VRGCNSampler([2])),

@@ -9,7 +9,7 @@ from golden_samplers import SAMPLED
 from golden_workers import Several, Share
 
 from hoptrain import samplers
-from hoptrain.samplers import Program, Sampler, Workspace
+from hoptrain.samplers import Sampler, SamplingProgram, Workspace
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.items.feed import ItemLoader
 
@@ -48,7 +48,7 @@ def test_feeds_through_workers(folder, pool_of, monkeypatch):
     fed = [getattr(loader, "parts", loader) for loader in loaders.values()]  # those of chunks are fed by another one
     tasks = [loader.task for loader in fed]
     pool = pool_of(Several(tasks), 2)
-    monkeypatch.setattr("hoptrain.samplers.feed.loader.WorkerPool", lambda task, *_, **__: Share(pool, tasks.index(task)))
+    monkeypatch.setattr("hoptrain.samplers.loader.loader.WorkerPool", lambda task, *_, **__: Share(pool, tasks.index(task)))
     for own, (name, loader) in zip(fed, loaders.items(), strict=True):
         own.num_workers = 2
         check(f"feed: {name}", digests(of_epochs(loader)), GOLDEN[f"feed: {name}"])
@@ -59,7 +59,7 @@ def test_every_sampler_and_every_task_has_a_case():
     used += [inner for sampler in used if (inner := getattr(sampler, "sampler", None)) is not None]
     kinds = [kind for name in samplers.__all__ if isinstance(kind := getattr(samplers, name), type)]
     known = {kind for kind in kinds if issubclass(kind, Sampler)} | {samplers.HeteroSampler}
-    assert known - {Sampler, Program} <= {type(sampler) for sampler in used}
+    assert known - {Sampler, SamplingProgram} <= {type(sampler) for sampler in used}
     assert {name.split(",")[0] for name in FEEDS} >= TASKS.keys()
     assert GOLDEN.keys() == SAMPLED.keys() | {f"feed: {name}" for name in FEEDS}
 

@@ -10,7 +10,7 @@ from golden_batches import check, digests, read
 from golden_samplers import ADDRESSES, SAMPLED
 from nodewise_cuda_case import on_cuda
 
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers import Workspace
 from host_layer.record import recorded
 

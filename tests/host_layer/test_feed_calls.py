@@ -12,7 +12,7 @@ from cuda_case import tested_blocks  # noqa: F401
 
 from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler, SampleLoader
-from hoptrain.samplers.feed.device_feed import MOST_AHEAD
+from hoptrain.samplers.loader.device_feed import MOST_AHEAD
 from host_layer.record import Record, recorded
 
 pytestmark = pytest.mark.usefixtures("tested_blocks")
@@ -85,7 +85,7 @@ def test_a_batch_asks_for_little(data, expand, bulk):
 
 
 def test_without_capture_a_bulk_still_waits_once(data):
-    record, number = steady_epoch(loader_of(data, bulk=8, capture=False))
+    record, number = steady_epoch(loader_of(data, bulk=8, cuda_graphs=False))
     bulks = -(-number // 8)
     assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS, "cuEventSynchronize": number}
     assert record.calls("cuGraphLaunch") == 0
@@ -101,7 +101,7 @@ def test_features_are_gathered_from_where_they_lie(data, placement):
 
 
 def test_a_device_cache_reads_its_counter_once_an_epoch(data):
-    loader = loader_of(data, bulk=8, device_cache=0.3)
+    loader = loader_of(data, bulk=8, gpu_cache=0.3)
     record, number = steady_epoch(loader)
     assert (
         sum(record.of("wait").values()) <= number + -(-number // 8) + RUN_WAITS + 2 * 2

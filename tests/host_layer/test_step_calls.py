@@ -10,10 +10,10 @@ from pytorch_lightning import Callback, Trainer
 
 from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
+from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, ThroughputMonitor
+from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 from hoptrain.trainers.cli import main
-from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch
-from hoptrain.trainers.runs.timeline import TimelineMonitor
 from host_layer.record import Record, read
 
 pytestmark = [pytest.mark.usefixtures("tested_blocks"), pytest.mark.filterwarnings("ignore")]  # Lightning's advice
@@ -62,11 +62,11 @@ def model(request):
 
 def steps_of(data: Dataset, arch: str, hops: int) -> list[Record]:
     """Train three epochs of 48 steps; return the records of the last one, whose bulks are replayed graphs."""
-    module = GraphDataModule(data, NeighborSampler([5] * hops), seed=1, batch_size=4, num_workers=0, sampler_device="cuda", bulk=8)
+    module = NodeDataModule(data, NeighborSampler([5] * hops), seed=1, batch_size=4, num_workers=0, sampler_device="cuda", bulk=8)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch=arch, hidden_channels=16)
     each = EachStep()
     trainer = Trainer(
-        accelerator="gpu", devices=1, max_epochs=3, callbacks=[TimelineMonitor(), FeedMonitor(), LossWatch(), each], limit_val_batches=0,
+        accelerator="gpu", devices=1, max_epochs=3, callbacks=[BatchTraceCallback(), ThroughputMonitor(), NonFiniteLossMonitor(), each], limit_val_batches=0,
         use_distributed_sampler=False, logger=False, log_every_n_steps=1000, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False,
     )  # fmt: skip

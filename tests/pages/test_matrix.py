@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pytorch_lightning import Trainer
-from reference.typed import typed_classifier, typed_data, typed_graph, typed_module
+from reference.typed import hetero_classifier, hetero_data, hetero_graph, hetero_module
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph, HeteroGraph, InputError
-from hoptrain.engine.partition.topology.graph import PartedGraph
+from hoptrain.engine.partition.topology.graph import PartitionedGraph
 from hoptrain.samplers.cuda.drivers import DRIVERS
-from hoptrain.samplers.parted.window import check_alone
+from hoptrain.samplers.distributed.window import check_alone
 from hoptrain.trainers import (
     AdaptiveNodeClassifier,
     EdgeDataModule,
     EdgePredictor,
-    GraphDataModule,
     LinkDataModule,
     LinkPredictor,
     NodeClassifier,
+    NodeDataModule,
 )
 from hoptrain.trainers.pipeline.seeds import ChunkLoader
 
@@ -76,7 +76,7 @@ def step(model, module):
 
 
 def of_nodes(data, sampler):
-    module = GraphDataModule(data, sampler, batch_size=1 if isinstance(sampler, SUBGRAPHS) else 16, num_workers=0)
+    module = NodeDataModule(data, sampler, batch_size=1 if isinstance(sampler, SUBGRAPHS) else 16, num_workers=0)
     kind = AdaptiveNodeClassifier if isinstance(sampler, s.ASGCNSampler) else NodeClassifier
     step(kind(7, 3, module.num_hops, **SIZES), module)
 
@@ -92,11 +92,11 @@ def of_edges(data, sampler):
 
 
 def of_types(data, sampler):
-    graph = typed_graph()
+    graph = hetero_graph()
     columns = {relation: (part.indptr, part.indices) for relation, part in graph.relations.items()}
     times = {relation: np.arange(part.num_edges) % 9 for relation, part in graph.relations.items()}
-    module = typed_module(typed_data(graph=HeteroGraph(graph.num_nodes, columns, times=times)), sampler=sampler)
-    step(typed_classifier(module), module)
+    module = hetero_module(hetero_data(graph=HeteroGraph(graph.num_nodes, columns, times=times)), sampler=sampler)
+    step(hetero_classifier(module), module)
 
 
 def in_chunks(data, sampler):
@@ -122,7 +122,7 @@ def on_cuda(sampler):
 def on_machines(sampler):
     """Features in parts ask for nothing but batches that are known; a graph in parts has samplers of its own."""
     try:
-        check_alone(sampler, PartedGraph(np.zeros(2, np.int64), True, "parts"))
+        check_alone(sampler, PartitionedGraph(np.zeros(2, np.int64), True, "parts"))
     except InputError:
         return "features"
     return "features, graph"

@@ -15,7 +15,7 @@ from hoptrain.benchmarks.traffic.bulk import TABLE, count_bytes
 from hoptrain.benchmarks.traffic.count import Count, Moved
 from hoptrain.benchmarks.traffic.facts import Facts, facts_of
 from hoptrain.benchmarks.traffic.record import recorded
-from hoptrain.engine.placement.device_store import DeviceRows
+from hoptrain.engine.gpu_memory.device_store import DeviceRows
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers import NeighborSampler, Workspace
 from ptx.launch import SESSION
@@ -27,7 +27,7 @@ CASES = {
     "transit": (20_000, "transit", {"fanouts": [8, 4]}, replace(BLOCKS, warp_work=8)),
     "new, replace, direct": (6000, "sample", {"fanouts": [6, 5], "expand": "new", "replace": True}, BLOCKS),
 }
-"""Vertices, schedule, options of the sampler, thresholds."""
+"""Nodes, schedule, options of the sampler, thresholds."""
 SHARE = 0.2
 """That a count may be away from the model's: spans overlap by chance, rows begin within a sector."""
 ALWAYS = 0.4
@@ -57,7 +57,7 @@ def accessed(traffic, ordered):
 def test_bulks(case, counted):
     vertices, kernel, options, thresholds = CASES[case]
     graph, rng = make_graph(vertices, 25 * vertices), np.random.default_rng(0)
-    sampler, workspace = NeighborSampler(**options), Workspace(device="cuda", kernel=kernel, placement="device", capture=False)
+    sampler, workspace = NeighborSampler(**options), Workspace(device="cuda", kernel=kernel, placement="device", cuda_graphs=False)
     workspace.on_device.thresholds = thresholds
     seeds = [rng.permutation(vertices)[:40] for _ in range(3)]
     sampler.sample_bulk(graph, seeds, workspace=workspace)

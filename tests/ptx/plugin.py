@@ -89,7 +89,7 @@ def install():
             compile_kernel(self, py_func, argtypes, *args, **{**options, "lineinfo": True})
 
     dispatcher._Kernel.__init__ = init
-    from hoptrain.engine.placement.device_stream import DeviceStream
+    from hoptrain.engine.gpu_memory.device_stream import DeviceStream
     from hoptrain.kernels.cuda import native
     from hoptrain.kernels.cuda.programs import kept
 

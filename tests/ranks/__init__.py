@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.engine.gpu_memory.meeting import Meeting
 
 _BEGIN = """
     import json, logging, sys

@@ -97,7 +97,7 @@ def ended(folder, ranks, seconds):
             rank.communicate()
 
 
-def digits_in_parts(folder, method="range", graph="whole", name="digits-knn"):
+def digits_in_parts(folder, method="range", graph="replicated", name="digits-knn"):
     """The digits, or a folder of them, in two parts: folders m0 and m1 have what each machine needs alone."""
     write_partition(load_dataset(str(name)), folder / "parts", 2, method, graph=graph)
     for machine in range(2):

@@ -1,4 +1,4 @@
-"""A slow, plain reference of sampling typed edges: Python integers, lists and dictionaries; nothing shared with the kernels."""
+"""A slow, plain reference of sampling heterogeneous edges: Python integers, lists and dictionaries; nothing shared with the kernels."""
 
 from itertools import accumulate
 
@@ -25,7 +25,7 @@ def batch(graph, seeds, fanouts, replace, key, *, expand="all", tables=None):
 
 
 def trees(graph, seeds, bounds, fanouts, strategy, replace, key):
-    """The same where each seed has a tree and a time; nodes are (tree, vertex). ``seeds`` are (type, vertex). Blocks are nested."""
+    """The same where each seed has a tree and a time; nodes are (tree, node). ``seeds`` are (type, node). Blocks are nested."""
 
     def choose(relation, k, h, node, local):
         columns, fanout, (tree, v) = graph.relations[relation], fanouts[relation][h], node

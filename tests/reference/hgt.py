@@ -9,7 +9,7 @@ def batch(graph, seeds, num_samples, key):
     """(edges of each relation as (indptr, indices, edge ids), nodes by type). ``num_samples`` holds a list for each type."""
     nodes = {name: list(seeds.get(name, [])) for name in graph.num_nodes}
     read = dict.fromkeys(graph.relations, 0)
-    budgets = {name: {} for name in nodes}  # in the order in which vertices were met first, sampled or not
+    budgets = {name: {} for name in nodes}  # in the order in which nodes were met first, sampled or not
     for name, own in nodes.items():
         budgets[name] = dict.fromkeys(own, 0.0)
     for hop in range(len(next(iter(num_samples.values())))):
@@ -30,7 +30,7 @@ def batch(graph, seeds, num_samples, key):
 
 
 def drawn(budgets, taken, number, key):
-    """Up to ``number`` vertices, one after the other by the squares of their budgets among those that are left."""
+    """Up to ``number`` nodes, one after the other by the squares of their budgets among those that are left."""
     squares = [0.0 if u in taken else budget * budget for u, budget in budgets.items()]
     vertices = list(budgets)
     left = [u for u in vertices if u not in taken]
@@ -63,7 +63,7 @@ def find(values, rest):
 
 
 def edges_between(columns, sources, destinations):
-    """(indptr, indices, edge ids) of the edges between sampled vertices."""
+    """(indptr, indices, edge ids) of the edges between sampled nodes."""
     counts, indices, edge_ids = [], [], []
     for v in destinations:
         own = [e for e in range(columns.indptr[v], columns.indptr[v + 1]) if columns.indices[e] in sources]

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from hoptrain.trainers.watch.member import Member, current, watched
+from hoptrain.trainers.watchdog.member import Member, current, watched
 
 
 def act(action):

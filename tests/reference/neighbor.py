@@ -20,7 +20,7 @@ def philox4x32(counter, key):
 
 
 def counter_of(epoch, batch, hop, vertex, group):
-    """The 128-bit counter of an address as four words: 40 bits of vertex, 24 of group, 32 of batch, 12 of hop, 20 of epoch."""
+    """The 128-bit counter of an address as four words: 40 bits of node, 24 of group, 32 of batch, 12 of hop, 20 of epoch."""
     whole = vertex + (group << 40) + (batch << 64) + (hop << 96) + (epoch << 108)
     return tuple((whole >> shift) & MASK for shift in (0, 32, 64, 96))
 
@@ -40,7 +40,7 @@ def bounded(word, n):
 
 
 def wanted(degree, fanout):
-    """How many edges a vertex shall give: a float is a share of its degree, in whole 2**-30."""
+    """How many edges a node shall give: a float is a share of its degree, in whole 2**-30."""
     if not isinstance(fanout, float):
         return degree if fanout < 0 else fanout
     return ceil(degree * Fraction(max(1, floor(fanout * 2**30)), 2**30))
@@ -56,7 +56,7 @@ def select(degree, rest, stream):
 
 
 def offsets(degree, fanout, replace, key, vertex, tables=None):
-    """Offsets into the column of a vertex: all of them, draws with replacement (by ``tables``: threshold, alias), or Floyd's subset.
+    """Offsets into the column of a node: all of them, draws with replacement (by ``tables``: threshold, alias), or Floyd's subset.
 
     Of a share of the degree without replacement what ``select`` says.
 
@@ -111,9 +111,9 @@ def distinct_by_weight(threshold, alias, weights, fanout, key, vertex):
 
 
 def hop(columns, nodes, fanout, replace, key, tables=None, first=0):
-    """One hop over ``columns`` (the in-neighbours of each vertex) from the destinations ``nodes[first:]``; all nodes differ.
+    """One hop over ``columns`` (the in-neighbours of each node) from the destinations ``nodes[first:]``; all nodes differ.
 
-    ``tables`` holds (threshold, alias) for each vertex; an alias of -1 marks a column without any weight.
+    ``tables`` holds (threshold, alias) for each node; an alias of -1 marks a column without any weight.
     Returns the edges' offsets in their columns, as a list for each destination, the sources as local ids, and all nodes after the hop.
     """
     drawn = []

@@ -8,7 +8,7 @@ from reference.neighbor import words
 
 
 def visits(along, root, num_walks, length, restart, key):
-    """How often the walks from ``root`` visit each vertex, itself included; ``along`` has the columns of each step that leads to a visit."""
+    """How often the walks from ``root`` visit each node, itself included; ``along`` has the columns of each step that leads to a visit."""
     steps, counts = length * len(along), Counter()
     stream = words(key, root, num_walks * steps)
     for walk in range(num_walks):
@@ -27,7 +27,7 @@ def visits(along, root, num_walks, length, restart, key):
 
 
 def columns_of(graph):
-    """The sources of each vertex's in-edges."""
+    """The sources of each node's in-edges."""
     return [graph.indices[a:b].tolist() for a, b in pairwise(graph.indptr.tolist())]
 
 

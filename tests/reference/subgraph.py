@@ -17,11 +17,11 @@ def wide(stream, n):
     return (stream[0] * 2**32 + stream[1]) * n // 2**64
 
 
-# From vertices to a mini-batch
+# From nodes to a mini-batch
 
 
 def seeds_first(vertices, split):
-    """Distinct vertices, those of the split first; and the number of these."""
+    """Distinct nodes, those of the split first; and the number of these."""
     distinct = list(dict.fromkeys(vertices))
     seeds = [v for v in distinct if v in split]
     return seeds + [v for v in distinct if v not in split], len(seeds)
@@ -44,7 +44,7 @@ def induced(graph, nodes):
 
 
 def node_draws(tables, budget, key, attempt=0):
-    """Vertices by the alias tables (threshold, alias) over all of them."""
+    """Nodes by the alias tables (threshold, alias) over all of them."""
     drawn = []
     for i in range(budget):
         stream = words(key, i + (attempt << 32), 3)
@@ -66,7 +66,7 @@ def walks(columns, roots, number, length, key, attempt=0):
 
 
 def edge_draws(columns, budget, key, attempt=0):
-    """Edges: an in-edge of a vertex that has any, and its ends."""
+    """Edges: an in-edge of a node that has any, and its ends."""
     return walks(columns, [v for v, column in enumerate(columns) if column], budget, 1, key, attempt)
 
 
@@ -74,7 +74,7 @@ def edge_draws(columns, budget, key, attempt=0):
 
 
 def ripple(columns, roots, size, ratio, key, attempts=100):
-    """Vertices of a ripple walk in the order in which they came; ``ratio`` out of 2**32."""
+    """Nodes of a ripple walk in the order in which they came; ``ratio`` out of 2**32."""
     drawn, seen, waiting, num_roots, failures = [], set(), [], 0, 0
     while len(drawn) < size and failures < attempts:
         new = []
@@ -116,7 +116,7 @@ def neighbor_set(columns, seed_vertex, depth, fanout, key):
 
 
 def push(columns, seed_vertex, alpha, threshold):
-    """Scores and residues of pushing, by vertex in order of discovery; ``alpha`` out of 2**16."""
+    """Scores and residues of pushing, by node in order of discovery; ``alpha`` out of 2**16."""
     residue, score = {seed_vertex: MASS}, {seed_vertex: 0}
 
     def least(v):
@@ -140,7 +140,7 @@ def push(columns, seed_vertex, alpha, threshold):
 
 
 def pagerank_set(columns, seed_vertex, top, alpha, threshold):
-    """The seed and the vertices with the highest scores above 0, with what would end there at once; ties by order of discovery."""
+    """The seed and the nodes with the highest scores above 0, with what would end there at once; ties by order of discovery."""
     score, residue = push(columns, seed_vertex, alpha, threshold)
     score = {v: score[v] + residue[v] * alpha // 2**16 for v in score}
     others = [v for v in score if v != seed_vertex and score[v] > 0]

@@ -6,13 +6,13 @@ from reference import neighbor
 
 
 def admitted(graph, vertex, bound):
-    """The ids of the edges into a vertex that are not later than the bound, in the order of time and then of ids."""
+    """The ids of the edges into a node that are not later than the bound, in the order of time and then of ids."""
     ids = range(graph.indptr[vertex], graph.indptr[vertex + 1])
     return sorted((e for e in ids if graph.times[e] <= bound), key=lambda e: (int(graph.times[e]), e))
 
 
 def batch(graph, seeds, times, fanouts, strategy, replace, key):
-    """(indptr, indices, edge ids) of the outermost block, the number of nodes before each hop and at the end, nodes as (tree, vertex)."""
+    """(indptr, indices, edge ids) of the outermost block, the number of nodes before each hop and at the end, nodes as (tree, node)."""
     nodes = list(enumerate(seeds))
     columns, indices, edge_ids, sizes = [], [], [], [len(nodes)]
     first = 0
@@ -42,7 +42,7 @@ def batch(graph, seeds, times, fanouts, strategy, replace, key):
 
 
 def batch_of_paths(graph, seeds, times, fanouts, strategy, replace, key):
-    """(indptr, indices, edge ids) of the outermost block, the number of nodes before each hop and at the end, nodes as (tree, vertex).
+    """(indptr, indices, edge ids) of the outermost block, the number of nodes before each hop and at the end, nodes as (tree, node).
 
     Every edge leads to a node of its own, whose edges are earlier.
     """

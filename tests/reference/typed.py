@@ -1,4 +1,4 @@
-"""A small data set on a typed graph, and what trains on it: importable by the processes that train."""
+"""A small data set on a heterogeneous graph, and what trains on it: importable by the processes that train."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ ENDS = {
 }
 
 
-def typed_graph(seed=0):
+def hetero_graph(seed=0):
     """Random relations; the last ten papers have no neighbours, and subjects have repeated edges."""
     rng = np.random.default_rng(seed)
     most = NUM_NODES | {"paper": 80}
@@ -24,7 +24,7 @@ def typed_graph(seed=0):
     return HeteroGraph.from_edges(NUM_NODES, edges)
 
 
-def typed_data(seed=0, **changes):
+def hetero_data(seed=0, **changes):
     """Papers have one of three classes, told by noisy features; subjects have no features."""
     rng = np.random.default_rng(seed)
     y = np.arange(90) % 3
@@ -32,19 +32,19 @@ def typed_data(seed=0, **changes):
     x["author"] = rng.random((60, 5), dtype=np.float32)
     order = rng.permutation(90)
     splits = {"train": np.sort(order[:50]), "val": np.sort(order[50:70]), "test": np.sort(order[70:])}
-    given = {"name": "typed", "graph": typed_graph(seed), "seed_type": "paper", "x": x, "y": y, "splits": splits}
+    given = {"name": "typed", "graph": hetero_graph(seed), "seed_type": "paper", "x": x, "y": y, "splits": splits}
     return HeteroDataset(**given | changes)
 
 
-def typed_module(data, fanouts=(3, 3), sampler=None, **options):
+def hetero_module(data, fanouts=(3, 3), sampler=None, **options):
     return HeteroDataModule(data, sampler or HeteroSampler(fanouts, "paper"), **{"batch_size": 16, "num_workers": 0, "seed": 4} | options)
 
 
 def sizes_of(module):
     """The model's arguments that come from the data."""
-    names = ("num_vertices", "relations", "seed_type", "num_classes", "edge_channels")
+    names = ("num_nodes", "relations", "seed_type", "num_classes", "edge_channels")
     return {"in_channels": module.num_features, "num_layers": module.num_hops, **{name: getattr(module, name) for name in names}}
 
 
-def typed_classifier(module, kind=HeteroClassifier, **options):
+def hetero_classifier(module, kind=HeteroClassifier, **options):
     return kind(**sizes_of(module) | {"hidden_channels": 8, "heads": 2, "embeddings": True, "dropout": 0.3, "lr": 0.01} | options)

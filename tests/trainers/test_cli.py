@@ -90,7 +90,7 @@ def test_a_checkpoint_of_another_model(fails, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["nan", "edge", "seed"])
 def test_data_that_cannot_be(fails, tmp_path, name):
-    """An .npz file with NaN features, an edge to a vertex that does not exist, a split beyond the graph."""
+    """An .npz file with NaN features, an edge to a node that does not exist, a split beyond the graph."""
     arrays = {
         "indptr": np.array([0, 1, 2]),
         "indices": np.array([1, 0], np.int32),
@@ -108,7 +108,7 @@ def test_data_that_cannot_be(fails, tmp_path, name):
         arrays["train_mask"] = np.array([True, False, True])
     np.savez(tmp_path / "broken.npz", **arrays)
     line = fit(fails, "--data.dataset", "broken", "--data.root", tmp_path)
-    assert {"nan": "x[1, 2] is nan", "edge": "vertex 7", "seed": "train"}[name] in line
+    assert {"nan": "x[1, 2] is nan", "edge": "node 7", "seed": "train"}[name] in line
 
 
 @pytest.mark.filterwarnings("ignore:Total length of `DataLoader`")

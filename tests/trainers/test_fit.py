@@ -99,12 +99,12 @@ def test_a_limit_of_no_batch_is_obeyed_and_named(run_here, limits, line):
 
 @pytest.mark.promise
 def test_two_ranks_share_the_epoch(tmp_path):
-    """Each rank makes the same steps; metrics count every vertex of both."""
+    """Each rank makes the same steps; metrics count every node of both."""
     printed = hoptrain(*quick_fit(*TWO_RANKS, "--data.num_workers", 1), cwd=tmp_path)
     assert "test accuracy 0." in printed
     assert printed.count("test accuracy") == 1
     assert len(column(tmp_path, "train_loss_step")) == 10  # 1,078 seeds, 2 x 128 a step: five steps an epoch
-    # An accuracy over all 359 validation vertices is a multiple of 1/359; over one rank's share it would not be.
+    # An accuracy over all 359 validation nodes is a multiple of 1/359; over one rank's share it would not be.
     from hoptrain.engine import load_dataset
 
     count = len(load_dataset("digits-knn").splits["val"])

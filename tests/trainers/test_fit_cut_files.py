@@ -48,7 +48,7 @@ def test_a_file_that_is_cut_off_is_one_line(folder, tmp_path, monkeypatch, capsy
     path = tmp_path / "data" / f"{file}.npy"
     monkeypatch.setattr(Cut, "path", path)
     monkeypatch.setattr(Cut, "size", left if left > 0 else path.stat().st_size + left)
-    options = (f"--data.dataset={tmp_path / 'data'}", "--data.memory=500KiB", f"--data.num_workers={num_workers}")
+    options = (f"--data.dataset={tmp_path / 'data'}", "--data.feature_cache=500KiB", f"--data.num_workers={num_workers}")
     assert main(["fit", *OPTIONS, *options]) == 2
     said = capsys.readouterr().err
     assert re.fullmatch(

@@ -36,9 +36,7 @@ def add_parser(subparsers: Any) -> None:
     import_tables.add_parser(actions)
     for action in (convert, parts):
         action.add_argument("dest", help="the new folder; it must not exist")
-    convert.add_argument(
-        "--features", choices=FORMATS, help="a narrower format of the features of vertices and edges; by default as they are"
-    )
+    convert.add_argument("--features", choices=FORMATS, help="a narrower format of the features of nodes and edges; by default as they are")
     for action in (listing, info, convert, parts):
         action.add_argument("--root", help="a folder that holds data sets")
     for action in (info, convert, parts):
@@ -48,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
         "--fanouts",
         nargs="+",
         metavar="N,N",
-        help="with --memory: neighbours at each hop, such as 15,10,5 (default 10,10); of a typed graph also RELATION=15,10,5, relation by relation",
+        help="with --memory: neighbours at each hop, such as 15,10,5 (default 10,10); of a heterogeneous graph also RELATION=15,10,5, relation by relation",
     )
     info.add_argument("--weighted", action="store_true", default=None, help="with --memory: edges are drawn by their weights")
     info.add_argument("--split", help="with --memory: what the seeds are (default train)")
@@ -69,7 +67,7 @@ def run_list(args: argparse.Namespace) -> int:
     return 0
 
 
-_COUNTS = ("vertices", "edges", "features", "classes")
+_COUNTS = ("nodes", "edges", "features", "classes")
 _NUMBERS = range(1, 1 + len(_COUNTS))
 
 
@@ -89,7 +87,7 @@ def run_info(args: argparse.Namespace) -> int:
             raise InputError(f"--{name} is {value} without --memory: it tells what is read from the disk; leave it out")
     fanouts = _fanouts(args.fanouts or ["10,10"])
     if args.memory is not None:
-        from hoptrain.samplers.feed.memory_left import memory_bytes  # here, lest other commands wait for samplers
+        from hoptrain.samplers.loader.memory_left import memory_bytes  # here, lest other commands wait for samplers
         from hoptrain.trainers.commands.memory_facts import memory_facts
 
         memory_bytes(args.memory)  # a wrong size is refused before all files are read
@@ -136,7 +134,7 @@ def run_convert(args: argparse.Namespace) -> int:
     data = load_any(args.name, root=args.root, scale=args.scale)
     data.save(args.dest, features=args.features)
     number = data.graph.num_nodes if isinstance(data, Dataset) else sum(data.graph.num_nodes.values())
-    print(f"{args.name}: {number:,} vertices, {data.graph.num_edges:,} edges written to {args.dest}")
+    print(f"{args.name}: {number:,} nodes, {data.graph.num_edges:,} edges written to {args.dest}")
     return 0
 
 
@@ -146,7 +144,7 @@ def facts(data: Dataset) -> list[list[str]]:
     lines = [
         ["name", data.name],
         ["folder", str(data.path)],
-        ["vertices", f"{graph.num_nodes:,}"],
+        ["nodes", f"{graph.num_nodes:,}"],
         ["edges", f"{graph.num_edges:,}"],
         ["features", f"{data.num_features:,}{_as_format(data.x)}"],
         *([] if data.edge_attr is None else [["edge features", f"{data.num_edge_features:,}{_as_format(data.edge_attr)}"]]),
@@ -167,12 +165,12 @@ def _as_format(rows: Rows | None) -> str:
 
 
 def typed_facts(data: HeteroDataset) -> list[list[str]]:
-    """Lines (what, value) about a data set on a typed graph."""
+    """Lines (what, value) about a data set on a heterogeneous graph."""
     lines = [["name", data.name], ["folder", str(data.path)]]
     for kind, number in data.graph.num_nodes.items():
         x = data.x.get(kind)
         features = "no features" if x is None else f"{x.shape[1]:,} features{_as_format(x)}"
-        lines.append([f"type {kind}", f"{number:,} vertices, {features}"])
+        lines.append([f"type {kind}", f"{number:,} nodes, {features}"])
     for relation, columns in data.graph.relations.items():
         rows = data.edge_attr.get(relation)
         features = "" if rows is None else f", {rows.shape[1]:,} features{_as_format(rows)}"
@@ -192,14 +190,14 @@ def _meta_facts(data: Dataset | HeteroDataset) -> list[list[str]]:
 
 
 def count_isolated(data: Dataset) -> int:
-    """Vertices without any edge, in or out."""
+    """Nodes without any edge, in or out."""
     is_joined = data.graph.in_degrees() > 0
     is_joined[data.graph.indices] = True
     return int((~is_joined).sum())
 
 
 def count_self_loops(data: Dataset) -> int:
-    """Edges from a vertex to itself, counted by ranges of vertices so that memory stays small."""
+    """Edges from a node to itself, counted by ranges of nodes so that memory stays small."""
     indptr, indices = data.graph.indptr, data.graph.indices
     total = 0
     for begin in range(0, data.graph.num_nodes, 1 << 20):

@@ -1,4 +1,4 @@
-"""``hoptrain export``: a trained classifier of vertices as one file, compared with the model before it is written."""
+"""``hoptrain export``: a trained classifier of nodes as one file, compared with the model before it is written."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import MiniBatch, SampleLoader
 from hoptrain.trainers.commands import short_help
+from hoptrain.trainers.export.exported import Inputs, Served, inputs_of, traced
 from hoptrain.trainers.export.files import FORMATS
-from hoptrain.trainers.export.program import Inputs, Served, inputs_of, traced
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles, write_whole
 from hoptrain.trainers.tasks import options_of
 from hoptrain.trainers.tasks.nodes.task import NodeClassifier
@@ -51,7 +51,7 @@ class Exporter(Trainer):
         check_folder("--out", str(place.absolute().parent))
         if not isinstance(model, NodeClassifier):
             raise InputError(
-                f"export of {type(model).__name__}: what is exported classifies vertices, task: nodes or whole; train one of these"
+                f"export of {type(model).__name__}: what is exported classifies nodes, task: nodes or whole; train one of these"
             )
         if ckpt_path is not None:
             _load(model, ckpt_path, weights_only)

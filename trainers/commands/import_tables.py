@@ -38,13 +38,13 @@ def add_parser(actions: Any) -> None:
     add = parser.add_argument
     add("--edges", required=True, type=Path, metavar="FILE", help="src, dst and perhaps weight, time and features, a row an edge")
     add("--out", required=True, type=Path, metavar="FOLDER", help="the new folder; it must not exist")
-    add("--features", type=Path, metavar="FILE", help="id and features, a row a vertex; or .npy, row i for the vertex whose id is i")
+    add("--features", type=Path, metavar="FILE", help="id and features, a row a node; or .npy, row i for the node whose id is i")
     add("--labels", type=Path, metavar="FILE", help="id and label: classes as numbers from 0 on or as names, or targets; or .npy")
-    add("--split", metavar="FILE", help="id and the name of a split: train, val, test; or 'random', 60/20/20 of the labelled vertices")
+    add("--split", metavar="FILE", help="id and the name of a split: train, val, test; or 'random', 60/20/20 of the labelled nodes")
     add(
         "--undirected",
         action="store_true",
-        help="add the reverse of each edge; two vertices are joined once, by the first row, unless edges have times",
+        help="add the reverse of each edge; two nodes are joined once, by the first row, unless edges have times",
     )
     add(
         "--columns",
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     left = {"rows left out": sum(bad.skipped.values()), "rows that join a pair again, left out": data.meta.get("repeated_rows", 0)}
     print(f"{args.out}: {data}{_of_edges(data)}" + "".join(f"; {what}: {number:,}" for what, number in left.items() if number))
     if ids is not None:
-        print(f"{args.out / IDS} says which id each vertex has")
+        print(f"{args.out / IDS} says which id each node has")
     print(f"hoptrain data info {args.out} tells more")
     return 0
 

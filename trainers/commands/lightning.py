@@ -24,21 +24,21 @@ from hoptrain import samplers
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import printable
 from hoptrain.engine.trace import check_trace_path, trace_path
+from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, PredictionWriter, ProgressBar, Summary, ThroughputMonitor
+from hoptrain.trainers.callbacks.interruption import raise_lost_interrupts
+from hoptrain.trainers.callbacks.layer_options import LayerOption  # noqa: F401 - trainer.callbacks knows its subclasses by their names
+from hoptrain.trainers.callbacks.rank_watch import RankWatch, watch_launch
+from hoptrain.trainers.callbacks.run_folder import make_loggers
+from hoptrain.trainers.callbacks.termination import Termination, say_terminated
+from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 from hoptrain.trainers.commands import short_help
 from hoptrain.trainers.commands.parser import OptionParser, causes
+from hoptrain.trainers.metrics import LOWER_IS_BETTER
 from hoptrain.trainers.resume.checkpoints import BestAndLast, check_regular, keep_checkpoints_whole, last_checkpoint, resume_in_folders_of
-from hoptrain.trainers.runs.callbacks import FeedMonitor, LossWatch, PredictionWriter, ProgressBar, Summary
-from hoptrain.trainers.runs.interruption import raise_lost_interrupts
-from hoptrain.trainers.runs.layer_options import LayerOption  # noqa: F401 - trainer.callbacks knows its subclasses by their names
-from hoptrain.trainers.runs.rank_watch import RankWatch, watch_launch
-from hoptrain.trainers.runs.run_folder import make_loggers
-from hoptrain.trainers.runs.termination import Termination, say_terminated
-from hoptrain.trainers.runs.timeline import TimelineMonitor
-from hoptrain.trainers.scores import LOWER_IS_BETTER
 from hoptrain.trainers.tasks import Task, TaskName, task_of
 from hoptrain.trainers.tasks.options import check_folder, check_seed, check_share, check_trainer, check_trainer_options, no_room
 from hoptrain.trainers.tasks.shared_data import share_of
-from hoptrain.trainers.watch.restarts import rejoin_process_group
+from hoptrain.trainers.watchdog.restarts import rejoin_process_group
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     # The schedule gives each rank its own share already; a second sampler would divide it again.
@@ -70,7 +70,7 @@ class HoptrainCLI(LightningCLI):
         for source, target in self._task.from_data.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
         parser.add_lightning_class_args(BestAndLast, "checkpoint")
-        parser.set_defaults({"checkpoint.monitor": f"val_{self._task.score}", "checkpoint.mode": "max", "checkpoint.save_last": True})
+        parser.set_defaults({"checkpoint.monitor": f"val_{self._task.metric}", "checkpoint.mode": "max", "checkpoint.save_last": True})
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
@@ -147,10 +147,10 @@ class HoptrainCLI(LightningCLI):
         """
         options = self.config[self.subcommand]
         self._timeline: str | None = options.pop("timeline", None)
-        score = options.model.get("score")
-        if score not in (None, self._task.score) and options.checkpoint.monitor == f"val_{self._task.score}":
-            options.checkpoint.monitor = f"val_{score}"
-            options.checkpoint.mode = "min" if score in LOWER_IS_BETTER else "max"
+        metric = options.model.get("metric")
+        if metric not in (None, self._task.metric) and options.checkpoint.monitor == f"val_{self._task.metric}":
+            options.checkpoint.monitor = f"val_{metric}"
+            options.checkpoint.mode = "min" if metric in LOWER_IS_BETTER else "max"
 
     def instantiate_classes(self) -> None:
         """As ``LightningCLI``.
@@ -183,9 +183,9 @@ class HoptrainCLI(LightningCLI):
         # Of those that do something in a step the timeline comes first, lest a step's time hold that of the others.
         callbacks: list[Callback] = [
             Termination(),
-            TimelineMonitor(self._timeline),
-            FeedMonitor(),
-            LossWatch(),
+            BatchTraceCallback(self._timeline),
+            ThroughputMonitor(),
+            NonFiniteLossMonitor(),
             PredictionWriter(),
             RankWatch(),
         ]
@@ -223,7 +223,7 @@ class HoptrainCLI(LightningCLI):
             check_share("limit_test_batches", self.trainer.limit_test_batches, len(self.datamodule.test_dataloader()), "test")
         self._resume_after_an_exception()
         kept = self._kept
-        if kept is not None and kept.monitor == f"val_{self._task.score}":  # nobody named a score: the data may have one
+        if kept is not None and kept.monitor == f"val_{self._task.metric}":  # nobody named a score: the data may have one
             kept.monitor = f"val_{self.model.score_name}"
         if "val" not in (splits := self.datamodule.data.splits):
             self._checkpoint().monitor = None
@@ -333,8 +333,8 @@ def quieten() -> None:
     for message in (
         "LightningCLI's args parameter",  # hoptrain's own dispatch passes them
         "`isinstance\\(treespec, LeafSpec\\)`",  # between Lightning and torch
-        "The '.*_dataloader' does not have many workers",  # evaluation loaders hold one list of vertices
-        "Couldn't infer the batch indices",  # predictions are written in vertex order, not by batch
+        "The '.*_dataloader' does not have many workers",  # evaluation loaders hold one list of nodes
+        "Couldn't infer the batch indices",  # predictions are written in node order, not by batch
         "The dirpath has changed",  # each run has a folder of its own
         "The number of training batches",  # epoch figures are logged all the same
         "Precision .* is not supported by the model summary",  # which counts bytes as of float32 then

@@ -18,15 +18,15 @@ from hoptrain.engine.storage.filler import FORESEEN_BYTES, Filled, Topology
 from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE
 from hoptrain.samplers import HeteroSampler, NeighborSampler
-from hoptrain.samplers.ahead.handover import boxes_of
-from hoptrain.samplers.feed.gather import split_columns
-from hoptrain.samplers.feed.loader import plain_schedule
-from hoptrain.samplers.feed.memory_left import budget_of, feature_files, held_whole, memory_bytes, memory_left
-from hoptrain.samplers.feed.task import SampleTask
-from hoptrain.samplers.feed.tier import LOOKAHEAD, StepRows
-from hoptrain.samplers.feed.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
-from hoptrain.samplers.feed.topology.superbatch import Superbatch
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.loader.gather import split_columns
+from hoptrain.samplers.loader.loader import plain_schedule
+from hoptrain.samplers.loader.memory_left import budget_of, feature_files, held_whole, memory_bytes, memory_left
+from hoptrain.samplers.loader.task import SampleTask
+from hoptrain.samplers.loader.tier import LOOKAHEAD, StepRows
+from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
+from hoptrain.samplers.loader.topology.superbatch import Superbatch
+from hoptrain.samplers.superbatch.handover import boxes_of
 from hoptrain.trainers.commands.table import counted, megabytes
 
 PLAN_S, _READ_S = 20.0, 2.0
@@ -71,7 +71,7 @@ def memory_facts(
     Args:
         data: a ``Dataset`` or a ``HeteroDataset``, opened from a folder.
         memory: as ``SampleLoader``'s.
-        fanouts: of neighbour sampling; of a typed graph maybe by relation, those of "" for all that are not named.
+        fanouts: of neighbour sampling; of a heterogeneous graph maybe by relation, those of "" for all that are not named.
         batch_size: seeds of a step.
         split: what the seeds are.
         weighted: whether edges are drawn by weight.

@@ -32,7 +32,7 @@ _LINKED = {
     "num_edge_features": "the features of the data set's edges; leave it out",
     "image_shape": "the size of the images; leave it out",
     "is_multilabel": "the labels of the data set; leave it out",
-    "num_vertices": "the types of the data set; leave it out",
+    "num_nodes": "the types of the data set; leave it out",
     "relations": "the relations of the data set; leave it out",
     "seed_type": "the data set; leave it out",
     "num_hops": "the hops of the sampler, for instance one for each of its fanouts; leave it out and change those of data.sampler",

@@ -31,8 +31,8 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--graph",
         choices=GRAPHS,
-        default="whole",
-        help="whole: all machines have the graph; parted: each has the edges into its own vertices",
+        default="replicated",
+        help="whole: all machines have the graph; parted: each has the edges into its own nodes",
     )
     parser.set_defaults(run=run)
     return parser
@@ -57,7 +57,7 @@ def facts(partition: Partition, *, verify: bool = False) -> list[list[str]]:
         ["cut", f"{partition.cut:.2%} of {data.graph.num_edges:,} edges join two parts"],
         [
             "every machine",
-            f"{shared / 1e6:,.2f} MB: {'degrees' if partition.has_columns else 'graph'}, labels, splits, and where each vertex is",
+            f"{shared / 1e6:,.2f} MB: {'degrees' if partition.has_columns else 'graph'}, labels, splits, and where each node is",
         ],
     ]
     return lines + [[f"part {part}", _about(partition, part, verify)] for part in range(number)]
@@ -74,4 +74,4 @@ def _about(partition: Partition, part: int, verify: bool) -> str:
         if not partition.has_columns
         else f", {sum(own.nbytes for own in partition.columns(part).graph.arrays().values()) / 1e6:,.2f} MB of edges"
     )
-    return f"{rows:,} vertices, {codes_of(x).nbytes / 1e6:,.2f} MB of features ({format_of(x)}){columns}, {requests:.2f} of an even share of requests"
+    return f"{rows:,} nodes, {codes_of(x).nbytes / 1e6:,.2f} MB of features ({format_of(x)}){columns}, {requests:.2f} of an even share of requests"

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram, default_decompositions
 from torch.utils._pytree import tree_leaves
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.export.program import Inputs
+from hoptrain.trainers.export.exported import Inputs
 
 FACTS = "hoptrain.json"
 """The extra file of a .pt2, and the property of an .onnx, that tells what the program is to be fed with."""

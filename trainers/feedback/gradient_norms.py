@@ -17,16 +17,16 @@ UNSEEN = -1.0
 class GradientNorms(Feedback):
     """The norm of each seed's gradient when it was last trained on.
 
-    It is that of the loss by the scores of the vertex: known at no cost, and up to a factor that all vertices share a bound of the norm by the
-    weights (Katharopoulos & Fleuret 2018, "Not all samples are created equal"). A vertex that was never a seed keeps the norm 1 of a sampler
+    It is that of the loss by the scores of the node: known at no cost, and up to a factor that all nodes share a bound of the norm by the
+    weights (Katharopoulos & Fleuret 2018, "Not all samples are created equal"). A node that was never a seed keeps the norm 1 of a sampler
     that knows nothing; the norm of an error in probabilities is at most 2**0.5.
     """
 
-    def __init__(self, sampler: MVSSampler, num_vertices: int) -> None:
-        """Know of no vertex. ``norms`` (V,) are those seen in this epoch, -1 where there is none."""
+    def __init__(self, sampler: MVSSampler, num_nodes: int) -> None:
+        """Know of no node. ``norms`` (V,) are those seen in this epoch, -1 where there is none."""
         super().__init__()
         self._sampler = sampler
-        self.norms = torch.full((num_vertices,), UNSEEN)
+        self.norms = torch.full((num_nodes,), UNSEEN)
 
     def wrap(self, apply: Apply) -> Apply:
         """Return ``apply``, whose scores are noted."""

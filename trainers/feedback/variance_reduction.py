@@ -19,7 +19,7 @@ from hoptrain.trainers.models.pyg_layers import SAGELayer
 from hoptrain.trainers.models.sums import aggregate
 
 CHUNK_EDGES = 1 << 17
-"""Edges of the vertices that are computed at once."""
+"""Edges of the nodes that are computed at once."""
 
 
 class History(nn.Module):
@@ -28,16 +28,16 @@ class History(nn.Module):
     Tables are buffers that are no part of the weights; a checkpoint has them beside these, for each rank its own.
     """
 
-    def __init__(self, num_vertices: int, widths: Sequence[int]) -> None:
+    def __init__(self, num_nodes: int, widths: Sequence[int]) -> None:
         """Start with zeros.
 
         Args:
-            num_vertices: V.
+            num_nodes: V.
             widths: of the inputs of layers 1, 2, and so on.
         """
         super().__init__()
         for i, width in enumerate(widths, 1):
-            self.register_buffer(f"table{i}", torch.zeros(num_vertices, width), persistent=False)
+            self.register_buffer(f"table{i}", torch.zeros(num_nodes, width), persistent=False)
 
     def mean(self, layer: int, h: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
         """Estimate, for layer 1 and up, the mean of its inputs over all in-neighbours of each destination.
@@ -49,7 +49,7 @@ class History(nn.Module):
             degrees: (num_src,) in-degrees in the whole graph, float.
 
         Returns:
-            (num_dst, C): sampled mean of h - H plus exact mean of H; 0 for a vertex without in-edges. Gradients go through h alone.
+            (num_dst, C): sampled mean of h - H plus exact mean of H; 0 for a node without in-edges. Gradients go through h alone.
         """
         block, table = batch.blocks[layer], self.table(layer)
         known = table[batch.node_ids[: block.num_src].long()]
@@ -74,7 +74,7 @@ class VarianceReduction(Feedback):
 
     A layer's mean over in-neighbours is estimated from the sampled ones and the history of all (``History.mean``); the first layer's, over
     features, is exact and computed once, before training, as in the paper. So the first block's edges are not used. Dropout falls on the mean
-    and on the vertex's own vector, behind the estimate: the history would know nothing of units that are dropped before.
+    and on the node's own vector, behind the estimate: the history would know nothing of units that are dropped before.
 
     Memory: V vectors for each layer, the features' means and the activations of the others, float32 on the model's device. With several ranks
     each keeps the history of its own batches.
@@ -140,7 +140,7 @@ class VarianceReduction(Feedback):
 
 @torch.no_grad()
 def feature_means(data: Dataset, normalize: bool) -> Tensor:
-    """(V, F) float32: for each vertex the mean of its in-neighbours' features as the model takes them; 0 where it has none."""
+    """(V, F) float32: for each node the mean of its in-neighbours' features as the model takes them; 0 where it has none."""
     graph, sampler, workspace = data.graph, NeighborSampler([-1]), Workspace()
     means = torch.zeros(graph.num_nodes, data.num_features)
     for nodes in chunks(graph.indptr, np.arange(graph.num_nodes), CHUNK_EDGES):

@@ -1,4 +1,4 @@
-"""From the vectors of a pair's two vertices to a score: what is near where an edge is."""
+"""From the vectors of a pair's two nodes to a score: what is near where an edge is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DecoderName: TypeAlias = Literal["dot", "mlp", "hadamard", "distmult", "complex"
 
 
 class Decoder(nn.Module):
-    """Scores of pairs by the vectors of their vertices, a source and a destination each."""
+    """Scores of pairs by the vectors of their nodes, a source and a destination each."""
 
     def against(self, given: Tensor, vectors: Tensor, is_source: bool) -> Tensor:
         """Scores (N, V) of ``given`` (N, C), as sources or as destinations, with each of ``vectors`` (V, C)."""

@@ -55,8 +55,8 @@ class GNN(nn.Module):
         """Build the layers.
 
         Args:
-            arch: kind of convolution; or ``torch_geometric.nn.CLASS``, any of PyG's that reads a vertex and its in-edges alone.
-            in_channels: F, features of a vertex.
+            arch: kind of convolution; or ``torch_geometric.nn.CLASS``, any of PyG's that reads a node and its in-edges alone.
+            in_channels: F, features of a node.
             hidden_channels: width between layers (with attention over all heads together).
             out_channels: number of classes.
             num_layers: number of blocks of a mini-batch.
@@ -116,7 +116,7 @@ class GNN(nn.Module):
         return self.activation(self.norms[i](x)) if i < len(self.norms) else x
 
     def shape(self, i: int) -> tuple[int, ...]:
-        """The shape of a vertex's vector that enters layer ``i``."""
+        """The shape of a node's vector that enters layer ``i``."""
         return (self.widths[i],)
 
     def modules_of(self, i: int) -> tuple[str, ...]:

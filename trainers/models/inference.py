@@ -1,7 +1,7 @@
 """Inference over full neighbourhoods: exact, layer by layer, or by batches where a model does not say its layers.
 
-Sampled inference costs the product of all fanouts and is noisy. Here every vertex's hidden vector is computed once a layer, from all its
-neighbours, in chunks of bounded size; only the last layer is limited to the vertices that are asked for. (As in GraphSAGE's and DGL's
+Sampled inference costs the product of all fanouts and is noisy. Here every node's hidden vector is computed once a layer, from all its
+neighbours, in chunks of bounded size; only the last layer is limited to the nodes that are asked for. (As in GraphSAGE's and DGL's
 offline inference.)
 """
 
@@ -22,12 +22,12 @@ from hoptrain.engine.features.take import finish_rows
 from hoptrain.engine.schedule import rows_per_rank
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor, expand_tensor
-from hoptrain.trainers.models.batches import Takes, apply_model, side_inputs
+from hoptrain.trainers.models.batches import ForwardInputs, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input, to_device, to_input, with_edge_features
 from hoptrain.trainers.models.layered import LayerWise
 
 if TYPE_CHECKING:
-    from hoptrain.trainers.parts.owned import Computed, OwnVertices
+    from hoptrain.trainers.multinode.owned import Computed, LocalNodes
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk on the CPU, about: it bounds the memory of a layer's messages. A node's edges are never divided."""
@@ -42,11 +42,11 @@ GATHERED_BYTES = 256 << 20
 
 
 CHUNK_SEEDS = 512
-"""Vertices whose whole neighbourhoods make a batch, where a model does not say its layers."""
+"""Nodes whose whole neighbourhoods make a batch, where a model does not say its layers."""
 
 
 @torch.no_grad()
-def exact_logits(
+def layerwise_inference(
     model: LayerWise,
     data: Dataset,
     nodes: Array,
@@ -55,7 +55,7 @@ def exact_logits(
     device: torch.device,
     rank: int = 0,
     world_size: int = 1,
-    takes: Takes = "blocks+degrees",
+    forward_inputs: ForwardInputs = "blocks+degrees",
     x: Tensor | None = None,
     chunk_edges: int | None = None,
     free_bytes: int | None = None,
@@ -64,7 +64,7 @@ def exact_logits(
 
     With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
     own ``nodes``. Where features lie in parts on several machines, each keeps the rows that it computed, and those of others come chunk by chunk, as features
-    do; on a graph in parts each computes vertices of its machine, in the last layer too. ``takes`` tells what the layers take beside activations: a block, or a
+    do; on a graph in parts each computes nodes of its machine, in the last layer too. ``forward_inputs`` tells what the layers take beside activations: a block, or a
     block and degrees. ``x`` (V, F) enters the first layer, by default the features. A chunk has about ``chunk_edges`` edges, by default ``edges_in``.
 
     A GPU's free memory, asked once unless ``free_bytes`` states it, is shared in four: features, as stored, and hidden layers, two at a time, stay on the GPU
@@ -72,10 +72,10 @@ def exact_logits(
 
     Examples:
         >>> import torch
-        >>> from hoptrain import GNN, exact_logits, load_dataset
+        >>> from hoptrain import GNN, layerwise_inference, load_dataset
         >>> data = load_dataset("digits-knn")
         >>> model = GNN("sage", data.num_features, 32, data.num_classes, num_layers=2).eval()
-        >>> exact_logits(model, data, data.split("test"), normalize=False, device=torch.device("cpu")).shape
+        >>> layerwise_inference(model, data, data.split("test"), normalize=False, device=torch.device("cpu")).shape
         torch.Size([360, 10])
     """
 
@@ -96,7 +96,9 @@ def exact_logits(
     share, last = rows_per_rank(len(every), world_size), model.num_layers - 1
     free = free_memory(device) if free_bytes is None else free_bytes
     hidden: Tensor | Computed | None = None if x is None else x.to(device_for(device, x.nbytes, free))
-    output = _chunk_by_layer(model, data, graph, takes, features_of(data, normalize, device, free if hidden is None else 0), device)
+    output = _chunk_by_layer(
+        model, data, graph, forward_inputs, features_of(data, normalize, device, free if hidden is None else 0), device
+    )
     for layer in range(last):
         if own is not None:
             hidden = own.compute(partial(apply, layer, hidden=hidden, to=host), every)
@@ -108,17 +110,17 @@ def exact_logits(
     return own.compute(partial(apply, last, hidden=hidden, to=host), own.asked(nodes)).all_at_once(nodes).to(device)
 
 
-def _own_vertices(data: Dataset) -> OwnVertices | None:
+def _own_vertices(data: Dataset) -> LocalNodes | None:
     """Return which nodes each rank computes; None where features do not lie on several machines."""
     if isinstance(codes_of(data.x), np.ndarray | None):
         return None
-    from hoptrain.trainers.parts.owned import own_vertices
+    from hoptrain.trainers.multinode.owned import own_vertices
 
     return own_vertices(data)
 
 
 def _chunk_by_layer(
-    model: LayerWise, data: Dataset, graph: Graph, takes: Takes, features: Callable[[Array], Tensor], device: torch.device
+    model: LayerWise, data: Dataset, graph: Graph, forward_inputs: ForwardInputs, features: Callable[[Array], Tensor], device: torch.device
 ) -> Callable[[int, Array, Tensor | Computed | None], Tensor]:
     """A function that returns a layer's output for a chunk of nodes (N,), from the hidden layer before or, where that is None, from the features."""
     sampler, workspace = NeighborSampler([-1]), Workspace()
@@ -127,7 +129,7 @@ def _chunk_by_layer(
         batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
         inputs = features(batch.node_ids) if hidden is None else rows_of(hidden, batch.node_ids, device)
-        return model.layer(layer, inputs, *side_inputs(takes, batch.to(device).blocks[0], degrees))
+        return model.layer(layer, inputs, *side_inputs(forward_inputs, batch.to(device).blocks[0], degrees))
 
     return output
 
@@ -195,7 +197,7 @@ def rows_of(hidden: Tensor | Computed, nodes: Array, device: torch.device) -> Te
 
 @torch.no_grad()
 def neighborhood_logits(
-    model: nn.Module, data: Dataset, nodes: Array, *, num_hops: int, normalize: bool, device: torch.device, takes: Takes
+    model: nn.Module, data: Dataset, nodes: Array, *, num_hops: int, normalize: bool, device: torch.device, forward_inputs: ForwardInputs
 ) -> Tensor:
     """Scores of ``nodes`` (N,) from batches with all neighbours over ``num_hops`` hops: (N, num_classes) on ``device``.
 
@@ -205,7 +207,7 @@ def neighborhood_logits(
     for batch in neighborhoods(data, asked, num_hops):
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
         x = model_input(data, batch.node_ids, normalize, device)
-        outputs.append(apply_model(model, takes, x, batch.to(device), degrees))
+        outputs.append(apply_model(model, forward_inputs, x, batch.to(device), degrees))
     finish_rows(data.x)
     return torch.cat(outputs)[: len(nodes)]
 
@@ -224,7 +226,7 @@ def degrees_of(data: Dataset, nodes: Array) -> Array:
 
 
 def chunks(indptr: Array, nodes: Array, most: int = CHUNK_EDGES) -> Iterator[Array]:
-    """``nodes`` in runs of at most ``most`` edges, a vertex with more than that alone."""
+    """``nodes`` in runs of at most ``most`` edges, a node with more than that alone."""
     ends = np.cumsum(indptr[nodes + 1] - indptr[nodes] + 1)
     begin = 0
     while begin < len(nodes):

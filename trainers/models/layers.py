@@ -37,7 +37,7 @@ def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:
     """Weights of GCN's normalised adjacency with self loops (Kipf & Welling 2017), from degrees of the whole graph.
 
     An edge j -> i weighs 1 / sqrt((d_i + 1) (d_j + 1)); where only some of the d_i edges were sampled, each stands for as many as the sampler
-    says, else for d_i / sampled of them, so that the sum is an unbiased estimate. The vertex itself weighs 1 / (d_i + 1), on top of any loop that
+    says, else for d_i / sampled of them, so that the sum is an unbiased estimate. The node itself weighs 1 / (d_i + 1), on top of any loop that
     the graph has, as A + I states; PyG's ``GCNConv`` adds one only where there is none.
 
     Returns:

@@ -1,4 +1,4 @@
-"""LightGCN, for recommendation: layers without weights over vectors that are learnt for the vertices."""
+"""LightGCN, for recommendation: layers without weights over vectors that are learnt for the nodes."""
 
 from __future__ import annotations
 

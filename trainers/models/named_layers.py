@@ -20,10 +20,10 @@ LIBRARY = "torch_geometric.nn."
 MLP = "mlp"
 """A value in a convolution's arguments: a perceptron of two layers, as wide as the output, over whatever the convolution gives it."""
 
-# Edges j -> i of a graph of six vertices, no loops; a source of vertex 0 or 1 has in-edges of its own, which their block does not know.
+# Edges j -> i of a graph of six nodes, no loops; a source of node 0 or 1 has in-edges of its own, which their block does not know.
 _EDGES = ((2, 3, 0, 3, 5, 4, 1, 5, 0, 2), (0, 0, 1, 1, 1, 2, 3, 3, 4, 5))
 _BLOCK = 5
-"""The first edges are those of vertices 0 and 1, over the first six vertices."""
+"""The first edges are those of nodes 0 and 1, over the first six nodes."""
 
 
 class NamedLayer(nn.Module):
@@ -34,7 +34,7 @@ class NamedLayer(nn.Module):
     """
 
     def __init__(self, name: str, in_channels: int, out_channels: int, *, edge_channels: int, args: dict[str, Any]) -> None:
-        """Make the convolution and try it on a graph of six vertices, in eval mode.
+        """Make the convolution and try it on a graph of six nodes, in eval mode.
 
         Args:
             name: ``torch_geometric.nn.CLASS``.
@@ -44,8 +44,8 @@ class NamedLayer(nn.Module):
             args: arguments by name, but for the channels. The value ``mlp`` stands for a perceptron.
 
         Raises:
-            InputError: no such class, arguments that it does not take, another width; or what it gives for a vertex depends on more than the
-                vertex and its in-edges.
+            InputError: no such class, arguments that it does not take, another width; or what it gives for a node depends on more than the
+                node and its in-edges.
         """
         super().__init__()
         self.name, self.edge_channels = name, edge_channels
@@ -81,7 +81,7 @@ class NamedLayer(nn.Module):
 
     @torch.no_grad()
     def _try(self, in_channels: int, out_channels: int) -> None:
-        """Compare what vertices 0 and 1 get from their block with what they get from the whole graph."""
+        """Compare what nodes 0 and 1 get from their block with what they get from the whole graph."""
         was_training = self.training
         self.eval()
         generator = torch.Generator().manual_seed(0)
@@ -103,7 +103,7 @@ class NamedLayer(nn.Module):
         out = self._first_that_runs(x, edges[:, :_BLOCK], part)
         if not torch.allclose(out, whole[:2], rtol=1e-4, atol=1e-5):
             raise InputError(
-                f"arch {self.name} gives a vertex another output from its in-edges alone than from the whole graph (it reads degrees of sources, or "
+                f"arch {self.name} gives a node another output from its in-edges alone than from the whole graph (it reads degrees of sources, or "
                 "several hops): a batch would be wrong; take arch gcn for GCN, or a convolution of one hop"
             )
         self.train(was_training)
@@ -131,11 +131,11 @@ def _find(name: str) -> Any:
 
 def _make(kind: Any, in_channels: int, out_channels: int, edge_channels: int, args: dict[str, Any]) -> nn.Module:
     """The convolution: channels by the names that its class has for them."""
-    takes = inspect.signature(kind).parameters
+    forward_inputs = inspect.signature(kind).parameters
     given = {key: _perceptron(out_channels) if value == MLP else value for key, value in args.items()}
     given = {key: torch.tensor(value) if key == "deg" else value for key, value in given.items()}
     sizes = {"in_channels": in_channels, "out_channels": out_channels, "channels": out_channels, "edge_dim": edge_channels or None}
-    made = {key: value for key, value in sizes.items() if key in takes and value is not None} | given
+    made = {key: value for key, value in sizes.items() if key in forward_inputs and value is not None} | given
     try:
         conv: nn.Module = kind(**made)
     except Exception as error:
@@ -149,10 +149,10 @@ def _perceptron(out_channels: int) -> nn.Module:
 
 def _edge_input(kind: Any, edge_channels: int) -> str | None:
     """By which name it takes features of edges."""
-    takes = inspect.signature(kind.forward).parameters
-    if edge_channels and "edge_attr" in takes:
+    forward_inputs = inspect.signature(kind.forward).parameters
+    if edge_channels and "edge_attr" in forward_inputs:
         return "edge_attr"
-    return "edge_weight" if edge_channels == 1 and "edge_weight" in takes else None
+    return "edge_weight" if edge_channels == 1 and "edge_weight" in forward_inputs else None
 
 
 def _first_line(error: Exception) -> str:

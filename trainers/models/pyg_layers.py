@@ -1,6 +1,6 @@
 """PyG's convolutions over a block. Each layer maps (num_src, C) to (num_dst, C').
 
-Weights begin as PyG's do, to the bit, and outputs equal theirs. Only GAT is PyG's own code: importing that takes most of a second.
+Weights begin as PyG's do, bit for bit, and outputs equal theirs. Only GAT is PyG's own code: importing that takes most of a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks of links: among pairs that are given, or among all vertices, in parts of bounded size."""
+"""Ranks of links: among pairs that are given, or among all nodes, in parts of bounded size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 
 Bounds: TypeAlias = tuple[int, int]
-"""Vertices [begin, end)."""
+"""Nodes [begin, end)."""
 MOST_NUMBERS = 1 << 24
 """Numbers of a part, about; a link and what it is compared with are never divided."""
 
@@ -38,15 +38,15 @@ def ranks_among(scores: Tensor, others: Tensor) -> Tensor:
 def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, ends: tuple[Bounds, Bounds] | None = None) -> Tensor:
     """Ranks of links, each twice: of its destination among all that may be one for its source, and of its source for its destination.
 
-    Filtered (Bordes et al. 2013, "Translating embeddings for modeling multi-relational data"): other vertices that are known to be linked with the
+    Filtered (Bordes et al. 2013, "Translating embeddings for modeling multi-relational data"): other nodes that are known to be linked with the
     given one do not count.
 
     Args:
         decoder: scores of pairs by vectors; ``against`` those of vectors and all others.
-        vectors: (V, C) of all vertices.
+        vectors: (V, C) of all nodes.
         links: (2, N) int64, sources above destinations.
         known: the graph of all links that are known, of ``links`` too, in both directions.
-        ends: the vertices [begin, end) that may be sources, and destinations, where ``known`` joins no others; by default all.
+        ends: the nodes [begin, end) that may be sources, and destinations, where ``known`` joins no others; by default all.
 
     Returns:
         (2 N,) ranks, those of the destinations first.
@@ -61,7 +61,7 @@ def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, 
 
 
 def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool, others: Bounds) -> Iterator[tuple[slice, Tensor]]:
-    """Scores (n, V) of some of ``given`` (N,) with each of the V vertices ``others``, and which of them."""
+    """Scores (n, V) of some of ``given`` (N,) with each of the V nodes ``others``, and which of them."""
     against = vectors[others[0] : others[1]]
     most = max(1, MOST_NUMBERS // (len(against) * decoder.numbers_a_pair(vectors.shape[1])))
     for begin in range(0, len(given), most):

@@ -33,10 +33,10 @@ class EventTensors(NamedTuple):
 class EventMemory(TGNMemory):
     """PyG's memory, whose whole state are tensors: a checkpoint has it, and a copy of it is one.
 
-    PyG keeps the messages of each vertex's last batch, as lists by vertex, of which ``LastAggregator`` uses the latest; so here the number of the
+    PyG keeps the messages of each node's last batch, as lists by node, of which ``LastAggregator`` uses the latest; so here the number of the
     latest event is kept, as a source and as a destination. Three things differ from PyG: of events at the same time the last one counts, where PyG
-    takes any; a vertex without a message never has another one's, which ``LastAggregator`` may give it where there are more messages than
-    vertices; and ``eval()`` changes nothing: ``settled`` does what it does there.
+    takes any; a node without a message never has another one's, which ``LastAggregator`` may give it where there are more messages than
+    nodes; and ``eval()`` changes nothing: ``settled`` does what it does there.
 
     Attributes:
         events: what is taken in; not part of a checkpoint.
@@ -83,7 +83,7 @@ class EventMemory(TGNMemory):
         self.num_taken += end - begin
 
     def _reset_message_store(self) -> None:
-        """The latest event of each vertex, (V,), -1 for none: PyG's ``_get_updated_memory`` and ``update_state`` hand them on as they are."""
+        """The latest event of each node, (V,), -1 for none: PyG's ``_get_updated_memory`` and ``update_state`` hand them on as they are."""
         for name in ("msg_s_store", "msg_d_store"):
             self.__dict__.pop(name, None)
             self.register_buffer(name, self.last_update.new_full((self.num_nodes,), -1))
@@ -93,7 +93,7 @@ class EventMemory(TGNMemory):
         msg_store.scatter_reduce_(0, src, raw_msg, "amax")
 
     def _compute_msg(self, n_id: Tensor, msg_store: Tensor, msg_module: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Messages of those of the vertices ``n_id`` (N,) whose latest event is in ``msg_store``: with times, themselves, and the other ends."""
+        """Messages of those of the nodes ``n_id`` (N,) whose latest event is in ``msg_store``: with times, themselves, and the other ends."""
         as_source, as_destination = self.msg_s_store[n_id], self.msg_d_store[n_id]
         if msg_store is self.msg_s_store:
             latest, is_latest, ends = as_source, as_source > as_destination, self.events.dst
@@ -107,7 +107,7 @@ class EventMemory(TGNMemory):
 
 
 class TGN(nn.Module):
-    """Scores of pairs of vertices at the time of a batch: memory, attention over the latest neighbours, and a perceptron for pairs.
+    """Scores of pairs of nodes at the time of a batch: memory, attention over the latest neighbours, and a perceptron for pairs.
 
     It is that of PyG's ``examples/tgn.py``.
     """

@@ -29,7 +29,7 @@ class Capacities:
 
         Args:
             cuts: the layers at which runs begin, but for the first.
-            bound: no chunk has more rows at any cut (for instance the vertices of the graph); None where that is not known.
+            bound: no chunk has more rows at any cut (for instance the nodes of the graph); None where that is not known.
         """
         self.cuts = tuple(cuts)
         self.bound = bound

@@ -14,8 +14,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers import MiniBatch, SampleLoader, Sampler
-from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.samplers.feed.loader import plain_schedule
+from hoptrain.samplers.loader.epochs import EpochLoader
+from hoptrain.samplers.loader.loader import plain_schedule
 
 Chunking = Literal["seeds", "by-index"]
 
@@ -24,14 +24,14 @@ Chunking = Literal["seeds", "by-index"]
 class ChunkSchedule(StepSchedule):
     """A schedule that has each step of ``batches`` in ``chunks`` steps.
 
-    All chunks of a batch have the batch's number, hence its random numbers: a vertex draws the same neighbours in all of them, and the same as in
-    the batch in one piece. So the chunks of a ``NeighborSampler`` that expands "all" vertices are together that batch, also where it samples.
+    All chunks of a batch have the batch's number, hence its random numbers: a node draws the same neighbours in all of them, and the same as in
+    the batch in one piece. So the chunks of a ``NeighborSampler`` that expands "all" nodes are together that batch, also where it samples.
 
     Attributes:
         batches: the schedule of whole batches.
         chunks: chunks of a batch.
-        num_nodes: None cuts the seeds of a batch into runs of equal length. A number V cuts by vertex id, into V / chunks ids each; a range
-            without seeds then gives its first vertex, which ``num_chunk_seeds`` does not count.
+        num_nodes: None cuts the seeds of a batch into runs of equal length. A number V cuts by node id, into V / chunks ids each; a range
+            without seeds then gives its first node, which ``num_chunk_seeds`` does not count.
     """
 
     batches: Schedule
@@ -88,21 +88,21 @@ class ChunkSchedule(StepSchedule):
 
 
 def index_range(num_nodes: int, chunks: int) -> int:
-    """Vertex ids of a chunk that is cut by index; the last may have fewer."""
+    """Node ids of a chunk that is cut by index; the last may have fewer."""
     return -(-num_nodes // chunks)
 
 
 def cut_by_index(graph: Graph, chunks: int) -> Graph:
-    """``graph`` without the edges between vertices of different chunks, when vertices are cut into ``chunks`` ranges of ids.
+    """``graph`` without the edges between nodes of different chunks, when nodes are cut into ``chunks`` ranges of ids.
 
-    This is what a model loses whose batch is cut by vertex id (Dearing & Wang 2020): lossy, for comparison.
+    This is what a model loses whose batch is cut by node id (Dearing & Wang 2020): lossy, for comparison.
 
     Raises:
         InputError: a range would be empty.
     """
     size = index_range(graph.num_nodes, chunks)
     if size * (chunks - 1) >= graph.num_nodes:
-        raise InputError(f"{chunks} chunks of {graph.num_nodes} vertices: the last would have none; use fewer chunks")
+        raise InputError(f"{chunks} chunks of {graph.num_nodes} nodes: the last would have none; use fewer chunks")
     return graph.with_edges(graph.destinations() // size == graph.indices // size)
 
 
@@ -183,7 +183,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
             data: graph, features and labels.
             sampler: the algorithm.
             chunks: chunks of a batch.
-            chunking: "seeds" cuts the seeds; "by-index" cuts the vertices by id and is lossy: edges between chunks are gone.
+            chunking: "seeds" cuts the seeds; "by-index" cuts the nodes by id and is lossy: edges between chunks are gone.
             options: as ``SampleLoader``.
 
         Raises:
@@ -198,8 +198,8 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
         if options.get("device", "cpu") != "cpu" and not workers:
             raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device take whole batches; set num_workers 1")
         if workers:  # a batch holds a slot for each of its chunks, the one that follows needs as many
-            queue = options.get("queue", DEFAULTS)
-            options["queue"] = replace(queue, prefetch=queue.prefetch + 2 * -(-chunks // workers))
+            worker_options = options.get("worker_options", DEFAULTS)
+            options["worker_options"] = replace(worker_options, prefetch_factor=worker_options.prefetch_factor + 2 * -(-chunks // workers))
         is_lossy = chunking == "by-index"
         if is_lossy:
             data = replace(data, graph=cut_by_index(data.graph, chunks), validate=False)

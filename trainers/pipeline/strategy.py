@@ -66,7 +66,7 @@ class PipelineStrategy(DDPStrategy):
     Every stage samples the chunks of its copy by itself (batches are pure functions), so that nothing but activations travels; this costs
     the sampling once for each stage. Features are gathered by the first stage only, labels by the last.
 
-    With ``chunking: by-index`` the vertices are cut by id, and all edges between chunks are lost: the papers' own cut, for comparison.
+    With ``chunking: by-index`` the nodes are cut by id, and all edges between chunks are lost: the papers' own cut, for comparison.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class PipelineStrategy(DDPStrategy):
     def _balanced(self, plan: Plan, task: Chunkable) -> Plan:
         if plan.balance is not None or plan.num_runs == 1:
             return plan
-        return plan.balanced(self.broadcast(self._layer_seconds(task)))
+        return plan.class_balanced_sampling(self.broadcast(self._layer_seconds(task)))
 
     def _layer_seconds(self, task: Chunkable) -> list[float]:
         """The layers' times, measured by rank 0."""

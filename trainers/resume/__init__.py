@@ -1,1 +1,1 @@
-"""Going on from a checkpoint, to the bit."""
+"""Going on from a checkpoint, bit for bit."""

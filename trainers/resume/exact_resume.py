@@ -1,4 +1,4 @@
-"""A run that goes on from a checkpoint goes on to the bit: what Lightning's checkpoints lack is added to them, and put back.
+"""A run that goes on from a checkpoint goes on bit for bit: what Lightning's checkpoints lack is added to them, and put back.
 
 Added are the place in the training (``place.py``), each rank's share of the epoch's figures and what its model keeps beside the weights, half-summed
 gradients, and the figures that schedulers and stopping rules watch. The data module attaches this callback to its trainer.

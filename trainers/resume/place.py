@@ -1,4 +1,4 @@
-"""Where a training is: what a checkpoint has to say so that a run can go on from it to the bit, and Lightning's counters for it.
+"""Where a training is: what a checkpoint has to say so that a run can go on from it bit for bit, and Lightning's counters for it.
 
 Lightning keeps its place in a dozen counters that are written at different moments, and guesses from them, when it goes on, what was under way.
 Some guesses are wrong: a run that ended by ``max_steps`` at an epoch's end, or by an exception within a step, goes on elsewhere. So the place

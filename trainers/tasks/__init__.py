@@ -15,7 +15,7 @@ from hoptrain.engine.errors import did_you_mean
 from hoptrain.engine.files.untrusted_yaml import read_yaml
 
 TaskName: TypeAlias = Literal[
-    "nodes", "adaptive", "images", "graphs", "links", "edges", "triples", "hetero", "hetero_links", "events", "hops", "whole", "steady"
+    "nodes", "adaptive", "images", "graphs", "links", "edges", "kg", "hetero", "hetero_links", "temporal_links", "sign", "full_batch", "sse"
 ]
 
 
@@ -26,13 +26,13 @@ class Task(NamedTuple):
         module: the module's name.
         model: the model's class.
         from_data: the model's arguments, by the property of the data that gives them.
-        score: under which a stage's score is logged, behind the stage's name: the best checkpoint has the best ``val_SCORE``.
+        metric: under which a stage's score is logged, behind the stage's name: the best checkpoint has the best ``val_SCORE``.
     """
 
     module: str
     model: str
     from_data: Mapping[str, str]
-    score: str = "acc"
+    metric: str = "acc"
 
     def classes(self) -> tuple[Any, Any]:
         """Return the model's class and the data module's."""
@@ -42,22 +42,22 @@ class Task(NamedTuple):
 
 _SIZES = {"num_features": "in_channels", "num_classes": "num_classes"}
 _OF_GRAPHS = {"num_hops": "num_layers", "num_edge_features": "edge_channels"}
-_OF_LINKS = {"num_features": "in_channels", "num_vertices": "num_vertices", "default_score": "default_score"}
+_OF_LINKS = {"num_features": "in_channels", "num_nodes": "num_nodes", "default_metric": "default_metric"}
 _OF_ITEMS = {"is_multilabel": "multilabel", "num_edge_features": "edge_channels"} | {
-    name: name for name in ("vertex_categories", "edge_categories")
+    name: name for name in ("node_categories", "edge_categories")
 }
-_TYPES = {name: name for name in ("num_vertices", "relations", "seed_type", "edge_channels")}
+_TYPES = {name: name for name in ("num_nodes", "relations", "seed_type", "edge_channels")}
 TASKS: dict[TaskName, Task] = {
     "nodes": Task("nodes.task", "NodeClassifier", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "adaptive": Task("adaptive", "AdaptiveNodeClassifier", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "images": Task("items.images", "ImageClassifier", {"image_shape": "image_shape", "num_classes": "num_classes"}),
     "graphs": Task("items.graphs", "GraphClassifier", _SIZES | _OF_ITEMS),
-    "links": Task("links.task", "LinkPredictor", _OF_LINKS | _OF_GRAPHS, score="auc"),
-    "triples": Task(
-        "triples",
+    "links": Task("links.task", "LinkPredictor", _OF_LINKS | _OF_GRAPHS, metric="auc"),
+    "kg": Task(
+        "kg",
         "TriplePredictor",
         {"num_nodes": "num_nodes", "num_relations": "num_relations", "num_hops": "num_layers"},
-        score="mrr",
+        metric="mrr",
     ),
     "edges": Task("edges", "EdgePredictor", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
     "hetero": Task("nodes.task", "HeteroClassifier", _SIZES | {"num_hops": "num_layers", "is_multilabel": "multilabel"} | _TYPES),
@@ -65,22 +65,22 @@ TASKS: dict[TaskName, Task] = {
         "links.task",
         "HeteroLinkPredictor",
         {"num_features": "in_channels", "num_hops": "num_layers"}
-        | {name: name for name in ("num_vertices", "relations", "link_relation", "edge_channels")},
-        score="auc",
+        | {name: name for name in ("num_nodes", "relations", "link_relation", "edge_channels")},
+        metric="auc",
     ),
-    "events": Task(
-        "events",
+    "temporal_links": Task(
+        "temporal_links",
         "EventPredictor",
         {"num_nodes": "num_nodes", "message_channels": "message_channels"},
-        score="ap",
+        metric="ap",
     ),
-    "hops": Task("items.hops", "SIGNClassifier", _SIZES | {"num_hops": "num_hops"}),
-    "steady": Task(
-        "steady",
+    "sign": Task("items.sign", "SIGNClassifier", _SIZES | {"num_hops": "num_hops"}),
+    "sse": Task(
+        "sse",
         "SteadyStateClassifier",
-        _SIZES | {"num_hops": "num_layers", "num_vertices": "num_vertices", "is_multilabel": "multilabel"},
+        _SIZES | {"num_hops": "num_layers", "num_nodes": "num_nodes", "is_multilabel": "multilabel"},
     ),
-    "whole": Task("whole.task", "WholeGraphClassifier", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
+    "full_batch": Task("full_batch.task", "WholeGraphClassifier", _SIZES | _OF_GRAPHS | {"is_multilabel": "multilabel"}),
 }
 
 

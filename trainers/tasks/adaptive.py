@@ -1,4 +1,4 @@
-"""Adaptive sampling (AS-GCN, Huang et al. 2018): a classifier that learns which vertices its sampler should draw."""
+"""Adaptive sampling (AS-GCN, Huang et al. 2018): a classifier that learns which nodes its sampler should draw."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hoptrain.trainers.models.features import model_input, to_input
 from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 
 LOWEST_SCORE = 2.0**-10
-"""A score never falls below: its logarithm stays finite, and no vertex gets out of reach."""
+"""A score never falls below: its logarithm stays finite, and no node gets out of reach."""
 _ROWS = 1 << 16
-"""Vertices whose features are read at a time."""
+"""Nodes whose features are read at a time."""
 
 
 class AdaptiveNodeClassifier(NodeClassifier):
@@ -30,8 +30,8 @@ class AdaptiveNodeClassifier(NodeClassifier):
 
     Examples:
         >>> from pytorch_lightning import Trainer
-        >>> from hoptrain import AdaptiveNodeClassifier, ASGCNSampler, GraphDataModule
-        >>> data = GraphDataModule("digits-knn", ASGCNSampler([64, 64]), batch_size=256, num_workers=0, seed=1)
+        >>> from hoptrain import AdaptiveNodeClassifier, ASGCNSampler, NodeDataModule
+        >>> data = NodeDataModule("digits-knn", ASGCNSampler([64, 64]), batch_size=256, num_workers=0, seed=1)
         >>> model = AdaptiveNodeClassifier(data.num_features, data.num_classes, data.num_hops, hidden_channels=16)
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, data)
@@ -43,7 +43,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
         """Build the model.
 
         Args:
-            in_channels: features of a vertex.
+            in_channels: features of a node.
             num_classes: number of classes (or labels).
             num_layers: layers of the sampler.
             variance_weight: weight of the variance in the loss.
@@ -107,7 +107,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
         return loss + variance * (self.variance_weight * self.trainer.world_size / batch.num_step_seeds)
 
     def _set_scores(self) -> None:
-        """Give the sampler the scores of all vertices; sampler processes start anew with them."""
+        """Give the sampler the scores of all nodes; sampler processes start anew with them."""
         sampler = self._datamodule.sampler
         if not isinstance(sampler, ASGCNSampler):
             raise InputError(f"AdaptiveNodeClassifier with {type(sampler).__name__}: it learns the scores of an ASGCNSampler; use one")
@@ -117,7 +117,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
 
     @torch.no_grad()
     def _scores_of_all(self) -> Array:
-        """(V,) float32, on the CPU whatever the model's device, so that all ranks have the same to the bit."""
+        """(V,) float32, on the CPU whatever the model's device, so that all ranks have the same bit for bit."""
         data = self._datamodule.data
         parameters, device = self.sampled_by.cpu(), torch.device("cpu")
         scores = np.empty(data.graph.num_nodes, np.float32)

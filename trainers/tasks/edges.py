@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.derived.link_split import check_apart, share_out_edges
 from hoptrain.engine.features.checks import num_classes_of
+from hoptrain.engine.transforms.link_split import check_apart, share_out_edges
 from hoptrain.samplers import LinkSampler, MiniBatch, Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.decoders import PairMLP
@@ -21,7 +21,7 @@ from hoptrain.trainers.models.ranks import MOST_NUMBERS
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask
 from hoptrain.trainers.tasks.labelled import Labelled
-from hoptrain.trainers.tasks.nodes.data import GraphDataModule
+from hoptrain.trainers.tasks.nodes.data import NodeDataModule
 
 
 class EdgeBatch(NamedTuple):
@@ -36,7 +36,7 @@ class EdgeBatch(NamedTuple):
     pairs: Tensor
 
 
-class EdgeDataModule(GraphDataModule):
+class EdgeDataModule(NodeDataModule):
     """Deals out the labelled edges of a data set; messages pass along all edges, but for those that the ``LinkSampler`` excludes in training.
 
     Attributes:
@@ -59,25 +59,25 @@ class EdgeDataModule(GraphDataModule):
         self,
         dataset: str | Dataset,
         sampler: Sampler,
-        val_share: float | None = None,
-        test_share: float | None = None,
+        val_ratio: float | None = None,
+        test_ratio: float | None = None,
         split_seed: int = 0,
         **options: Any,
     ) -> None:
         """Open the data set and share its labelled edges out.
 
         Args:
-            dataset: as ``GraphDataModule``, with ``edge_y``; ``edge_splits`` of the data set are taken as they are.
+            dataset: as ``NodeDataModule``, with ``edge_y``; ``edge_splits`` of the data set are taken as they are.
             sampler: a ``LinkSampler`` without edges and with ``num_negatives`` 0.
-            val_share: part of the links with labelled edges for validation, where the data set has no splits; by default 0.05.
-            test_share: part of them for the test; by default 0.1.
+            val_ratio: part of the links with labelled edges for validation, where the data set has no splits; by default 0.05.
+            test_ratio: part of them for the test; by default 0.1.
             split_seed: of the choice.
-            options: as ``GraphDataModule``; ``batch_size`` counts edges.
+            options: as ``NodeDataModule``; ``batch_size`` counts edges.
 
         Raises:
             InputError: another sampler, no labels of edges, shares of a data set with splits of its own; as ``share_out_edges``.
         """
-        self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
+        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # before the data is prepared
         super().__init__(dataset, sampler, **options)
 
     def prepare(self, data: Dataset) -> Dataset:
@@ -114,7 +114,7 @@ class EdgeDataModule(GraphDataModule):
 
     @staticmethod
     def _ends(data: Dataset, ids: Array) -> Array:
-        places = data.graph.places_of(ids)
+        places = data.graph.csc_positions(ids)
         return np.stack([data.graph.indices[places].astype(np.int64), np.searchsorted(data.graph.indptr, places, side="right") - 1])
 
     @property
@@ -163,7 +163,7 @@ class EdgePredictor(Labelled, GraphTask):
     """
 
     data_class = EdgeDataModule
-    predicted = "the vectors of all vertices"
+    predicted = "the vectors of all nodes"
     example = "edge"
 
     def __init__(
@@ -175,8 +175,8 @@ class EdgePredictor(Labelled, GraphTask):
         edge_channels: int = 0,
         hidden_channels: int = 128,
         out_channels: int = 64,
-        score: str = TASKS["edges"].score,
-        class_weight: Literal["balanced"] | None = None,
+        metric: str = TASKS["edges"].metric,
+        class_weight: Literal["class_balanced_sampling"] | None = None,
         **options: Any,
     ) -> None:
         """Build the model. The first five arguments come from the data when the command line is used.
@@ -189,7 +189,7 @@ class EdgePredictor(Labelled, GraphTask):
             edge_channels: features of an edge.
             hidden_channels: width between layers (with attention over all heads together).
             out_channels: width of the nodes' vectors.
-            score: as ``NodeClassifier``.
+            metric: as ``NodeClassifier``.
             class_weight: as ``NodeClassifier``.
             options: as ``GraphTask``.
 
@@ -199,7 +199,7 @@ class EdgePredictor(Labelled, GraphTask):
         super().__init__(
             in_channels, out_channels, num_layers, None, hidden_channels=hidden_channels, edge_channels=edge_channels, **options
         )
-        self.learn(num_classes, multilabel, score, class_weight)
+        self.learn(num_classes, multilabel, metric, class_weight)
         self.decoder: PairMLP = PairMLP(out_channels, num_classes, edge_channels)
 
     def setup(self, stage: str) -> None:

@@ -19,15 +19,15 @@ from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.trainers.feedback import Apply, Feedback, feedback_for
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.batches import Takes, apply_model
+from hoptrain.trainers.models.batches import ForwardInputs, apply_model
 from hoptrain.trainers.models.features import to_input
-from hoptrain.trainers.models.inference import exact_logits, neighborhood_logits
+from hoptrain.trainers.models.hetero.gnn import HeteroGNN
+from hoptrain.trainers.models.hetero.inference import hetero_layerwise_inference
+from hoptrain.trainers.models.hetero.layers import READ_EDGES
+from hoptrain.trainers.models.inference import layerwise_inference, neighborhood_logits
 from hoptrain.trainers.models.layered import LayerWise
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.models.lightgcn import LightGCN
-from hoptrain.trainers.models.typed.gnn import TypedGNN
-from hoptrain.trainers.models.typed.inference import exact_typed_logits
-from hoptrain.trainers.models.typed.layers import READ_EDGES
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import ScoredModule
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule
@@ -56,7 +56,7 @@ class GraphTask(ExactTask):
 
     Attributes:
         model: a ``GNN``, or a custom module.
-        takes: what the model takes of a batch.
+        forward_inputs: what the model takes of a batch.
         feedback: what the sampler asks for, by name.
     """
 
@@ -67,7 +67,7 @@ class GraphTask(ExactTask):
         num_layers: int,
         metric: Callable[[], Metric] | None,
         model: Any = None,
-        takes: Takes = "blocks",
+        forward_inputs: ForwardInputs = "blocks",
         *,
         arch: Arch | str = "sage",
         hidden_channels: int = 256,
@@ -84,7 +84,7 @@ class GraphTask(ExactTask):
             num_layers: hops of the sampler.
             metric: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
             model: an ``nn.Module`` in place of a ``GNN``, which needs the three sizes; with it they may be 0, and are the data's.
-            takes: what that module takes of a batch.
+            forward_inputs: what that module takes of a batch.
             arch: sage, gat, gcn, gin or lightgcn; gine, gatv2, transformer or nnconv, which read edges' features; or torch_geometric.nn.CLASS.
             hidden_channels: width between layers (with attention over all heads together).
             normalize_features: divide each node's features by their sum.
@@ -96,7 +96,7 @@ class GraphTask(ExactTask):
             InputError: numbers that have no meaning, or neither sizes nor a module.
         """
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
-        check_choice("takes", takes, get_args(Takes))
+        check_choice("forward_inputs", forward_inputs, get_args(ForwardInputs))
         super().__init__(metric)
         of_a_gnn = [] if model is None else ["arch", "hidden_channels"]
         self.save_hyperparameters(ignore=["num_outputs", "metric", "model", *of_a_gnn])
@@ -109,12 +109,12 @@ class GraphTask(ExactTask):
                 model = LightGCN(in_channels, hidden_channels, num_outputs, num_layers, **dict(gnn))
             else:
                 model = GNN(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn)
-            takes = "blocks+degrees"
+            forward_inputs = "blocks+degrees"
             self.note_defaults(type(model))
         else:
             self.note_module(model)
         self.model: nn.Module = model
-        self.takes: Takes = takes
+        self.forward_inputs: ForwardInputs = forward_inputs
         self.normalize_features = normalize_features
         self._degrees = torch.empty(0)
         self.feedback: nn.ModuleDict = nn.ModuleDict()
@@ -160,7 +160,7 @@ class GraphTask(ExactTask):
     def forward(self, batch: MiniBatch) -> Tensor:
         """Return what the model gives for the batch's seeds, (B, C)."""
         x, degrees = self.inputs(batch), self.degrees[batch.node_ids.long()]
-        apply: Apply = partial(apply_model, self.model, self.takes)
+        apply: Apply = partial(apply_model, self.model, self.forward_inputs)
         for feedback in reversed(
             self._feedback()
         ):  # a sampler's own comes before that of the sampler within it, which may replace the model
@@ -178,15 +178,15 @@ class GraphTask(ExactTask):
     def infer(self, nodes: Array) -> Tensor:
         """Return what the model gives for ``nodes`` (N,) from full neighbourhoods: (N, C)."""
         data: Dataset = self._datamodule.data
-        options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device, "takes": self.takes}
+        options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device, "forward_inputs": self.forward_inputs}
         if isinstance(self.model, LayerWise) and self._is_exact:
-            return exact_logits(self.model, data, nodes, x=self.all_inputs(), **self._ranks(), **options)
+            return layerwise_inference(self.model, data, nodes, x=self.all_inputs(), **self._ranks(), **options)
         return neighborhood_logits(self.model, data, nodes, num_hops=self._datamodule.num_hops, **options)
 
     @property
     def _is_exact(self) -> bool:
         """Whether the model says its layers, and these take blocks."""
-        return self.takes != "edge_index" and isinstance(self.model, LayerWise)
+        return self.forward_inputs != "edge_index" and isinstance(self.model, LayerWise)
 
     def on_train_epoch_start(self) -> None:
         """Begin the epoch's figures, and tell the sampler what it draws by."""
@@ -219,7 +219,7 @@ class GraphTask(ExactTask):
 
 
 class HeteroTask(ExactTask):
-    """A task on a heterogeneous graph. A subclass makes the ``model``: a ``TypedGNN``, or a custom module."""
+    """A task on a heterogeneous graph. A subclass makes the ``model``: a ``HeteroGNN``, or a custom module."""
 
     def compare(self, names: Sequence[str]) -> None:
         """Compare the model's arguments ``names``, which come from the data, with those of the data module.
@@ -232,7 +232,7 @@ class HeteroTask(ExactTask):
         if ours.get("arch") in READ_EDGES:
             of_data["edge_channels"] = module.edge_channels
         for name, theirs in of_data.items():
-            if (ours[name] or isinstance(self.model, TypedGNN)) and ours[name] != theirs:
+            if (ours[name] or isinstance(self.model, HeteroGNN)) and ours[name] != theirs:
                 raise InputError(
                     f"the model has {name} {ours[name]}, {module.data.name} with this sampler {theirs}: use the data set and the sampler that it "
                     "was made for"
@@ -243,12 +243,12 @@ class HeteroTask(ExactTask):
         return {name: to_input(rows, self.hparams["normalize_features"]) for name, rows in batch.x.items()}
 
     def exact(self, nodes: Mapping[str, Array]) -> dict[str, Tensor]:
-        """Return what a ``TypedGNN`` gives for ``nodes`` of each type of seeds, from full neighbourhoods; see ``exact_typed_logits``."""
+        """Return what a ``HeteroGNN`` gives for ``nodes`` of each type of seeds, from full neighbourhoods; see ``hetero_layerwise_inference``."""
         options: dict[str, Any] = {"normalize": self.hparams["normalize_features"], "device": self.device}
-        return exact_typed_logits(self.model, self._datamodule.data, nodes, **options, **self._ranks())
+        return hetero_layerwise_inference(self.model, self._datamodule.data, nodes, **options, **self._ranks())
 
 
-def check_embeddings(model: TypedGNN, num_vertices: Mapping[str, int], embeddings: bool) -> None:
+def check_embeddings(model: HeteroGNN, num_nodes: Mapping[str, int], embeddings: bool) -> None:
     """Raise if the model has embeddings of nodes that were not asked for.
 
     Raises:
@@ -257,6 +257,6 @@ def check_embeddings(model: TypedGNN, num_vertices: Mapping[str, int], embedding
     bare = next(iter(model.tables.keys()), None)
     if bare is not None and not embeddings:
         raise InputError(
-            f"vertices of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
-            f"{num_vertices[bare]:,}"
+            f"nodes of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
+            f"{num_nodes[bare]:,}"
         )

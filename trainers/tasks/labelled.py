@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.trainers.scores.labels import KEEP_ALL, Labels, class_weights, kind_of, labels_of
+from hoptrain.trainers.metrics.labels import KEEP_ALL, Labels, class_weights, kind_of, labels_of
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule
 
 
@@ -20,28 +20,28 @@ class Labelled(ScoredModule):
         example: what an example is, for messages.
     """
 
-    example = "vertex"
+    example = "node"
     labels: Labels | None = None
     _class_weights: Tensor | None = None
 
-    def learn(self, num_classes: int, multilabel: bool, score: str, class_weight: str | None) -> None:
+    def learn(self, num_classes: int, multilabel: bool, metric: str, class_weight: str | None) -> None:
         """State what is learnt.
 
         Args:
             num_classes: number of classes, labels or targets; 0 where the data tell it.
             multilabel: whether an example may have several labels.
-            score: its name; of a score of targets the model learns these.
+            metric: its name; of a score of targets the model learns these.
             class_weight: balanced, or None.
 
         Raises:
             InputError: a score that such labels have not, another weight.
         """
-        if class_weight not in (None, "balanced"):
+        if class_weight not in (None, "class_balanced_sampling"):
             raise InputError(f"class_weight is {class_weight!r}: it is balanced, or left out")
-        self.name_score(score)
+        self.name_score(metric)
         self._is_balanced = class_weight is not None
         if num_classes:
-            self._state_labels(Labels(kind_of(score, multilabel), num_classes))
+            self._state_labels(Labels(kind_of(metric, multilabel), num_classes))
 
     def _state_labels(self, labels: Labels) -> None:
         self.labels = labels

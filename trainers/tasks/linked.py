@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
+from hoptrain.trainers.metrics.links import PooledScore, RankScore, title_of
+from hoptrain.trainers.metrics.top import make_top_score, top_of
 from hoptrain.trainers.models.decoders import DecoderName, make_decoder
 from hoptrain.trainers.models.ranks import Bounds, best_of_sources, ranks_among, ranks_among_all, scores_in_parts
-from hoptrain.trainers.scores.links import PooledScore, RankScore, title_of
-from hoptrain.trainers.scores.top import make_top_score, top_of
 from hoptrain.trainers.tasks.graph_task import ExactTask
 from hoptrain.trainers.tasks.scored import STAGES, metric_of
 
@@ -64,7 +64,7 @@ class Linked(ExactTask):
 
     scored: tuple[str, ...] = STAGES[1:]
 
-    def decode(self, decoder: DecoderName, width: int, score: str, hard_negatives: int | None, loss: Loss, number: int = 1) -> None:
+    def decode(self, decoder: DecoderName, width: int, metric: str, hard_negatives: int | None, loss: Loss, number: int = 1) -> None:
         """Set how vectors of ``width`` channels become scores of pairs of ``number`` relations, and the metric of these.
 
         Raises:
@@ -73,8 +73,8 @@ class Linked(ExactTask):
         check_choice("loss", loss, get_args(Loss))
         if hard_negatives is not None and hard_negatives < 1:
             raise InputError(f"hard_negatives is {hard_negatives}: at least one of a link's negatives counts; correct it or leave it out")
-        self.name_score(score)
-        self.score_title: str = title_of(score)
+        self.name_score(metric)
+        self.score_title: str = title_of(metric)
         made = [make_decoder(decoder, width) for _ in range(number)]
         self.decoder: Any = made[0] if number == 1 else nn.ModuleList(made)
         self._loss, self._hard_negatives = loss, hard_negatives
@@ -204,9 +204,9 @@ class Linked(ExactTask):
             metric_of(self.further, key).update(*found)
 
 
-def own_score(stage: str, score: str, relation: str) -> str:
+def own_score(stage: str, metric: str, relation: str) -> str:
     """Return the name under which a relation's own score is logged."""
-    return f"{stage}_{score}/{relation.replace('.', '_')}"  # a module's name has no point
+    return f"{stage}_{metric}/{relation.replace('.', '_')}"  # a module's name has no point
 
 
 def with_hard_negatives(scores: Tensor, labels: Tensor, number: int | None) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from hoptrain.engine.machine import usable_cores
 
 MOST_RANKS_A_CORE = 8
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-"""Of ``trainer.precision``; the others convert what a batch holds, its vertices too."""
+"""Of ``trainer.precision``; the others convert what a batch holds, its nodes too."""
 _LEAST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "check_val_every_n_epoch": 1, "num_nodes": 1, "log_every_n_steps": 0}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 

@@ -16,13 +16,13 @@ from torchmetrics import MeanMetric, Metric
 
 from hoptrain.engine import InputError
 from hoptrain.samplers.batch.minibatch import SampledBatch
+from hoptrain.trainers.models.hetero.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.models.layered import address_seed, seed_generators
-from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 STAGES = ("fit", "val", "test")
-_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "score", "default_score", "hard_negatives", "class_weight"}
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "metric", "default_metric", "hard_negatives", "class_weight"}
 """Arguments that a checkpoint may have otherwise: they change no weight's shape; a module's name is none of its weights."""
 
 

@@ -22,11 +22,11 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.machine import keep_freed_memory
-from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers import SampleLoader, Sampler, WeightedSeedSampler
-from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.samplers.seeds.weighted import class_shares
+from hoptrain.samplers.loader.epochs import EpochLoader
+from hoptrain.samplers.wrappers.weighted import class_shares
 from hoptrain.trainers.resume.checkpoints import keep_checkpoints_whole
 from hoptrain.trainers.resume.exact_resume import ExactResume
 from hoptrain.trainers.tasks.options import check_share
@@ -39,7 +39,7 @@ class SharedDataModule(LightningDataModule):
     """Attributes: ``data``; ``loader``, that of the training once it was asked for; ``seed`` of the order, by default that of seed_everything."""
 
     data: Any
-    _is_parted = False
+    _is_partitioned = False
 
     def __init__(self, batch_size: int, seed: int | None) -> None:
         """Take the examples per rank and step, and the seed."""
@@ -68,9 +68,9 @@ class SharedDataModule(LightningDataModule):
         if isinstance(trainer, Trainer):  # whose default would shard each rank's share of an evaluation once more
             trainer._accelerator_connector.use_distributed_sampler = False
         if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING and trainer.world_size > 1:
-            from hoptrain.trainers.runs.roll_call import meet
+            from hoptrain.trainers.callbacks.roll_call import meet
 
-            self._met = meet(trainer, calls_roll=self._is_parted)  # kept until the process group has it
+            self._met = meet(trainer, calls_roll=self._is_partitioned)  # kept until the process group has it
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
@@ -198,16 +198,16 @@ class SampledDataModule(SharedDataModule):
         batch_size: int = 1024,
         num_workers: int | None = None,
         seed: int | None = None,
-        queue: QueueOptions = DEFAULTS,
+        worker_options: WorkerOptions = DEFAULTS,
         sampler_device: str = "cpu",
         bulk: int | None = None,
         graph_placement: str = "auto",
         feature_placement: str = "auto",
-        device_cache: float | str | None = None,
-        capture: bool = True,
-        memory: str | None = None,
-        lookahead: int | None = None,
-        balanced: bool = False,
+        gpu_cache: float | str | None = None,
+        cuda_graphs: bool = True,
+        feature_cache: str | None = None,
+        prefetch_steps: int | None = None,
+        class_balanced_sampling: bool = False,
     ) -> None:
         """Take an open data set and its sampler.
 
@@ -217,25 +217,31 @@ class SampledDataModule(SharedDataModule):
             batch_size: seeds per rank and step.
             num_workers: sampler processes per rank, by default 2; 0, the default with sampler_device cuda, samples in the training process.
             seed: seed of the order and of the samples; by default that of seed_everything.
-            queue: how batches come from the sampler processes.
+            worker_options: how batches come from the sampler processes.
             sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
                 processes that share the GPU, or with cuda:1 have another one.
             bulk: batches sampled at once on cuda with num_workers=0; by default as many as have 8,192 seeds together, from 2 to 64.
             graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
             feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
-            device_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
-            capture: with sampler_device cuda whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
-            memory: bytes such as 8GiB that each machine spends on features which are read from the disk, or auto for what is left there.
-            lookahead: with memory, steps ahead whose rows are known; by default 256.
-            balanced: draw an epoch's seeds with replacement so that every class of the training split comes as often (``WeightedSeedSampler``).
+            gpu_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
+            cuda_graphs: with sampler_device cuda whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
+            feature_cache: bytes such as 8GiB that each machine spends on features which are read from the disk, or auto for what is left there.
+            prefetch_steps: with memory, steps ahead whose rows are known; by default 256.
+            class_balanced_sampling: draw an epoch's seeds with replacement so that every class of the training split comes as often (``WeightedSeedSampler``).
         """
         super().__init__(batch_size, seed)
         self.data: Any = data
-        self.sampler: Sampler[Any, Any] = _balanced(data, sampler) if balanced else sampler
+        self.sampler: Sampler[Any, Any] = _balanced(data, sampler) if class_balanced_sampling else sampler
         self.num_workers: int = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
-        places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "device_cache": device_cache}
-        self._feed_options: dict[str, Any] = {"queue": queue, "device": sampler_device, "bulk": bulk, "capture": capture, **places}
-        self._feed_options |= {"memory": memory, "lookahead": lookahead}
+        places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "gpu_cache": gpu_cache}
+        self._feed_options: dict[str, Any] = {
+            "worker_options": worker_options,
+            "device": sampler_device,
+            "bulk": bulk,
+            "cuda_graphs": cuda_graphs,
+            **places,
+        }
+        self._feed_options |= {"feature_cache": feature_cache, "prefetch_steps": prefetch_steps}
 
     @property
     def num_hops(self) -> int:
@@ -246,8 +252,8 @@ class SampledDataModule(SharedDataModule):
         """Return the training loader of a rank. Where batches are copied to a GPU, the workers' memory is pinned."""
         device = None if self.trainer is None else self.trainer.strategy.root_device
         gpu = device.index if device is not None and device.type == "cuda" else None
-        page_lock = self.num_workers > 0 and gpu is not None
-        options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "page_lock": page_lock}
+        pin_memory = self.num_workers > 0 and gpu is not None
+        options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "pin_memory": pin_memory}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
         options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
         loader: EpochLoader[Any] = self.of_strategy("make_loader", SampleLoader)(self.data, self.sampler, **options)
@@ -364,5 +370,5 @@ def _balanced(data: Any, sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
     """
     if not sampler.by_seeds or data.y is None or data.y.ndim != 1 or data.y.dtype.kind == "f":
         reason = "labels that are no classes" if sampler.by_seeds else f"{type(sampler).__name__}, which says itself what a batch is about"
-        raise InputError(f"balanced with {reason}: it draws vertices by their class; leave it out")
+        raise InputError(f"balanced with {reason}: it draws nodes by their class; leave it out")
     return WeightedSeedSampler(sampler, class_shares(data.y, data.split("train")))

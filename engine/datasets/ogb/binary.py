@@ -29,7 +29,7 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
         writer: of the new folder.
         raw: folder of the two files.
         name: of the data set.
-        splits: vertex ids by split.
+        splits: node ids by split.
         meta: source, licence and so on.
 
     Raises:
@@ -62,7 +62,7 @@ def _write_graph(writer: FolderWriter, archive: zipfile.ZipFile, scratch: Path) 
         bad = first_out_of_range(ids, num_nodes)
         if bad >= 0:
             raise InputError(
-                f"edge {bad} of {archive.filename} names vertex {ids[bad]}: vertices are 0 to {num_nodes - 1}; download the file again"
+                f"edge {bad} of {archive.filename} names node {ids[bad]}: nodes are 0 to {num_nodes - 1}; download the file again"
             )
     indptr = writer.create("indptr", offset_dtype(len(src)), (num_nodes + 1,))
     indices = writer.create("indices", id_dtype(num_nodes), (len(src),))

@@ -87,7 +87,7 @@ def is_present(name: str, release: Release, root: Path | None) -> bool:
 
 
 def write_csv(writer: FolderWriter, folder: Path, layout: Layout) -> None:
-    """The layout with one kind of vertex and edge (arxiv, products)."""
+    """The layout with one kind of node and edge (arxiv, products)."""
     edges, num_nodes = read_csv(folder / "raw" / "edge", np.int64), int(read_csv(folder / "raw" / "num-node-list", np.int64)[0, 0])
     x = read_csv(folder / "raw" / "node-feat", np.float32)
     y = read_csv(folder / "raw" / "node-label", np.float64)
@@ -192,13 +192,13 @@ LAYOUTS = {
     ),
     "ogbn-papers100M": Layout(
         release=Release("ogbn-papers100M", 1, "papers100M-bin", 56.2, _ODC_BY),
-        split="time",
+        split="temporal",
         write=write_papers100m,
         note="directed as published: from the citing paper to the cited one",
     ),
     "ogbn-mag-papers": Layout(
         release=MAG,
-        split="time",
+        split="temporal",
         write=write_papers_of_mag,
         note=f"only papers and their citations of the heterogeneous graph; {_REVERSED}",
     ),

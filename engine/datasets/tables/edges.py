@@ -9,8 +9,8 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import Kind
+from hoptrain.engine.datasets.tables.nodes import Vertices
 from hoptrain.engine.datasets.tables.rows import Progress, Table
-from hoptrain.engine.datasets.tables.vertices import Vertices
 from hoptrain.engine.errors import InputError
 
 KNOWN: Mapping[str, Kind] = {"weight": "weight", "time": "time"}

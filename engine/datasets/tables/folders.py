@@ -21,9 +21,9 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import fingerprint, open_cached
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import features_of
+from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, splits_of
 from hoptrain.engine.datasets.tables.plain import read_edges, read_plain
 from hoptrain.engine.datasets.tables.rows import Table
-from hoptrain.engine.datasets.tables.vertices import VertexTable, Vertices, labels_of, splits_of
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
@@ -99,10 +99,10 @@ def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
         return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name)[0]
     nodes = {_stem(path): path for path in files if path.parent.name == "nodes"}
     edges = {_relation(path): path for path in files if path.parent.name == "edges"}
-    return read_typed_tables(nodes, edges, seed_type, name=folder.name)
+    return read_hetero_tables(nodes, edges, seed_type, name=folder.name)
 
 
-def read_typed_tables(
+def read_hetero_tables(
     nodes: Mapping[str, str | Path], edges: Mapping[Relation, str | Path], seed_type: str | None = None, *, name: str = "data"
 ) -> HeteroDataset:
     r"""A data set from a table for each type of vertices and one for each relation, ``.csv``, ``.csv.gz`` or ``.parquet``, wherever they lie.
@@ -119,7 +119,7 @@ def read_typed_tables(
         InputError: a row that cannot be, by file, row, value and rule; a relation of a type without a table; what ``HeteroDataset`` refuses.
 
     Examples:
-        >>> from hoptrain import read_typed_tables
+        >>> from hoptrain import read_hetero_tables
         >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> folder = TemporaryDirectory()
@@ -128,7 +128,7 @@ def read_typed_tables(
         >>> _ = nodes["paper"].write_text("id,label,year\nA,theory,1.5\nB,systems,2.5\n")
         >>> _ = nodes["author"].write_text("id\nAda\nBob\n")
         >>> _ = edges["author", "writes", "paper"].write_text("src,dst\nAda,A\nBob,B\nAda,B\n")
-        >>> data = read_typed_tables(nodes, edges)
+        >>> data = read_hetero_tables(nodes, edges)
         >>> data.graph.num_nodes, data.y, data.x["paper"].tolist()
         ({'paper': 2, 'author': 2}, array([1, 0]), [[1.5], [2.5]])
         >>> folder.cleanup()

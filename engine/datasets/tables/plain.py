@@ -18,8 +18,8 @@ from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features, random_splits
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
+from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, numbers_of, splits_of
 from hoptrain.engine.datasets.tables.rows import Progress, Table
-from hoptrain.engine.datasets.tables.vertices import VertexTable, Vertices, labels_of, numbers_of, splits_of
 from hoptrain.engine.errors import InputError, reason_of
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph

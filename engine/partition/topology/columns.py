@@ -1,4 +1,4 @@
-"""The columns of a part's vertices, and where their edges stand in the whole graph."""
+"""The columns of a part's nodes, and where their edges stand in the whole graph."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hoptrain.kernels.cpu.columns import copy_columns
 class OwnColumns:
     """What the machine with part p has of the graph.
 
-    Samplers take ``graph`` as any other: a vertex keeps its id, which stands in the address of its draws. So an owner's draws are those of the whole graph,
+    Samplers take ``graph`` as any other: a node keeps its id, which stands in the address of its draws. So an owner's draws are those of the whole graph,
     but for the places of their edges.
 
     Attributes:
-        graph: all V vertices; the columns of other parts' are empty.
+        graph: all V nodes; the columns of other parts' are empty.
         whole: (V+1,) where the columns begin in the whole graph.
-        place: (V,) where each vertex is, counted through the parts.
+        place: (V,) where each node is, counted through the parts.
         bounds: (P+1,) part p has the places from bounds[p] to bounds[p + 1].
         part: p.
     """
@@ -38,22 +38,22 @@ class OwnColumns:
         return int(self.whole[-1])
 
     def owner(self, nodes: Array) -> Array:
-        """The part of each vertex of ``nodes`` (N,), (N,) int64."""
+        """The part of each node of ``nodes`` (N,), (N,) int64."""
         return np.searchsorted(self.bounds, self.place[nodes], side="right") - 1
 
     def places(self, nodes: Array, indptr: Array, edge_ids: Array) -> Array:
-        """Where edges (n,) of ``graph`` stand in the whole graph; those from indptr[i] to indptr[i + 1] enter ``nodes[i]``, a vertex of this part."""
+        """Where edges (n,) of ``graph`` stand in the whole graph; those from indptr[i] to indptr[i + 1] enter ``nodes[i]``, a node of this part."""
         shifts = self.whole[nodes].astype(np.int64) - self.graph.indptr[nodes]
         places: Array = (edge_ids + np.repeat(shifts, np.diff(indptr))).astype(id_dtype(self.num_edges), copy=False)
         return places
 
 
 def own_columns(graph: Graph, place: Array, bounds: Array, part: int) -> OwnColumns:
-    """Copy the columns of a part's vertices, with their weights.
+    """Copy the columns of a part's nodes, with their weights.
 
     Args:
         graph: the whole graph.
-        place: (V,) where each vertex is, counted through the parts; within a part ids ascend.
+        place: (V,) where each node is, counted through the parts; within a part ids ascend.
         bounds: (P+1,) of the parts.
         part: which.
     """

@@ -9,8 +9,8 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
 
 
-class PartedGraph(Graph):
-    """Of V vertices and E edges this machine knows the degrees; whoever asks for more is refused in a line.
+class PartitionedGraph(Graph):
+    """Of V nodes and E edges this machine knows the degrees; whoever asks for more is refused in a line.
 
     Attributes:
         indptr: (V+1,) where each column begins in the whole graph.
@@ -28,7 +28,7 @@ class PartedGraph(Graph):
         self.has_weight = has_weight
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PartedGraph, (self.indptr, self._is_sorted, self.path, self.has_weight)
+        return PartitionedGraph, (self.indptr, self._is_sorted, self.path, self.has_weight)
 
     @property
     def num_edges(self) -> int:
@@ -55,5 +55,5 @@ class PartedGraph(Graph):
     def _elsewhere(self) -> InputError:
         return InputError(
             f"{self.path} has the graph in parts, each on its machine: this needs all edges at once; write parts that have the graph whole, "
-            "by 'hoptrain data partition' without --graph parted"
+            "by 'hoptrain data partition' without --graph partitioned"
         )

@@ -1,4 +1,4 @@
-"""Questions to the owners of vertices and their answers, in two rounds; what comes is put into the order of the questions, never of the answers."""
+"""Questions to the owners of nodes and their answers, in two rounds; what comes is put into the order of the questions, never of the answers."""
 
 from __future__ import annotations
 

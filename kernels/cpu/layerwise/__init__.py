@@ -1,1 +1,1 @@
-"""Draws for all vertices of a layer together."""
+"""Draws for all nodes of a layer together."""

@@ -1,7 +1,7 @@
-"""HGT's sampling by budgets on the CPU: what a vertex owes to its neighbours that were sampled, and draws by the square of it.
+"""HGT's sampling by budgets on the CPU: what a node owes to its neighbours that were sampled, and draws by the square of it.
 
-A vertex that was met, as a seed or as an in-neighbour of a sampled vertex, has a *met id* within its type, in order of first appearance; its
-budget is a float64. Sums are taken in a fixed order and nothing is contracted, so budgets are the same to the bit on every machine.
+A node that was met, as a seed or as an in-neighbour of a sampled node, has a *met id* within its type, in order of first appearance; its
+budget is a float64. Sums are taken in a fixed order and nothing is contracted, so budgets are the same bit for bit on every machine.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def copy_columns_after(indptr, indices, nodes, first, last, ends, out):
 def add_budgets(ends, met, first, last, place, budgets):
     """Each of the destinations ``first`` to ``last`` shares 1 out among its in-edges, whose sources are ``met`` (met ids).
 
-    What falls to a vertex that is sampled already (``place`` >= 0, its local id) is left out.
+    What falls to a node that is sampled already (``place`` >= 0, its local id) is left out.
     """
     for i in range(first, last):
         degree = ends[i + 1] - ends[i]
@@ -39,7 +39,7 @@ def add_budgets(ends, met, first, last, place, budgets):
 
 @cpu_kernel
 def choose(budgets, place, num_samples, address, tree, chosen):
-    """Draw ``num_samples`` of the vertices that are not sampled, one after the other, each by its budget's square among those left; or take all.
+    """Draw ``num_samples`` of the nodes that are not sampled, one after the other, each by its budget's square among those left; or take all.
 
     ``tree`` (2 T,) float64 is scratch, T a power of two, not below the number of budgets: every inner node is the sum of the two below it, anew after
     each draw, so that nothing is left over of what was taken out. Writes met ids to ``chosen`` and returns how many.

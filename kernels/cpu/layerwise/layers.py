@@ -1,10 +1,10 @@
-"""Layer-wise sampling on the CPU: vertices are drawn for all destinations of a layer together, by integer keys.
+"""Layer-wise sampling on the CPU: nodes are drawn for all destinations of a layer together, by integer keys.
 
-Shapes: V vertices and E edges of the graph, N destinations, m candidates, t draws. Global ids name vertices of the graph, local ids count the
-destinations and the vertices drawn, edge ids count the edges of the graph.
+Shapes: V nodes and E edges of the graph, N destinations, m candidates, t draws. Global ids name nodes of the graph, local ids count the
+destinations and the nodes drawn, edge ids count the edges of the graph.
 
 Two passes over the destinations' columns. The first adds up the candidates' keys (``sum_shares``); where the law does not depend on the
-destinations it is made once. The second (``connect``) looks for edges from the vertices drawn: few are, so a small filter of bits, which
+destinations it is made once. The second (``connect``) looks for edges from the nodes drawn: few are, so a small filter of bits, which
 stays in the first-level cache, turns nearly all others away before a table is asked.
 """
 
@@ -31,7 +31,7 @@ _LOW_BITS = np.uint64(63)
 
 
 class Draws(NamedTuple):
-    """The vertices drawn, in the order of their draws."""
+    """The nodes drawn, in the order of their draws."""
 
     vertices: Any
     """(t,) global ids; local ones after ``enter_draws``."""
@@ -40,14 +40,14 @@ class Draws(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of destinations and drawn vertices, by local id, with room for N + t."""
+    """What is known of destinations and drawn nodes, by local id, with room for N + t."""
 
     counts: Any
-    """int32, how often a vertex was drawn."""
+    """int32, how often a node was drawn."""
     weights: Any
     """float32, count / (t q)."""
     places: Any
-    """The vertex's local id in the block; -1 while it has no edge there."""
+    """The node's local id in the block; -1 while it has no edge there."""
 
 
 class Edges(NamedTuple):
@@ -183,9 +183,9 @@ def enter_draws(draws, total, table, nodes, num_dst, known, bits, num_bits):
 
 @cpu_kernel
 def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arrivals, normalize, edges):
-    """Write the edges from drawn vertices to the destinations ``nodes[:num_dst]``, a column in the graph's order.
+    """Write the edges from drawn nodes to the destinations ``nodes[:num_dst]``, a column in the graph's order.
 
-    Vertices that get an edge and are no destinations are appended to ``nodes`` in order of first appearance, and those drawn without one
+    Nodes that get an edge and are no destinations are appended to ``nodes`` in order of first appearance, and those drawn without one
     are dropped; ``arrivals`` (t,) is scratch. With ``normalize`` a destination's weights are scaled to add up to its degree. Returns the
     numbers of sources and of edges.
     """

@@ -1,1 +1,1 @@
-"""Draws for each vertex by itself: neighbours, by weight, by time, LABOR, PinSAGE's walks."""
+"""Draws for each node by itself: neighbours, by weight, by time, LABOR, PinSAGE's walks."""

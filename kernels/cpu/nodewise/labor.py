@@ -55,7 +55,7 @@ class Cursor(NamedTuple):
 
 @cpu_kernel
 def source_words(sources, num, address, words):
-    """Fill ``words`` (num,) uint32 with the random words of the vertices ``sources[:num]``: the first ones of their streams.
+    """Fill ``words`` (num,) uint32 with the random words of the nodes ``sources[:num]``: the first ones of their streams.
 
     In pieces, since LLVM makes vector instructions of the inner loop only where it stands in another one: 4 ns a word instead of 20.
     """
@@ -141,7 +141,7 @@ def _keep_lanes(indptr, indices, nodes, begin, end, fanout, sources, words, kept
 
 @cpu_kernel
 def all_words(address, word_of, high_of):
-    """Fill ``word_of`` (V,) uint32 with the words of all vertices, and ``high_of`` (V,) uint8 with their upper bytes."""
+    """Fill ``word_of`` (V,) uint32 with the words of all nodes, and ``high_of`` (V,) uint8 with their upper bytes."""
     sources = np.empty(_PIECE, np.int64)
     for begin in range(0, len(word_of), _PIECE):
         for i in range(_PIECE):
@@ -154,7 +154,7 @@ def all_words(address, word_of, high_of):
 
 @cpu_kernel
 def keep_evenly_known(indptr, indices, nodes, cursor, last, fanout, word_of, high_of, chosen, kept):
-    """As ``keep_evenly``, with the words of all vertices at hand (``all_words``); ``chosen`` (LANES,) int32 is scratch.
+    """As ``keep_evenly``, with the words of all nodes at hand (``all_words``); ``chosen`` (LANES,) int32 is scratch.
 
     The upper byte of a word turns away nearly all edges that are not kept; all of them together are a quarter of the words, and stay in a
     cache. Only what is left is compared as a whole.

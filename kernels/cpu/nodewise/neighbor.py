@@ -1,6 +1,6 @@
 """Neighbour sampling of one hop on the CPU: draw, fetch, relabel, some destinations at a time.
 
-Shapes: V vertices and E edges of the graph, M edges of the hop. Global ids name vertices of the graph, local ids count the nodes of the
+Shapes: V nodes and E edges of the graph, M edges of the hop. Global ids name nodes of the graph, local ids count the nodes of the
 mini-batch, edge ids count the edges of the graph (index into ``indices``).
 
 Nearly all the time goes into waiting for memory: one cache line of ``indices`` for every edge or two, one entry of the relabelling table for
@@ -172,12 +172,12 @@ def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges,
 
 
 _FIRST, _BEGIN, _DEGREE, _VERTEX = 0, 1, 2, 3
-"""Rows of ``lanes``: the lane's first edge; its column's beginning and degree; its vertex."""
+"""Rows of ``lanes``: the lane's first edge; its column's beginning and degree; its node."""
 
 
 @cpu_kernel
 def column_of(indptr, alias, weighted, vertex):
-    """Where the vertex's column begins, and its degree: 0 if no edge of it has any weight."""
+    """Where the node's column begins, and its degree: 0 if no edge of it has any weight."""
     begin = np.int64(indptr[unsigned(vertex)])
     degree = np.int64(indptr[unsigned(vertex + 1)]) - begin
     if weighted and degree > 0 and alias[unsigned(begin)] < 0:

@@ -1,4 +1,4 @@
-"""PinSAGE's neighbourhoods on the CPU: short random walks from each destination, and the vertices that they visit most.
+"""PinSAGE's neighbourhoods on the CPU: short random walks from each destination, and the nodes that they visit most.
 
 Shapes: D destinations of a chunk, W walks of each with L visits at most, T neighbours of each. S steps lead to a visit, 1 but along a metapath. Step s
 of walk w takes word w * L * S + s of the destination's stream. All walks of a chunk make a step before any makes the next one, so that their reads
@@ -39,7 +39,7 @@ class Scratch(NamedTuple):
     words: Any
     """(4, ceil(W L S / 4) * D) uint32."""
     lanes: Any
-    """(3, D W) int64: of a walk under way its number within the chunk, its vertex or the position of its next one, and whether it goes on."""
+    """(3, D W) int64: of a walk under way its number within the chunk, its node or the position of its next one, and whether it goes on."""
     visits: Any
     """(D, W L) int64."""
     num_visits: Any
@@ -110,7 +110,7 @@ def _walk(indptr, indices, roots, walks, scratch):
 
 @cpu_kernel
 def _take_most_visited(visits, root, degree, most, out_sources, weights, num_edges):
-    """Append the vertices with the most visits but the root, ties by id, and their weights; returns the number of edges."""
+    """Append the nodes with the most visits but the root, ties by id, and their weights; returns the number of edges."""
     visits.sort()
     num, begin = 0, 0
     while begin < len(visits):

@@ -1,4 +1,4 @@
-"""Neighbour sampling of one hop on the CPU where a vertex gives a share of its edges, another number for each: vertex after vertex.
+"""Neighbour sampling of one hop on the CPU where a node gives a share of its edges, another number for each: node after node.
 
 ``draw_hop`` and ``draw_places`` are called as those of ``hoptrain.kernels.cpu.nodewise.neighbor``, with the same columns, address, scratch and edges.
 """

@@ -1,6 +1,6 @@
 """Neighbour sampling under a bound on time, on the CPU: as ``hoptrain.kernels.cpu.nodewise.neighbor``, over the edges that are not later than a bound.
 
-Shapes: V vertices and E edges of the graph, B seeds, M edges of the batch. A node of the batch is a vertex in the tree of one seed; its *key*
+Shapes: V nodes and E edges of the graph, B seeds, M edges of the batch. A node of the batch is a node in the tree of one seed; its *key*
 is ``tree << TREE_SHIFT | vertex``, an ``int64``, and stands where neighbour sampling has the global id. *Ranks* count the edges as
 edge ids do, but each column is ordered by time: ``by_time[rank]`` is the edge id.
 
@@ -71,7 +71,7 @@ def enter_seeds(seeds, keys):
 
 @cpu_kernel
 def split_keys(keys, nodes, trees):
-    """The vertex and the tree of each key."""
+    """The node and the tree of each key."""
     for i in range(len(keys)):
         nodes[i], trees[i] = keys[i] & _VERTEX, keys[i] >> TREE_SHIFT
 

@@ -1,4 +1,4 @@
-"""Draws by weight without replacement, for many vertices side by side: successive sampling.
+"""Draws by weight without replacement, for many nodes side by side: successive sampling.
 
 Draw after draw goes by weight among the edges that were not drawn yet. Drawing with replacement and leaving out repeats has that law
 exactly, and the alias tables make such a draw cheap whatever the degree. Where a few edges hold nearly all the weight repeats would not end;
@@ -56,7 +56,7 @@ def count_positive(indptr, weights, positive):
 
 @cpu_kernel
 def lane_attempts(fanout):
-    """Draws with replacement that are made side by side: few for a share of the degree, which is another number for each vertex."""
+    """Draws with replacement that are made side by side: few for a share of the degree, which is another number for each node."""
     number = max(fanout, 0)
     return number + number // 2 + 2
 
@@ -169,7 +169,7 @@ def _leave_out_repeats(offsets, lane, column, attempts, start, last, edge_ids):
 
 @cpu_kernel
 def _draw_on(columns, vertex, column, degree, attempts, count, address, start, num, edge_ids):
-    """Complete the ``count`` draws of a vertex; ``edge_ids[start:num]`` are what ``attempts`` gave. Returns the end of them all."""
+    """Complete the ``count`` draws of a node; ``edge_ids[start:num]`` are what ``attempts`` gave. Returns the end of them all."""
     threshold, alias, weights = columns.threshold, columns.alias, columns.weights
     seed, epoch, batch, hop = address
     most = most_attempts(count)

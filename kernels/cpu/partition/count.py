@@ -1,4 +1,4 @@
-"""Expected requests of vertices, and the edges between labels."""
+"""Expected requests of nodes, and the edges between labels."""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ ONE = 1 << 16
 
 @cpu_kernel
 def count_requests(indptr, indices, fanout, out):
-    """Add to each vertex how often its out-neighbours are expected to draw it, each of them once: min(1, fanout / in-degree) an edge.
+    """Add to each node how often its out-neighbours are expected to draw it, each of them once: min(1, fanout / in-degree) an edge.
 
     Args:
         indptr: (V+1,) of the columns.
         indices: (E,) sources.
-        fanout: edges that a vertex draws.
+        fanout: edges that a node draws.
         out: (V,) int64, in parts of ``ONE``; added to.
     """
     for v in range(len(out)):

@@ -7,25 +7,25 @@ from hoptrain.kernels.cpu import cpu_kernel
 
 @cpu_kernel
 def propagate(indptr, indices, edge_sizes, sizes, labels, loads, limits, gains, seen):
-    """One pass in which every vertex takes the label that most of its in-edges have, where that label has room.
+    """One pass in which every node takes the label that most of its in-edges have, where that label has room.
 
     Label propagation with size constraints (Meyerhenke, Sanders, Schulz, "Partitioning complex networks via size-constrained clustering", SEA
     2014), reading the edges in their order, so that they may lie in a file (Akhremtsev, Sanders, Schulz, "(Semi-)external algorithms for graph
-    partitioning and clustering", ALENEX 2015). Of labels with as many edges the vertex keeps its own, or takes the one that it met first.
+    partitioning and clustering", ALENEX 2015). Of labels with as many edges the node keeps its own, or takes the one that it met first.
 
     Args:
         indptr: (V+1,) of the columns.
         indices: (E,) sources.
         edge_sizes: (E,) integers, how many edges each stands for, or (0,) where each is one.
-        sizes: (V, S) int64, what a vertex adds to its label's loads.
+        sizes: (V, S) int64, what a node adds to its label's loads.
         labels: (V,) int32 in [0, L); changed.
         loads: (L, S) int64, the sums of ``sizes`` by label; changed.
-        limits: (S,) int64, what no label may come to exceed by a vertex that enters it.
+        limits: (S,) int64, what no label may come to exceed by a node that enters it.
         gains: (L,) int64 zeros, and zeros again at the end.
         seen: (D,) int32 scratch, D the largest in-degree.
 
     Returns:
-        How many vertices changed their label.
+        How many nodes changed their label.
     """
     moved = 0
     for v in range(len(labels)):
@@ -56,7 +56,7 @@ def propagate(indptr, indices, edge_sizes, sizes, labels, loads, limits, gains, 
 
 @cpu_kernel
 def has_room(loads, label, sizes, v, limits):
-    """Whether vertex ``v`` may enter the label."""
+    """Whether node ``v`` may enter the label."""
     for s in range(len(limits)):  # noqa: SIM110 - Numba has no all()
         if loads[label, s] + sizes[v, s] > limits[s]:
             return False

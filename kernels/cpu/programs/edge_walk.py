@@ -12,10 +12,10 @@ _HOP = np.uint64(0)
 
 @cpu_kernel
 def edge_walks(indptr, indices, threshold, alias, ends, address, steps, first, last, walks, edges):
-    """Fill ``walks`` (W, L + 1), of which the first of the ``steps`` finds a vertex, and ``edges`` (W, L), places in ``indices``; -1 after an end.
+    """Fill ``walks`` (W, L + 1), of which the first of the ``steps`` finds a node, and ``edges`` (W, L), places in ``indices``; -1 after an end.
 
-    Walk w has the stream of "vertex" w, and four words a step: for the edge two, by alias tables ``threshold`` and ``alias`` (E,) unless they are
-    empty; and one for the end, which comes before step s with the probability ``ends[s]`` / 2**32 (``uint64``). A walk also ends at a vertex
+    Walk w has the stream of "node" w, and four words a step: for the edge two, by alias tables ``threshold`` and ``alias`` (E,) unless they are
+    empty; and one for the end, which comes before step s with the probability ``ends[s]`` / 2**32 (``uint64``). A walk also ends at a node
     without edges, or without weights.
     """
     seed, epoch, batch = address

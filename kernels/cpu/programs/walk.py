@@ -1,4 +1,4 @@
-"""The walks of ``hoptrain.samplers.programs.walks`` on the CPU: what ``hoptrain.kernels.cpu.programs.program`` makes of these programs, to the bit, but faster.
+"""The walks of ``hoptrain.samplers.programs.walks`` on the CPU: what ``hoptrain.kernels.cpu.programs.program`` makes of these programs, bit for bit, but faster.
 
 Walks go in chunks, all a step at a time. Their random words are computed for the whole chunk, so that the processor's vector units do it, and
 each pass over the chunk asks for what the next one reads.
@@ -95,7 +95,7 @@ def _words_of(vertices, numbers, seed, epoch, batch, hop, words):
 
 @cpu_kernel
 def _position(indptr, vertex, word):
-    """The edge that a word draws uniformly from a vertex's column; -1 if it has none."""
+    """The edge that a word draws uniformly from a node's column; -1 if it has none."""
     column = np.int64(indptr[unsigned(vertex)])
     degree = np.int64(indptr[unsigned(vertex + 1)]) - column
     return column + bounded(word, degree) if degree > 0 else np.int64(-1)

@@ -1,6 +1,6 @@
-"""Edges as seeds on the CPU: their end points, vertices that no edge was asked for (negatives), and edges that messages must not pass.
+"""Edges as seeds on the CPU: their end points, nodes that no edge was asked for (negatives), and edges that messages must not pass.
 
-Shapes: E edges of the graph, V vertices, P edges of the batch, k negatives for each. A negative takes the four words of its own group at
+Shapes: E edges of the graph, V nodes, P edges of the batch, k negatives for each. A negative takes the four words of its own group at
 (seed, epoch, batch, ``HOP_NEGATIVES``, edge id): two choose a place, the third decides in an alias table.
 """
 
@@ -30,16 +30,16 @@ def end_points(indptr, indices, edge_ids, src, dst):
 
 
 @cpu_kernel
-def uniform_negatives(edge_ids, count, num_vertices, address, out):
-    """``out`` (P * k,): any vertex, each as likely as any other."""
+def uniform_negatives(edge_ids, count, num_graph_nodes, address, out):
+    """``out`` (P * k,): any node, each as likely as any other."""
     for i in range(len(edge_ids)):
         for j in range(count):
-            out[i * count + j] = _draw(edge_ids[i], j, num_vertices, address)[0]
+            out[i * count + j] = _draw(edge_ids[i], j, num_graph_nodes, address)[0]
 
 
 @cpu_kernel
 def filtered_negatives(indptr, indices, is_sorted, begin, end, is_one_type, edge_ids, src, count, address, out):
-    """``out`` (P * k,): a uniform vertex w of [begin, end) again and again, up to ``FILTER_TRIES`` times, until no edge leads from ``src[i]`` to it.
+    """``out`` (P * k,): a uniform node w of [begin, end) again and again, up to ``FILTER_TRIES`` times, until no edge leads from ``src[i]`` to it.
 
     Nor is w ``src[i]`` itself, where both ends are of one type. The first try is the uniform negative; try t of negative j takes the words of
     negative j + t * k. ``is_sorted``: that columns ascend.
@@ -67,7 +67,7 @@ def _has_source(column, is_sorted, source):
 
 @cpu_kernel
 def weighted_negatives(edge_ids, count, threshold, alias, address, out):
-    """``out`` (P * k,): a vertex by the alias table of all vertices, ``threshold`` (V,) uint32 and ``alias`` (V,) int32."""
+    """``out`` (P * k,): a node by the alias table of all nodes, ``threshold`` (V,) uint32 and ``alias`` (V,) int32."""
     for i in range(len(edge_ids)):
         for j in range(count):
             place, word = _draw(edge_ids[i], j, len(threshold), address)
@@ -93,7 +93,7 @@ def _draw(edge, number, limit, address):
 
 @cpu_kernel
 def find_seeds(nodes, num_seeds, table, out):
-    """``out`` (S,) int32: the local id of the seed that a node is the same vertex as, or ``num_seeds``. The table holds the seeds alone."""
+    """``out`` (S,) int32: the local id of the seed that a node is the same node as, or ``num_seeds``. The table holds the seeds alone."""
     entries, slot_bits, stamp = table.entries, table.slot_bits, table.stamp
     low = np.uint32((1 << table.id_bits) - 1)
     for i in range(len(nodes)):
@@ -111,7 +111,7 @@ def find_seeds(nodes, num_seeds, table, out):
 def drop_edges(indptr, indices, edge_ids, weights, sources, destinations, num_sources, num_destinations, dropped):
     """Take the edges between seeds that ``dropped`` names out of a block, in place; the others keep their order.
 
-    ``dropped``: sorted ``source * num_destinations + destination``, local ids of seeds. ``sources`` and ``destinations``: the seed that a node is, as
+    ``dropped``: sorted ``source * num_destinations + destination``, local ids of seeds. ``sources`` and ``dst_range``: the seed that a node is, as
     ``find_seeds`` writes it for the nodes of the one type and of the other; in a plain graph both are the same, as are the numbers of seeds. ``weights``
     is empty where the block has none. Returns how many edges are left.
     """

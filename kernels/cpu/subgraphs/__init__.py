@@ -1,1 +1,1 @@
-"""Sets of vertices, and the subgraphs that they induce."""
+"""Sets of nodes, and the subgraphs that they induce."""

@@ -1,4 +1,4 @@
-"""How probable it is that a subgraph of independent draws contains a vertex, and both ends of an edge; and the weights that follow.
+"""How probable it is that a subgraph of independent draws contains a node, and both ends of an edge; and the weights that follow.
 
 All is made of +, *, / and comparisons of doubles in a fixed order: the same on every machine. Products of probabilities are only ever added
 to each other, so that nothing cancels: a tiny probability is as precise as a large one, about 2 * draws * 2**-53 of itself.
@@ -13,13 +13,13 @@ from hoptrain.kernels.cpu.places import places, unsigned
 
 
 class Rates(NamedTuple):
-    """What one of the draws hits, given which the draws are independent and alike. T: vertices of which a subgraph has at least one."""
+    """What one of the draws hits, given which the draws are independent and alike. T: nodes of which a subgraph has at least one."""
 
     draws: int
     hits: Any
-    """(V,) float64: the probability that a draw hits the vertex."""
+    """(V,) float64: the probability that a draw hits the node."""
     outside: Any
-    """(V,) float64: that it hits the vertex and none of T; 0 for a vertex of T."""
+    """(V,) float64: that it hits the node and none of T; 0 for a node of T."""
     missed: float
     """That it hits none of T."""
 
@@ -59,7 +59,7 @@ def hit(draws, rate, whole):
 
 @cpu_kernel
 def _vertex(rates, v):
-    """The probability that a subgraph has the vertex and one of T."""
+    """The probability that a subgraph has the node and one of T."""
     return hit(rates.draws, rates.hits[v], 1.0) - hit(rates.draws, rates.outside[v], rates.missed)
 
 
@@ -67,7 +67,7 @@ def _vertex(rates, v):
 def weigh_seeds(rates, seeds, weights):
     """``weights`` (V,) float32 at the ``seeds`` (N,), which are T: 1 / (N p(v)).
 
-    p(v) is the probability that a subgraph has the vertex, given that it has one of T. A vertex that is never hit weighs 0. Returns the sum of
+    p(v) is the probability that a subgraph has the node, given that it has one of T. A node that is never hit weighs 0. Returns the sum of
     p(v) over the seeds, and the probability that a subgraph has one of them at all.
     """
     met = hit(rates.draws, 1.0 - rates.missed, 1.0)
@@ -111,7 +111,7 @@ def table_masses(threshold, alias, masses):
 
 @cpu_kernel
 def edge_rates(indptr, indices, num_ends, is_seed, hits, outside):
-    """Fill ``hits`` and ``outside`` for draws of an in-edge, uniform, of one of ``num_ends`` vertices; a draw hits both ends of its edge.
+    """Fill ``hits`` and ``outside`` for draws of an in-edge, uniform, of one of ``num_ends`` nodes; a draw hits both ends of its edge.
 
     ``is_seed`` (V,) bool marks T. Returns the probability that a draw misses T.
     """

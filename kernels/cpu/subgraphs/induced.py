@@ -1,9 +1,9 @@
-"""Induced subgraphs on the CPU: from some vertices to the edges between them.
+"""Induced subgraphs on the CPU: from some nodes to the edges between them.
 
-Shapes: V vertices and E edges of the graph, S vertices of the subgraph, M edges between them. Local ids count the S vertices.
+Shapes: V nodes and E edges of the graph, S nodes of the subgraph, M edges between them. Local ids count the S nodes.
 
-Every in-edge of the S vertices is looked at once. Whether its source is in the subgraph is asked of a bitmap, which for some millions of
-vertices stays in the second-level cache; only the sources that are in it are looked up in the relabelling table. One pass suffices: the
+Every in-edge of the S nodes is looked at once. Whether its source is in the subgraph is asked of a bitmap, which for some millions of
+nodes stays in the second-level cache; only the sources that are in it are looked up in the relabelling table. One pass suffices: the
 result is written where there is room for all in-edges, and memory that is never written is never touched.
 """
 
@@ -14,7 +14,7 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import look_up
 
 _AHEAD = 32
-"""Vertices ahead whose offsets are asked for; their columns are when half of these have passed."""
+"""Nodes ahead whose offsets are asked for; their columns are when half of these have passed."""
 _LINE = 16
 """Ids in a cache line."""
 _FIRST_LINES = 4
@@ -44,9 +44,9 @@ def seeds_first(found, num_found, is_seed, others, nodes):
     return num_seeds
 
 
-def bitmap_words(num_vertices):
-    """Words of a bitmap over the vertices."""
-    return (num_vertices >> 6) + 1
+def bitmap_words(num_graph_nodes):
+    """Words of a bitmap over the nodes."""
+    return (num_graph_nodes >> 6) + 1
 
 
 @cpu_kernel
@@ -120,7 +120,7 @@ def is_rare(num_edges, looked_at):
 
 @cpu_kernel
 def ask_ahead(indptr, indices, nodes, place, num_nodes):
-    """Ask for the offsets of a vertex some places ahead, and for the beginning of the column of one half as far, whose offsets are there."""
+    """Ask for the offsets of a node some places ahead, and for the beginning of the column of one half as far, whose offsets are there."""
     if place + _AHEAD < num_nodes:
         prefetch(indptr, np.int64(nodes[place + _AHEAD]))
     near = place + _AHEAD // 2

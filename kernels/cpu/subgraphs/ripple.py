@@ -16,7 +16,7 @@ _U0 = np.uint64(0)
 
 
 class Ripple(NamedTuple):
-    """Memory for one subgraph; a *number* counts the vertices seen, members and neighbours of members, in order of first appearance."""
+    """Memory for one subgraph; a *number* counts the nodes seen, members and neighbours of members, in order of first appearance."""
 
     seen: Any
     """(V+1,) global ids by number."""
@@ -28,11 +28,11 @@ class Ripple(NamedTuple):
 
 @cpu_kernel
 def grow(indptr, indices, roots, size, ratio, attempts, address, table, ripple, drawn):
-    """Fill ``drawn`` with ``size`` distinct vertices, or with fewer where they run out; returns their number.
+    """Fill ``drawn`` with ``size`` distinct nodes, or with fewer where they run out; returns their number.
 
     A step takes ``max(1, waiting * ratio >> 32)`` of the neighbours that are waiting, each choice uniform; then their own neighbours wait too.
     Where none waits, a root is drawn from ``roots`` (N,), again if it is a member: at most ``attempts`` times in a row. Choice k has the
-    stream of "vertex" k, a root that of its number + 2**32.
+    stream of "node" k, a root that of its number + 2**32.
     """
     number, num_seen, num_waiting, num_roots, failures = 0, 0, 0, 0, 0
     seen, waiting, sources = ripple.seen, ripple.waiting, ripple.sources
@@ -73,7 +73,7 @@ def _choice(address, stream, n):
 
 @cpu_kernel
 def _meet(indptr, indices, vertex, table, ripple, num_seen, num_waiting):
-    """Let those in-neighbours of a vertex wait that were not seen yet; returns the numbers of vertices seen and waiting."""
+    """Let those in-neighbours of a node wait that were not seen yet; returns the numbers of nodes seen and waiting."""
     seen, waiting, sources = ripple.seen, ripple.waiting, ripple.sources
     end = np.int64(indptr[vertex + 1])
     for begin in range(np.int64(indptr[vertex]), end, CHUNK):

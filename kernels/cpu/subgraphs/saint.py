@@ -1,6 +1,6 @@
-"""GraphSAINT's draws on the CPU: vertices by weight, the ends of edges, random walks; and a subgraph's weights.
+"""GraphSAINT's draws on the CPU: nodes by weight, the ends of edges, random walks; and a subgraph's weights.
 
-Each draw has a stream of random words of its own: that of "vertex" ``draw + (attempt << 32)`` at the batch's address. Its first two words
+Each draw has a stream of random words of its own: that of "node" ``draw + (attempt << 32)`` at the batch's address. Its first two words
 choose where it starts, the following ones an edge each. Draws are made some at a time, each pass asking for what the next one reads.
 """
 
@@ -24,13 +24,13 @@ def words_shape(length):
 
 @cpu_kernel
 def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, drawn):
-    """``drawn`` (num_draws,): vertices by the alias table over all V of them, with replacement."""
+    """``drawn`` (num_draws,): nodes by the alias table over all V of them, with replacement."""
     w0, w1, w2 = words[0], words[1], words[2]
-    num_vertices = len(threshold)
+    num_graph_nodes = len(threshold)
     for begin in range(0, num_draws, CHUNK):
         number = _start(begin, num_draws, address, attempt, 1, words, lanes)
         for i in range(number):
-            lanes[i] = bounded_wide(w0[i], w1[i], num_vertices)
+            lanes[i] = bounded_wide(w0[i], w1[i], num_graph_nodes)
             prefetch_many(threshold, lanes[i])
             prefetch_many(alias, lanes[i])
         for i in range(number):
@@ -43,7 +43,7 @@ def draw_walks(num_walks, length, address, attempt, roots, in_turn, indptr, indi
     """``drawn`` (num_walks * (length+1),): walks of ``length`` steps against the edges.
 
     They begin at the ``roots`` (N,): at one after the other if ``in_turn``, else each at one that is drawn with replacement. A step takes a
-    uniform in-edge; a vertex without any is stayed at.
+    uniform in-edge; a node without any is stayed at.
     """
     stride = length + 1
     w0, w1 = words[0], words[1]
@@ -100,7 +100,7 @@ def _start(begin, num_draws, address, attempt, num_groups, words, lanes):
 
 @cpu_kernel
 def squared_columns(indptr, indices, weights):
-    """``weights`` (V,) float64: for every vertex the sum of 1 / d**2 over its out-edges, d being the in-degree of the edge's destination.
+    """``weights`` (V,) float64: for every node the sum of 1 / d**2 over its out-edges, d being the in-degree of the edge's destination.
 
     Sums run in the order of the edges: they are the same on every machine.
     """

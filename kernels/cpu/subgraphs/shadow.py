@@ -1,6 +1,6 @@
-"""One small subgraph for each seed on the CPU: ShaDow's vertex sets, and the disjoint union of what they induce.
+"""One small subgraph for each seed on the CPU: ShaDow's node sets, and the disjoint union of what they induce.
 
-Shapes: B seeds; the set of a seed holds it and up to R - 1 others; S vertices in all sets together, a vertex of several sets each time.
+Shapes: B seeds; the set of a seed holds it and up to R - 1 others; S nodes in all sets together, a node of several sets each time.
 ``nodes`` (S,) holds the seeds first, then the others of each set in turn: those of seed i at ``nodes[B + begins[i] : B + begins[i + 1]]``.
 
 A set is built in a hash table of its own, which stays in the first-level cache; ``places`` counts within a set, the seed being 0.
@@ -28,7 +28,7 @@ _LOW_PLACE = np.uint64((1 << 20) - 1)
 
 
 class Sets(NamedTuple):
-    """The vertex sets."""
+    """The node sets."""
 
     nodes: Any
     """(S,) with room for more."""
@@ -40,7 +40,7 @@ class Own(NamedTuple):
     """Memory for the set of one seed."""
 
     members: Any
-    """(R+1,) its vertices, by place."""
+    """(R+1,) its nodes, by place."""
     entries: Any
     """(2**slot_bits,) uint32, a hash table of places, see ``hoptrain.kernels.cpu.relabel``."""
     slot_bits: int
@@ -50,7 +50,7 @@ class Own(NamedTuple):
 
 
 class Push(NamedTuple):
-    """Memory for the push algorithm on one seed; R = the most vertices that it can reach."""
+    """Memory for the push algorithm on one seed; R = the most nodes that it can reach."""
 
     residue: Any
     """(R+1,) int64 by place."""
@@ -63,7 +63,7 @@ class Push(NamedTuple):
     keys: Any
     """(R+1,) uint64."""
     found: Any
-    """(1,) vertex or place."""
+    """(1,) node or place."""
 
 
 @cpu_kernel
@@ -79,9 +79,9 @@ def next_table(own):
 
 @cpu_kernel
 def neighbor_sets(columns, num_seeds, depth, rule, address, scratch, edges, own, sets):
-    """The vertices that neighbour sampling reaches in ``depth`` hops; each hop expands those that the one before found.
+    """The nodes that neighbour sampling reaches in ``depth`` hops; each hop expands those that the one before found.
 
-    ``scratch``, ``edges`` (room for one hop of a set): see ``hoptrain.kernels.cpu.nodewise.neighbor``. Random numbers are addressed by hop and vertex.
+    ``scratch``, ``edges`` (room for one hop of a set): see ``hoptrain.kernels.cpu.nodewise.neighbor``. Random numbers are addressed by hop and node.
     """
     nodes, begins, members, indptr = sets.nodes, sets.begins, own.members, columns.indptr
     begins[0] = 0
@@ -100,7 +100,7 @@ def neighbor_sets(columns, num_seeds, depth, rule, address, scratch, edges, own,
 
 @cpu_kernel
 def _keep(members, size, num_seeds, i, nodes, begins):
-    """Append a set's other vertices to the nodes."""
+    """Append a set's other nodes to the nodes."""
     begin = num_seeds + begins[i]
     for place in range(1, size):
         nodes[begin + place - 1] = members[place]
@@ -109,10 +109,10 @@ def _keep(members, size, num_seeds, i, nodes, begins):
 
 @cpu_kernel
 def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, sets):
-    """The ``top`` vertices with the highest personalised PageRank, ties by order of discovery; the seed comes on top of them.
+    """The ``top`` nodes with the highest personalised PageRank, ties by order of discovery; the seed comes on top of them.
 
     PageRank by pushing (Andersen, Chung, Lang 2006), exact in whole numbers: a walk against the edges ends at every step with probability
-    ``alpha`` / 2**16, and at a vertex without in-edges; from the seed ``MASS`` walks start together. A vertex is pushed while at least
+    ``alpha`` / 2**16, and at a node without in-edges; from the seed ``MASS`` walks start together. A node is pushed while at least
     ``threshold`` walks for each of its in-edges stand there. Of those that still stand somewhere then, the share that ends there at once counts too.
     """
     nodes, begins, members, keys, score, residue = sets.nodes, sets.begins, own.members, push.keys, push.score, push.residue
@@ -134,7 +134,7 @@ def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, 
 
 @cpu_kernel
 def _push_all(indptr, indices, start, alpha, threshold, push, own):
-    """Push until nobody has enough; returns how many vertices were reached."""
+    """Push until nobody has enough; returns how many nodes were reached."""
     members, residue, score, queue, least, found = own.members, push.residue, push.score, push.queue, push.least, push.found
     table, room, size = next_table(own), len(push.queue), 0
     found[0] = start
@@ -167,7 +167,7 @@ def _push_all(indptr, indices, start, alpha, threshold, push, own):
 
 @cpu_kernel
 def _reach(indptr, threshold, table, members, size, push):
-    """Turn the vertex ``push.found[0]`` into its place, a new one perhaps, where nobody stands yet; returns the number of places."""
+    """Turn the node ``push.found[0]`` into its place, a new one perhaps, where nobody stands yet; returns the number of places."""
     found = push.found
     vertex = np.int64(found[0])
     after = relabel(found, 0, 1, table, members, size)
@@ -179,7 +179,7 @@ def _reach(indptr, threshold, table, members, size, push):
 
 @cpu_kernel
 def induce_union(indptr, indices, num_seeds, bits, own, sets, out_indptr, out_indices, out_edge_ids):
-    """The edges within each set, as one graph of S vertices: writes ``out_indptr`` (S+1,), ``out_indices`` (local sources), ``out_edge_ids``.
+    """The edges within each set, as one graph of S nodes: writes ``out_indptr`` (S+1,), ``out_indices`` (local sources), ``out_edge_ids``.
 
     Room and ``bits`` as in ``hoptrain.kernels.cpu.subgraphs.induced.induce``. Returns the number of edges. Seeds come first, so their columns are taken
     in a first round over the sets and the others' in a second one.

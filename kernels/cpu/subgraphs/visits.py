@@ -1,4 +1,4 @@
-"""With which probability a walk visits a vertex, and both ends of an edge: by counts over walks that begin at each root equally often."""
+"""With which probability a walk visits a node, and both ends of an edge: by counts over walks that begin at each root equally often."""
 
 import numpy as np
 
@@ -7,16 +7,16 @@ from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.subgraphs.induced import clear_bits
 
 _SEARCH = 32
-"""Edges of a column for each vertex of a walk, from which that vertex is looked for."""
+"""Edges of a column for each node of a walk, from which that node is looked for."""
 _U1, _U6, _U63 = np.uint64(1), np.uint64(6), np.uint64(63)
 
 
 @cpu_kernel
 def count_visits(walks, stride, indptr, indices, is_sorted, bits, visits, pairs):
-    """Count what walks of ``stride`` vertices each visit; every walk counts once.
+    """Count what walks of ``stride`` nodes each visit; every walk counts once.
 
-    ``visits`` (V,) int64 counts at their vertices but the first, ``pairs`` (E,) uint32 at the edges between two different vertices of a walk, unless
-    it is empty. ``is_sorted``: whether sources ascend within a column. ``walks`` is used up; ``bits`` is a bitmap over the vertices, empty
+    ``visits`` (V,) int64 counts at their nodes but the first, ``pairs`` (E,) uint32 at the edges between two different nodes of a walk, unless
+    it is empty. ``is_sorted``: whether sources ascend within a column. ``walks`` is used up; ``bits`` is a bitmap over the nodes, empty
     before and after.
     """
     for begin in range(0, len(walks), stride):
@@ -42,7 +42,7 @@ def count_visits(walks, stride, indptr, indices, is_sorted, bits, visits, pairs)
 
 @cpu_kernel
 def _go_over_pairs(indptr, indices, vertex, bits, pairs):
-    """Count a vertex's in-edges from others that are in the bitmap."""
+    """Count a node's in-edges from others that are in the bitmap."""
     for e in places(indptr[vertex], indptr[vertex + 1]):
         source = np.uint64(indices[e])
         if (bits[source >> _U6] >> (source & _U63)) & _U1 and indices[e] != vertex:
@@ -78,7 +78,7 @@ def steadied(count, beside):
 
 @cpu_kernel
 def walk_rates(walks, known, is_seed, visits, hits):
-    """``hits`` (V,) float64: the probability that a walk visits each vertex, by ``visits`` on ``walks`` of which every seed began ``known``."""
+    """``hits`` (V,) float64: the probability that a walk visits each node, by ``visits`` on ``walks`` of which every seed began ``known``."""
     for v in range(len(visits)):
         beside = np.float64(known) if is_seed[v] else 0.0
         count = np.float64(visits[v])
@@ -91,7 +91,7 @@ def walk_pair_rates(indptr, indices, draws, walks, hits, pairs, rates):
 
     Beside the walks that visit both there are the pairs of walks of which one visits this end and one the other: of subgraphs of ``draws`` walks
     both kinds together make up the edge's probability. Returns the mean square of that probability's relative standard error over the edges
-    between visited vertices, each as often as walks visit the one that it enters.
+    between visited nodes, each as often as walks visit the one that it enters.
     """
     total, weight = 0.0, 0.0
     for v in range(len(indptr) - 1):

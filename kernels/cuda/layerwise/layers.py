@@ -1,7 +1,7 @@
 """Layer-wise sampling, see ``hoptrain.kernels.cpu.layerwise.layers``: keys added up by atomics, draws by bisection, weights of those drawn.
 
 Keys are integers, so that it does not matter who adds them up, and in what order. Shapes: K batches, a row of every matrix for each; N
-destinations, T in-edges of theirs, m candidates, t draws, d distinct vertices among these, M edges from them. Where there is less room than
+destinations, T in-edges of theirs, m candidates, t draws, d distinct nodes among these, M edges from them. Where there is less room than
 edges, all are counted and the rest is left out: the batch is made again with more room.
 """
 
@@ -85,7 +85,7 @@ def draw_candidates(candidates, prefix, count, totals, number, address, drawn, k
 
 @id_kernel("void(ID[:, ::1], int64[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1])")
 def count_draws_of(drawn, keys, num_drawn, counts, distinct_keys):
-    """How often each distinct vertex was drawn (``drawn`` has its local id; ``counts`` are zero before), and its key."""
+    """How often each distinct node was drawn (``drawn`` has its local id; ``counts`` are zero before), and its key."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_drawn[b], cuda.gridDim.x * cuda.blockDim.x):
         if cuda.atomic.add(counts, (b, drawn[b, j]), 1) == 0:
@@ -94,7 +94,7 @@ def count_draws_of(drawn, keys, num_drawn, counts, distinct_keys):
 
 @cuda_kernel("void(int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1])")
 def weigh_drawn(counts, keys, num_distinct, num_drawn, totals, weights):
-    """How many edges one of a vertex stands for, count / (t q): the bits of float32."""
+    """How many edges one of a node stands for, count / (t q): the bits of float32."""
     b = cuda.blockIdx.y
     for q in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_distinct[b], cuda.gridDim.x * cuda.blockDim.x):
         share, exponent = times(*double_of(num_drawn[b]), *double_of(keys[b, q]))
@@ -128,7 +128,7 @@ def normalize_weights(count, offsets, indptr, num_edges, weights):
 def normalize_long(count, offsets, indptr, num_edges, weights):
     """``normalize_weights`` of long columns, a block for each. Shared memory: a mantissa and an exponent for each of ``PIECES`` sums.
 
-    Without multi-edges no column is longer than a layer; with them a column may have all in-edges of a vertex.
+    Without multi-edges no column is longer than a layer; with them a column may have all in-edges of a node.
     """
     sums = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y

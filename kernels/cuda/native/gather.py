@@ -1,4 +1,4 @@
-"""Rows by vertex from device, peer and pinned host memory, in one launch of ``gather.cu``."""
+"""Rows by node from device, peer and pinned host memory, in one launch of ``gather.cu``."""
 
 import importlib
 from functools import lru_cache
@@ -15,7 +15,7 @@ MAX_LANES = 32
 
 
 def placed_gather(rows, upload, *, pinned, parts=(), where=None):
-    """A function ``gather(launch, ids, out)`` for a table: ``out[i] = row of ids[i]``, to the bit.
+    """A function ``gather(launch, ids, out)`` for a table: ``out[i] = row of ids[i]``, bit for bit.
 
     Args:
         rows: (V, W), the whole table, in device memory or in pinned host memory that the device reads.
@@ -26,7 +26,7 @@ def placed_gather(rows, upload, *, pinned, parts=(), where=None):
             part ``slot % len(parts)``.
 
     Returns:
-        A function; its ``ids`` (N,) are int32 or int64, of vertices, not checked, and ``out`` (N, ...) takes N rows. Both are contiguous, on
+        A function; its ``ids`` (N,) are int32 or int64, of nodes, not checked, and ``out`` (N, ...) takes N rows. Both are contiguous, on
         the device. It queues one launch, and allocates nothing.
     """
     tables = (*parts, rows)

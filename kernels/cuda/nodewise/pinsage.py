@@ -1,6 +1,6 @@
 """PinSAGE's neighbourhoods, see ``hoptrain.kernels.cpu.nodewise.pinsage``: a block for each destination, a thread for each of its walks.
 
-The most visited vertices are found without sorting: a visit counts those that are like it, and the first visit to a vertex counts the vertices
+The most visited nodes are found without sorting: a visit counts those that are like it, and the first visit to a node counts the nodes
 that go before this one. That is the square of the number of visits, which is some hundreds.
 
 Shapes: D destinations of a batch, W walks of L steps at most, T neighbours at most, X blocks of a batch.
@@ -80,7 +80,7 @@ def walk_from(indptr, indices, root, walk, length, stop, address, b, visits, row
 
 @device_function
 def times_visited(visits, row, number, j, root):
-    """How many visits there are to the vertex of visit ``j``; 0 unless it is the first one there, and for the root."""
+    """How many visits there are to the node of visit ``j``; 0 unless it is the first one there, and for the root."""
     vertex = visits[row, j]
     if vertex < 0 or vertex == root:
         return 0
@@ -95,7 +95,7 @@ def times_visited(visits, row, number, j, root):
 
 @device_function
 def place_of(visits, times, row, number, j):
-    """How many vertices go before that of visit ``j``: those with more visits, and smaller ones with as many."""
+    """How many nodes go before that of visit ``j``: those with more visits, and smaller ones with as many."""
     place = 0
     for k in range(number):
         if times[row, k] > times[row, j] or (times[row, k] == times[row, j] and visits[row, k] < visits[row, j]):

@@ -108,7 +108,7 @@ def select_ranks(begin, number, rest, address, b, i, place, out_edges):
 
 @id_kernel("void(int64[:, ::1], int64[::1], ID[:, ::1], int32[:, ::1])")
 def split_keys(keys, count, nodes, trees):
-    """The vertex and the tree of the first ``count[b]`` keys of each row."""
+    """The node and the tree of the first ``count[b]`` keys of each row."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, count[b], cuda.gridDim.x * cuda.blockDim.x):

@@ -1,6 +1,6 @@
 """The kernels of sampling programs on CUDA. They are made for a program, since its functions are compiled into them.
 
-Blocks are drawn by sample, a thread for each request in their own order, or by transit, in an order in which requests on the same vertex
+Blocks are drawn by sample, a thread for each request in their own order, or by transit, in an order in which requests on the same node
 stand side by side, so that a warp reads its adjacency list once. Every request owns its places in ``drawn``; edges are moved together
 afterwards. Walks go by sample: a step reads one edge.
 """
@@ -159,7 +159,7 @@ def enter_chosen(candidates, number, chosen, keys, values):
 
 @id_kernel("void(int64[::1], int64[::1], ID[:, ::1])")
 def clear_counts(low, high, counts):
-    """No edge for any request: those on vertices without edges are in no group."""
+    """No edge for any request: those on nodes without edges are in no group."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -168,7 +168,7 @@ def clear_counts(low, high, counts):
 
 @id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def move_together(indices, drawn, low, high, num_draws, offsets, out_edges, out_neighbors):
-    """Write each request's edges to where its offset says, and the vertices at their other ends."""
+    """Write each request's edges to where its offset says, and the nodes at their other ends."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -179,8 +179,8 @@ def move_together(indices, drawn, low, high, num_draws, offsets, out_edges, out_
 
 
 @id_kernel("void(ID[:, ::1], int64, int64[::1], int64, ID[:, ::1], int64[::1])")
-def list_vertices(walks, room, count, copies, out, num_entries):
-    """The vertices of a batch's walks one after another; the root stands for those after an end."""
+def list_nodes(walks, room, count, copies, out, num_entries):
+    """The nodes of a batch's walks one after another; the root stands for those after an end."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     width = walks.shape[1]

@@ -1,7 +1,7 @@
 """Personalised PageRank by pushing, see ``hoptrain.kernels.cpu.subgraphs.shadow``: a block of threads a seed, which shares the edges of a push.
 
 Pushes depend on each other, and are made in the CPU's order. Within one every edge adds its share as if those before it had done so: a thread
-counts the edges of its tile to the same vertex that stand before its own. Shapes: W blocks, a row of every scratch matrix for each; R vertices
+counts the edges of its tile to the same node that stand before its own. Shapes: W blocks, a row of every scratch matrix for each; R nodes
 that a seed reaches at most.
 """
 
@@ -27,11 +27,11 @@ class Scratch(NamedTuple):
     """Memory for as many seeds as are searched at once."""
 
     keys: Any
-    """(W, power of two) vertices, a table at most half full."""
+    """(W, power of two) nodes, a table at most half full."""
     values: Any
     """(W, the same) int32, their places."""
     members: Any
-    """(W, R) vertices by place; the seed has place 0."""
+    """(W, R) nodes by place; the seed has place 0."""
     residue: Any
     """(W, R) int64 by place."""
     score: Any
@@ -44,7 +44,7 @@ class Scratch(NamedTuple):
 
 @device_function
 def least_for_push(indptr, vertex, threshold):
-    """How many walks have to stand at a vertex for a push."""
+    """How many walks have to stand at a node for a push."""
     return threshold * max(np.int64(indptr[vertex + 1]) - np.int64(indptr[vertex]), np.int64(1))
 
 
@@ -66,7 +66,7 @@ def start_search(keys, values, members, residue, score, queue, w, seed):
 
 @device_function
 def push_edges(indptr, indices, begin, end, share, threshold, keys, values, members, residue, score, queue, w, size, head, waiting, buffer):
-    """Add ``share`` to the sources of a column; returns the numbers of vertices reached and waiting."""
+    """Add ``share`` to the sources of a column; returns the numbers of nodes reached and waiting."""
     thread, room = cuda.threadIdx.x, queue.shape[1]
     for first in range(begin, end, cuda.blockDim.x):
         active = first + thread < end
@@ -75,7 +75,7 @@ def push_edges(indptr, indices, begin, end, share, threshold, keys, values, memb
             vertex = np.int64(indices[first + thread])
             slot = np.int64(find_slot(keys, w, vertex))
         place, num_new = enter_tile(values, w, slot, vertex, room, members, size, buffer)
-        if active and place >= size:  # all threads of a new vertex do so
+        if active and place >= size:  # all threads of a new node do so
             residue[w, place] = 0
             score[w, place] = 0
         size += num_new
@@ -104,7 +104,7 @@ def push_edges(indptr, indices, begin, end, share, threshold, keys, values, memb
 
 @device_function
 def push_all(indptr, indices, seed, alpha, threshold, keys, values, members, residue, score, queue, w, buffer):
-    """Push until nobody has enough; returns how many vertices were reached."""
+    """Push until nobody has enough; returns how many nodes were reached."""
     start_search(keys, values, members, residue, score, queue, w, seed)
     room, size, head = queue.shape[1], np.int64(1), np.int64(0)
     waiting = np.int64(1) if least_for_push(indptr, seed, threshold) <= MASS else np.int64(0)
@@ -130,7 +130,7 @@ def push_all(indptr, indices, seed, alpha, threshold, keys, values, members, res
 
 @device_function
 def end_at_once(score, residue, w, size, alpha):
-    """Add to the scores the share of the walks that still stand at each vertex which ends there at once."""
+    """Add to the scores the share of the walks that still stand at each node which ends there at once."""
     for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
         score[w, place] += (residue[w, place] * alpha) >> ALPHA_BITS
     cuda.syncthreads()
@@ -138,14 +138,14 @@ def end_at_once(score, residue, w, size, alpha):
 
 @device_function
 def order_of(score, w, place):
-    """Higher scores first, then by place; negative if the vertex has none."""
+    """Higher scores first, then by place; negative if the node has none."""
     value = score[w, place]
     return ((MASS - value) << _PLACE_BITS) | np.int64(place) if value > 0 else np.int64(-1)
 
 
 @device_function
 def count_up_to(score, w, size, limit, buffer):
-    """How many vertices but the seed stand up to ``limit`` in the order."""
+    """How many nodes but the seed stand up to ``limit`` in the order."""
     number = np.int64(0)
     for place in range(1 + cuda.threadIdx.x, size, cuda.blockDim.x):
         if 0 <= order_of(score, w, place) <= limit:
@@ -187,7 +187,7 @@ def keep_first(score, w, size, top, kept, buffer):
 def pagerank_sets(
     indptr, indices, seeds, num_seeds, capacity, top, alpha, threshold, keys, values, members, residue, score, queue, kept, chosen, counts
 ):  # fmt: skip
-    """Write the vertices of each seed's set but itself to ``chosen[b, i * top:]``, the highest first, and how many they are to ``counts[b, i]``.
+    """Write the nodes of each seed's set but itself to ``chosen[b, i * top:]``, the highest first, and how many they are to ``counts[b, i]``.
 
     Blocks (x,) take one of the K * ``capacity`` seeds after the other. ``keys`` to ``kept``: see ``Scratch``.
     """

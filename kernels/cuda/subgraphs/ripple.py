@@ -51,7 +51,7 @@ def take_waiting(address, b, count, waiting, num_waiting, seen, drawn, number):
 
 @device_function
 def meet(indptr, indices, vertex, b, numbers, known, seen, num_seen, waiting, num_waiting, buffer):
-    """Let those in-neighbours of a vertex wait that were not seen yet; returns how many they are."""
+    """Let those in-neighbours of a node wait that were not seen yet; returns how many they are."""
     begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
     met = np.int64(0)
     for first in range(begin, end, cuda.blockDim.x):
@@ -69,9 +69,9 @@ def meet(indptr, indices, vertex, b, numbers, known, seen, num_seen, waiting, nu
     "void(ID[::1], ID[::1], ID[::1], int64, int64, int64, uint64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int64[::1])"
 )
 def grow_subgraphs(indptr, indices, roots, size, ratio, attempts, address, known, numbers, seen, waiting, drawn, num_drawn):
-    """Fill ``drawn`` (K, size) with distinct vertices, and ``num_drawn`` with how many they are; a block each.
+    """Fill ``drawn`` (K, size) with distinct nodes, and ``num_drawn`` with how many they are; a block each.
 
-    ``numbers``, ``seen`` and ``waiting`` (K, V) are scratch: the number of each vertex, its vertices by number, the numbers that wait. All of
+    ``numbers``, ``seen`` and ``waiting`` (K, V) are scratch: the number of each node, its nodes by number, the numbers that wait. All of
     ``numbers`` are at least ``known`` + a block's threads, and ``known`` is V or more.
     """
     buffer = cuda.shared.array(0, int64)

@@ -1,7 +1,7 @@
-"""ShaDow: a set of vertices for each seed, all sets of a batch in one table of pairs (``hoptrain.kernels.cuda.induce``).
+"""ShaDow: a set of nodes for each seed, all sets of a batch in one table of pairs (``hoptrain.kernels.cuda.induce``).
 
-Shapes: K batches, a row of every matrix for each; B seeds; S nodes, a vertex of several sets each time. In the end the seeds stand first, then
-the other vertices of each set in turn. A search by hops finds them in another order, hop by hop; those of a set stand together within a hop.
+Shapes: K batches, a row of every matrix for each; B seeds; S nodes, a node of several sets each time. In the end the seeds stand first, then
+the other nodes of each set in turn. A search by hops finds them in another order, hop by hop; those of a set stand together within a hop.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def set_of(pair):
 
 @shared
 def pair_of(number, vertex):
-    """A vertex of a set."""
+    """A node of a set."""
     return (np.int64(number) << PAIR_BITS) | np.int64(vertex)
 
 
@@ -36,7 +36,7 @@ def begin_sets(seeds, num_seeds, pairs, found):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1])")
 def list_vertices_of(pairs, low, high, vertices):
-    """The vertices of the pairs from ``low`` to ``high``, at their places."""
+    """The nodes of the pairs from ``low`` to ``high``, at their places."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -91,7 +91,7 @@ def place_pairs(pairs, num_pairs, num_seeds, begins, numbers, keys, values, plac
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, int64[:, ::1], ID[:, ::1])")
 def place_chosen(seeds, num_seeds, begins, chosen, top, placed, nodes):
-    """The seeds, then the chosen vertices of each set, ``chosen[b, i * top:]``; the next set's ``begins`` say how many."""
+    """The seeds, then the chosen nodes of each set, ``chosen[b, i * top:]``; the next set's ``begins`` say how many."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_seeds[b] * (top + 1), cuda.gridDim.x * cuda.blockDim.x):
         i, k = j // (top + 1), j % (top + 1)

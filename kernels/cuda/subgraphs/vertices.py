@@ -1,6 +1,6 @@
-"""Subgraphs: vertices without repetition, the seeds among them first; GraphSAINT's draws and weights.
+"""Subgraphs: nodes without repetition, the seeds among them first; GraphSAINT's draws and weights.
 
-Shapes: K batches, a row of every matrix for each; D drawn vertices, S distinct ones, B of them seeds, M edges between them.
+Shapes: K batches, a row of every matrix for each; D drawn nodes, S distinct ones, B of them seeds, M edges between them.
 """
 
 import numpy as np
@@ -17,15 +17,15 @@ _START_WORDS = 2
 
 
 def enter_members(launch, drawn, capacity, is_seed, found, nodes, table, scratch, num_drawn, num_nodes, num_seeds):
-    """Find the distinct vertices among ``drawn``, which is used up: seeds first, each kind in order of first appearance.
+    """Find the distinct nodes among ``drawn``, which is used up: seeds first, each kind in order of first appearance.
 
     Args:
         launch: of the bulk.
-        drawn: (K, D) vertices.
-        capacity: the most vertices drawn for a batch.
+        drawn: (K, D) nodes.
+        capacity: the most nodes drawn for a batch.
         is_seed: (V,) uint8.
         found: (K, S) scratch.
-        nodes: (K, S) vertices, written.
+        nodes: (K, S) nodes, written.
         table: keys and values, receives the nodes with their places.
         scratch: slots (K, D), ranks (K, D+1), the scans' sums, zeros (K,) int64.
         num_drawn: (K,) int64.
@@ -42,7 +42,7 @@ def enter_members(launch, drawn, capacity, is_seed, found, nodes, table, scratch
 
 @id_kernel("void(ID[:, ::1], int64[::1], uint8[::1], ID[:, ::1])")
 def mark_seeds(found, count, is_seed, flags):
-    """1 for vertices that are seeds, else 0."""
+    """1 for nodes that are seeds, else 0."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         flags[b, i] = is_seed[found[b, i]]
@@ -50,7 +50,7 @@ def mark_seeds(found, count, is_seed, flags):
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def place_members(found, count, ranks, num_seeds, keys, values, nodes):
-    """Move every vertex to its place, also in the table; ``ranks`` is the scan of the flags."""
+    """Move every node to its place, also in the table; ``ranks`` is the scan of the flags."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         rank = np.int64(ranks[b, i])
@@ -69,7 +69,7 @@ def note_offset(indptr, place, offset):
 
 @id_kernel("void(uint32[::1], int32[::1], int64, int64[::1], uint64[::1], ID[:, ::1])")
 def draw_vertices(threshold, alias, number, attempts, address, drawn):
-    """``number`` vertices by the alias table over all V of them, with replacement; see ``hoptrain.kernels.cpu.subgraphs.saint``."""
+    """``number`` nodes by the alias table over all V of them, with replacement; see ``hoptrain.kernels.cpu.subgraphs.saint``."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number, cuda.gridDim.x * cuda.blockDim.x):
         word0, word1, word2, _ = words_at(address, b, i + (attempts[b] << 32), 0)

@@ -1,4 +1,4 @@
-"""Layer-wise samplers on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
+"""Layer-wise samplers on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hoptrain.kernels.cuda.relabel import clear_table, relabel
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared.importance import LONG
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.layers import Layer, Layered
 from hoptrain.samplers.layerwise.layers import KEY_BITS, SCORE_BITS, LayerWiseSampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 _NO_SCORES = np.zeros(1, np.uint32)
 
@@ -30,7 +30,7 @@ class _Distribution(NamedTuple):
 
 
 class _Drawn(NamedTuple):
-    """The distinct vertices that a hop drew, (K, t)."""
+    """The distinct nodes that a hop drew, (K, t)."""
 
     vertices: Any
     counts: Any
@@ -38,7 +38,7 @@ class _Drawn(NamedTuple):
     keys: Any
     """int64."""
     table: tuple[Any, Any]
-    """Has the vertices with their places."""
+    """Has the nodes with their places."""
 
 
 class CudaLayers(Layered):
@@ -78,7 +78,7 @@ class CudaLayers(Layered):
             self.given |= {f"{kind}{hop}": size for kind, size in self._fixed_sizes.items() for hop in self.hops}
 
     def sample_hop(self, hop: int) -> Layer:
-        """Draw, and find the edges of the vertices drawn."""
+        """Draw, and find the edges of the nodes drawn."""
         launch, sizes, size = self.launch, self.sizes, self.layer_sizes[hop]
         offsets = self.scan_in_edges(hop)
         drawn = self._draw(hop, self._fixed or self._distribution_of(hop, offsets))

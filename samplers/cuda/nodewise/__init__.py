@@ -1,1 +1,1 @@
-"""Samplers that draw for each vertex by itself, on a CUDA device."""
+"""Samplers that draw for each node by itself, on a CUDA device."""

@@ -1,4 +1,4 @@
-"""Sampling of typed edges on a CUDA device: a bulk of mini-batches at once, to the bit those of ``HeteroSampler``."""
+"""Sampling of heterogeneous edges on a CUDA device: a bulk of mini-batches at once, bit for bit those of ``HeteroSampler``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Upload, longest
@@ -22,7 +23,6 @@ from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.hops import MOST_HOPS
 from hoptrain.samplers.nodewise.neighbor import HeteroSampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 _NONE: Array = np.zeros(0, np.int64)
 

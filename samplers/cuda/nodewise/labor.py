@@ -1,4 +1,4 @@
-"""LABOR on a CUDA device: a bulk of mini-batches at once, to the bit those of ``LaborSampler``."""
+"""LABOR on a CUDA device: a bulk of mini-batches at once, bit for bit those of ``LaborSampler``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.sample_parallel import lane_bits_of
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared.draws import ALL
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES
 from hoptrain.samplers.nodewise.labor import LaborSampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 _ONE = np.float64(1).view(np.uint64)
 
@@ -37,7 +37,7 @@ class _Evenly(Bounded):
         hop, bits = len(self.schedule), self.lane_bits
         self._order(requests, capacity, draw)
         self.pieces = self.matrix("pieces", capacity << bits, self.dtype)
-        if self.order.grouped:  # requests on vertices without edges are in no group
+        if self.order.grouped:  # requests on nodes without edges are in no group
             self.launch.rows(fill_rows, self.pieces.shape[1], self.pieces, 0)
         self.rule = *requests, *self.order, self.targets[hop], draw[2], bits, self.pieces
         self._launch_ordered(self.order, kernels.count_kept, capacity << bits, *self.graph.arrays()[:2], *self.rule)

@@ -1,13 +1,13 @@
-"""Neighbour sampling on a CUDA device, to the bit that of ``NeighborSampler``."""
+"""Neighbour sampling on a CUDA device, bit for bit that of ``NeighborSampler``."""
 
 from __future__ import annotations
 
 from hoptrain.engine import Graph
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED
+from hoptrain.samplers.buffers.alias import AliasTables
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
-from hoptrain.samplers.scratch.alias import AliasTables
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class CudaNeighbor(Bounded):

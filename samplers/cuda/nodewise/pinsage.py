@@ -1,4 +1,4 @@
-"""PinSAGE's neighbourhoods on a CUDA device, to the bit those of ``PinSAGESampler``."""
+"""PinSAGE's neighbourhoods on a CUDA device, bit for bit those of ``PinSAGESampler``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.kernels.cuda.nodewise import pinsage as kernels
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class CudaPinSAGE(Bounded):
-    """Finds neighbours before it counts them, since a destination's walks may visit few vertices.
+    """Finds neighbours before it counts them, since a destination's walks may visit few nodes.
 
     Walks go by sample, whatever the schedule: a step reads one edge.
     """

@@ -1,4 +1,4 @@
-"""Neighbour sampling under a bound on time on a CUDA device, to the bit that of ``TemporalSampler``."""
+"""Neighbour sampling under a bound on time on a CUDA device, bit for bit that of ``TemporalSampler``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE
 from hoptrain.kernels.cuda.nodewise import temporal as kernels
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import Upload
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class CudaTemporal(Bounded):
-    """Samples one graph by one sampler. Nodes are keys, a vertex in the tree of a seed, until the end."""
+    """Samples one graph by one sampler. Nodes are keys, a node in the tree of a seed, until the end."""
 
     has_trees = True
 
@@ -75,14 +75,14 @@ class CudaTemporal(Bounded):
         return self._split(requests[0], requests[2])[0]
 
     def _split(self, keys: Any, count: Any) -> tuple[Any, Any]:
-        """The vertices and the trees of the nodes so far."""
-        vertices = self.matrix("vertices", self.known, self.graph.indices.dtype)
+        """The nodes and the trees of the nodes so far."""
+        vertices = self.matrix("nodes", self.known, self.graph.indices.dtype)
         trees = self.matrix("trees", self.known, np.int32)
         self.launch.rows(kernels.split_keys, self.known, keys, count, vertices, trees)
         return vertices, trees
 
     def end(self) -> None:
-        """Nodes become vertices, and local ids of the graph's type."""
+        """Nodes become nodes, and local ids of the graph's type."""
         self.frontier.nodes, self.trees = self._split(self.nodes, self.num_nodes[-1])
         (edges,) = self.edges
         indices = self.matrix("sources", edges.indices.shape[1], self.nodes.dtype)

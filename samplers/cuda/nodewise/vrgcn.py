@@ -1,4 +1,4 @@
-"""VR-GCN's sampling on a CUDA device, to the bit that of ``VRGCNSampler``."""
+"""VR-GCN's sampling on a CUDA device, bit for bit that of ``VRGCNSampler``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hoptrain.engine import Graph
 from hoptrain.engine.arrays import id_dtype
 from hoptrain.kernels.cuda.draw import DISTINCT
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES
 from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighbor
 from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class CudaVRGCN(CudaNeighbor):

@@ -1,4 +1,4 @@
-"""Neighbour sampling by weight on a CUDA device where edges are distinct, in all hops or those that take all, to the bit that of ``NeighborSampler``."""
+"""Neighbour sampling by weight on a CUDA device where edges are distinct, in all hops or those that take all, bit for bit that of ``NeighborSampler``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hoptrain.engine import Graph
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
 from hoptrain.kernels.cuda.nodewise import weighted as kernels
 from hoptrain.kernels.shared.draws import ALL
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.nodewise.neighbor import CudaNeighbor
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
-from hoptrain.samplers.scratch.workspace import Workspace
 
 
 class CudaWeighted(CudaNeighbor):

@@ -1,4 +1,4 @@
-"""Collective programs on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
+"""Collective programs on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.kernels.cuda.relabel import clear_table
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import NEVER
 from hoptrain.samplers.cuda.layers import Layer, Layered
 from hoptrain.samplers.cuda.programs.program import first_wrong, place_parameters
 from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
-from hoptrain.samplers.programs.program import Program
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.programs.program import SamplingProgram
 
 
 class CudaCollective(Layered):
     """Runs one program on one graph."""
 
-    def __init__(self, graph: Graph, program: Program, workspace: Workspace) -> None:
+    def __init__(self, graph: Graph, program: SamplingProgram, workspace: Workspace) -> None:
         """Copy the graph, and the program's arrays, to where the device reads them.
 
         Raises:
@@ -79,5 +79,5 @@ class CudaCollective(Layered):
 
 
 @cache
-def _draw_kernel(kind: type[Program]) -> Any:
+def _draw_kernel(kind: type[SamplingProgram]) -> Any:
     return kernels.collective_kernel(kind.next)

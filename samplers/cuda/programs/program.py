@@ -1,4 +1,4 @@
-"""Sampling programs on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
+"""Sampling programs on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array, id_dtype
-from hoptrain.engine.placement.device_store import to_device
-from hoptrain.engine.placement.device_stream import DeviceStream, to_host
+from hoptrain.engine.gpu_memory.device_store import to_device
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream, to_host
 from hoptrain.kernels.cuda.draw import REPLACE
 from hoptrain.kernels.cuda.group import ROW_BITS
 from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import NEVER
 from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
-from hoptrain.samplers.programs.program import Program
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.programs.program import SamplingProgram
 
 
 class _Individual(Bounded):
@@ -31,7 +31,7 @@ class _Individual(Bounded):
 
     own_sizes = ("wrong",)
 
-    def __init__(self, graph: Graph, program: Program, workspace: Workspace, fanouts: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, program: SamplingProgram, workspace: Workspace, fanouts: Sequence[int]) -> None:
         super().__init__(graph, workspace, fanouts, REPLACE)
         self.program = program
         self.parameters = place_parameters(program, self.stream)
@@ -67,7 +67,7 @@ class _Individual(Bounded):
 class CudaBlocks(_Individual):
     """Blocks: the requests are drawn before they are counted, since ``next`` may stop and draws may repeat."""
 
-    def __init__(self, graph: Graph, program: Program, workspace: Workspace) -> None:
+    def __init__(self, graph: Graph, program: SamplingProgram, workspace: Workspace) -> None:
         """Copy the graph, and the program's arrays, to where the device reads them.
 
         Raises:
@@ -76,7 +76,7 @@ class CudaBlocks(_Individual):
         super().__init__(graph, program, workspace, [checked_size(program, step) for step in range(program.steps)])
 
     def name_of(self, b: int, step: int, place: int) -> str:  # noqa: D102
-        return f"vertex {to_host(self.nodes[b])[place]} at step {step}"
+        return f"node {to_host(self.nodes[b])[place]} at step {step}"
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
         program, step, (num_draws, _, address) = self.program, len(self.schedule), draw
@@ -96,14 +96,14 @@ class CudaBlocks(_Individual):
 
 
 class CudaWalks(_Individual):
-    """Walks, and the vertices that they visit as nodes."""
+    """Walks, and the nodes that they visit as nodes."""
 
-    def __init__(self, graph: Graph, program: Program, workspace: Workspace) -> None:
+    def __init__(self, graph: Graph, program: SamplingProgram, workspace: Workspace) -> None:
         """As of ``CudaBlocks``."""
         super().__init__(graph, program, workspace, [program.num_walks * (program.steps + 1)])
 
     def name_of(self, b: int, step: int, place: int) -> str:  # noqa: D102
-        return f"the walk from vertex {self.seeds[b][place // self.program.num_walks]}"
+        return f"the walk from node {self.seeds[b][place // self.program.num_walks]}"
 
     def sample_hop(self, hop: int) -> None:
         """Walk; there is one hop, and no block."""
@@ -120,7 +120,7 @@ class CudaWalks(_Individual):
         most = most_walks * width
         self.local = self.matrix("local", most, self.id_dtype)
         end = self.num_edges[0]
-        self.launch.rows(kernels.list_vertices, most, walks, most_walks, count, copies, self.local, end)
+        self.launch.rows(kernels.list_nodes, most, walks, most_walks, count, copies, self.local, end)
         self.frontier.relabel(self.local, most, (self.zeros, end), *self.num_nodes[:2])
         self.launch.rows(kernels.mark_ends, most, walks, most_walks, end, self.local)
 
@@ -143,17 +143,17 @@ def first_wrong(wrong: Array) -> tuple[int, int, int] | None:
     return None
 
 
-def place_parameters(program: Program, stream: DeviceStream) -> Any:
+def place_parameters(program: SamplingProgram, stream: DeviceStream) -> Any:
     """What ``next`` sees as ``self``, its arrays in device memory."""
     values = program.parameters()
     return type(values)(*(to_device(v, "device", stream) if isinstance(v, np.ndarray) else v for v in values))
 
 
 @cache
-def _walk_kernel(kind: type[Program]) -> Any:
+def _walk_kernel(kind: type[SamplingProgram]) -> Any:
     return kernels.walk_kernel(kind.next, kind.transit_of)
 
 
 @cache
-def _block_kernels(kind: type[Program]) -> Any:
+def _block_kernels(kind: type[SamplingProgram]) -> Any:
     return kernels.block_kernels(kind.next)

@@ -15,14 +15,14 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.seeds import link as kernels
 from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bounded import Bounded
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler, Upload
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
-from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.link import LinkSampler
+from hoptrain.samplers.wrappers.link import LinkSampler
 
 
 class CudaLinks:
@@ -85,7 +85,7 @@ def drop_edges(bulk: Bounded) -> None:
     """Queue it after the last hop.
 
     Args:
-        bulk: whose nodes are different vertices, so that seeds alone are the ends of these edges. To it were brought, for each batch, "dropped" (D,)
+        bulk: whose nodes are different nodes, so that seeds alone are the ends of these edges. To it were brought, for each batch, "dropped" (D,)
             int64, ``source * num_seeds + destination`` in local ids, ascending, and "num_dropped" (1,) int64, D.
     """
     table, counts = bulk.brought["dropped"], bulk.brought["num_dropped"]

@@ -10,12 +10,12 @@ import numpy as np
 
 from hoptrain.engine import Address, Graph, HeteroGraph
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler, Upload
-from hoptrain.samplers.scratch.workspace import Workspace
-from hoptrain.samplers.seeds.mvs import MVSSampler
-from hoptrain.samplers.seeds.weighted import WeightedSeedSampler, with_seed_weights
+from hoptrain.samplers.wrappers.mvs import MVSSampler
+from hoptrain.samplers.wrappers.weighted import WeightedSeedSampler, with_seed_weights
 
 
 class CudaDrawnSeeds:

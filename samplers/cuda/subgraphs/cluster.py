@@ -8,14 +8,14 @@ import numpy as np
 
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.device_sampler import Upload, longest
 from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
-from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.cluster import ClusterSampler, no_seed_in
 
 
 class CudaClusters(CudaSubgraphs):
-    """Nothing is drawn: the host brings the clusters' vertices."""
+    """Nothing is drawn: the host brings the clusters' nodes."""
 
     def __init__(self, graph: Graph, sampler: ClusterSampler, workspace: Workspace) -> None:
         """As of ``CudaSubgraphs``."""
@@ -27,12 +27,12 @@ class CudaClusters(CudaSubgraphs):
         self.seeds = items
         self._vertices = [np.empty(self.sampler.count_vertices(some), self.id_dtype) for some in items]
         for some, own in zip(items, self._vertices, strict=True):
-            self.sampler.list_vertices(some, own)
+            self.sampler.list_nodes(some, own)
         self.given["drawn"] = [len(own) for own in self._vertices]
         return longest(self._vertices)
 
     def uploads(self) -> dict[str, Upload]:
-        """The vertices."""
+        """The nodes."""
         return {"drawn": Upload(self._vertices, self.id_dtype)}
 
     def draw(self, drawn: Any) -> None:

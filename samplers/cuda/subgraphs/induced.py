@@ -1,4 +1,4 @@
-"""Samplers whose mini-batch is a subgraph, on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
+"""Samplers whose mini-batch is a subgraph, on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cuda.induce import pick_wanted, scan_in_edges
 from hoptrain.kernels.cuda.subgraphs.vertices import enter_members, note_offset
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, Upload
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.unbounded import Unbounded
-from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import SubgraphSampler
 
 
@@ -77,7 +77,7 @@ class Induced(Unbounded):
 
 
 class CudaSubgraphs(Induced):
-    """Samples one graph by one prepared sampler; a subclass says how the vertices of a bulk's subgraphs are found."""
+    """Samples one graph by one prepared sampler; a subclass says how the nodes of a bulk's subgraphs are found."""
 
     size_names = ("zeros", "drawn", "attempts", "parts", "nodes", "seeds", "in_edges", "edges", "seed_edges")
     hops = range(1)
@@ -95,11 +95,11 @@ class CudaSubgraphs(Induced):
 
     @abstractmethod
     def begin_draws(self, items: list[Array]) -> int:
-        """Check the items of the batches, and say how many vertices are drawn for one at most, repeated ones included."""
+        """Check the items of the batches, and say how many nodes are drawn for one at most, repeated ones included."""
 
     @abstractmethod
     def draw(self, drawn: Any) -> None:
-        """Queue the draws: vertices ``drawn`` (K, D), and how many in ``sizes["drawn"]`` unless they were ``given``."""
+        """Queue the draws: nodes ``drawn`` (K, D), and how many in ``sizes["drawn"]`` unless they were ``given``."""
 
     def draw_again(self, without: Array) -> None:
         """Prepare to draw the batches again that are ``without`` (K,) bool a seed.
@@ -120,14 +120,14 @@ class CudaSubgraphs(Induced):
         """Check the items."""
         self.most_drawn = self.begin_draws(seeds)
         self.dtype = np.promote_types(self.dtype, id_dtype(max(self.num_graph_edges, 4 * self.most_drawn) + 2))
-        self.parts = self.given["parts"] = self.num_parts(min(self.most_drawn, self.num_vertices))
+        self.parts = self.given["parts"] = self.num_parts(min(self.most_drawn, self.num_graph_nodes))
 
     def queue(self) -> None:
         """Draw, drop what was drawn twice, and find the edges between the rest."""
         most, sizes = self.most_drawn, self.sizes
         drawn = self.matrix("drawn", most, self.id_dtype)
         self.draw(drawn)
-        room = min(most, self.num_vertices)
+        room = min(most, self.num_graph_nodes)
         self.nodes = self.matrix("nodes", room, self.id_dtype)
         table = self.table("table", room, self.id_dtype)
         enter_members(

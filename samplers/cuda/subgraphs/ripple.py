@@ -10,8 +10,8 @@ from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.subgraphs import ripple as kernels
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
-from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 
@@ -20,7 +20,7 @@ _THREADS = 64
 
 
 class CudaRipple(CudaSubgraphs):
-    """Growth from a root. It takes three numbers a vertex of the graph and batch."""
+    """Growth from a root. It takes three numbers a node of the graph and batch."""
 
     def __init__(self, graph: Graph, sampler: RippleWalkSampler, workspace: Workspace) -> None:
         """Copy the graph and the roots to where the device reads them."""
@@ -32,17 +32,17 @@ class CudaRipple(CudaSubgraphs):
         """An item is a subgraph, and a batch is one."""
         for some in items:
             self.sampler.check_item(some)
-        return min(self.sampler.size, self.num_vertices)
+        return min(self.sampler.size, self.num_graph_nodes)
 
     def draw(self, drawn: Any) -> None:
         """Queue the growth of all subgraphs."""
         numbers, seen, waiting = (
-            self.matrix(f"ripple.{name}", self.num_vertices, self.id_dtype) for name in ("numbers", "seen", "waiting")
+            self.matrix(f"ripple.{name}", self.num_graph_nodes, self.id_dtype) for name in ("numbers", "seen", "waiting")
         )
-        self.launch.rows(fill_rows, self.num_vertices, numbers, np.iinfo(self.id_dtype).max)
+        self.launch.rows(fill_rows, self.num_graph_nodes, numbers, np.iinfo(self.id_dtype).max)
         threads = min(_THREADS, self.thresholds.block)
-        size, ratio = min(self.sampler.size, self.num_vertices), self.sampler.ratio_units
+        size, ratio = min(self.sampler.size, self.num_graph_nodes), self.sampler.ratio_units
         kernels.grow_subgraphs[(1, self.num_batches), threads, self.stream.numba, 8 * threads](
-            self.graph.indptr, self.graph.indices, self._roots, size, ratio, MAX_ATTEMPTS, self.addresses[0], self.num_vertices,
+            self.graph.indptr, self.graph.indices, self._roots, size, ratio, MAX_ATTEMPTS, self.addresses[0], self.num_graph_nodes,
             numbers, seen, waiting, drawn, self.sizes["drawn"],
         )  # fmt: skip

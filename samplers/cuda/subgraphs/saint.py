@@ -9,8 +9,8 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cuda.subgraphs.vertices import draw_vertices, draw_walks, weigh_edges, weigh_seeds
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.subgraphs.induced import CudaSubgraphs
-from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS
 from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler, SaintSampler, SaintWalkSampler
 
@@ -19,7 +19,7 @@ class _Saint(CudaSubgraphs):
     """The common part: draws that are made again where a batch has no seed, and the weights."""
 
     def __init__(self, graph: Graph, sampler: SaintSampler, workspace: Workspace, number: int, length: int) -> None:
-        """``number`` draws of ``length`` + 1 vertices each."""
+        """``number`` draws of ``length`` + 1 nodes each."""
         super().__init__(graph, sampler, workspace)
         self.sampler, self.number, self.length = sampler, number, length
         self._weights = None if sampler.weights is None else [self.to_device(array, "the weights") for array in sampler.weights]
@@ -51,7 +51,7 @@ class _Saint(CudaSubgraphs):
 
 
 class CudaSaintNodes(_Saint):
-    """Vertices by an alias table over all of them."""
+    """Nodes by an alias table over all of them."""
 
     def __init__(self, graph: Graph, sampler: SaintNodeSampler, workspace: Workspace) -> None:
         """Copy the graph and the table to where the device reads them."""
@@ -64,7 +64,7 @@ class CudaSaintNodes(_Saint):
 
 
 class _Walks(_Saint):
-    """Walks from some vertices."""
+    """Walks from some nodes."""
 
     def __init__(self, graph: Graph, sampler: SaintSampler, workspace: Workspace, number: int, length: int, roots: Array) -> None:
         """Copy the graph and the roots to where the device reads them."""
@@ -81,7 +81,7 @@ class CudaSaintEdges(_Walks):
     """Edges as walks of one step."""
 
     def __init__(self, graph: Graph, sampler: SaintEdgeSampler, workspace: Workspace) -> None:
-        """From the vertices that have in-edges."""
+        """From the nodes that have in-edges."""
         super().__init__(graph, sampler, workspace, sampler.budget, 1, sampler.ends)
 
 
@@ -89,5 +89,5 @@ class CudaSaintWalks(_Walks):
     """Walks from the split."""
 
     def __init__(self, graph: Graph, sampler: SaintWalkSampler, workspace: Workspace) -> None:
-        """From the vertices of the split."""
+        """From the nodes of the split."""
         super().__init__(graph, sampler, workspace, sampler.num_roots, sampler.walk_length, sampler.split.seeds)

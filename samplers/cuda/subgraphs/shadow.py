@@ -1,4 +1,4 @@
-"""ShaDow's samplers on a CUDA device: a bulk of mini-batches at once, to the bit those of the CPU."""
+"""ShaDow's samplers on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.cuda.subgraphs import pagerank
 from hoptrain.kernels.cuda.subgraphs import shadow as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import Upload, longest
 from hoptrain.samplers.cuda.subgraphs.induced import Induced
-from hoptrain.samplers.scratch.workspace import Workspace
 from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler, ShadowSampler
 
 _SEARCH_BYTES = 1 << 30
@@ -100,7 +100,7 @@ class CudaDisjoint(Induced):
 
 
 class CudaShadow(CudaDisjoint):
-    """The sets by hops: neighbour sampling of all sets of a batch together, in a graph whose vertices are pairs."""
+    """The sets by hops: neighbour sampling of all sets of a batch together, in a graph whose nodes are pairs."""
 
     def __init__(self, graph: Graph, sampler: ShadowSampler, workspace: Workspace) -> None:
         """As of ``CudaDisjoint``."""

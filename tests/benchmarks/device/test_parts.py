@@ -41,7 +41,7 @@ TINY = {
 FIT = """
 import sys
 from hoptrain.kernels.cuda.thresholds import Thresholds
-from hoptrain.samplers.scratch.workspace import Workspace
+from hoptrain.samplers.buffers.workspace import Workspace
 
 start = Workspace.__init__
 
@@ -57,7 +57,7 @@ sys.exit(main())
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A data set of 200 vertices."""
+    """A data set of 200 nodes."""
     path = tmp_path_factory.mktemp("data") / "small"
     Dataset(name="small", graph=make_graph(), x=np.ones((200, 25), np.float32), splits={"train": np.arange(9)}).save(path)
     return str(path)

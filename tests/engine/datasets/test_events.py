@@ -70,14 +70,12 @@ MISTAKES = {
     "no events": Mistake(
         lambda: events(src=SRC[:0], dst=SRC[:0], t=T[:0]), value="src 0, dst 0, t 0", rule="least one", remedy="equal length"
     ),
-    "a negative source": Mistake(
-        lambda: events(src=SRC - 1), value="vertex -1", rule="source event 5 vertices", remedy="drop larger num_nodes"
+    "a negative source": Mistake(lambda: events(src=SRC - 1), value="node -1", rule="source event 5 nodes", remedy="drop larger num_nodes"),
+    "a destination beyond the nodes": Mistake(
+        lambda: events(num_nodes=4), value="node 4", rule="destination event 4 nodes", remedy="drop larger num_nodes"
     ),
-    "a destination beyond the vertices": Mistake(
-        lambda: events(num_nodes=4), value="vertex 4", rule="destination event 4 vertices", remedy="drop larger num_nodes"
-    ),
-    "an entry of destinations beyond the vertices": Mistake(
-        lambda: events(destinations=np.array([9])), value="vertex 9", rule="destinations 5 vertices", remedy="larger num_nodes"
+    "an entry of destinations beyond the nodes": Mistake(
+        lambda: events(destinations=np.array([9])), value="node 9", rule="destinations 5 nodes", remedy="larger num_nodes"
     ),
     "sources in halves": Mistake(
         lambda: events(src=SRC / 2), value="src is a float64", rule="ids one-dimensional integer", remedy="convert"
@@ -95,10 +93,10 @@ MISTAKES = {
         lambda: events(ends=(2, 5)), value="ends are 2 and 5", rule="validation ends most 4", remedy="correct"
     ),
     "shares above all events": Mistake(
-        lambda: events().divided(0.6, 0.5), value="0.6", rule="val_share test_share 0.5 below", remedy="correct"
+        lambda: events().divided(0.6, 0.5), value="0.6", rule="val_ratio test_ratio 0.5 below", remedy="correct"
     ),
     "a share without an event": Mistake(
-        lambda: events(t=np.array([1, 1, 1, 1])).divided(0, 0.01), value="test_share is 0.01", rule="no event 4", remedy="larger share 0"
+        lambda: events(t=np.array([1, 1, 1, 1])).divided(0, 0.01), value="test_ratio is 0.01", rule="no event 4", remedy="larger share 0"
     ),
     "splits without ends": Mistake(
         lambda: events().splits, value="events", rule="no ends training validation", remedy="Events(ends=...) divided()"

@@ -69,7 +69,7 @@ def changed(folder, **changes):
 
 
 MISTAKES = {
-    "no types of vertices": Mistake(
+    "no types of nodes": Mistake(
         lambda tmp_path: changed(tmp_path, meta={"target": "paper"}),
         value="node_types None",
         rule="meta target 'paper' number",
@@ -101,7 +101,7 @@ MISTAKES = {
     ),
     "an unknown author": Mistake(
         lambda tmp_path: changed(tmp_path, rel_author__paper_indices=np.array([0, 3, 1])),
-        value="vertex 3",
+        value="node 3",
         rule="author:to:paper source edge 1",
         remedy="drop larger num_nodes",
     ),

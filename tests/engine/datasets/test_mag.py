@@ -100,7 +100,7 @@ def test_the_numbers_never_change():
 
 
 def test_types_with_fewer_vertices_than_classes_have_communities_too():
-    """Of one edge all ends are within the type, however few vertices that has; a class has one vertex for it."""
+    """Of one edge all ends are within the type, however few nodes that has; a class has one node for it."""
     start, always = law_start(5, 87), np.uint64(1 << 32)
     ends = np.array([kernels.relation_pair(pair, np.uint64(1), 5_000, 87, 349, 0.5, start, always) for pair in range(2_000)])
     assert np.array_equal(ends[:, 1], ends[:, 0] % 349 % 87)

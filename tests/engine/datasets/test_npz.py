@@ -186,7 +186,7 @@ def recommendations(path, **changes):
 
 def test_links_of_users_and_items_that_are_held_out(tmp_path):
     data = load_npz(recommendations(tmp_path / "shop.npz"))
-    places = {name: data.graph.places_of(ids) for name, ids in data.edge_splits.items()}
+    places = {name: data.graph.csc_positions(ids) for name, ids in data.edge_splits.items()}
     ends = {
         name: list(zip(data.graph.indices[at].tolist(), data.graph.destinations()[at].tolist(), strict=True)) for name, at in places.items()
     }
@@ -239,13 +239,13 @@ MISTAKES = {
         lambda: other_kind("temporal_jodie_wikipedia"),
         value="temporal_jodie_wikipedia.npz",
         rule="temporal graph not homogeneous",
-        remedy="task: events TemporalSampler",
+        remedy="task: temporal_links TemporalSampler",
     ),
     "a knowledge graph": Mistake(
         lambda: other_kind("kg_fb15k237"),
         value="kg_fb15k237.npz",
         rule="knowledge graph not homogeneous",
-        remedy="task: triples",
+        remedy="task: kg",
     ),
     "images": Mistake(
         lambda: other_kind("cifar10_lossless4k"),
@@ -253,10 +253,10 @@ MISTAKES = {
         rule="samples without edges homogeneous",
         remedy="task: images",
     ),
-    "an edge beyond the vertices": Mistake(
+    "an edge beyond the nodes": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, indices=np.full(10, 10)),
-        value="vertex 10",
-        rule="edge 0 10 vertices",
+        value="node 10",
+        rule="edge 0 10 nodes",
         remedy="drop larger num_nodes",
     ),
     "an indptr of zeros": Mistake(
@@ -265,16 +265,16 @@ MISTAKES = {
     "labels as fractions": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, y=np.zeros(10)),
         value="y is float64 of shape (10,)",
-        rule="labels integers one vertex",
+        rule="labels integers one node",
         remedy="correct",
     ),
-    "fewer labels than vertices": Mistake(
+    "fewer labels than nodes": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, y=np.zeros(9, int)),
         value="y is int64 of shape (9,)",
-        rule="integers 10 vertices targets",
+        rule="integers 10 nodes targets",
     ),
-    "fewer features than vertices": Mistake(
-        lambda tmp_path: wrong_ring(tmp_path, x=np.zeros((9, 2))), value="(9, 2)", rule="features row 10 vertices", remedy="reshape x"
+    "fewer features than nodes": Mistake(
+        lambda tmp_path: wrong_ring(tmp_path, x=np.zeros((9, 2))), value="(9, 2)", rule="features row 10 nodes", remedy="reshape x"
     ),
     "features that are no numbers": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, x=np.full((10, 2), np.nan)),
@@ -282,16 +282,16 @@ MISTAKES = {
         rule="features finite",
         remedy="replace np.nan_to_num(x)",
     ),
-    "negative kinds of vertices": Mistake(
+    "negative kinds of nodes": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, node_label=np.full(10, -1)),
         value="node_label is int64 of shape (10,)",
-        rule="small integer vertex",
+        rule="small integer node",
         remedy="correct",
     ),
-    "kinds of vertices as fractions": Mistake(
+    "kinds of nodes as fractions": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, node_label=np.zeros(10)),
         value="node_label is float64",
-        rule="small integer vertex",
+        rule="small integer node",
         remedy="correct",
     ),
     "a meta that is a plain text": Mistake(
@@ -308,7 +308,7 @@ MISTAKES = {
             tmp_path, y=np.zeros(10, int), train_mask=np.ones(10), val_mask=np.zeros(10, bool), test_mask=np.zeros(10, bool)
         ),
         value="train_mask is float64 of shape (10,)",
-        rule="mask one bool vertex",
+        rule="mask one bool node",
         remedy="correct",
     ),
     "sparse features beyond the columns": Mistake(

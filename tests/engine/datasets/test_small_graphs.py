@@ -14,7 +14,7 @@ COUNT = 20
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes 20 rings of 3 to 6 vertices; returns the folder."""
+    """Writes 20 rings of 3 to 6 nodes; returns the folder."""
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
 
     def to_file(**changes):
@@ -50,7 +50,7 @@ def test_folds_of_our_own(write):
 
 
 def molecules(count=20, **changes):
-    """PyG's graphs of 2 to 5 vertices with edges in any order, some of them several times."""
+    """PyG's graphs of 2 to 5 nodes with edges in any order, some of them several times."""
     generator = torch.Generator().manual_seed(1)
     graphs = []
     for number in range(count):
@@ -162,16 +162,16 @@ MISTAKES = {
         rule="no small graphs graph_y",
         remedy="task: nodes",
     ),
-    "fewer vertices than the file has": Mistake(
+    "fewer nodes than the file has": Mistake(
         lambda write: changed_file(write, graph_ptr=np.arange(COUNT + 1)),
         value="graph_ptr of shape (21,)",
         rule="share 90 20 graphs",
         remedy="correct",
     ),
-    "a graph without vertices in a file": Mistake(
+    "a graph without nodes in a file": Mistake(
         lambda write: changed_file(write, graph_ptr=np.r_[0, np.linspace(0, 90, COUNT).astype(int)]),
         value="graph 0",
-        rule="no vertices",
+        rule="no nodes",
         remedy="drop label",
     ),
     "a label of -1 to test": Mistake(
@@ -195,8 +195,8 @@ MISTAKES = {
         rule="integer 20 graphs",
         remedy="correct",
     ),
-    "vertices without features in a file": Mistake(
-        lambda write: changed_file(write, node_label=None), value="rings", rule="no features vertices", remedy="add x node_label"
+    "nodes without features in a file": Mistake(
+        lambda write: changed_file(write, node_label=None), value="rings", rule="no features nodes", remedy="add x node_label"
     ),
     "an edge between two graphs": Mistake(
         file_with_an_edge_between_two_graphs, value="rings", rule="edge joins two small", remedy="correct graph_ptr edges"
@@ -204,7 +204,7 @@ MISTAKES = {
     "an unknown fold": Mistake(lambda write: changed_file(write, fold=10), value="fold is 10", rule="10", remedy="give 0 9"),
     "no graphs": Mistake(lambda: SmallGraphs.from_pyg([]), value="graphs", rule="no graphs", remedy="give"),
     "graphs without features": Mistake(
-        lambda: SmallGraphs.from_pyg(molecules(x=None)), value="graph 0", rule="features vertices x", remedy="add transform"
+        lambda: SmallGraphs.from_pyg(molecules(x=None)), value="graph 0", rule="features nodes x", remedy="add transform"
     ),
     "a graph without the others' edge_attr": Mistake(
         lambda: SmallGraphs.from_pyg([*molecules(3), *molecules(1, edge_attr=None)]),
@@ -236,7 +236,7 @@ MISTAKES = {
     "NaN as every target": Mistake(
         lambda: SmallGraphs.from_pyg(molecules(y=torch.tensor([float("nan")]))), value="(-1)", rule="graph 12 test label", remedy="drop"
     ),
-    "a graph without vertices": Mistake(graphs_without_vertices, value="graph 19", rule="no vertices", remedy="drop label"),
+    "a graph without nodes": Mistake(graphs_without_vertices, value="graph 19", rule="no nodes", remedy="drop label"),
     "a class beyond num_classes": Mistake(class_beyond_num_classes, value="y[2] is 2", rule="labels [-1, 2)", remedy="correct num_classes"),
 }
 

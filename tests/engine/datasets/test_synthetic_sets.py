@@ -160,7 +160,7 @@ def test_a_scale_outside_the_range_is_refused(scale):
 
 
 def test_a_scale_that_leaves_too_few_vertices_is_refused():
-    with refused("scale is 1e-05", "2 vertices 41 synthetic:reddit", "larger scale"):
+    with refused("scale is 1e-05", "2 nodes 41 synthetic:reddit", "larger scale"):
         load_dataset("synthetic:reddit", scale=1e-5)
 
 

@@ -29,7 +29,7 @@ def test_the_graph_has_each_triple_in_both_directions():
     found = zip(graph.indices.tolist(), data.relations_of_edges(graph).tolist(), graph.destinations().tolist(), strict=True)
     assert sorted(found) == sorted([(h, r, t) for h, r, t in TRAIN] + [(t, 2 + r, h) for h, r, t in TRAIN])
     for number, (head, _, tail) in enumerate(TRAIN):
-        there, back = graph.places_of(np.array([number, 4 + number]))
+        there, back = graph.csc_positions(np.array([number, 4 + number]))
         assert (graph.indices[there], graph.indices[back]) == (head, tail)
     assert data.queries("val").tolist() == [[2, 0, 0], [0, 2, 2]]
     assert (data.num_nodes, data.num_relations, data.unseen().tolist()) == (5, 2, [4])

@@ -51,7 +51,7 @@ def test_a_part_of_another_partition_is_refused(data, tmp_path):
     with refused("part-1", "not machine", "bring hoptrain partition"):
         open_partition(tmp_path / "three").rows(1)
     shutil.copytree(part_folder(tmp_path / "two", 1), part_folder(tmp_path / "three", 1))
-    with refused("part 1 of 2", "part-1 made cut vertices", f"bring {tmp_path / 'three'}"):
+    with refused("part 1 of 2", "part-1 made cut nodes", f"bring {tmp_path / 'three'}"):
         open_partition(tmp_path / "three").rows(1)
     assert len(open_partition(tmp_path / "three").rows(0))
 
@@ -70,14 +70,14 @@ def test_damage_is_found(data, tmp_path):
 
 
 WRONG_PARTS = {
-    "sources too large": ("part-1", "indices", lambda own: changed(own, 2, 2_000_000_000), "vertex 2000000000", "source edge 2"),
-    "sources negative": ("part-1", "indices", lambda own: changed(own, 2, -1), "vertex -1", "source edge 2"),
+    "sources too large": ("part-1", "indices", lambda own: changed(own, 2, 2_000_000_000), "node 2000000000", "source edge 2"),
+    "sources negative": ("part-1", "indices", lambda own: changed(own, 2, -1), "node -1", "source edge 2"),
     "columns beyond": ("part-1", "indptr", lambda own: changed(own, -1, own[-1] + 9), "0 to 158", "indptr runs 149 edges"),
     "too few rows": ("part-1", "x", lambda own: own[:3].copy(), "(3, 3)", "x part 25 nodes row"),
     "places twice": ("", "place", lambda own: changed(own, 3, own[4]), "place", "each 0 to 49 once"),
     "places beyond": ("", "place", lambda own: changed(own, 3, 50), "place", "each 0 to 49 once"),
     "too few places": ("", "place", lambda own: own[:9].copy(), "(9,)", "place (50,) partition"),
-    "columns that descend": ("", "indptr", lambda own: changed(own, 5, own[4] - 1), "27 to 26", "indptr falls vertex 4"),
+    "columns that descend": ("", "indptr", lambda own: changed(own, 5, own[4] - 1), "27 to 26", "indptr falls node 4"),
 }
 
 
@@ -85,7 +85,7 @@ WRONG_PARTS = {
 def test_wrong_contents_are_refused_though_checksums_are_right(data, tmp_path, monkeypatch, case):
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     folder, name, change, value, words = WRONG_PARTS[case]
-    write_partition(data, tmp_path / "parts", 2, "range", graph="parted")
+    write_partition(data, tmp_path / "parts", 2, "range", graph="partitioned")
     put(tmp_path / "parts" / folder, name, change(np.load(tmp_path / "parts" / folder / f"{name}.npy")))
     with refused(value, words):
         read(open_partition(tmp_path / "parts"))

@@ -19,7 +19,7 @@ NONE = np.empty(0, np.int32)
 
 @st.composite
 def graphs(draw):
-    """A multigraph with loops, and labels of its vertices."""
+    """A multigraph with loops, and labels of its nodes."""
     number = draw(st.integers(1, 12))
     vertex = st.integers(0, number - 1)
     edges = draw(st.lists(st.tuples(vertex, vertex), max_size=40))
@@ -29,7 +29,7 @@ def graphs(draw):
 
 
 def communities(num_parts, size, seed=0):
-    """Dense groups of vertices in mixed order, with few edges between them."""
+    """Dense groups of nodes in mixed order, with few edges between them."""
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.repeat(np.arange(num_parts), size))
     members = [np.flatnonzero(group == part) for part in range(num_parts)]
@@ -138,7 +138,7 @@ def test_graphs_without_edges_and_without_vertices():
 
 def test_bad_input():
     graph, _ = communities(2, 5)
-    with refused("11", "parts graph 10 vertices", "1 to 10 correct"):
+    with refused("11", "parts graph 10 nodes", "1 to 10 correct"):
         assign(graph, 11)
     with refused("'spectral'", "method graph parted", "stream, metis, range choose"):
         assign(graph, 2, "spectral")

@@ -20,7 +20,7 @@ from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import open_partition, part_folder, write_partition
 from hoptrain.engine.partition.rank_rows import RankRows
 from hoptrain.engine.partition.rounds import WindowRows
-from hoptrain.engine.partition.rows import PartedRows, open_parted
+from hoptrain.engine.partition.rows import PartitionedFeatures, open_partitioned
 from hoptrain.engine.partition.runs import LeftRunError, RunExchange
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows
@@ -48,7 +48,7 @@ def machines_of(parts, number, ranks_each=1):
     found = []
     for machine in range(number):
         for _ in range(ranks_each):
-            rows = PartedRows(open_partition(parts / str(number)))
+            rows = PartitionedFeatures(open_partition(parts / str(number)))
             rows.settle([[m * ranks_each + i for i in range(ranks_each)] for m in range(number)], machine)
             found.append(rows)
     return found
@@ -166,7 +166,7 @@ def test_a_carrier_that_does_not_answer_is_named():
 
 
 def test_one_machine_with_all_parts_asks_nobody(parts, data):
-    found = open_parted(parts / "3")
+    found = open_partitioned(parts / "3")
     ids = np.array([5, 59, 5, 0])
     assert np.array_equal(found.x.take(ids), data.x[ids])
     assert found.num_features == 3
@@ -177,7 +177,7 @@ def told_by(parts, monkeypatch, folders, machines):
     local = threading.local()
     monkeypatch.setattr(rows_module, "machine", lambda: local.machine)
     monkeypatch.setattr(rows_module, "socket", SimpleNamespace(gethostname=lambda: f"host{local.machine}"))
-    rows = [PartedRows(open_partition(folder)) for folder in folders]
+    rows = [PartitionedFeatures(open_partition(folder)) for folder in folders]
 
     def meet(rank, meeting):
         local.machine = machines[rank]
@@ -222,13 +222,13 @@ def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
     for told in told_by(parts, monkeypatch, [second] * 2, "aa"):
         assert re.search("has no part-0 .*: one machine alone needs all parts", told)
     with refused(str(tmp_path / "none"), "no part's folder machine needs", "part-0 to part-1 copy"):
-        PartedRows(open_partition(folder_with(parts, [], tmp_path / "none")))
+        PartitionedFeatures(open_partition(folder_with(parts, [], tmp_path / "none")))
     monkeypatch.setattr(rows_module, "version", lambda name: threading.current_thread().name)
     assert "has hoptrain 1, and rank 0 on hosta 0" in told_by(parts, monkeypatch, [two] * 2, "ab")[0]
 
 
 def test_what_takes_slots_of_a_cache(parts):
-    alone, (first, second) = PartedRows(open_partition(parts / "2")), machines_of(parts, 2)
+    alone, (first, second) = PartitionedFeatures(open_partition(parts / "2")), machines_of(parts, 2)
     ids = np.array([0, 7, 29, 30, 59], np.int32)
     for rows, taken in ((alone, ids), (first, ids[3:]), (second, ids[:3])):
         assert rows.elsewhere(ids).tolist() == taken.tolist()
@@ -240,7 +240,7 @@ def test_what_takes_slots_of_a_cache(parts):
     found = np.empty(5, np.int32)
     shared.find(0, np.array([30, 3, 59, 5, 31]), found, second.own)
     assert found.tolist() == [-1, 2, -30, 1, -2]
-    with refused("vertex 4", "batch not rows read", "lookahead 0 mend sampler"):
+    with refused("node 4", "batch not rows read", "prefetch_steps 0 mend sampler"):
         shared.find(0, np.array([30, 4]), found[:2], second.own)
 
 
@@ -256,7 +256,7 @@ def test_a_part_that_is_cut_off_is_named(data, tmp_path):
 
 def test_rows_that_nobody_fetched_are_named(parts):
     rows = machines_of(parts, 2)[0]
-    with refused("vertex 59", f"row another machine fetched {parts / '2'}"):
+    with refused("node 59", f"row another machine fetched {parts / '2'}"):
         rows.read(np.array([59]), np.arange(1), np.empty((1, ROW_BYTES), np.uint8))
-    with refused(str(parts / "2"), "2 machines rows fetched", "GraphDataModule(partitions"):
+    with refused(str(parts / "2"), "2 machines rows fetched", "NodeDataModule(partitions"):
         rows.links  # noqa: B018

@@ -69,7 +69,7 @@ def test_an_exception_ends_the_run_and_the_pool_serves_on(pool_of, tmp_path, sta
 )
 def test_a_worker_that_makes_nothing_is_named_with_its_stack_and_replaced(pool_of, tmp_path, caplog, state, action, where):
     pool = pool_of(
-        Faulty(tmp_path, {2: (state, action)}), 2, stall_timeout=4, max_restarts=10
+        Faulty(tmp_path, {2: (state, action)}), 2, timeout=4, max_restarts=10
     )  # a busy machine may take seconds to start a worker
     with caplog.at_level(logging.WARNING):
         assert run(pool, 0, 6) == undisturbed(0, 6)
@@ -105,7 +105,7 @@ def test_a_worker_that_is_stopped_in_the_middle_of_a_message_is_replaced(pool_of
 
 def test_a_worker_that_is_stopped_before_it_runs_is_replaced(pool_of, tmp_path, monkeypatch):
     monkeypatch.setattr("hoptrain.engine.queue.pool.START_S", 4)
-    pool = pool_of(Faulty(tmp_path, {}), 1, stall_timeout=4, max_restarts=10)
+    pool = pool_of(Faulty(tmp_path, {}), 1, timeout=4, max_restarts=10)
     os.kill(pool.pids()[0], signal.SIGSTOP)  # it has not said yet that it is to die with this process
     assert run(pool, 0, 2) == undisturbed(0, 2)
     pool.close()
@@ -115,7 +115,7 @@ def test_a_worker_that_is_stopped_before_it_runs_is_replaced(pool_of, tmp_path, 
 
 
 def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
-    pool = pool_of(Faulty(tmp_path, {}), 2, stall_timeout=4, max_restarts=10)
+    pool = pool_of(Faulty(tmp_path, {}), 2, timeout=4, max_restarts=10)
     assert run(pool, 0, 5) == undisturbed(0, 5)
     stopped = pool.pids()[1]
     os.kill(stopped, signal.SIGSTOP)
@@ -126,7 +126,7 @@ def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
 def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path, number):
     """Its finished batches are still delivered, from their slots; what it owes is made by another."""
-    pool = pool_of(Faulty(tmp_path, {}), 1, prefetch=2, stall_timeout=4, max_restarts=10)
+    pool = pool_of(Faulty(tmp_path, {}), 1, prefetch=2, timeout=4, max_restarts=10)
     batches = pool.run(0, range(10))
     first, _ = next(batches)  # held, so that the worker runs out of slots
     time.sleep(0.5)
@@ -138,7 +138,7 @@ def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_p
 @pytest.mark.promise
 def test_a_worker_that_dies_again_and_again_ends_the_run(pool_of, tmp_path):
     pool = pool_of(Faulty(tmp_path, {2: ("writing", "kill")}, again=True), 2, max_restarts=2)
-    with refused("worker 0", "pid killed SIGKILL 3 times batch", "sampler mending stall_timeout", WorkerError):
+    with refused("worker 0", "pid killed SIGKILL 3 times batch", "sampler mending timeout", WorkerError):
         run(pool, 0, 6)
 
 
@@ -161,7 +161,7 @@ def test_one_side_ten_times_slower_than_the_other(pool_of, tmp_path, slow):
 def test_a_fault_in_a_run_that_is_left_does_not_reach_the_next(pool_of, tmp_path, action):
     (tmp_path / "1-2").touch()  # no fault in the second epoch
     (tmp_path / "1-3").touch()
-    pool = pool_of(Faulty(tmp_path, {2: ("writing", action), 3: ("written", action)}), 2, stall_timeout=4, max_restarts=10)
+    pool = pool_of(Faulty(tmp_path, {2: ("writing", action), 3: ("written", action)}), 2, timeout=4, max_restarts=10)
     batches = pool.run(0, range(50))
     assert int(next(batches)[0]["values"][0]) == 0
     time.sleep(0.5)  # the workers run into their faults
@@ -177,7 +177,7 @@ def test_two_pools_at_once(pool_of, tmp_path):
 
 def test_a_wait_costs_no_processor_time(pool_of, tmp_path):
     """Half of what may be used; a wait that polls uses a whole core."""
-    pool = pool_of(Faulty(tmp_path, {1: ("sampling", "stop")}), 1, stall_timeout=5, max_restarts=10)
+    pool = pool_of(Faulty(tmp_path, {1: ("sampling", "stop")}), 1, timeout=5, max_restarts=10)
     batches = pool.run(0, range(3))
     next(batches)
     time.sleep(0.3)
@@ -208,7 +208,7 @@ def assert_none_runs(pids, seconds=20):
 def test_what_a_sampler_starts_ends_with_its_worker(pool_of, tmp_path, end):
     """``exit``: the worker ends by itself and leaves them behind. ``spin`` and ``stop``: it is replaced."""
     faults = {0: ("sampling", "start")} | ({} if end == "close" else {1: ("sampling", end)})
-    pool = pool_of(Faulty(tmp_path, faults), 1, stall_timeout=4, max_restarts=10)
+    pool = pool_of(Faulty(tmp_path, faults), 1, timeout=4, max_restarts=10)
     assert run(pool, 0, 3) == undisturbed(0, 3)
     pids = started(tmp_path)
     assert len(pids) == 2

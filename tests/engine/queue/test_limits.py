@@ -70,13 +70,13 @@ SMALL_DISK = """
     import sys
     from reference.tasks import Numbers
     from hoptrain.engine import InputError
-    from hoptrain.engine.queue.options import QueueOptions
+    from hoptrain.engine.queue.options import WorkerOptions
     from hoptrain.engine.queue.pool import WorkerPool
     try:
-        WorkerPool(Numbers(), 1, QueueOptions(slots_dir="{folder}"), batch_bytes=5 << 20)
+        WorkerPool(Numbers(), 1, WorkerOptions(buffer_dir="{folder}"), batch_bytes=5 << 20)
     except InputError as error:
         print(error)
-    pool = WorkerPool(Numbers(sizes=(10, 10, 4_000_000)), 1, QueueOptions(prefetch=1, slots_dir="{folder}"))
+    pool = WorkerPool(Numbers(sizes=(10, 10, 4_000_000)), 1, WorkerOptions(prefetch_factor=1, buffer_dir="{folder}"))
     try:
         for arrays, facts in pool.run(0, range(3)):
             print(arrays["values"].sum())
@@ -89,7 +89,7 @@ SMALL_DISK = """
 def test_a_full_slots_dir_is_named(tmp_path):
     done = in_small_file_system(tmp_path, SMALL_DISK.format(folder=tmp_path))
     refused, *sums, failed = done.stdout.splitlines()
-    assert f"3 batches of 8 MiB each need 24 MiB and 8 MiB are free in slots_dir {tmp_path}: use fewer num_workers" in refused, done.stderr
+    assert f"3 batches of 8 MiB each need 24 MiB and 8 MiB are free in buffer_dir {tmp_path}: use fewer num_workers" in refused, done.stderr
     assert sums == ["0", "10"]
     assert "cannot reserve 40 MiB of shared memory (No space left on device): use a smaller batch_size" in failed
 
@@ -100,7 +100,7 @@ def test_memory_that_runs_out_in_mid_run_is_one_line_and_the_pool_serves_on(pool
     batches = pool.run(0, range(4))
     held = next(batches)  # one slot of two: the worker cannot come as far as the large batch
     resource.prlimit(pool.pids()[0], resource.RLIMIT_FSIZE, (4 << 20, resource.RLIM_INFINITY))
-    with refused("40 MiB", "cannot reserve shared memory", "smaller batch_size num_workers prefetch slots_dir"):
+    with refused("40 MiB", "cannot reserve shared memory", "smaller batch_size num_workers prefetch buffer_dir"):
         values(batches)
     del held
     resource.prlimit(pool.pids()[0], resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -163,7 +163,7 @@ def test_no_file_left_at_the_start_is_the_users_mistake(pool_of, no_more_files):
 
 def test_a_queue_in_files_has_no_names_and_the_same_batches(pool_of, tmp_path):
     task = Numbers(sizes=(10, LARGE))
-    pool = pool_of(task, 2, slots_dir=str(tmp_path))
+    pool = pool_of(task, 2, buffer_dir=str(tmp_path))
     assert values(pool.run(0, range(6))) == values(run_inline(task, 0, range(6)))
     assert list(tmp_path.iterdir()) == []
     links = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
@@ -175,8 +175,8 @@ def test_a_queue_in_files_has_no_names_and_the_same_batches(pool_of, tmp_path):
 
 
 def test_a_slots_dir_that_is_not_there(pool_of, tmp_path):
-    with refused(str(tmp_path / "nowhere"), "slots_dir cannot hold queue's files", "folder exists written"):
-        pool_of(Numbers(), 1, slots_dir=str(tmp_path / "nowhere"))
+    with refused(str(tmp_path / "nowhere"), "buffer_dir cannot hold queue's files", "folder exists written"):
+        pool_of(Numbers(), 1, buffer_dir=str(tmp_path / "nowhere"))
 
 
 def test_without_shared_memory_the_queue_lies_in_temporary_files_and_one_line_says_so(pool_of, tmp_path, monkeypatch, caplog):
@@ -189,5 +189,5 @@ def test_without_shared_memory_the_queue_lies_in_temporary_files_and_one_line_sa
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert values(pool_of(Numbers(), 2).run(0, range(4))) == values(run_inline(Numbers(), 0, range(4)))
     assert [record.getMessage() for record in caplog.records] == [
-        f"shared memory cannot be had ({reason}): the queue lies in files in {tmp_path}; slots_dir names another folder"
+        f"shared memory cannot be had ({reason}): the queue lies in files in {tmp_path}; buffer_dir names another folder"
     ]

@@ -2,20 +2,18 @@
 
 from cases.mistakes import Mistake, each_of
 
-from hoptrain.engine.queue.options import QueueOptions
+from hoptrain.engine.queue.options import WorkerOptions
 
 MISTAKES = {
-    "no batch in advance": Mistake(lambda: QueueOptions(prefetch=0), value="prefetch is 0", rule="at least 1", remedy="correct"),
-    "a timeout of nothing": Mistake(
-        lambda: QueueOptions(stall_timeout=0), value="stall_timeout is 0", rule="at least 0.1", remedy="correct"
-    ),
+    "no batch in advance": Mistake(lambda: WorkerOptions(prefetch_factor=0), value="prefetch is 0", rule="at least 1", remedy="correct"),
+    "a timeout of nothing": Mistake(lambda: WorkerOptions(timeout=0), value="timeout is 0", rule="at least 0.1", remedy="correct"),
     "fewer restarts than none": Mistake(
-        lambda: QueueOptions(max_restarts=-1), value="-1", rule="max_restarts at least 0", remedy="correct"
+        lambda: WorkerOptions(max_restarts=-1), value="-1", rule="max_restarts at least 0", remedy="correct"
     ),
     "a missing folder": Mistake(
-        lambda: QueueOptions(slots_dir="/no/such"),
+        lambda: WorkerOptions(buffer_dir="/no/such"),
         value="/no/such",
-        rule="slots_dir cannot hold queue's files",
+        rule="buffer_dir cannot hold queue's files",
         remedy="folder exists written",
     ),
 }

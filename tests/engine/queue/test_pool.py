@@ -199,7 +199,7 @@ def test_workers_end_with_their_trainer(end):
 
 
 class SlowToLoad(Numbers):
-    """Takes 1.2 s to be unpickled."""
+    """ForwardInputs 1.2 s to be unpickled."""
 
     def __setstate__(self, state):
         time.sleep(1.2)
@@ -207,8 +207,8 @@ class SlowToLoad(Numbers):
 
 
 def test_a_start_that_takes_longer_than_a_batch_may_is_waited_for(pool_of):
-    """Of a replacement, too: only batches are measured by ``stall_timeout``."""
-    pool = pool_of(SlowToLoad(), 1, stall_timeout=1.0, max_restarts=1)
+    """Of a replacement, too: only batches are measured by ``timeout``."""
+    pool = pool_of(SlowToLoad(), 1, timeout=1.0, max_restarts=1)
     os.kill(pool.pids()[0], signal.SIGKILL)
     assert values(pool.run(0, range(3))) == [(step, [step] * 10) for step in range(3)]
 
@@ -216,4 +216,4 @@ def test_a_start_that_takes_longer_than_a_batch_may_is_waited_for(pool_of):
 def test_a_start_that_does_not_end_is_replaced_too(pool_of, monkeypatch):
     monkeypatch.setattr("hoptrain.engine.queue.pool.START_S", 0.2)
     with pytest.raises(WorkerError, match=r"is alive but has not started within 0.2 s"):
-        next(pool_of(SlowToLoad(), 1, stall_timeout=0.1, max_restarts=0).run(0, range(3)))
+        next(pool_of(SlowToLoad(), 1, timeout=0.1, max_restarts=0).run(0, range(3)))

@@ -33,13 +33,13 @@ def test_enough_files(few_files):
 
 def test_memory():
     check_memory(2, 3, 1 << 20)
-    with refused("8 workers", "3 batches 1310720 31457280 free", "fewer num_workers less prefetch"):
+    with refused("8 workers", "3 batches 1310720 31457280 free", "fewer num_workers less prefetch_factor"):
         check_memory(8, 3, 1 << 40)
 
 
 def test_the_space_of_slots_dir_counts_instead_of_memory(tmp_path):
     check_memory(1, 1, free_space(str(tmp_path)) // 2, str(tmp_path))
-    with refused(str(tmp_path), "8 workers MiB free slots_dir", "fewer num_workers less prefetch"):
+    with refused(str(tmp_path), "8 workers MiB free buffer_dir", "fewer num_workers less prefetch_factor"):
         check_memory(8, 3, 1 << 50, str(tmp_path))
 
 

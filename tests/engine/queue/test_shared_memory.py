@@ -99,7 +99,7 @@ def test_reserve_says_what_to_change_when_memory_is_short(monkeypatch):
 
     fd = anonymous_file("test")
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with refused("3 MiB", "cannot reserve shared memory space", "smaller batch_size num_workers prefetch slots_dir", MemoryError):
+    with refused("3 MiB", "cannot reserve shared memory space", "smaller batch_size num_workers prefetch buffer_dir", MemoryError):
         reserve(fd, 3 << 20)
     os.close(fd)
 

@@ -12,10 +12,10 @@ READ = Filled(num_used=1000, num_missed=250, num_reads=200, num_bytes=8_000_000,
 @pytest.mark.parametrize(
     ("filled", "remedy"),
     [
-        (READ, "25% of the rows are read): all rows fit data.memory, so that each comes once: a faster disk"),
+        (READ, "25% of the rows are read): all rows fit data.feature_cache, so that each comes once: a faster disk"),
         (
             READ._replace(num_fetched=600, num_rounds=7, fetch_s=4.0),
-            "in 7 rounds): all rows fit data.memory, so that each comes once: a larger data.lookahead, or a faster network",
+            "in 7 rounds): all rows fit data.feature_cache, so that each comes once: a larger data.prefetch_steps, or a faster network",
         ),
     ],
 )
@@ -31,7 +31,7 @@ def test_more_memory_is_not_advised_where_all_rows_fit(filled, remedy):
             4.0,
             READ,
             "bottleneck: the disk (trainer waited 40% of the time for rows; 50 reads and 2 MB a second, 25% of the rows are read): "
-            "more data.memory, or a faster disk",
+            "more data.feature_cache, or a faster disk",
         ),
         (
             10.0,
@@ -44,7 +44,7 @@ def test_more_memory_is_not_advised_where_all_rows_fit(filled, remedy):
             2.0,
             READ._replace(num_fetched=600, num_rounds=7, fetch_s=4.0),
             "bottleneck: rows of other machines (trainer waited 20% of the time for rows; 150 rows a second in 7 rounds): "
-            "more data.memory, a larger data.lookahead, or a faster network",
+            "more data.feature_cache, a larger data.prefetch_steps, or a faster network",
         ),
         (10.0, 0.9, READ, None),
         (0.0, 0.0, READ, None),

@@ -25,7 +25,7 @@ def rows_of(epoch, step):
 
 def filler(table, num_slots, rows_of=rows_of):
     shared = SharedRows.make([CachedTable(V, 24, num_slots, 1 << 20)], 1)
-    return FillTask(shared=shared, files=[FileRows.of(table, "features")], rows_of=rows_of, num_steps=STEPS, lookahead=8)
+    return FillTask(shared=shared, files=[FileRows.of(table, "features")], rows_of=rows_of, num_steps=STEPS, prefetch_steps=8)
 
 
 def fill(task, run, epoch, steps, table):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(400)  # checks of 8 GB of edges
 
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory):
-    """The folder, and the vertices that two epochs read: seeds have 20 drawn sources each, rows that are read their number; all else is holes."""
+    """The folder, and the nodes that two epochs read: seeds have 20 drawn sources each, rows that are read their number; all else is holes."""
     folder = tmp_path_factory.mktemp("data")
     shapes = {"indptr": ("<i8", (NUM_NODES + 1,)), "indices": ("<i4", (NUM_EDGES,)), "x": ("<f4", (NUM_NODES, WIDTH))}
     shapes |= {"y": ("<i8", (NUM_NODES,)), "split_train": ("<i8", (len(SEEDS),))}
@@ -42,7 +42,7 @@ def sparse(tmp_path_factory):
 
 
 def rows_of_batches(maps):
-    """Write the number of its vertex into each row of features that two epochs read; returns these vertices."""
+    """Write the number of its node into each row of features that two epochs read; returns these nodes."""
     plain = Dataset(name="plain", graph=Graph(maps["indptr"], maps["indices"], validate=False), splits={"train": SEEDS})
     with SampleLoader(plain, NeighborSampler([5]), **OPTIONS) as loader:
         used = np.unique(np.concatenate([batch.node_ids for _ in range(2) for batch in loader])).astype(np.int64)
@@ -60,7 +60,7 @@ def test_it_opens_is_planned_and_is_sampled(sparse, memory_for_edges, edges):
     assert data.graph.num_edges == NUM_EDGES > 1 << 31
     assert data.graph.indptr.dtype == np.int64
     assert data.x.nbytes > 30e9
-    with SampleLoader(data, NeighborSampler([5]), memory="64MiB", **OPTIONS) as loader:
+    with SampleLoader(data, NeighborSampler([5]), feature_cache="64MiB", **OPTIONS) as loader:
         task, schedule = loader.task, loader.schedule
         found, beyond = 0, 0
         for _ in range(2):
@@ -69,7 +69,7 @@ def test_it_opens_is_planned_and_is_sampled(sparse, memory_for_edges, edges):
                 assert batch.x[0, 1] == 0
                 found, beyond = found + 1, beyond + int((batch.blocks[0].edge_ids > 1 << 31).sum())
         assert found == 2 * schedule.num_steps == 16
-        assert beyond >= 2 * 5  # the last vertex's
+        assert beyond >= 2 * 5  # the last node's
         assert (task.edges is not None and task.handed is not None) == (edges == "read")
         filled = loader.tier.filled
         assert filled.num_missed < filled.num_used

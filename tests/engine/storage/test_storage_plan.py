@@ -15,9 +15,9 @@ from hoptrain.kernels.cpu.storage import plan as plan_kernels
 from hoptrain.samplers import LaborSampler, LadiesSampler, NeighborSampler, SampleLoader
 
 
-def plan_of(num_rows, num_slots, lookahead, **options):
+def plan_of(num_rows, num_slots, prefetch_steps, **options):
     slot_of = np.empty(num_rows, np.int32)
-    plan = RowPlan(slot_of, num_slots, lookahead, **options)
+    plan = RowPlan(slot_of, num_slots, prefetch_steps, **options)
     plan.slot_of, plan.row_of = slot_of, np.full(num_slots, -1)  # as the plan has it, and as its reads make it
     return plan
 
@@ -119,7 +119,7 @@ def test_one_step_in_flight_reads_what_trying_all_finds(steps, num_slots):
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_the_longer_the_window_the_fewer_the_reads(seed):
     steps = drawn(seed, 400, 200, 40)
-    reads = [sum(len(step.rows) for step in run(plan_of(400, 120, lookahead), steps)) for lookahead in (1, 5, 64)]
+    reads = [sum(len(step.rows) for step in run(plan_of(400, 120, prefetch_steps), steps)) for prefetch_steps in (1, 5, 64)]
     fewest = fewest_reads(steps, 120)
     assert reads[0] > reads[1] > 1.05 * fewest > reads[2]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hoptrain.kernels.cpu.relabel import home, relabel
-from hoptrain.samplers.scratch.workspace import RelabelTable
+from hoptrain.samplers.buffers.workspace import RelabelTable
 
 
 @pytest.fixture(params=["direct", "hashed"])
@@ -12,9 +12,9 @@ def table(request):
     return RelabelTable(direct_bytes=0 if request.param == "hashed" else None)
 
 
-def relabelled(table, ids, num_vertices, dtype):
+def relabelled(table, ids, num_graph_nodes, dtype):
     local, nodes = np.array(ids, dtype), np.full(len(ids) + 1, -1, dtype)
-    table.start(num_vertices, len(ids))
+    table.start(num_graph_nodes, len(ids))
     count = relabel(local, 0, len(ids), table.view(), nodes, 0)
     return local.tolist(), nodes[:count].tolist()
 
@@ -87,7 +87,7 @@ def test_a_vertex_entered_twice_is_found(table):
 
 
 def test_one_table_serves_graphs_of_any_size(table):
-    for num_vertices in (100, 10, 1000, 1, 33):
+    for num_graph_nodes in (100, 10, 1000, 1, 33):
         for _ in range(3):
-            ids = [0, num_vertices - 1, 0]
-            assert relabelled(table, ids, num_vertices, np.int32) == expected(ids)
+            ids = [0, num_graph_nodes - 1, 0]
+            assert relabelled(table, ids, num_graph_nodes, np.int32) == expected(ids)

@@ -5,17 +5,17 @@ from numba import typeof
 from numba.cuda.core import sigutils
 
 from hoptrain.kernels.cuda.programs.program import block_kernels, collective_kernel, walk_kernel
-from hoptrain.samplers import MetapathWalk, Node2Vec, Program, RandomWalk, below
+from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk, SamplingProgram, randint
 
 
-class Sage(Program):
+class Sage(SamplingProgram):
     steps = 1
 
     def sample_size(self, step):
         return 5
 
-    def next(self, transit, step, random):
-        return below(random, len(transit.neighbors))
+    def next(self, transit, step, rng):
+        return randint(rng, len(transit.neighbors))
 
 
 _GRAPH = "int64[::1], int32[::1], float32[::1], int32[:, ::1]"

@@ -1,12 +1,12 @@
-"""Rows by vertex, from device memory, pinned host memory and both."""
+"""Rows by node, from device memory, pinned host memory and both."""
 
 import numpy as np
 import pytest
 from cases.mistakes import refused
 from cuda_case import TESTED, launch, needs_cuda, to_device, to_host
 
-from hoptrain.engine.placement.device_store import DeviceRows, as_words
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_store import DeviceRows, as_words
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.kernels.cuda.gather import count_ids, count_placed, word_dtype
 
 pytestmark = needs_cuda
@@ -19,7 +19,7 @@ PLACES = {
     "on two, all hot": ("device", range(19, -1, -1), 2),
     "on five": ("pinned", [19, 5, 3, 0, 7, 8, 9], 5),
 }
-"""Name -> placement of the table, the vertices with a slot, and among how many parts these are shared out."""
+"""Name -> placement of the table, the nodes with a slot, and among how many parts these are shared out."""
 
 
 def make_store(dtype, shape):

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from hoptrain.samplers import STOP, Program, below, chance, has_edge
+from hoptrain.samplers import STOP, SamplingProgram, randint, bernoulli, has_edge
 
 Pair = namedtuple("Pair", "first second")
 NUMBER, TABLE, PAIR = 1, np.array([1, 1]), Pair(1, 1)
@@ -38,18 +38,18 @@ settings.helper = njit(lambda n: n + 1)
 
 
 def made(closed, ending):
-    class Walk(Program):
+    class Walk(SamplingProgram):
         output = "walks"
         steps = 2
 
         def __init__(self):
             self.factor = 2
 
-        def next(self, transit, step, random, more=ending):
-            if chance(random, 0.5) or has_edge(transit, transit.vertex, 0) or step in (3, 4, 5):
+        def next(self, transit, step, rng, more=ending):
+            if bernoulli(rng, 0.5) or has_edge(transit, transit.node, 0) or step in (3, 4, 5):
                 return STOP
             number = helper(closed) + int(TABLE[0]) + settings.added + settings.helper(more) + PAIR.second + self.factor + len(Pair(1, 2))
-            return below(random, np.int64(math.floor(number)))
+            return randint(rng, np.int64(math.floor(number)))
 
     return Walk()
 

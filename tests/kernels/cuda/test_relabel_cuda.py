@@ -29,7 +29,7 @@ class Relabelling:
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
-        """Relabel rows of vertices from ``begin`` on; returns the rows and the nodes afterwards, as lists."""
+        """Relabel rows of nodes from ``begin`` on; returns the rows and the nodes afterwards, as lists."""
         begin = begin or [0] * len(neighbors)
         width = max(len(row) for row in neighbors)
         rows = to_device([list(row) + [0] * (width - len(row)) for row in neighbors], self.dtype)
@@ -76,7 +76,7 @@ def test_ids_beyond_32_bits():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_collisions(full):
-    """Vertices that all belong into the last place of the table, so that probing wraps around; with ``full`` no place stays empty."""
+    """Nodes that all belong into the last place of the table, so that probing wraps around; with ``full`` no place stays empty."""
     size = 8
     same = [v for v in range(4000) if hash_of(v) & (size - 1) == size - 1][: size if full else size - 1]
     table = Relabelling([same[:2]], size, size)

@@ -1,4 +1,4 @@
-"""Relabelling from tables that bulk after bulk uses without clearing them: with an entry for every vertex, and packed ones."""
+"""Relabelling from tables that bulk after bulk uses without clearing them: with an entry for every node, and packed ones."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ class Tables:
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
-        """Relabel rows of vertices from ``begin`` on; returns the rows and the nodes afterwards, as lists."""
+        """Relabel rows of nodes from ``begin`` on; returns the rows and the nodes afterwards, as lists."""
         width = max(1, *(len(row) for row in neighbors))
         rows = to_device([list(row) + [0] * (width - len(row)) for row in neighbors], self.dtype)
         sums, after = to_device(np.zeros((len(neighbors), width))), to_device([0] * len(neighbors))
@@ -92,7 +92,7 @@ def test_no_edges_and_only_known_vertices(size):
 
 
 def test_keys_of_trees():
-    """The same vertices in several trees, three bulks of two hops."""
+    """The same nodes in several trees, three bulks of two hops."""
     rng, tables = np.random.default_rng(0), Tables(2, 96, 16, np.int64, trees=3)
     for _ in range(3):
         seeds = [[key_in(tree, vertex) for tree, vertex in enumerate(rng.integers(0, 99, 3).tolist())] for _ in range(2)]
@@ -132,7 +132,7 @@ def test_a_repeated_seed_is_found_at_its_second_place(size):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_collisions(full):
-    """Vertices that all belong into the last word of the table, so that probing wraps around; with ``full`` no word stays free."""
+    """Nodes that all belong into the last word of the table, so that probing wraps around; with ``full`` no word stays free."""
     size = 8
     same = [v for v in range(2**31 - 4000, 2**31) if hash_of(v) & (size - 1) == size - 1][: size if full else size - 1]
     tables = Tables(1, size, size)

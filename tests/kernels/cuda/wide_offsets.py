@@ -1,4 +1,4 @@
-"""The package's kernels with the types of a graph of more than 2**31 edges between fewer vertices: offsets of 64 bits and ids of 32."""
+"""The package's kernels with the types of a graph of more than 2**31 edges between fewer nodes: offsets of 64 bits and ids of 32."""
 
 import inspect
 import re

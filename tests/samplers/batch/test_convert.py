@@ -22,14 +22,14 @@ from hoptrain.samplers import (
     LinkSampler,
     MVSSampler,
     NeighborSampler,
-    Program,
     RandomWalk,
     SaintWalkSampler,
     SampleLoader,
+    SamplingProgram,
     ShadowPPRSampler,
     ShadowSampler,
     TemporalSampler,
-    below,
+    randint,
 )
 from hoptrain.samplers.batch.dgl_compat import import_dgl
 
@@ -47,7 +47,7 @@ GRAPH = Graph.from_edges(*EDGES, 60, weights=DATA.edge_weight.numpy(), times=RNG
 SEEDS = np.array([5, 2, 30])
 
 
-class Draws(Program):
+class Draws(SamplingProgram):
     """Edges of a transit with replacement."""
 
     steps = 2
@@ -55,8 +55,8 @@ class Draws(Program):
     def sample_size(self, step):
         return 4
 
-    def next(self, transit, step, random):
-        return below(random, len(transit.neighbors))
+    def next(self, transit, step, rng):
+        return randint(rng, len(transit.neighbors))
 
 
 SAMPLERS = {
@@ -78,7 +78,7 @@ SAMPLERS = {
     "saint": SaintWalkSampler(3, 2, num_subgraphs=4),
 }
 REPEAT = {"repeated", "by weight", "links, repeated", "mvs", "program"}
-"""Hops that draw with replacement, and expand a vertex again."""
+"""Hops that draw with replacement, and expand a node again."""
 
 
 def sampled(name, graph=GRAPH, **address):
@@ -237,7 +237,7 @@ def test_batches_of_a_loader_name_the_edges_of_the_data(tmp_path, where, num_wor
             assert made.n_id[made.edge_index].tolist() == DATA.edge_index[:, made.e_id].tolist()
             assert made.num_edges == batch.num_edges
             assert made.x.tolist() == DATA.x[made.n_id].tolist()
-            assert DATA.edge_weight[made.e_id].tolist() == data.graph.weights[data.graph.places_of(made.e_id.numpy())].tolist()
+            assert DATA.edge_weight[made.e_id].tolist() == data.graph.weights[data.graph.csc_positions(made.e_id.numpy())].tolist()
 
 
 @settings(max_examples=30)

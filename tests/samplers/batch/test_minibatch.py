@@ -52,7 +52,7 @@ def test_pyg_data_holds_every_sampled_edge_once(batch, graph):
     assert data.batch_size == 3
     assert data.n_id[: data.batch_size].tolist() == SEEDS.tolist()
     src, dst = data.n_id[data.edge_index].numpy()
-    places = graph.places_of(data.e_id.numpy())
+    places = graph.csc_positions(data.e_id.numpy())
     assert (graph.indices[places] == src).all()
     assert (np.searchsorted(graph.indptr, places, side="right") - 1 == dst).all()
     assert data.validate()

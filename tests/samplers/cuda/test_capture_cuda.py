@@ -12,7 +12,7 @@ from cuda_case import TESTED, _replays, needs_cuda, simulated, to_host  # noqa: 
 from golden.golden_graphs import small
 from work_cuda_case import start_without_room
 
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers import ASGCNSampler, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.replays import MOST_SHAPES, Replays
 
@@ -96,7 +96,7 @@ def test_scores_that_change(replays):
 
 
 def test_the_switch(replays):
-    check_bulks(NeighborSampler([3, 2]), make_graph(), [[np.arange(3)]] * 3, on_device(capture=False))
+    check_bulks(NeighborSampler([3, 2]), make_graph(), [[np.arange(3)]] * 3, on_device(cuda_graphs=False))
     assert not replays
 
 

@@ -17,7 +17,7 @@ GRAPH = {"num_nodes": 1_000_000, "num_edges": 50_000_000, "id_bytes": 4, "adjace
 
 def test_expected_transits():
     assert expected_transits(1, 10**9) == pytest.approx(1)
-    assert expected_transits(10**6, 10**6) == pytest.approx(632_121, rel=1e-3)  # 1 - 1/e of the vertices
+    assert expected_transits(10**6, 10**6) == pytest.approx(632_121, rel=1e-3)  # 1 - 1/e of the nodes
     assert expected_transits(10**9, 1000) == pytest.approx(1000)
 
 
@@ -47,7 +47,7 @@ def test_a_slow_link_to_the_graph_makes_transits_pay_earlier():
 
 
 def test_the_first_bulk_tells_how_many_requests_there_are():
-    """Twelve requests on one vertex have room for 9 * 8 * 7 = 504, of which the second bulk knows better."""
+    """Twelve requests on one node have room for 9 * 8 * 7 = 504, of which the second bulk knows better."""
     graph = Graph.from_edge_index(np.array([[0] * 8, range(1, 9)]), num_nodes=9)
     workspace = Workspace(device="cuda")
     workspace.on_device.thresholds = TESTED
@@ -61,7 +61,7 @@ def test_the_first_bulk_tells_how_many_requests_there_are():
 
 
 def test_the_first_bulk_tells_that_of_each_relation():
-    """In the second hop two relations go into different numbers of vertices; no seed has led to those of the third one yet."""
+    """In the second hop two relations go into different numbers of nodes; no seed has led to those of the third one yet."""
     pairs = {("p", "cites", "p"): [[0] * 4, range(1, 5)], ("p", "of", "a"): [[0], [0]], ("a", "writes", "p"): [[0] * 4, range(1, 5)]}
     graph = HeteroGraph.from_edges({"p": 5, "a": 1}, {relation: tuple(map(np.array, ends)) for relation, ends in pairs.items()})
     workspace, sampler, seeds = Workspace(device="cuda"), HeteroSampler([4, 4], "p"), [np.arange(1, 3), np.arange(2, 5)]

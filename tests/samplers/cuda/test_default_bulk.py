@@ -2,7 +2,7 @@
 
 import pytest
 
-from hoptrain.samplers.feed.device_feed import default_bulk
+from hoptrain.samplers.loader.device_feed import default_bulk
 
 
 @pytest.mark.parametrize(

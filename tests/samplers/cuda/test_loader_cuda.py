@@ -13,7 +13,7 @@ from numba import cuda
 from hoptrain.engine import Dataset, WorkerError, to_bfloat16
 from hoptrain.engine.device import is_simulated
 from hoptrain.engine.features.quantized import QuantizedRows, quantize
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers import (
     LaborSampler,
     LadiesSampler,
@@ -29,7 +29,8 @@ from hoptrain.samplers import (
     VRGCNSampler,
 )
 from hoptrain.samplers.batch import transfer
-from hoptrain.samplers.feed import device_cache, device_feed
+from hoptrain.samplers.loader import device_feed
+from hoptrain.samplers.loader import gpu_cache as gpu_cache
 
 pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 
@@ -149,7 +150,7 @@ def test_graph_and_features_lie_where_they_are_asked_for(small, monkeypatch):
 def test_a_device_cache_changes_no_bit_and_says_what_it_brings(small, caplog, cache, rows):
     """The first epoch is the one that was counted; the second has other batches."""
     caplog.set_level("INFO")
-    loader, plain = loader_of(small, device="cuda", bulk=4, device_cache=cache), loader_of(small)
+    loader, plain = loader_of(small, device="cuda", bulk=4, gpu_cache=cache), loader_of(small)
     assert loader.hit_rates is None
     epochs = [list(plain), list(plain)]
     for batches in epochs:
@@ -161,17 +162,17 @@ def test_a_device_cache_changes_no_bit_and_says_what_it_brings(small, caplog, ca
     assert loader.hit_rates.expected == pytest.approx(rates[0])
     assert loader.hit_rates.had == pytest.approx(dict(enumerate(rates)))
     assert [record.getMessage() for record in caplog.records] == [
-        f"device_cache: {rows} of 40 rows in device memory, {100 * rates[0]:.1f} % of the reads are expected to hit them (counted in 6 of 6 batches of "
+        f"gpu_cache: {rows} of 40 rows in device memory, {100 * rates[0]:.1f} % of the reads are expected to hit them (counted in 6 of 6 batches of "
         "epoch 0)",
         *(
-            f"device_cache: {100 * rate:.1f} % of the reads of epoch {epoch} hit it ({100 * rates[0]:.1f} % expected)"
+            f"gpu_cache: {100 * rate:.1f} % of the reads of epoch {epoch} hit it ({100 * rates[0]:.1f} % expected)"
             for epoch, rate in enumerate(rates)
         ),
     ]
 
 
 def test_an_epoch_that_is_left_is_not_counted(small):
-    loader = loader_of(small, device="cuda", bulk=4, device_cache=1)
+    loader = loader_of(small, device="cuda", bulk=4, gpu_cache=1)
     next(iter(loader))
     list(loader)
     assert loader.hit_rates.had == {1: 1.0}
@@ -179,10 +180,10 @@ def test_an_epoch_that_is_left_is_not_counted(small):
 
 def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
     """Every second bulk of all ranks' batches: the first and the third of two ranks with two each."""
-    monkeypatch.setattr(device_cache, "MOST_COUNTED", 4)
-    loader = loader_of(small, device="cuda", bulk=2, device_cache=0.2, rank=1, world_size=2)
+    monkeypatch.setattr(gpu_cache, "MOST_COUNTED", 4)
+    loader = loader_of(small, device="cuda", bulk=2, gpu_cache=0.2, rank=1, world_size=2)
     next(iter(loader))
-    counts, number, of = device_cache.count_rows(loader.task, 40, 2, 0)
+    counts, number, of = gpu_cache.count_rows(loader.task, 40, 2, 0)
     ranks = [list(loader_of(small, rank=rank, world_size=2)) for rank in (0, 1)]
     assert (number, of) == (4, 6)
     assert (
@@ -193,14 +194,14 @@ def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
 
 def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(small, monkeypatch):
     """What is free is asked once the graph is placed, and again once batches were counted."""
-    loader, asked = loader_of(small, device="cuda", device_cache=0.5), []
+    loader, asked = loader_of(small, device="cuda", gpu_cache=0.5), []
 
     def free():
         asked.append(loader.task.workspace.on_device.driver.graph is not None)
         return 1e9 if len(asked) == 1 else 200.0
 
-    monkeypatch.setattr(device_cache, "free_memory", free)
-    with refused("0.5", "device_cache index GPU 0.00 GiB free", "less"):
+    monkeypatch.setattr(gpu_cache, "free_memory", free)
+    with refused("0.5", "gpu_cache index GPU 0.00 GiB free", "less"):
         next(iter(loader))
     assert asked == [True, True]
 
@@ -246,20 +247,20 @@ class OnlyOnTheCPU(Sampler):
         raise AssertionError
 
 
-@pytest.mark.parametrize("capture", [True, False])
-def test_whether_bulks_are_captured(small, capture):
-    assert loader_of(small, device="cuda", capture=capture).task.workspace.capture == capture
+@pytest.mark.parametrize("cuda_graphs", [True, False])
+def test_whether_bulks_are_captured(small, cuda_graphs):
+    assert loader_of(small, device="cuda", cuda_graphs=cuda_graphs).task.workspace.cuda_graphs == cuda_graphs
 
 
 @pytest.mark.parametrize("features", ["int8", "int4"])
 def test_codes_of_features_are_gathered_and_become_the_same_numbers(small, features, monkeypatch):
-    """Of vertices and of edges; with a cache of the hottest rows too."""
+    """Of nodes and of edges; with a cache of the hottest rows too."""
     if not is_simulated() and not torch.version.cuda:
         # On the interpreter torch's own operators are those of the CPU, which no stream holds back until the gather has run.
         monkeypatch.setattr(device_feed, "expanded_here", lambda rows: (cuda.synchronize(), transfer.expanded_here(rows))[1])
     rows = np.random.default_rng(2).random((small.graph.num_edges, 2))
     data = replace(small, x=quantize(small.x, features), edge_attr=quantize(rows, features))
-    for options in ({}, {"device_cache": 0.3}):
+    for options in ({}, {"gpu_cache": 0.3}):
         batches = list(loader_of(data, device="cuda", bulk=2, **options))
         for batch, expected in zip(batches, loader_of(data), strict=True):
             assert batch.x.shape == expected.x.shape
@@ -273,13 +274,13 @@ def numbers(rows):
 
 
 def cache_that_does_not_fit(small, monkeypatch):
-    monkeypatch.setattr(device_cache, "free_memory", lambda: 200.0)
-    next(iter(loader_of(small, device="cuda", device_cache=0.5)))
+    monkeypatch.setattr(gpu_cache, "free_memory", lambda: 200.0)
+    next(iter(loader_of(small, device="cuda", gpu_cache=0.5)))
 
 
 def cache_without_features(small):
     bare = Dataset(name="bare", graph=small.graph, y=small.y, splits=small.splits, num_classes=3)
-    next(iter(loader_of(bare, device="cuda", device_cache=0.1)))
+    next(iter(loader_of(bare, device="cuda", gpu_cache=0.1)))
 
 
 MISTAKES = {
@@ -299,7 +300,7 @@ MISTAKES = {
         lambda small: loader_of(small, device="tpu"), value="'tpu'", rule="device sampler", remedy='"cpu" "cuda" "cuda:1"'
     ),
     "capture on the CPU": Mistake(
-        lambda small: loader_of(small, capture=False), value="capture=False", rule="CPU", remedy='device="cuda" leave out'
+        lambda small: loader_of(small, cuda_graphs=False), value="capture=False", rule="CPU", remedy='device="cuda" leave out'
     ),
     "a GPU that is no number": Mistake(
         lambda small: loader_of(small, device="cuda:x"), value="'cuda:x'", rule="device sampler", remedy='"cpu" "cuda" "cuda:1"'
@@ -329,29 +330,29 @@ MISTAKES = {
         remedy='device="cuda" num_workers=0 leave out',
     ),
     "a cache on the CPU": Mistake(
-        lambda small: loader_of(small, device_cache=0.1),
+        lambda small: loader_of(small, gpu_cache=0.1),
         value="0.1",
-        rule="device_cache memory GPU samples",
+        rule="gpu_cache memory GPU samples",
         remedy='device="cuda" num_workers=0 leave out',
     ),
     "a cache of a worker": Mistake(
-        lambda small: loader_of(small, device_cache="1GiB", device="cuda", num_workers=1),
+        lambda small: loader_of(small, gpu_cache="1GiB", device="cuda", num_workers=1),
         value="1GiB",
-        rule="device_cache memory GPU samples",
+        rule="gpu_cache memory GPU samples",
         remedy='device="cuda" num_workers=0 leave out',
     ),
     "a cache beside all features on the GPU": Mistake(
-        lambda small: loader_of(small, device_cache=0.1, device="cuda", feature_placement="device"),
+        lambda small: loader_of(small, gpu_cache=0.1, device="cuda", feature_placement="device"),
         value="0.1",
-        rule="device_cache feature_placement='device' all rows",
+        rule="gpu_cache feature_placement='device' all rows",
         remedy="leave one out",
     ),
     "a cache of a number of rows": Mistake(
-        lambda small: loader_of(small, device_cache=7, device="cuda"), value="7", rule="device_cache bytes share rows", remedy="2GiB 0.1"
+        lambda small: loader_of(small, gpu_cache=7, device="cuda"), value="7", rule="gpu_cache bytes share rows", remedy="2GiB 0.1"
     ),
-    "a cache that does not fit": Mistake(cache_that_does_not_fit, value="0.5", rule="device_cache index GPU 0.00 GiB free", remedy="less"),
+    "a cache that does not fit": Mistake(cache_that_does_not_fit, value="0.5", rule="gpu_cache index GPU 0.00 GiB free", remedy="less"),
     "a cache without features": Mistake(
-        cache_without_features, value="0.1", rule="device_cache not one table features all vertices", remedy="leave out"
+        cache_without_features, value="0.1", rule="gpu_cache not one table features all nodes", remedy="leave out"
     ),
     "a sampler without kernels for CUDA": Mistake(
         lambda small: next(iter(SampleLoader(small, OnlyOnTheCPU(), batch_size=3, device="cuda"))),

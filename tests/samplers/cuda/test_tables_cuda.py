@@ -9,7 +9,7 @@ from cuda_case import TESTED, launch, needs_cuda, to_host
 from golden.golden_graphs import typed
 
 from hoptrain.engine import Graph
-from hoptrain.engine.placement.device_stream import Buffers, DeviceStream
+from hoptrain.engine.gpu_memory.device_stream import Buffers, DeviceStream
 from hoptrain.kernels.cuda.stamped import EMPTY
 from hoptrain.samplers import HeteroSampler, LaborSampler, LadiesSampler, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.drivers import driver_for
@@ -44,7 +44,7 @@ def a_workspace(**options):
 
 @pytest.mark.parametrize("capture", [True, False])
 def test_bulks_before_and_after_the_tables_are_filled_anew(capture):
-    graph, sampler, workspace = make_graph(), NeighborSampler([3, 2]), a_workspace(capture=capture)
+    graph, sampler, workspace = make_graph(), NeighborSampler([3, 2]), a_workspace(cuda_graphs=capture)
     for bulk in range(5):
         seeds = [np.arange(6) + 7 * bulk, np.arange(50, 56)]
         for found, one in zip(sampler.sample_bulk(graph, seeds, workspace=workspace), sampler.sample_bulk(graph, seeds), strict=True):
@@ -115,7 +115,7 @@ def test_numbers_of_64_bits_have_tables_that_are_cleared():
 
 
 def of_own_neighbors():
-    """Vertices 0 to 9 have the same two neighbours; each of 10 to 19 has two of its own, and these too."""
+    """Nodes 0 to 9 have the same two neighbours; each of 10 to 19 has two of its own, and these too."""
     own = np.arange(10, 20), np.arange(100, 120), np.arange(200, 240)
     source = np.concatenate([np.tile([50, 51], 10), own[1], own[2]])
     destination = np.concatenate([np.repeat(np.arange(10), 2), np.repeat(own[0], 2), np.repeat(own[1], 2)])
@@ -126,7 +126,7 @@ def of_own_neighbors():
 def test_packed_tables_grow_when_a_bulk_needs_it(capture):
     """A bulk that is captured notices."""
     graph = of_own_neighbors()
-    sampler, workspace = NeighborSampler([2, 2]), a_workspace(capture=capture)
+    sampler, workspace = NeighborSampler([2, 2]), a_workspace(cuda_graphs=capture)
     shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
     assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4
     assert workspace.on_device.driver.twin().tables.share == FIRST_SHARE // 2
@@ -135,7 +135,7 @@ def test_packed_tables_grow_when_a_bulk_needs_it(capture):
 @pytest.mark.parametrize("capture", [True, False])
 def test_packed_tables_of_candidates_grow(capture):
     """First there is too little room for in-edges; with more of it the table is too small."""
-    graph, sampler, workspace = of_own_neighbors(), LadiesSampler([3, 2]), a_workspace(capture=capture)
+    graph, sampler, workspace = of_own_neighbors(), LadiesSampler([3, 2]), a_workspace(cuda_graphs=capture)
     shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
     assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4
 

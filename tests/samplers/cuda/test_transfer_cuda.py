@@ -17,7 +17,7 @@ def loader_of(dataset, **options):
 
 
 @needs_device
-@pytest.mark.parametrize("options", [{"num_workers": 2, "page_lock": True}, {"num_workers": 1}, {}, {"device": "cuda"}], ids=str)
+@pytest.mark.parametrize("options", [{"num_workers": 2, "pin_memory": True}, {"num_workers": 1}, {}, {"device": "cuda"}], ids=str)
 def test_batches_on_a_device(dataset, options):
     """While the device is kept busy, so that nothing is right by being quick."""
     loader = loader_of(dataset, **options)
@@ -52,5 +52,5 @@ def test_a_batch_that_is_let_go_of_is_read_to_the_end(dataset):
 
 @pytest.mark.skipif(torch_on_device() is not None, reason="there is a device")
 def test_pages_are_locked_for_a_gpu_only(dataset):
-    with refused("page_lock", "torch no CUDA device locked GPU", "leave out"):
-        loader_of(dataset, page_lock=True)
+    with refused("pin_memory", "torch no CUDA device locked GPU", "leave out"):
+        loader_of(dataset, pin_memory=True)

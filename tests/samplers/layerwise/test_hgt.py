@@ -1,4 +1,4 @@
-"""HGTSampler: equal to its reference to the bit; vertices come by the squares of their budgets; all edges between them are there."""
+"""HGTSampler: equal to its reference bit for bit; nodes come by the squares of their budgets; all edges between them are there."""
 
 from itertools import permutations
 
@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from hoptrain.engine import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HGTSampler, SampleLoader, Workspace
-from hoptrain.samplers.feed.check_batch import check_batch
+from hoptrain.samplers.loader.check_batch import check_batch
 
 TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("c", "r", "b"), ("b", "s", "a")]
 
@@ -59,7 +59,7 @@ def test_any_problem(problem, threads, address):
 
 
 def star():
-    """Three seeds; vertex u of five is joined to them so that budgets are 1.5, 1, 0.75, 0.5 and 0.25."""
+    """Three seeds; node u of five is joined to them so that budgets are 1.5, 1, 0.75, 0.5 and 0.25."""
     columns = [[0, 1, 1, 2, 3, 4, 0, 2], [0, 1], [0, 0, 0, 1, 2, 2, 3, 3]]
     edges = np.array([(u, v) for v, column in enumerate(columns) for u in column])
     return HeteroGraph.from_edges({"u": 5, "v": 3}, {("u", "to", "v"): (edges[:, 0], edges[:, 1])})
@@ -99,7 +99,7 @@ def test_draws_of_hops_and_types_differ():
 
 
 def test_blocks_for_layers():
-    """The last leads to the seeds alone, all others to all sampled vertices."""
+    """The last leads to the seeds alone, all others to all sampled nodes."""
     ring = HeteroGraph.from_edges({"v": 20}, {("v", "to", "v"): (np.arange(20), np.roll(np.arange(20), 1))})
     batch = HGTSampler([2, 2], num_layers=3).sample(ring, {"v": [7, 0]})
     assert [block["v", "to", "v"].num_dst for block in batch.blocks] == [6, 6, 2]
@@ -132,17 +132,15 @@ MISTAKES = {
     "types with different numbers of hops": Mistake(
         lambda: HGTSampler({"a": [1], "b": [1, 2]}), value="{'a': [1], 'b': [1, 2]}", rule="num_samples", remedy="equally all types"
     ),
-    "a negative number of vertices": Mistake(lambda: HGTSampler([-1]), value="-1", rule="num_samples hop 0 vertices more"),
-    "no layers": Mistake(lambda: HGTSampler([1], "a", 0), value="num_layers 0", rule="hop vertices layer"),
-    "a share of the vertices": Mistake(
-        lambda: HGTSampler([0.5]), value="[0.5]", rule="num_samples", remedy="whole number each hop [10, 5]"
-    ),
+    "a negative number of nodes": Mistake(lambda: HGTSampler([-1]), value="-1", rule="num_samples hop 0 nodes more"),
+    "no layers": Mistake(lambda: HGTSampler([1], "a", 0), value="num_layers 0", rule="hop nodes layer"),
+    "a share of the nodes": Mistake(lambda: HGTSampler([0.5]), value="[0.5]", rule="num_samples", remedy="whole number each hop [10, 5]"),
     "numbers for some types": Mistake(
         lambda: sampled([0], {"u": [1]}), value="u", rule="num_samples graph's types", remedy="u, v each once"
     ),
     "an unknown seed type": Mistake(lambda: sampled([0], [1], "w"), value="'w'", rule="seed_type graph", remedy="u, v"),
     "a seed given twice": Mistake(lambda: sampled([0, 0]), value="seed 0", rule="given twice", remedy="numpy.unique(seeds)"),
-    "vertices of each type on a GPU": Mistake(
+    "nodes of each type on a GPU": Mistake(
         lambda: sampled([0], device="cuda"), value='device="cuda"', rule="HGTSampler no kernels CUDA", remedy='device="cpu"'
     ),
 }

@@ -33,7 +33,7 @@ def as_lists(batch):
 
 @st.composite
 def problems(draw):
-    """A graph with hubs, multi-edges, self loops and isolated vertices; batches of seeds; numbers of draws."""
+    """A graph with hubs, multi-edges, self loops and isolated nodes; batches of seeds; numbers of draws."""
     num_nodes = draw(st.integers(1, 40))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
@@ -204,7 +204,7 @@ MISTAKES = {
             lambda scores=scores: ASGCNSampler([5]).set_scores(scores),
             value=f"{scores.shape}",
             rule="scores float64",
-            remedy="vector finite none negative each vertex",
+            remedy="vector finite none negative each node",
         )
         for name, scores in (
             ("below 0", np.array([1, -1.0])),
@@ -212,7 +212,7 @@ MISTAKES = {
             ("in a matrix", np.ones((2, 2))),
         )
     },
-    "scores of another graph": Mistake(scores_of_another_graph, value="3 scores", rule="graph 200 vertices set_scores", remedy="one each"),
+    "scores of another graph": Mistake(scores_of_another_graph, value="3 scores", rule="graph 200 nodes set_scores", remedy="one each"),
     **{
         f"a seed given twice to {name}": Mistake(
             lambda graph, name=name: SAMPLERS[name][0]([5]).sample(graph, np.array([4, 5, 4])),

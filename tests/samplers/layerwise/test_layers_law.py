@@ -8,7 +8,7 @@ import hoptrain.samplers.layerwise.layers as layerwise
 from hoptrain.engine import Graph
 from hoptrain.samplers import ASGCNSampler, FastGCNSampler, LadiesSampler, Workspace
 from hoptrain.samplers.layerwise.layers import Distribution
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 CHI_SQUARE_TAIL = 3.7
 """Normal deviate of p = 0.0001: Wilson and Hilferty's cube root turns a chi-square into one."""
@@ -28,13 +28,13 @@ def edges_into(graph, nodes):
 
 
 def law(graph, nodes, norm, power=2, scores=1.0):
-    """(V,) probability of each vertex in a draw for the destinations ``nodes``."""
+    """(V,) probability of each node in a draw for the destinations ``nodes``."""
     sums = np.bincount(graph.indices, np.where(edges_into(graph, nodes), entries(graph, norm) ** power, 0), graph.num_nodes) * scores
     return sums / sums.sum()
 
 
 def draw_counts(graph, sampler, nodes, q, batches):
-    """(V,) how often each vertex was drawn, told by the weights of its edges: count / (t q), which is also checked."""
+    """(V,) how often each node was drawn, told by the weights of its edges: count / (t q), which is also checked."""
     counts, (size,), workspace = np.zeros(graph.num_nodes), sampler.layer_sizes, Workspace()
     for batch in range(batches):
         block = sampler.sample(graph, nodes, batch=batch, workspace=workspace).blocks[0]
@@ -107,7 +107,7 @@ def test_ladies_draws_by_the_squares_of_the_layers_columns(small, norm):
 
 @pytest.mark.parametrize("norm", ["mean", "gcn"])
 def test_fastgcn_draws_by_the_squares_of_all_columns(small, norm):
-    everyone = np.arange(60)  # as seeds, so that every vertex drawn shows
+    everyone = np.arange(60)  # as seeds, so that every node drawn shows
     check_law(small, FastGCNSampler([2000], norm), everyone, law(small, everyone, norm))
 
 
@@ -144,7 +144,7 @@ def test_a_score_of_zero_leaves_a_vertex_in_reach():
 
 
 def test_an_edge_of_a_huge_column_keeps_its_share():
-    """A destination of degree 50,000 beside one of degree 1: 2e-5 of the law, and no vertex of it is lost to rounding."""
+    """A destination of degree 50,000 beside one of degree 1: 2e-5 of the law, and no node of it is lost to rounding."""
     graph = Graph.from_edges(np.arange(2, 50_003), np.append(np.zeros(50_000, np.int64), 1))
     block = LadiesSampler([1 << 20]).sample(graph, np.array([0, 1])).blocks[0]
     drawn = (block.weights[:-1] * (1 << 20) / 50_000**2 / (1 + 1 / 50_000)).round()
@@ -209,7 +209,7 @@ def test_normalized_weights_are_biased(small):
 
 
 def test_one_draw_has_the_mean_one_over_all_outcomes():
-    """One draw of a vertex u gives its edges the weight 1 / q(u); over the outcomes, each with its probability, that is 1 for each edge."""
+    """One draw of a node u gives its edges the weight 1 / q(u); over the outcomes, each with its probability, that is 1 for each edge."""
     graph = Graph.from_edges([1, 2, 3, 4, 4, 5, 6, 1], [0, 0, 0, 0, 7, 7, 7, 1])
     seeds, workspace = np.array([0, 7]), Workspace()
     q, total, seen = law(graph, seeds, "mean"), np.zeros(graph.num_edges), set()
@@ -265,7 +265,7 @@ def test_a_model_learns_from_it(make, tmp_path):
     from pytorch_lightning import Trainer, seed_everything
 
     seed_everything(1)
-    module = GraphDataModule("digits-knn", make([400, 400]), batch_size=128, num_workers=0, seed=0)
+    module = NodeDataModule("digits-knn", make([400, 400]), batch_size=128, num_workers=0, seed=0)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch="gcn", hidden_channels=64, dropout=0.0, lr=0.01)
     trainer = Trainer(
         max_epochs=2, use_distributed_sampler=False, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu"

@@ -11,15 +11,15 @@ from cases.mistakes import Mistake, each_of, refused
 from ranks import in_threads
 
 from hoptrain.engine import Dataset, WorkerError
+from hoptrain.engine.gpu_memory.meeting import Meeting
 from hoptrain.engine.partition import rows
 from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import write_partition
-from hoptrain.engine.partition.rows import Links, open_parted
-from hoptrain.engine.placement.meeting import Meeting
+from hoptrain.engine.partition.rows import Links, open_partitioned
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.samplers import MVSSampler, NeighborSampler, PinSAGESampler, SampleLoader
-from hoptrain.samplers.feed import tier
+from hoptrain.samplers.loader import tier
 
 NUMBER, SMALL = 3000, "120KiB"
 
@@ -37,7 +37,7 @@ def parts(plain, tmp_path_factory):
     folder = tmp_path_factory.mktemp("machines")
     for method in ("range", "stream"):
         write_partition(plain, folder / method, 2, method)
-    write_partition(plain, folder / "parted graph", 2, "stream", graph="parted")
+    write_partition(plain, folder / "parted graph", 2, "stream", graph="partitioned")
     return folder
 
 
@@ -69,10 +69,10 @@ def machines(parts, monkeypatch):
         def one(rank):
             local.machine = f"machine {rank}"
             local.meeting = Meeting(store, rank, 2, name=f"of run {number}")
-            data = open_parted(parts / method, shared)
+            data = open_partitioned(parts / method, shared)
             own = {"batch_size": 50} | options
-            if isinstance(memory := own["memory"], tuple):
-                own["memory"] = memory[rank]
+            if isinstance(feature_cache := own["feature_cache"], tuple):
+                own["feature_cache"] = feature_cache[rank]
             loader = SampleLoader(data, NeighborSampler([3, 2]), seed=5, rank=rank, world_size=2, **own)
             made.append(loader)
             return work(loader, rank)
@@ -106,10 +106,10 @@ def beside(plain, rank):
 
 
 @pytest.mark.parametrize(
-    ("memory", "method", "num_workers", "windows"),
+    ("feature_cache", "method", "num_workers", "windows"),
     [(SMALL, "stream", 1, 15), ("4MiB", "range", 0, 4), (("4MiB", SMALL), "range", 0, 15)],  # 15 steps, by 1 or by 4
 )
-def test_batches_are_those_of_one_machine(machines, plain, memory, method, num_workers, windows):
+def test_batches_are_those_of_one_machine(machines, plain, feature_cache, method, num_workers, windows):
     """A window is as short as the memory of one of the machines has it."""
 
     def work(loader, rank):
@@ -117,29 +117,29 @@ def test_batches_are_those_of_one_machine(machines, plain, memory, method, num_w
         assert [same(loader, other) for _ in range(2)] == [15, 15]
         return loader.tier.filled
 
-    told = machines(work, method, memory=memory, num_workers=num_workers, lookahead=128)
+    told = machines(work, method, feature_cache=feature_cache, num_workers=num_workers, prefetch_steps=128)
     for filled in told:
         assert filled.num_rounds == 2 * (windows + 1)
         assert 0 < filled.num_fetched <= filled.num_missed
         assert filled.num_bytes == 0  # own rows are not read into the cache
-    if memory == "4MiB":
+    if feature_cache == "4MiB":
         assert sum(filled.num_fetched for filled in told) < NUMBER  # each row once, and not those of the machine
 
 
 @pytest.mark.parametrize(
-    ("memory", "num_workers", "samples", "rows"),
+    ("feature_cache", "num_workers", "samples", "rows"),
     [
         ("4MiB", 0, 5, 9),  # 15 steps by 2: 8 are sampled at first, then 2, 2, 2 and 1; of rows a window, and one to end with
         (SMALL, 1, 8, 16),  # 15 steps by 1: 8, then each
     ],
 )
-def test_the_graph_in_parts_too(machines, plain, memory, num_workers, samples, rows):
+def test_the_graph_in_parts_too(machines, plain, feature_cache, num_workers, samples, rows):
     def work(loader, rank):
         other = beside(plain, rank)
         assert [same(loader, other) for _ in range(2)] == [15, 15]
         return loader.tier.filled
 
-    for filled in machines(work, "parted graph", memory=memory, num_workers=num_workers, lookahead=8):
+    for filled in machines(work, "parted graph", feature_cache=feature_cache, num_workers=num_workers, prefetch_steps=8):
         assert filled.num_rounds == 2 * (2 * 2 * samples + rows)
 
 
@@ -157,7 +157,7 @@ def test_runs_that_are_left_begun_in_the_middle_and_closed(machines, plain, meth
         loader.close()
         return same(loader, other)
 
-    assert machines(work, method, memory=SMALL, lookahead=64) == [15, 15]
+    assert machines(work, method, feature_cache=SMALL, prefetch_steps=64) == [15, 15]
 
 
 def test_the_process_that_fetches_is_not_replaced(machines, plain):
@@ -171,7 +171,7 @@ def test_the_process_that_fetches_is_not_replaced(machines, plain):
             list(batches)
         return str(caught.value)
 
-    assert "was killed by SIGKILL" in machines(work, memory=SMALL, lookahead=32, batch_size=10)[0]
+    assert "was killed by SIGKILL" in machines(work, feature_cache=SMALL, prefetch_steps=32, batch_size=10)[0]
 
 
 def test_what_needs_all_rows_now_is_refused(parts, tmp_path):
@@ -179,32 +179,34 @@ def test_what_needs_all_rows_now_is_refused(parts, tmp_path):
     for entry in (parts / "range").iterdir():
         if entry.name != "part-1":
             (tmp_path / "one" / entry.name).symlink_to(entry)
-    data = open_parted(tmp_path / "one")
-    with refused("0", "lookahead NeighborSampler features other machines", "give another sampler one machine"):
-        SampleLoader(data, NeighborSampler([3, 2]), batch_size=50, lookahead=0)
-    with refused("MVSSampler", "lookahead needs features other machines", "give another sampler one machine"):
+    data = open_partitioned(tmp_path / "one")
+    with refused("0", "prefetch_steps NeighborSampler features other machines", "give another sampler one machine"):
+        SampleLoader(data, NeighborSampler([3, 2]), batch_size=50, prefetch_steps=0)
+    with refused("MVSSampler", "prefetch_steps needs features other machines", "give another sampler one machine"):
         SampleLoader(data, MVSSampler(NeighborSampler([3, 2]), num_draws=30), batch_size=50)
 
 
 def test_one_machine_with_all_parts_reads_them(parts, plain):
-    with SampleLoader(open_parted(parts / "stream"), NeighborSampler([3, 2]), seed=5, batch_size=50, lookahead=0, memory=SMALL) as loader:
+    with SampleLoader(
+        open_partitioned(parts / "stream"), NeighborSampler([3, 2]), seed=5, batch_size=50, prefetch_steps=0, feature_cache=SMALL
+    ) as loader:
         assert same(loader, SampleLoader(plain, NeighborSampler([3, 2]), seed=5, batch_size=50)) == 30
 
 
 @pytest.fixture
 def in_parts(parts):
-    return open_parted(parts / "parted graph")
+    return open_partitioned(parts / "parted graph")
 
 
 MISTAKES = {
-    "a sampler that needs more than a vertex": Mistake(
+    "a sampler that needs more than a node": Mistake(
         lambda in_parts: SampleLoader(in_parts, PinSAGESampler([3, 2]), batch_size=50),
         value="PinSAGESampler",
-        rule="graph parts vertex's owner draws",
+        rule="graph parts node's owner draws",
         remedy="LaborSampler NeighborSampler RandomWalk features alone",
     ),
     "one machine for a graph in parts": Mistake(
-        lambda in_parts: SampleLoader(in_parts, NeighborSampler([3, 2]), batch_size=50, memory=SMALL),
+        lambda in_parts: SampleLoader(in_parts, NeighborSampler([3, 2]), batch_size=50, feature_cache=SMALL),
         value="2 parts",
         rule="parted graph run one machine",
         remedy="start machines write parts whole",

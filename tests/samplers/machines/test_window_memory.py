@@ -6,8 +6,8 @@ import pytest
 from hoptrain.engine import Schedule, load_dataset
 from hoptrain.engine.storage.shared_rows import bytes_for
 from hoptrain.samplers import LaborSampler, NeighborSampler, RandomWalk, Workspace
-from hoptrain.samplers.feed.memory_left import Messages, num_asked
-from hoptrain.samplers.feed.task import SampleTask
+from hoptrain.samplers.loader.memory_left import Messages, num_asked
+from hoptrain.samplers.loader.task import SampleTask
 
 
 class Rows:
@@ -36,8 +36,8 @@ PLACES, TABLES, OF_STEP = 4 * 2_000, bytes_for(0, 2_000, 396), 2 * 100 * 400
     ],
 )
 def test_messages_take_half_of_what_tables_leave(room, expected):
-    messages, memory = Messages(2_000, 396, 100, 8), PLACES + TABLES + room
-    assert (messages.window(memory), messages.num_bytes(memory) - PLACES) == expected
+    messages, feature_cache = Messages(2_000, 396, 100, 8), PLACES + TABLES + room
+    assert (messages.window(feature_cache), messages.num_bytes(feature_cache) - PLACES) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""HeteroSampler: equal to its reference to the bit, and to NeighborSampler where there is one relation."""
+"""HeteroSampler: equal to its reference bit for bit, and to NeighborSampler where there is one relation."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from hoptrain.engine import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader, Workspace
 from hoptrain.samplers.batch.serialise import header_of
-from hoptrain.samplers.feed.check_batch import check_batch
-from hoptrain.samplers.scratch import hop as one_hop
-from hoptrain.samplers.scratch.alias import build_alias_tables
+from hoptrain.samplers.buffers import hop as one_hop
+from hoptrain.samplers.buffers.alias import build_alias_tables
+from hoptrain.samplers.loader.check_batch import check_batch
 
 
 def as_lists(batch):
@@ -341,10 +341,13 @@ MISTAKES = {
     "another seed type than that of the data": Mistake(
         lambda: SampleLoader(lone_data(), HeteroSampler([1], "b")), value="'b'", rule="seed_type lone 'a'", remedy="data's"
     ),
-    "a plain sampler on typed data": Mistake(
-        lambda: SampleLoader(lone_data(), NeighborSampler([1])), value="NeighborSampler", rule="lone typed graph", remedy="HeteroSampler"
+    "a plain sampler on heterogeneous data": Mistake(
+        lambda: SampleLoader(lone_data(), NeighborSampler([1])),
+        value="NeighborSampler",
+        rule="lone heterogeneous graph",
+        remedy="HeteroSampler",
     ),
-    "a typed sampler on plain data": Mistake(
+    "a heterogeneous sampler on plain data": Mistake(
         lambda dataset: SampleLoader(dataset, HeteroSampler([1], "a")),
         value="HeteroSampler",
         rule="random no HeteroDataset",
@@ -380,9 +383,7 @@ MISTAKES = {
     "weighted and no weights": Mistake(
         lambda: sampled([1], "a", [0], weighted=True), value="weighted=True", rule="no relation weights", remedy="HeteroGraph unweighted"
     ),
-    "missing vertices to expand": Mistake(
-        lambda: HeteroSampler([1], "a", expand="old"), value="'old'", rule="expand hop", remedy="all new"
-    ),
+    "missing nodes to expand": Mistake(lambda: HeteroSampler([1], "a", expand="old"), value="'old'", rule="expand hop", remedy="all new"),
 }
 
 

@@ -1,4 +1,4 @@
-"""HeteroLaborSampler: equal to its reference to the bit, to LaborSampler where there is one relation; unbiased, with sources shared by relations."""
+"""HeteroLaborSampler: equal to its reference bit for bit, to LaborSampler where there is one relation; unbiased, with sources shared by relations."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from reference import labor as labor_reference
 from hoptrain.engine import Graph, HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HeteroLaborSampler, LaborSampler, SampleLoader, Workspace
-from hoptrain.samplers.feed.check_batch import check_batch
+from hoptrain.samplers.loader.check_batch import check_batch
 from hoptrain.samplers.nodewise import labor
 
 TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("b", "s", "a"), ("c", "t", "a")]
@@ -84,7 +84,7 @@ def problems(draw):
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), known=st.booleans())
 def test_any_problem(problem, threads, known):
-    """Also where the words of all vertices are computed before."""
+    """Also where the words of all nodes are computed before."""
     graph, fanouts, sampler = problem["graph"], problem["fanouts"], HeteroLaborSampler(problem["fanouts"])
     workspace, bulk = Workspace(threads), [graph.numbered(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:

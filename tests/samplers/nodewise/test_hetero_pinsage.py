@@ -1,4 +1,4 @@
-"""HeteroPinSAGESampler: equal to a slow reference to the bit, its visits those of walks along the metapath, fed as a plain batch."""
+"""HeteroPinSAGESampler: equal to a slow reference bit for bit, its visits those of walks along the metapath, fed as a plain batch."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of
 from reference import pinsage as reference
-from reference.typed import typed_data, typed_graph, typed_module
+from reference.typed import hetero_data, hetero_graph, hetero_module
 
 from hoptrain.engine import HeteroGraph
 from hoptrain.samplers import HeteroPinSAGESampler, PinSAGESampler, SampleLoader, Workspace
@@ -16,7 +16,7 @@ PATHS = {
     "relations": ["paper:on:subject", "subject:of:paper"],
     "long": ["author", "paper", "subject", "paper", "author"],
 }
-GRAPH = typed_graph()
+GRAPH = hetero_graph()
 
 
 def columns_along(path, graph=GRAPH):
@@ -78,7 +78,7 @@ def test_weights_are_shares_of_the_visits_that_a_chain_tells(restart):
 
 
 def test_the_loader_feeds_rows_of_the_type():
-    data = typed_data()
+    data = hetero_data()
     epochs = []
     for workers in (0, 2):
         with SampleLoader(data, HeteroPinSAGESampler([4, 3], PATHS["types"]), batch_size=20, num_workers=workers, seed=5) as loader:
@@ -129,12 +129,12 @@ MISTAKES = {
         lambda: HeteroPinSAGESampler([3], PATHS["types"]).sample(GRAPH, np.array([90])), value="seed 90", rule="not graph", remedy="0 89"
     ),
     "a path that ends at another type than the seeds": Mistake(
-        lambda: SampleLoader(typed_data(), HeteroPinSAGESampler([3], PATHS["long"])),
+        lambda: SampleLoader(hetero_data(), HeteroPinSAGESampler([3], PATHS["long"])),
         value="author",
         rule="metapath ends seeds typed papers",
     ),
     "batches without relations for a typed model": Mistake(
-        lambda: typed_module(typed_data(), sampler=HeteroPinSAGESampler([3, 3], PATHS["types"])),
+        lambda: hetero_module(hetero_data(), sampler=HeteroPinSAGESampler([3, 3], PATHS["types"])),
         value="HeteroPinSAGESampler",
         rule="no relations batches plain",
         remedy="task hetero HeteroSampler",

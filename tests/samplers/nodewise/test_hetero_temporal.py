@@ -1,4 +1,4 @@
-"""HeteroTemporalSampler: equal to its reference to the bit, to TemporalSampler where there is one relation; never an edge from the future."""
+"""HeteroTemporalSampler: equal to its reference bit for bit, to TemporalSampler where there is one relation; never an edge from the future."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from reference import hetero as reference
 from scipy.stats import chisquare
 
-import hoptrain.samplers.scratch.hop as hop
+import hoptrain.samplers.buffers.hop as hop
 from hoptrain.engine import Graph, HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
 from hoptrain.samplers import HeteroTemporalSampler, SampleLoader, TemporalSampler, Workspace
-from hoptrain.samplers.feed.check_batch import check_batch
-from hoptrain.samplers.seeds.timed import TimedSeeds
+from hoptrain.samplers.loader.check_batch import check_batch
+from hoptrain.samplers.wrappers.timed import TimedSeeds
 
 TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("b", "s", "a")]
 
@@ -133,7 +133,7 @@ def test_recent_ones_are_the_last_and_those_without_times_are_drawn():
 
 
 def test_trees_at_one_time():
-    """PyG's disjoint=True: the same vertex twice, each with nodes of its own."""
+    """PyG's disjoint=True: the same node twice, each with nodes of its own."""
     edges = (np.array([0, 1]), np.array([0, 0]))
     graph = HeteroGraph.from_edges({"a": 2, "p": 1}, {("a", "of", "p"): edges}, times={("a", "of", "p"): [0, 0]})
     batch = HeteroTemporalSampler([-1], "p").sample(graph, np.array([0, 0]), times=[0, 0])

@@ -1,4 +1,4 @@
-"""LaborSampler: equal to a slow reference to the bit, and the law that the paper states."""
+"""LaborSampler: equal to a slow reference bit for bit, and the law that the paper states."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def as_lists(batch):
 
 @st.composite
 def problems(draw):
-    """A graph with hubs, multi-edges, self loops and isolated vertices; seeds; fanouts at the borders of its degrees."""
+    """A graph with hubs, multi-edges, self loops and isolated nodes; seeds; fanouts at the borders of its degrees."""
     num_nodes = draw(st.integers(1, 30))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=100))
@@ -139,7 +139,7 @@ def test_weighted_sums_are_unbiased(rounds):
 
 
 def test_a_sum_through_two_hops_is_unbiased(graph):
-    """A A x of one vertex: the hops' random numbers are independent, else squares would be counted."""
+    """A A x of one node: the hops' random numbers are independent, else squares would be counted."""
     x = np.random.default_rng(0).random(graph.num_nodes)
     seed, batches, scratch = np.array([5]), 3000, Workspace()
     once = np.add.reduceat(np.r_[x[graph.indices], 0], graph.indptr[:-1]) * (graph.in_degrees() > 0)

@@ -1,4 +1,4 @@
-"""NeighborSampler in every variant: threads, bulks, tables, expansion, weights, ids. All equal to the bit to the reference."""
+"""NeighborSampler in every variant: threads, bulks, tables, expansion, weights, ids. All equal bit for bit to the reference."""
 
 from collections import Counter
 from fractions import Fraction
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from reference import neighbor as reference
 from scipy import stats
 
-import hoptrain.samplers.scratch.hop as hop
+import hoptrain.samplers.buffers.hop as hop
 from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler, Workspace
-from hoptrain.samplers.scratch.alias import build_alias_tables
+from hoptrain.samplers.buffers.alias import build_alias_tables
 
 SHARES = st.sampled_from([1e-12, 0.1, 1 / 3, 0.5, 0.9, 1.0])
 
@@ -37,7 +37,7 @@ def any_sizes(monkeypatch):
 
 @st.composite
 def problems(draw):
-    """A graph with hubs, multi-edges and isolated vertices; seeds; fanouts at the borders of its degrees."""
+    """A graph with hubs, multi-edges and isolated nodes; seeds; fanouts at the borders of its degrees."""
     num_nodes = draw(st.integers(1, 40))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
@@ -153,7 +153,7 @@ def test_a_vertex_with_a_million_neighbours(replace, expand):
 
 @pytest.mark.parametrize("last", [2**31 - 2, 2**31 - 1, 2**31, 2**31 + 5])
 def test_ids_on_both_sides_of_2_to_the_31(tmp_path, last):
-    """A graph whose last vertices alone have edges; its offsets are a file of holes, so it takes no memory."""
+    """A graph whose last nodes alone have edges; its offsets are a file of holes, so it takes no memory."""
     indptr = np.memmap(tmp_path / "indptr", np.uint8, "w+", shape=(last + 2,))
     indptr[last - 1], indptr[last], indptr[last + 1] = 0, 2, 5
     dtype = np.int32 if last + 1 <= 2**31 - 1 else np.int64
@@ -298,7 +298,7 @@ MISTAKES = {
         rule="graph no weights",
         remedy="Graph.from_edges unweighted",
     ),
-    "missing vertices to expand": Mistake(lambda: NeighborSampler([2], expand="old"), value="'old'", rule="expand hop", remedy="all new"),
+    "missing nodes to expand": Mistake(lambda: NeighborSampler([2], expand="old"), value="'old'", rule="expand hop", remedy="all new"),
     "no threads": Mistake(lambda: Workspace(0), value="0", rule="threads call least one"),
 }
 

@@ -1,4 +1,4 @@
-"""Probabilities of vertices: exact ones beside an enumeration and beside counts, counted ones beside exact ones."""
+"""Probabilities of nodes: exact ones beside an enumeration and beside counts, counted ones beside exact ones."""
 
 from itertools import combinations, product
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases.mistakes import refused
 from reference.neighbor import wanted
-from reference.typed import typed_graph
+from reference.typed import hetero_graph
 
 from hoptrain.engine import Graph
 from hoptrain.samplers import HeteroSampler, LadiesSampler, NeighborSampler, TemporalSampler, sampling_probabilities
@@ -16,7 +16,7 @@ SEEDS = np.array([0, 3, 5])
 
 @pytest.fixture(scope="module")
 def graph():
-    """12 vertices with parallel edges and self loops; seed 5 has no in-edges."""
+    """12 nodes with parallel edges and self loops; seed 5 has no in-edges."""
     generator = np.random.default_rng(4)
     src, dst = generator.integers(0, 12, 30), generator.integers(0, 5, 30)
     return Graph.from_edges(src, dst, 12, weights=generator.random(30), times=generator.integers(0, 9, 30))
@@ -74,7 +74,7 @@ def test_others_are_counted(graph, sampler):
 
 @pytest.mark.parametrize("seeds", [np.arange(4), {"paper": np.arange(4), "author": np.array([7])}], ids=["one type", "several"])
 def test_of_typed_graphs_each_type_has_its_own(seeds):
-    graph, kind = typed_graph(), "paper" if isinstance(seeds, np.ndarray) else None
+    graph, kind = hetero_graph(), "paper" if isinstance(seeds, np.ndarray) else None
     sampler = HeteroSampler([2, 2], kind)
     found = sampling_probabilities(sampler, graph, seeds, num_batches=100, seed=3)
     batches = [sampler.sample(graph, seeds, seed=3, batch=number).node_ids for number in range(100)]

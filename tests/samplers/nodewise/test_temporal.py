@@ -1,4 +1,4 @@
-"""TemporalSampler: equal to its reference to the bit, never an edge from the future, uniform or the latest among those of the past."""
+"""TemporalSampler: equal to its reference bit for bit, never an edge from the future, uniform or the latest among those of the past."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pytorch_lightning import Trainer
 from reference import temporal as reference
 
-import hoptrain.samplers.scratch.hop as hop
+import hoptrain.samplers.buffers.hop as hop
 from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import NeighborSampler, SampleLoader, TemporalSampler, Workspace
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 
 def as_lists(batch):
@@ -106,7 +106,7 @@ def test_bulks_and_threads_change_nothing(timed, seed_times, threads, options, m
 
 
 def test_trees_are_drawn_apart(timed):
-    """The same vertex as two seeds: the same edges to choose from, other draws."""
+    """The same node as two seeds: the same edges to choose from, other draws."""
     hub = int(timed.in_degrees().argmax())
     block = TemporalSampler([10]).sample(timed, np.array([hub, hub]), times=np.array([500, 500])).blocks[0]
     first, second = np.split(block.edge_ids, 2)
@@ -200,7 +200,7 @@ def test_two_epochs_of_training(timed_dataset, seed_times, tmp_path):
     timed_dataset.save(tmp_path / "data")
     np.save(tmp_path / "seed_times.npy", seed_times)
     sampler = TemporalSampler([4, 3], str(tmp_path / "seed_times.npy"), "recent")
-    module = GraphDataModule(str(tmp_path / "data"), sampler, batch_size=16, num_workers=0)
+    module = NodeDataModule(str(tmp_path / "data"), sampler, batch_size=16, num_workers=0)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
     trainer = Trainer(
         max_epochs=2, use_distributed_sampler=False, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu"
@@ -268,7 +268,7 @@ MISTAKES = {
         remedy="leave replace out",
     ),
     "seed times that are reals": Mistake(
-        lambda: TemporalSampler([2], seed_times=[0.5]), value="float64", rule="seed_times integers int64", remedy="each vertex"
+        lambda: TemporalSampler([2], seed_times=[0.5]), value="float64", rule="seed_times integers int64", remedy="each node"
     ),
     "a missing file of seed times": Mistake(
         lambda: TemporalSampler([2], seed_times="nowhere.npy"), value="nowhere.npy", rule="seed_times read", remedy=".npy np.save"
@@ -285,11 +285,11 @@ MISTAKES = {
     "seeds without times": Mistake(
         lambda timed: sampled(timed, np.arange(3)), value="times", rule="seeds no times", remedy="TemporalSampler seed_times sample"
     ),
-    "seed times of too few vertices": Mistake(
+    "seed times of too few nodes": Mistake(
         lambda timed: TemporalSampler([2], np.zeros(5, np.int64)).sample(timed, np.arange(3)),
         value="(5,)",
         rule="seed_times int64",
-        remedy="one each vertex",
+        remedy="one each node",
     ),
     "times of too few seeds": Mistake(
         lambda timed: sampled(timed, np.arange(3), times=np.zeros(2, np.int64)), value="(2,)", rule="times int64", remedy="one each seed"

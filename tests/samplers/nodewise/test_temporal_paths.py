@@ -1,4 +1,4 @@
-"""TemporalSampler with times that increase along paths: equal to its reference to the bit, and the property itself."""
+"""TemporalSampler with times that increase along paths: equal to its reference bit for bit, and the property itself."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ TIMES = np.array([50, 12, 7, 99, 31])
 
 @pytest.fixture(scope="module")
 def graph():
-    """20 vertices with parallel edges, self loops, equal times, and a column that is empty."""
+    """20 nodes with parallel edges, self loops, equal times, and a column that is empty."""
     generator = np.random.default_rng(6)
     return Graph.from_edges(generator.integers(0, 20, 300), generator.integers(0, 19, 300), 20, times=generator.integers(0, 60, 300))
 

@@ -13,7 +13,7 @@ def contents(batch):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_blocks_of_neighbour_sampling_and_whole_columns(graph, threads):
-    bulk = [np.arange(i, 200, 40) for i in range(4)]  # vertices without in-edges among them
+    bulk = [np.arange(i, 200, 40) for i in range(4)]  # nodes without in-edges among them
     batches = VRGCNSampler([2, 3]).sample_bulk(graph, bulk, seed=4, workspace=Workspace(threads))
     for i, (seeds, batch) in enumerate(zip(bulk, batches, strict=True)):
         plain = contents(NeighborSampler([2, 3]).sample(graph, seeds, seed=4, batch=i))

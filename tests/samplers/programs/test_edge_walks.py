@@ -8,14 +8,14 @@ from scipy.stats import chisquare
 from hoptrain.engine import Graph
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.samplers import Workspace
+from hoptrain.samplers.buffers.alias import build_alias_tables
 from hoptrain.samplers.programs.edge_walks import Steps
 from hoptrain.samplers.programs.edge_walks import edge_walks as walks_along
-from hoptrain.samplers.scratch.alias import build_alias_tables
 
 
 @pytest.fixture(scope="module")
 def graph():
-    """20 vertices; the first has no in-edges, those of the second weigh nothing."""
+    """20 nodes; the first has no in-edges, those of the second weigh nothing."""
     generator = np.random.default_rng(2)
     src, dst = generator.integers(0, 20, 160), generator.integers(1, 20, 160)
     return Graph.from_edges(src, dst, 20, weights=np.where(dst == 1, 0, generator.random(160)))

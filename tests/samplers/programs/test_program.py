@@ -8,7 +8,7 @@ from cases.mistakes import Mistake, each_of
 from program_case import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
 
 from hoptrain.engine import Graph
-from hoptrain.samplers import STOP, NeighborSampler, Program, SampleLoader, Workspace, below, compile_program, has_edge
+from hoptrain.samplers import STOP, NeighborSampler, SampleLoader, SamplingProgram, Workspace, compile_program, has_edge, randint
 
 
 def equal(a, b):
@@ -99,28 +99,28 @@ def test_in_workers(dataset):
 
 
 class Misspelt(Sage):
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         some = 1
         return transit.neighbours[some]
 
 
 class Negative(Sage):
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return -7
 
 
 class Astray(Counting):
-    def transit_of(self, earlier, step, random):
+    def transit_of(self, earlier, step, rng):
         return step + 1
 
 
 class Unsorted(Sage):
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return 0 if has_edge(transit, 0, 1) else STOP
 
 
 class BeyondLayer(Layer):
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return len(transit.neighbors)
 
 
@@ -138,12 +138,12 @@ class Counted(Counting):
 
 
 class Half(Sage):
-    def next(self, transit, step, random):
-        return below(random, len(transit.neighbors)) / 2
+    def next(self, transit, step, rng):
+        return randint(rng, len(transit.neighbors)) / 2
 
 
 class HalfWalk(Counting):
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return 0.5
 
 
@@ -155,15 +155,15 @@ class StateOfBlocks(Sage):
     state_size = 1
 
 
-class OfNumPy(Program):
+class OfNumPy(SamplingProgram):
     steps = 1
 
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return np.random.randint(0, len(transit.neighbors))
 
 
 class OfPython(OfNumPy):
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return python_random.randrange(len(transit.neighbors))
 
 
@@ -171,13 +171,13 @@ places = np.zeros(3, np.int64)  # of the same name as an attribute below
 
 
 def test_an_attribute_may_be_called_as_an_array_of_the_script(graph):
-    class First(Program):
+    class First(SamplingProgram):
         steps = 1
 
         def __init__(self):
             self.places = places
 
-        def next(self, transit, step, random):
+        def next(self, transit, step, rng):
             return self.places[step]
 
     block = First().sample(graph, SEEDS).blocks[0]
@@ -198,19 +198,19 @@ LINE_OF_MISSPELT = Misspelt.next.__code__.co_firstlineno + 2
 MISTAKES = {
     "an edge beyond the last of its transit": Mistake(
         lambda graph: sampled(Beyond([2]), graph),
-        value="vertex 3",
+        value="node 3",
         rule="Beyond.next no edge transit step 0",
         remedy="0 len(transit.neighbors) STOP",
     ),
     "a negative edge": Mistake(
         lambda graph: sampled(Negative([2]), graph),
-        value="vertex 3",
+        value="node 3",
         rule="Negative.next no edge transit step 0",
         remedy="0 len(transit.neighbors) STOP",
     ),
     "a walk along no edge": Mistake(
         lambda graph: sampled(Astray(), graph),
-        value="vertex 3",
+        value="node 3",
         rule="Astray.next no edge transit walk",
         remedy="0 len(transit.neighbors) STOP transit_of earlier",
     ),
@@ -278,7 +278,7 @@ MISTAKES = {
             lambda graph, program=program: program().sample(graph, np.arange(3)),
             value=f"{program.__name__}.next",
             rule="draws generator own repeated",
-            remedy="below(random, n) chance(random, p)",
+            remedy="randint(rng, n) bernoulli(rng, p)",
         )
         for program in (OfNumPy, OfPython)
     },

@@ -117,7 +117,7 @@ class SlowNode2Vec(Node2Vec):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_fast_walks_are_those_of_the_program(threads):
-    """Hubs, isolated vertices, multi-edges, self loops; more walks than a chunk."""
+    """Hubs, isolated nodes, multi-edges, self loops; more walks than a chunk."""
     rng = np.random.default_rng(0)
     graph = Graph.from_edges(rng.integers(0, 60, 700) ** 2 // 60, rng.integers(0, 55, 700), 60)
     seeds = rng.permutation(60)

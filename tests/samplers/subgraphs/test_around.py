@@ -5,11 +5,11 @@ import pytest
 from cases.mistakes import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.typed import typed_graph
+from reference.typed import hetero_graph
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.samplers import ClusterSampler, HeteroLaborSampler, HeteroSampler, NeighborSampler, TemporalSampler, Workspace
-from hoptrain.samplers.feed.check_batch import check_batch
+from hoptrain.samplers.loader.check_batch import check_batch
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 
 
@@ -73,8 +73,8 @@ def test_all_edges_between_the_nodes_of_each_type(num_a, num_b, num_edges, seed,
 
 
 def test_of_one_type_with_two_layers():
-    """The last block has the edges into the seeds; labor finds vertices as well."""
-    graph, seeds = typed_graph(), np.arange(5)
+    """The last block has the edges into the seeds; labor finds nodes as well."""
+    graph, seeds = hetero_graph(), np.arange(5)
     for hops in (HeteroSampler([2, 2], "paper"), HeteroLaborSampler([2], "paper")):
         batch = HeteroInducedSampler(hops, 2).prepare(graph, seeds).sample(graph, seeds)
         check_induced(graph, batch)
@@ -84,7 +84,7 @@ def test_of_one_type_with_two_layers():
 
 @pytest.mark.parametrize("sampler", [ClusterSampler(2), TemporalSampler([2])])
 def test_samplers_without_seeds_or_with_trees_are_refused(sampler):
-    with refused(type(sampler).__name__, "vertices not found seeds once", "NeighborSampler"):
+    with refused(type(sampler).__name__, "nodes not found seeds once", "NeighborSampler"):
         InducedSampler(sampler)
 
 
@@ -98,7 +98,7 @@ def test_no_layers_are_refused(kind):
     ("sampler", "graph", "seeds"),
     [
         (InducedSampler(None), Graph.from_edges([0, 1], [1, 2], 4), np.array([3, 3])),
-        (HeteroInducedSampler(None), typed_graph(), {"paper": np.array([3, 3])}),
+        (HeteroInducedSampler(None), hetero_graph(), {"paper": np.array([3, 3])}),
     ],
     ids=["plain", "typed"],
 )

@@ -37,7 +37,7 @@ def test_any_graph(graph, data):
 
 
 def test_clusters_are_even_and_cut_few_edges():
-    """16 clusters of a torus of 1,600 vertices: a random partition would keep 1 edge in 16."""
+    """16 clusters of a torus of 1,600 nodes: a random partition would keep 1 edge in 16."""
     graph = grid(40)
     sampler = ClusterSampler(16).prepare(graph, np.arange(1600))
     clusters = cluster_lists(sampler)
@@ -79,7 +79,7 @@ def test_clusters_without_a_seed_are_not_dealt_out(dataset):
     units = sampler.items(dataset.graph, split)
     assert 1 <= len(units) <= 2
     other = np.setdiff1d(np.arange(20), units)[:1]
-    with refused(f"[{other[0]}]", "clusters none vertices train", "among sampler.items(graph, seeds)"):
+    with refused(f"[{other[0]}]", "clusters none nodes train", "among sampler.items(graph, seeds)"):
         sampler.sample(dataset.graph, other)
 
 
@@ -105,10 +105,10 @@ MISTAKES = {
         clusters_without_pymetis, value="pymetis", rule="METIS parts not installed", remedy="'pip install hoptrain[cluster]'"
     ),
     "no clusters": Mistake(lambda: ClusterSampler(0), value="0", rule="num_clusters graph least one"),
-    "more clusters than vertices": Mistake(
+    "more clusters than nodes": Mistake(
         lambda graph: ClusterSampler(201).prepare(graph, np.arange(5)),
         value="201",
-        rule="num_clusters num_nodes=200 fewer vertices",
+        rule="num_clusters num_nodes=200 fewer nodes",
         remedy="ask fewer",
     ),
     "an unknown cluster": Mistake(
@@ -120,7 +120,7 @@ MISTAKES = {
     "clusters before preparing": Mistake(
         lambda graph: ClusterSampler(3).items(graph, np.arange(5)),
         value="ClusterSampler",
-        rule="not know vertices train",
+        rule="not know nodes train",
         remedy="sampler.prepare(graph, seeds) SampleLoader",
     ),
 }

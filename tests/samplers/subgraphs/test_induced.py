@@ -38,7 +38,7 @@ def test_any_vertices_of_any_graph(graph, hashed, data):
 
 @pytest.mark.parametrize("hashed", [False, True])
 def test_columns_of_any_length(hashed):
-    """Hubs between vertices of none or one edge; more edges than are asked for at once."""
+    """Hubs between nodes of none or one edge; more edges than are asked for at once."""
     rng, chunk = np.random.default_rng(0), 512
     degrees = [1, 3 * chunk, 0, chunk - 1, 1, chunk, 0, 2, 5 * chunk + 7, 0]
     indptr = np.r_[0, np.cumsum(degrees)]
@@ -50,7 +50,7 @@ def test_columns_of_any_length(hashed):
 
 
 def test_a_large_subgraph(graph):
-    """Enough vertices for columns to be asked for ahead; compared with a dense matrix."""
+    """Enough nodes for columns to be asked for ahead; compared with a dense matrix."""
     nodes = np.random.default_rng(1).permutation(graph.num_nodes)[:120].astype(np.int32)
     scratch = Workspace()
     members, block = members_and_block(graph, nodes, [], scratch)
@@ -109,7 +109,7 @@ def test_ripple_walks_take_any_neighbour_equally_often():
 
 @pytest.mark.parametrize(("ratio", "steps"), [(1.0, 2), (0.01, 12)])
 def test_the_ratio_decides_how_a_ripple_walk_grows(ratio, steps):
-    """With 1 whole hops: 13 vertices of the torus are a ball of radius 2. Near 0 single vertices: it reaches further."""
+    """With 1 whole hops: 13 nodes of the torus are a ball of radius 2. Near 0 single nodes: it reaches further."""
     graph = grid(40)
     sampler = RippleWalkSampler(13, ratio).prepare(graph, np.array([820]))
     distance = np.zeros(20)
@@ -120,7 +120,7 @@ def test_the_ratio_decides_how_a_ripple_walk_grows(ratio, steps):
 
 
 def test_a_ripple_walk_goes_on_elsewhere_and_ends():
-    """Two pairs and a vertex alone; only one vertex of the second pair and none of the rest belongs to the split."""
+    """Two pairs and a node alone; only one node of the second pair and none of the rest belongs to the split."""
     graph = Graph.from_edges([0, 1, 2, 3], [1, 0, 3, 2], 5)
     whole = RippleWalkSampler(5, 0.5).prepare(graph, np.array([0, 2])).sample(graph, ONE)
     assert sorted(whole.node_ids.tolist()) == [0, 1, 2, 3]
@@ -135,7 +135,7 @@ def test_ripple_walks_are_pure(graph):
 
 def test_ripple_walks_through_the_loader(dataset):
     batches = check_loader(dataset, RippleWalkSampler(60, 0.4), 1)
-    assert len(batches) == 4  # 200 vertices by 60
+    assert len(batches) == 4  # 200 nodes by 60
     assert all(len(nodes) == 60 for _, nodes, *_ in batches)
 
 
@@ -153,7 +153,7 @@ def test_preparing_leaves_the_sampler_as_it_was(graph):
     sampler = RippleWalkSampler(3)
     sampler.prepare(graph, ONE)
     assert sampler.num_subgraphs is None
-    with refused("RippleWalkSampler", "not know vertices train", "sampler.prepare(graph, seeds)"):
+    with refused("RippleWalkSampler", "not know nodes train", "sampler.prepare(graph, seeds)"):
         sampler.sample(graph, ONE)
 
 
@@ -175,13 +175,13 @@ MISTAKES = {
     "walks that were not prepared": Mistake(
         lambda graph: SaintWalkSampler(3).sample(graph, ONE),
         value="SaintWalkSampler",
-        rule="not know vertices train",
+        rule="not know nodes train",
         remedy="sampler.prepare(graph, seeds) SampleLoader",
     ),
     "items before preparing": Mistake(
         lambda graph: RippleWalkSampler(3).items(graph, ONE),
         value="RippleWalkSampler",
-        rule="not know vertices train",
+        rule="not know nodes train",
         remedy="sampler.prepare(graph, seeds) SampleLoader",
     ),
     "another graph than it was prepared for": Mistake(

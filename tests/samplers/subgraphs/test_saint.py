@@ -20,7 +20,7 @@ ONE = np.array([0])
 
 
 def draws(sampler, graph, key, attempt):
-    """The reference's drawn vertices for a prepared sampler."""
+    """The reference's drawn nodes for a prepared sampler."""
     columns = reference.columns_of(graph)
     if isinstance(sampler, SaintNodeSampler):
         return reference.node_draws([table.tolist() for table in sampler.tables], sampler.budget, key, attempt)
@@ -30,7 +30,7 @@ def draws(sampler, graph, key, attempt):
 
 
 def members(sampler, graph, split, key):
-    """The reference's vertices: those of the first attempt that meets the split."""
+    """The reference's nodes: those of the first attempt that meets the split."""
     for attempt in range(100):
         nodes, num_seeds = reference.seeds_first(draws(sampler, graph, key, attempt), split)
         if num_seeds:
@@ -45,7 +45,7 @@ def expected(sampler, graph, split, address):
 
 
 def outcomes(sampler, graph):
-    """What a draw may hit, as (probability, vertices); of vertices and of edges."""
+    """What a draw may hit, as (probability, nodes); of nodes and of edges."""
     columns = reference.columns_of(graph)
     if isinstance(sampler, SaintEdgeSampler):
         ends = [v for v, column in enumerate(columns) if column]
@@ -139,7 +139,7 @@ def at_least_once(draws, rate):
 
 
 def counted(columns, split, length, number):
-    """Of ``number`` walks from each vertex of the split: how many visit a vertex, steadied, and how many both ends of an edge."""
+    """Of ``number`` walks from each node of the split: how many visit a node, steadied, and how many both ends of an edge."""
     visits, together, known = {}, {}, dict.fromkeys(split, number)
     for turn in range(number):
         for i, root in enumerate(split):
@@ -220,7 +220,7 @@ MISTAKES = {
     "an error that takes too many walks": Mistake(
         lambda: SaintWalkSampler(5, error=1e-6).prepare(grid(), np.arange(36)),
         value="1e-06",
-        rule="error more 4,294,967,296 walks 36 vertices",
+        rule="error more 4,294,967,296 walks 36 nodes",
         remedy="raise",
     ),
     "no subgraphs": Mistake(lambda: SaintNodeSampler(5, num_subgraphs=0), value="0", rule="num_subgraphs epoch least one"),
@@ -236,7 +236,7 @@ MISTAKES = {
     },
     "a split that cannot be met": Mistake(
         lambda: SaintEdgeSampler(2).prepare(Graph.from_edges([0, 1], [1, 0], 3), np.array([2])),
-        value="1 vertices",
+        value="1 nodes",
         rule="100 subgraphs none train",
         remedy="SaintEdgeSampler draw more",
     ),

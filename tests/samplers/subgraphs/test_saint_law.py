@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import hoptrain.samplers.scratch.workspace as workspace
+import hoptrain.samplers.buffers.workspace as workspace
 import hoptrain.samplers.subgraphs.saint as saint
 from hoptrain.engine import Graph
 from hoptrain.samplers import SaintEdgeSampler, SaintNodeSampler, SaintWalkSampler
@@ -12,7 +12,7 @@ ONE = np.array([0])
 
 
 def inclusion(sampler, graph, batches):
-    """How often each vertex is in a batch."""
+    """How often each node is in a batch."""
     counts = np.zeros(graph.num_nodes)
     for batch in range(batches):
         counts[sampler.sample(graph, ONE, batch=batch).node_ids] += 1
@@ -27,7 +27,7 @@ def skewed():
 
 
 def mixed():
-    """Every edge in both directions; a clique of 6, one of 4 and a cycle of 6, joined by bridges: no vertex is rare."""
+    """Every edge in both directions; a clique of 6, one of 4 and a cycle of 6, joined by bridges: no node is rare."""
     clique = [(i, j) for i in range(6) for j in range(i)] + [(i, j) for i in range(6, 10) for j in range(6, i)]
     src, dst = np.array(clique + [(i, 10 + (i - 9) % 6) for i in range(10, 16)] + [(5, 6), (9, 10)]).T
     return Graph.from_edges(np.r_[src, dst], np.r_[dst, src])
@@ -42,7 +42,7 @@ def means(graph):
 
 
 def assert_rates(counts, batches, rates, slack=1.0):
-    """Counts of independent batches against the rates: chi-square over the vertices, p = 0.001 if these were independent too."""
+    """Counts of independent batches against the rates: chi-square over the nodes, p = 0.001 if these were independent too."""
     inner = (rates > 0) & (rates < 1)
     assert (counts[rates == 0] == 0).all()
     assert (counts[rates == 1] == batches).all()
@@ -52,7 +52,7 @@ def assert_rates(counts, batches, rates, slack=1.0):
 
 
 def node_rates(graph, budget):
-    """The probability of each vertex to be in a subgraph, and of each pair."""
+    """The probability of each node to be in a subgraph, and of each pair."""
     law = (means(graph) ** 2).sum(0)
     law /= law.sum()
     alone, pair = (1 - law) ** budget, (1 - law[:, None] - law) ** budget
@@ -90,7 +90,7 @@ def test_the_walk_sampler_visits_by_the_transition_matrix():
     graph = Graph.from_edges([1, 2, 3, 3, 4, 5, 5, 6, 0], [0, 0, 1, 2, 3, 3, 3, 4, 4], 8)
     roots, batches = np.array([0, 3, 7]), 5000
     sampler = SaintWalkSampler(1, 3, normalise=False).prepare(graph, roots)
-    step = means(graph) + np.diag(graph.in_degrees() == 0)  # a vertex without in-edges is stayed at
+    step = means(graph) + np.diag(graph.in_degrees() == 0)  # a node without in-edges is stayed at
     rates = np.zeros(8)
     for v in range(8):  # the probability of a visit: 1 minus that of three steps that avoid v
         avoiding = step * (np.arange(8) != v)[:, None] * (np.arange(8) != v)
@@ -106,9 +106,9 @@ def test_the_walk_sampler_visits_by_the_transition_matrix():
 
 
 def sums(sampler, graph, split, batches, seed=0):
-    """Of many batches: each vertex's mean weighted sum over its in-edges, by the exact one; and the mean losses, by the exact one.
+    """Of many batches: each node's mean weighted sum over its in-edges, by the exact one; and the mean losses, by the exact one.
 
-    Returns the vertices' ratios, how many batches had them, and the losses' ratios (batches,). Features and losses are no constants.
+    Returns the nodes' ratios, how many batches had them, and the losses' ratios (batches,). Features and losses are no constants.
     """
     num_nodes, scratch = graph.num_nodes, workspace.Workspace()
     x, losses = 1 + np.arange(num_nodes) % 7 / 7, 1 + np.arange(num_nodes) % 5
@@ -125,7 +125,7 @@ def sums(sampler, graph, split, batches, seed=0):
 
 
 def powerlaw(num_nodes=1200):
-    """Every edge in both directions; a vertex of rank r has about 600 / r edges to others in turn, and two to those beside it."""
+    """Every edge in both directions; a node of rank r has about 600 / r edges to others in turn, and two to those beside it."""
     v = np.arange(num_nodes)
     src = np.repeat(v, 1 + 600 // (v + 1))
     dst = (src + 1 + np.arange(len(src)) * 7919 % (num_nodes - 1)) % num_nodes
@@ -136,7 +136,7 @@ def powerlaw(num_nodes=1200):
 @pytest.mark.parametrize("sampler", [SaintNodeSampler(66), SaintEdgeSampler(35), SaintWalkSampler(24)], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("every", [1, 3])
 def test_sums_over_five_percent_of_the_vertices(sampler, every):
-    """Expected aggregation and loss within 1 % of the exact ones, all vertices that batches have taken together."""
+    """Expected aggregation and loss within 1 % of the exact ones, all nodes that batches have taken together."""
     graph = powerlaw()
     split = np.arange(0, graph.num_nodes, every)
     ratio, times, losses = sums(sampler.prepare(graph, split), graph, split, 4000)
@@ -153,7 +153,7 @@ def z_values(rows):
 
 @pytest.mark.parametrize("sampler", [SaintNodeSampler(12), SaintEdgeSampler(6), SaintWalkSampler(4, 2)], ids=lambda s: type(s).__name__)
 def test_weighted_sums_estimate_those_of_the_graph(sampler, monkeypatch):
-    """Neighbour sums A x at every vertex that a batch holds, and the mean loss; walks are counted anew each time, 32 from each root."""
+    """Neighbour sums A x at every node that a batch holds, and the mean loss; walks are counted anew each time, 32 from each root."""
     graph, preparations, batches = mixed(), 200, 8
     num_nodes, split, rng = graph.num_nodes, np.arange(0, graph.num_nodes, 2), np.random.default_rng(0)
     x, losses = 1 + rng.random(num_nodes), np.arange(num_nodes) / 4
@@ -172,7 +172,7 @@ def test_weighted_sums_estimate_those_of_the_graph(sampler, monkeypatch):
                 of[i, nodes] += np.bincount(owner, weights * x[nodes[block.indices]], len(nodes)) - exact[nodes]
             loss_errors[i] += (batch.seed_weights * losses[batch.seeds]).mean() - losses[split].mean()
             plain_loss_errors[i] += losses[batch.seeds].mean() - losses[split].mean()
-    assert abs(z_values(errors)).max() < 3.6  # 16 vertices, p = 0.005
+    assert abs(z_values(errors)).max() < 3.6  # 16 nodes, p = 0.005
     assert abs(z_values(loss_errors)).max() < 3.3
     assert abs(z_values(plain_errors)).max() > 10
     if isinstance(sampler, SaintNodeSampler):  # here the others' laws are nearly uniform
@@ -196,7 +196,7 @@ def test_half_the_error_takes_more_walks(monkeypatch):
 
 
 def test_a_subgraph_without_a_seed_is_drawn_again():
-    """Vertex 15 ends the path and is rarely drawn: every batch has it all the same, as its only seed."""
+    """Node 15 ends the path and is rarely drawn: every batch has it all the same, as its only seed."""
     graph = skewed()
     sampler = SaintNodeSampler(2).prepare(graph, np.array([15]))
     for batch in range(50):

@@ -1,4 +1,4 @@
-"""ShaDow: each seed's vertex set, the disjoint union, personalised PageRank."""
+"""ShaDow: each seed's node set, the disjoint union, personalised PageRank."""
 
 import numpy as np
 import pytest
@@ -84,7 +84,7 @@ def test_push_finds_personalised_pagerank():
 
 
 def test_the_top_vertices_are_those_with_the_highest_pagerank():
-    """A seed with heavy, light and far sources: 4 edges from vertex 1, 2 from vertex 2, 1 from vertex 3, whose own source is 4."""
+    """A seed with heavy, light and far sources: 4 edges from node 1, 2 from node 2, 1 from node 3, whose own source is 4."""
     graph = Graph.from_edges([1, 1, 1, 1, 2, 2, 3, 4, 5], [0, 0, 0, 0, 0, 0, 0, 3, 4])
     for top, others in ((1, [1]), (2, [1, 2]), (3, [1, 2, 4]), (5, [1, 2, 5, 3, 4])):
         batch = ShadowPPRSampler(top, alpha=0.15).sample(graph, np.array([0]))
@@ -94,7 +94,7 @@ def test_the_top_vertices_are_those_with_the_highest_pagerank():
 
 
 def test_walks_that_stand_somewhere_count():
-    """A hub of degree 300 holds a tenth of the walks, too few for a push; vertices that few walks reach are pushed, and rank below it."""
+    """A hub of degree 300 holds a tenth of the walks, too few for a push; nodes that few walks reach are pushed, and rank below it."""
     leaves = np.arange(12, 311)
     src = np.r_[1:11, np.full(10, 11), leaves]  # 0 <- 1 ... 10 <- 11 <- the leaves
     dst = np.r_[np.zeros(10, int), 1:11, np.full(299, 11)]
@@ -117,7 +117,7 @@ def test_neighbour_sets_take_every_subset_equally_often():
 
 
 def test_a_hop_expands_what_the_one_before_found():
-    """A path 0 <- 1 <- 2 <- 3 and a shortcut 3 -> 1: depth 2 reaches 3, and all edges between the vertices are there."""
+    """A path 0 <- 1 <- 2 <- 3 and a shortcut 3 -> 1: depth 2 reaches 3, and all edges between the nodes are there."""
     graph = Graph.from_edges([1, 2, 3, 3, 0], [0, 1, 2, 1, 3])
     batch = ShadowSampler(2, 5, num_layers=4).sample(graph, np.array([0]))
     assert batch.node_ids.tolist() == [0, 1, 2, 3]
@@ -175,13 +175,13 @@ MISTAKES = {
         for wrong in (1.5, -1)
     },
     "subgraphs that could be too large": Mistake(
-        lambda: ShadowSampler(6, 10), value="depth 6", rule="10 neighbours subgraph 1,048,576 vertices", remedy="lower"
+        lambda: ShadowSampler(6, 10), value="depth 6", rule="10 neighbours subgraph 1,048,576 nodes", remedy="lower"
     ),
     "subgraphs that could be too deep": Mistake(
-        lambda: ShadowSampler(10**9, 1), value="depth 1000000000", rule="1 neighbours subgraph 1,048,576 vertices", remedy="lower"
+        lambda: ShadowSampler(10**9, 1), value="depth 1000000000", rule="1 neighbours subgraph 1,048,576 nodes", remedy="lower"
     ),
     "a model of no layers": Mistake(lambda: ShadowSampler(num_layers=0), value="0", rule="num_layers model layers", remedy="1 4079"),
-    "no vertices beside the seed": Mistake(lambda: ShadowPPRSampler(0), value="0", rule="top subgraph least one vertex seed"),
+    "no nodes beside the seed": Mistake(lambda: ShadowPPRSampler(0), value="0", rule="top subgraph least one node seed"),
     **{
         f"an alpha of {wrong}": Mistake(
             lambda wrong=wrong: ShadowPPRSampler(alpha=wrong), value=str(wrong), rule="alpha probability", remedy="between 0 1"

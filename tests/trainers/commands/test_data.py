@@ -25,7 +25,7 @@ def hoptrain(*arguments):
 
 @pytest.fixture
 def small(tmp_path):
-    """Vertex 4 is isolated, vertex 3 has an edge out only, vertex 0 a self loop."""
+    """Node 4 is isolated, node 3 has an edge out only, node 0 a self loop."""
     graph = Graph.from_edges(np.array([0, 1, 2, 3]), np.array([0, 0, 1, 2]), 5)
     splits = {"test": np.array([2]), "train": np.array([0, 1]), "extra": np.array([4])}
     data = Dataset(name="small", graph=graph, x=np.ones((5, 3), np.float16), y=np.zeros(5, int), num_classes=2, splits=splits)
@@ -49,7 +49,7 @@ def test_info_states_what_is_in_a_folder(small, capsys):
     output = capsys.readouterr().out
     facts = dict(line.split("  ", 1) for line in output.splitlines() if "  " in line)
     facts = {key: value.strip() for key, value in facts.items()}
-    assert facts["vertices"] == "5"
+    assert facts["nodes"] == "5"
     assert facts["edges"] == "4"
     assert facts["in-degree"] == "min 0, mean 0.80, max 2"
     assert facts["isolated"] == "1"
@@ -79,7 +79,7 @@ def test_info_takes_root_and_scale(small, capsys):
 def test_convert_writes_a_folder_that_opens(tmp_path, capsys):
     np.savez(tmp_path / "ring.npz", indptr=np.arange(4), indices=np.array([1, 2, 0], np.int32))
     assert hoptrain("convert", tmp_path / "ring.npz", tmp_path / "ring") == 0
-    assert "3 vertices, 3 edges written" in capsys.readouterr().out
+    assert "3 nodes, 3 edges written" in capsys.readouterr().out
     assert Dataset.open(tmp_path / "ring").graph.indices.tolist() == [1, 2, 0]
 
 
@@ -102,7 +102,7 @@ def test_mistakes_reach_the_caller():
 
 
 def test_partition_writes_parts_and_info_shows_them(small, tmp_path, capsys):
-    with refused("parts is 0", "graph 5 vertices 1", "correct"):
+    with refused("parts is 0", "graph 5 nodes 1", "correct"):
         hoptrain("partition", small, tmp_path / "parts", "--parts", 0)
     assert capsys.readouterr().out == ""
     assert hoptrain("partition", small, tmp_path / "parts", "--parts", 2, "--method", "range") == 0

@@ -10,7 +10,7 @@ import pytest
 
 from hoptrain.engine import Dataset
 from hoptrain.engine.features.take import take_rows
-from hoptrain.engine.partition.rows import open_parted
+from hoptrain.engine.partition.rows import open_partitioned
 from hoptrain.trainers.cli import main
 
 
@@ -61,7 +61,7 @@ def test_parts_have_the_codes(real, capsys):
     codes = np.concatenate([np.load(f"parts/part-{part}/x_int8.npy") for part in range(2)])
     assert np.array_equal(codes, Dataset.open("narrow").x.codes)
     ids = np.array([5, 0, 5, real.graph.num_nodes - 1])
-    assert np.array_equal(take_rows(open_parted("parts").x, ids), Dataset.open("narrow").x[ids])
+    assert np.array_equal(take_rows(open_partitioned("parts").x, ids), Dataset.open("narrow").x[ids])
 
 
 @pytest.mark.parametrize(

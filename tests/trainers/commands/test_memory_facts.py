@@ -16,7 +16,7 @@ BUYS, LIKE = ("user", "buys", "item"), ("item", "like", "item")
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """2000 vertices with 128 bytes of features each, opened from their folder."""
+    """2000 nodes with 128 bytes of features each, opened from their folder."""
     draw = np.random.default_rng(3)
     edges = np.stack([(2000 * draw.random(12_000) ** 3).astype(np.int64), draw.integers(0, 2000, 12_000)])
     folder = tmp_path_factory.mktemp("facts") / "data"
@@ -38,7 +38,7 @@ def numbers(text):
 def test_an_epoch_reads_what_was_foretold(saved):
     data = Dataset.open(saved)
     facts = dict(memory_facts.memory_facts(data, "130KiB", [3, 2], 32))
-    with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, memory="130KiB") as loader:
+    with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, feature_cache="130KiB") as loader:
         list(loader)
         before = loader.tier.filled
         list(loader)
@@ -60,7 +60,7 @@ def test_edges_that_have_no_room(saved, memory_for_edges):
     assert data.graph.indices.nbytes == 48_000
     assert facts["edges"].startswith("0.0 MiB, read from their file for ")
     assert superbatches == -(-13 // together)
-    with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, memory=memory) as loader:
+    with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, feature_cache=memory) as loader:
         for _ in range(4):
             list(loader)
         before = loader.tier.filled
@@ -86,7 +86,7 @@ def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, memory_for_edges):
     assert facts["edges"].startswith("0.0 MiB, read from their file for ")
     together, superbatches = numbers(facts["edges"])[-2:]
     assert superbatches == -(-13 // together)
-    with SampleLoader(data, HeteroSampler([3, 2], "item"), batch_size=32, memory=memory) as loader:
+    with SampleLoader(data, HeteroSampler([3, 2], "item"), batch_size=32, feature_cache=memory) as loader:
         for _ in range(4):
             list(loader)
         before = loader.tier.filled
@@ -119,7 +119,7 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
         "13 steps of 32 seeds, fanouts [3, 1] of user:buys:item, [4, 2] of the others by weight; predicted from 26 steps"
     )
     sampler = HeteroSampler({"user:buys:item": [3, 1]}, "item", weighted=True, default=[4, 2])
-    with SampleLoader(HeteroDataset.open(tmp_path / "typed"), sampler, batch_size=32, memory="200KiB") as loader:
+    with SampleLoader(HeteroDataset.open(tmp_path / "typed"), sampler, batch_size=32, feature_cache="200KiB") as loader:
         list(loader)
         before = loader.tier.filled
         list(loader)

@@ -19,7 +19,7 @@ def test_examples_come_first_and_what_is_rare_is_left_out(capsys):
     assert sum(line.startswith("  hoptrain fit --config") for line in lines[:12]) == 3
     shown = {line.split()[0].rstrip(",") for line in lines if line.startswith("  --")}
     assert {f"--{group}.{option}" for group, options in COMMON.items() for option in options.split()} <= shown
-    assert shown >= {"--data.dataset", "--data.queue.prefetch", "--model.arch", "--task", "--timeline", "--ckpt_path"}
+    assert shown >= {"--data.dataset", "--data.worker_options.prefetch_factor", "--model.arch", "--task", "--timeline", "--ckpt_path"}
     assert not {"--trainer.barebones", "--trainer.callbacks.help", "--weights_only", "--print_config"} & shown
     assert "known subclasses" not in text
     assert len(lines) < 260
@@ -28,7 +28,13 @@ def test_examples_come_first_and_what_is_rare_is_left_out(capsys):
 def test_help_all_has_every_option(capsys):
     text = help_of(capsys, "fit", "--help-all")
     assert text.splitlines()[0] == "usage: hoptrain fit --config NAME [--OPTION VALUE ...]"
-    for option in ("--trainer.barebones", "--weights_only", "--print_config", "--checkpoint.filename", "--data.queue.prefetch"):
+    for option in (
+        "--trainer.barebones",
+        "--weights_only",
+        "--print_config",
+        "--checkpoint.filename",
+        "--data.worker_options.prefetch_factor",
+    ):
         assert f"\n  {option} " in text
 
 

@@ -7,7 +7,7 @@ import torch
 
 from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.commands import export
 from hoptrain.trainers.export.files import FACTS
 
@@ -24,7 +24,7 @@ DATA = Dataset(
 
 def exported(out, sampler=None, batch_size=16, data=DATA, **options):
     """What a task and its data module were, after the task was written to ``out``."""
-    module = GraphDataModule(data, sampler or NeighborSampler([4, 3]), batch_size=batch_size, num_workers=0, seed=1)
+    module = NodeDataModule(data, sampler or NeighborSampler([4, 3]), batch_size=batch_size, num_workers=0, seed=1)
     torch.manual_seed(0)
     task = NodeClassifier(8, 8, module.num_hops, hidden_channels=8, **options)
     trainer = export.Exporter(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)

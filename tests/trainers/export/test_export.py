@@ -12,8 +12,8 @@ from export_case import DATA, exported, read
 
 from hoptrain.samplers import ClusterSampler, LaborSampler, LadiesSampler, NeighborSampler, SaintWalkSampler, SampleLoader
 from hoptrain.trainers.cli import main
+from hoptrain.trainers.export.exported import inputs_of
 from hoptrain.trainers.export.files import FORMATS
-from hoptrain.trainers.export.program import inputs_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "export.md").read_text()
 HAS_ONNX = bool(find_spec("onnxscript") and find_spec("onnxruntime"))

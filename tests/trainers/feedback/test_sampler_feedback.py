@@ -7,7 +7,7 @@ from cases.mistakes import refused
 from pytorch_lightning import Trainer
 
 from hoptrain.samplers import MVSSampler, NeighborSampler, VRGCNSampler, Workspace
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.feedback.gradient_norms import GradientNorms
 from hoptrain.trainers.feedback.variance_reduction import VarianceReduction, feature_means
 
@@ -18,7 +18,7 @@ def fit(dataset, folder, sampler, epochs=2, **options):
     if not (folder / "data").exists():
         dataset.save(folder / "data")
     torch.manual_seed(0)
-    module = GraphDataModule(str(folder / "data"), sampler, batch_size=40, num_workers=0, seed=4)
+    module = NodeDataModule(str(folder / "data"), sampler, batch_size=40, num_workers=0, seed=4)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, hidden_channels=8, lr=0.02, **options)
     trainer = Trainer(
         max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,

@@ -1,4 +1,4 @@
-"""Decoders beside their formulas, and ranks among all vertices beside a loop over pairs."""
+"""Decoders beside their formulas, and ranks among all nodes beside a loop over pairs."""
 
 import itertools
 

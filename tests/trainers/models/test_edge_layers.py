@@ -11,16 +11,16 @@ from ranks.command import here
 
 from hoptrain.engine import Dataset, to_bfloat16
 from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.inference import exact_logits, neighborhood_logits
+from hoptrain.trainers.models.inference import layerwise_inference, neighborhood_logits
 
 ARCHS = ["gine", "gatv2", "transformer", "nnconv"]
 CPU = torch.device("cpu")
 
 
 def telling_data(num_nodes=240, degree=10):
-    """Of a vertex's in-edges half come from vertices of its class and half from others: only the edges' features tell which. No self loops."""
+    """Of a node's in-edges half come from nodes of its class and half from others: only the edges' features tell which. No self loops."""
     rng = np.random.default_rng(5)
     y, color = rng.permutation(num_nodes) % 2, rng.permutation(num_nodes) % 2
     dst = np.repeat(np.arange(num_nodes), degree)
@@ -58,8 +58,8 @@ def test_equals_pyg_on_the_whole_graph(arch):
             x = layer.conv(x, edge_index, rows)
             x = model.activation(x) if i == 0 else x
     options = {"normalize": False, "device": CPU}
-    torch.testing.assert_close(exact_logits(model, data, nodes, **options), x[nodes], rtol=1e-4, atol=1e-5)
-    whole = neighborhood_logits(model, data, nodes, num_hops=2, takes="blocks+degrees", **options)
+    torch.testing.assert_close(layerwise_inference(model, data, nodes, **options), x[nodes], rtol=1e-4, atol=1e-5)
+    whole = neighborhood_logits(model, data, nodes, num_hops=2, forward_inputs="blocks+degrees", **options)
     torch.testing.assert_close(whole, x[nodes], rtol=1e-4, atol=1e-5)
 
 
@@ -75,7 +75,7 @@ def test_attention_goes_without(arch):
 @pytest.mark.parametrize("arch", ARCHS)
 def test_it_learns_from_edges_alone(tmp_path, arch):
     data = replace(DATA, edge_attr=to_bfloat16(DATA.edge_attr)) if arch == "gine" else DATA
-    module = GraphDataModule(data, NeighborSampler([10, 10]), batch_size=40, num_workers=0, seed=0)
+    module = NodeDataModule(data, NeighborSampler([10, 10]), batch_size=40, num_workers=0, seed=0)
     torch.manual_seed(0)
     sizes = module.num_features, module.num_classes, module.num_hops
     model = NodeClassifier(*sizes, arch=arch, hidden_channels=16, heads=2, dropout=0.0, lr=0.1, edge_channels=module.num_edge_features)

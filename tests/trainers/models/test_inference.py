@@ -13,7 +13,7 @@ import torch
 from hoptrain.engine.features.quantized import codes_of, quantize
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN, inference
-from hoptrain.trainers.models.inference import CHUNK_EDGES, EDGE_BYTES, chunks, device_for, edges_in, exact_logits, free_memory
+from hoptrain.trainers.models.inference import CHUNK_EDGES, EDGE_BYTES, chunks, device_for, edges_in, free_memory, layerwise_inference
 
 NODES = np.array([199, 0, 5, 77])
 
@@ -36,13 +36,13 @@ def by_blocks(model, data):
 @pytest.mark.parametrize("most_edges", [50, 1 << 20])
 def test_equals_full_blocks(dataset, arch, most_edges):
     model = make_model(arch)
-    exact = exact_logits(model, dataset, NODES, normalize=True, device=torch.device("cpu"), chunk_edges=most_edges)
+    exact = layerwise_inference(model, dataset, NODES, normalize=True, device=torch.device("cpu"), chunk_edges=most_edges)
     torch.testing.assert_close(exact, by_blocks(model, dataset), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("features", ["float32", "uint8", "uint16", "bfloat16", "int8", "int4"])
 def test_features_that_fit_are_read_from_a_copy(dataset, features, monkeypatch):
-    """In pieces, as they are stored: scores stay the same to the bit, whatever the numbers are kept as."""
+    """In pieces, as they are stored: scores stay the same bit for bit, whatever the numbers are kept as."""
     x = dataset.x
     if features.startswith("uint"):
         x = (200 * x).astype(features)
@@ -50,20 +50,20 @@ def test_features_that_fit_are_read_from_a_copy(dataset, features, monkeypatch):
         x = quantize(x, features)
     data, model = replace(dataset, x=x), make_model("sage")
     options = {"normalize": False, "device": torch.device("cpu"), "chunk_edges": 50}
-    each_chunk = exact_logits(model, data, NODES, **options)
+    each_chunk = layerwise_inference(model, data, NODES, **options)
     copied = []
     monkeypatch.setattr(inference, "GATHERED_BYTES", codes_of(x).nbytes // 3)
     monkeypatch.setattr(inference, "to_device", lambda rows, device: copied.append(len(rows)) or rows)
     num_bytes = codes_of(x).nbytes
     for free, wanted in ((4 * num_bytes - 1, 0), (4 * num_bytes, 0 if features == "uint16" else len(x))):
         copied.clear()
-        assert torch.equal(exact_logits(model, data, NODES, free_bytes=free, **options), each_chunk)
+        assert torch.equal(layerwise_inference(model, data, NODES, free_bytes=free, **options), each_chunk)
         assert sum(copied) == wanted
     assert len(copied) > 2 or features == "uint16"
 
 
 def test_no_vertices_no_scores(dataset):
-    scores = exact_logits(make_model("sage"), dataset, np.empty(0, np.int64), normalize=False, device=torch.device("cpu"))
+    scores = layerwise_inference(make_model("sage"), dataset, np.empty(0, np.int64), normalize=False, device=torch.device("cpu"))
     assert scores.shape == (0, 3)
 
 
@@ -94,14 +94,14 @@ import sys
 import numpy as np, torch
 from hoptrain.engine import Dataset
 from hoptrain.trainers.models import inference
-from hoptrain.trainers.models.inference import exact_logits
+from hoptrain.trainers.models.inference import layerwise_inference
 from test_inference import NODES, make_model
 folder, rank = sys.argv[1], int(sys.argv[2])
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
 inference.GATHERED_BYTES = 200  # a layer in some pieces, the last of which is ragged
 mine = np.array_split(NODES, 2)[rank]
 data = Dataset.open(f"{folder}/data")
-scores = exact_logits(make_model("sage"), data, mine, normalize=True, device=torch.device("cpu"), rank=rank, world_size=2)
+scores = layerwise_inference(make_model("sage"), data, mine, normalize=True, device=torch.device("cpu"), rank=rank, world_size=2)
 torch.save(scores, f"{folder}/{rank}.pt")
 torch.distributed.destroy_process_group()
 """

@@ -8,13 +8,13 @@ from torch_geometric.nn import LightGCN as OfPyG
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import LaborSampler, NeighborSampler
-from hoptrain.trainers.models.inference import exact_logits
+from hoptrain.trainers.models.inference import layerwise_inference
 from hoptrain.trainers.models.lightgcn import LightGCN
 
 
 @pytest.fixture(scope="module")
 def graph():
-    """Both directions of pairs of users and items; vertex 59 has no edge."""
+    """Both directions of pairs of users and items; node 59 has no edge."""
     rng = np.random.default_rng(0)
     places = rng.permutation(20 * 39)[:200]
     return Graph.from_pairs(places // 39, 20 + places % 39, 60)
@@ -38,7 +38,7 @@ def test_vectors_are_pygs(graph, num_layers, expand):
     table = theirs.embedding.weight
     expected = theirs.get_embedding(edge_index(graph))[nodes]
     torch.testing.assert_close(of(ours, graph, table, nodes, NeighborSampler([-1] * num_layers, expand=expand)), expected)
-    exact = exact_logits(ours, Dataset(graph=graph), nodes, normalize=False, device=torch.device("cpu"), x=table)
+    exact = layerwise_inference(ours, Dataset(graph=graph), nodes, normalize=False, device=torch.device("cpu"), x=table)
     torch.testing.assert_close(exact, expected)
 
 

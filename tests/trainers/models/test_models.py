@@ -30,7 +30,7 @@ def simple_graph():
     pairs = {(a, b) for a, b in zip(src, dst, strict=True) if a != b}
     pairs |= {(b, a) for a, b in pairs}
     src, dst = np.array(sorted(pairs)).T
-    return Graph.from_edges(src, dst, 61)  # vertex 60 is isolated
+    return Graph.from_edges(src, dst, 61)  # node 60 is isolated
 
 
 def whole_graph_edges(graph):

@@ -12,9 +12,9 @@ from pytorch_lightning import Trainer
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.samplers import LaborSampler, NeighborSampler, SampleLoader
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.inference import exact_logits
+from hoptrain.trainers.models.inference import layerwise_inference
 from hoptrain.trainers.models.pyg_layers import make_layer
 
 PAGE = Path(__file__).parents[3] / "docs" / "your_own_model.md"
@@ -69,7 +69,7 @@ def test_the_table_has_what_runs():
 
 @pytest.mark.parametrize(("name", "args", "reads"), of_the_table(), ids=lambda value: value)
 def test_equals_pyg_on_the_whole_graph(name, args, reads):
-    """Over several chunks of vertices, in the user's order of edges."""
+    """Over several chunks of nodes, in the user's order of edges."""
     model = model_of(name)
     edge_index, rows, x = torch.from_numpy(EDGES), torch.from_numpy(DATA.edge_attr), torch.from_numpy(DATA.x)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_equals_pyg_on_the_whole_graph(name, args, reads):
             out = layer.conv(x, edge_index, **({"edge_attr": rows} if reads == "yes" else {}))
             x = model.activation(out) if i == 0 else out
     nodes = np.array([3, 0, 59])
-    got = exact_logits(model, DATA, nodes, normalize=False, device=torch.device("cpu"))
+    got = layerwise_inference(model, DATA, nodes, normalize=False, device=torch.device("cpu"))
     torch.testing.assert_close(got, x[nodes], rtol=1e-3, atol=1e-4)
 
 
@@ -87,14 +87,14 @@ def test_one_number_an_edge_is_its_weight():
     data = Dataset(name="weighted", edge_index=EDGES, x=DATA.x, edge_attr=DATA.edge_attr[:, :1])
     with torch.no_grad():
         wanted = model.layers[0].conv(torch.from_numpy(DATA.x), torch.from_numpy(EDGES), torch.from_numpy(DATA.edge_attr[:, 0]))
-    got = exact_logits(model, data, np.arange(60), normalize=False, device=torch.device("cpu"))
+    got = layerwise_inference(model, data, np.arange(60), normalize=False, device=torch.device("cpu"))
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_a_run(tmp_path):
     options = {"default_root_dir": tmp_path, "max_epochs": 25, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
-    module = GraphDataModule(DATA, NeighborSampler([4, 4]), batch_size=8, num_workers=0, seed=0)
+    module = NodeDataModule(DATA, NeighborSampler([4, 4]), batch_size=8, num_workers=0, seed=0)
     task = NodeClassifier(8, 3, 2, arch="torch_geometric.nn.ResGatedGraphConv", edge_channels=2, hidden_channels=16, lr=0.02, dropout=0.0)
     trainer = Trainer(**options, enable_progress_bar=False, use_distributed_sampler=False)
     trainer.fit(task, module)

@@ -7,7 +7,7 @@ from pytorch_lightning import Trainer
 
 from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.models.sums import aggregate
 
 
@@ -22,7 +22,7 @@ def trainer(folder, precision):
 def test_a_model_trains_and_its_scores_are_those_of_float32(dataset, tmp_path, arch, hidden):
     """Widths on both sides of the features', since the mean may come before the product or after it."""
     dataset.save(tmp_path / "data")
-    module = GraphDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=4)
+    module = NodeDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=4)
     torch.manual_seed(0)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch=arch, hidden_channels=hidden, heads=2)
     before = [value.clone() for value in model.parameters()]

@@ -12,7 +12,7 @@ SIZES = 3, 8, 4  # messages, memory, time
 
 
 class Last(torch.nn.Module):
-    """What PyG's ``LastAggregator`` says it is, vertex by vertex: the latest message of each, zeros where there is none."""
+    """What PyG's ``LastAggregator`` says it is, node by node: the latest message of each, zeros where there is none."""
 
     def forward(self, messages, index, t, size):
         rows = [torch.zeros(messages.shape[1])] * size
@@ -24,7 +24,7 @@ class Last(torch.nn.Module):
 
 
 def tensors(num_nodes=12, number=150):
-    """Events of any two vertices, loops too. No two are at the same time: of equal ones PyG takes any."""
+    """Events of any two nodes, loops too. No two are at the same time: of equal ones PyG takes any."""
     rng = np.random.default_rng(0)
     src, dst = torch.from_numpy(rng.integers(0, num_nodes, (2, number)))
     return EventTensors(src, dst, torch.from_numpy(np.cumsum(rng.integers(1, 9, number))), torch.randn(number, SIZES[0]))
@@ -41,7 +41,7 @@ def memories():
 
 
 def same(ours, theirs):
-    """Vertices, and what is kept."""
+    """Nodes, and what is kept."""
     some = torch.tensor([0, 3, 4, 9, 11])
     for own, other in zip((*ours(some), ours.memory, ours.last_update), (*theirs(some), theirs.memory, theirs.last_update), strict=True):
         torch.testing.assert_close(own, other, rtol=0, atol=1e-6)

@@ -8,10 +8,10 @@ from torch_geometric.nn import RGCNConv, kge
 
 from hoptrain.engine.datasets.triples import Triples
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.seeds.triples import TripleSampler
+from hoptrain.samplers.wrappers.triples import TripleSampler
 from hoptrain.trainers.models import ranks
-from hoptrain.trainers.models.typed import triples as models
-from hoptrain.trainers.models.typed.relations import score_named
+from hoptrain.trainers.models.hetero import triples as models
+from hoptrain.trainers.models.hetero.relations import score_named
 
 
 def drawn(num_nodes=50, num_relations=3, number=400):

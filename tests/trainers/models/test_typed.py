@@ -1,4 +1,4 @@
-"""Models of typed graphs: the same as PyG's on the whole graph, exactly in inference, and every parameter that trains is used."""
+"""Models of heterogeneous graphs: the same as PyG's on the whole graph, exactly in inference, and every parameter that trains is used."""
 
 from dataclasses import replace
 
@@ -7,17 +7,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases.mistakes import Mistake, each_of, refused
-from reference.typed import typed_classifier, typed_data, typed_graph, typed_module
+from reference.typed import hetero_classifier, hetero_data, hetero_graph, hetero_module
 from torch_geometric.nn import GINConv, GraphConv, HANConv, HeteroConv, SAGEConv
 
 from hoptrain.samplers import HeteroSampler
 from hoptrain.trainers.models.features import with_edge_features
-from hoptrain.trainers.models.typed.gnn import TypedGNN, relations_by_layer
-from hoptrain.trainers.models.typed.inference import exact_typed_logits
-from hoptrain.trainers.models.typed.sparse_adam import DenseAndSparseAdam
+from hoptrain.trainers.models.hetero.gnn import HeteroGNN, relations_by_layer
+from hoptrain.trainers.models.hetero.inference import hetero_layerwise_inference
+from hoptrain.trainers.models.hetero.sparse_adam import DenseAndSparseAdam
 
 _WRITES = ("author", "writes", "paper")
-DATA = typed_data(edge_attr={_WRITES: np.random.default_rng(1).random((400, 3), dtype=np.float32)})
+DATA = hetero_data(edge_attr={_WRITES: np.random.default_rng(1).random((400, 3), dtype=np.float32)})
 NODES = np.array([0, 5, 85, 44])  # 85 has no neighbours
 MODELS = {
     "rgcn": {},
@@ -34,7 +34,7 @@ MODELS = {
 
 def make(name, **options):
     torch.manual_seed(0)
-    return typed_classifier(typed_module(DATA), **MODELS[name] | options).model.eval()
+    return hetero_classifier(hetero_module(DATA), **MODELS[name] | options).model.eval()
 
 
 def whole(batch, data=DATA):
@@ -45,14 +45,14 @@ def whole(batch, data=DATA):
 
 
 def exact(model, nodes, data=DATA, **options):
-    return exact_typed_logits(model, data, {"paper": nodes}, normalize=False, device=torch.device("cpu"), **options)["paper"]
+    return hetero_layerwise_inference(model, data, {"paper": nodes}, normalize=False, device=torch.device("cpu"), **options)["paper"]
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("most_edges", [200, 1 << 20])
 def test_exact_inference_equals_blocks_of_all_neighbours(name, most_edges):
     model = make(name)
-    asked = np.concatenate([NODES, np.setdiff1d(np.arange(90), NODES)]) if name == "han" else NODES  # whose scores depend on all vertices
+    asked = np.concatenate([NODES, np.setdiff1d(np.arange(90), NODES)]) if name == "han" else NODES  # whose scores depend on all nodes
     with torch.no_grad():
         at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, asked)))["paper"][: len(NODES)]
     torch.testing.assert_close(exact(model, NODES, chunk_edges=most_edges), at_once, rtol=1e-4, atol=1e-5)
@@ -102,7 +102,7 @@ def mlp():
     [("rgcn", lambda: SAGEConv((8, 8), 8)), ("gin", lambda: GINConv(mlp())), ("graphconv", lambda: GraphConv((8, 8), 8))],
 )
 def test_equal_to_pyg_on_the_whole_graph(name, conv):
-    """PyG's own program over edge lists: HeteroConv on all vertices, with the model's weights."""
+    """PyG's own program over edge lists: HeteroConv on all nodes, with the model's weights."""
     model = make(name)
     hidden = inputs_of(model)
     for layer in model.layers:
@@ -115,7 +115,7 @@ def test_equal_to_pyg_on_the_whole_graph(name, conv):
 
 @pytest.mark.parametrize("most_edges", [40, 1 << 20])
 def test_han_equals_pyg_on_the_whole_graph(most_edges):
-    """Relations are weighed by a mean over all vertices of a type, not by that of a chunk."""
+    """Relations are weighed by a mean over all nodes of a type, not by that of a chunk."""
     model = make("han")
     with torch.no_grad():
         for layer in model.layers:  # else the relations' weights hardly differ
@@ -139,7 +139,7 @@ def test_han_equals_pyg_on_the_whole_graph(most_edges):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_that_trains_has_a_gradient(name):
-    """Also where a batch reaches no vertex of a type: DDP would wait for one that has none."""
+    """Also where a batch reaches no node of a type: DDP would wait for one that has none."""
     for seeds in (np.arange(20), np.array([85])):
         model = make(name).train()
         model(*whole(HeteroSampler([2, 2], "paper").sample(DATA.graph, seeds)))["paper"].sum().backward()
@@ -150,20 +150,20 @@ def test_every_parameter_that_trains_has_a_gradient(name):
 
 
 def test_layers_have_the_relations_that_scores_depend_on():
-    relations = list(typed_graph().relations)
+    relations = list(hetero_graph().relations)
     author, subject, by, on = relations
     assert relations_by_layer(relations, ["paper"], 3) == [relations, relations, [author, subject]]
     assert relations_by_layer([author, by], ["paper"], 2) == [[author, by], [author]]
-    model = TypedGNN("rgcn", {"paper": 3, "author": 5}, {"subject": 12}, relations, ["paper"], 8, 3, 1)
+    model = HeteroGNN("rgcn", {"paper": 3, "author": 5}, {"subject": 12}, relations, ["paper"], 8, 3, 1)
     assert [list(model.inputs), list(model.tables)] == [["paper", "author"], ["subject"]]
     assert relations_by_layer([author, on], ["paper"], 2) == [[author], [author]]
-    with refused("paper", "no relation vertices neighbours", "add reverse"):
+    with refused("paper", "no relation nodes neighbours", "add reverse"):
         relations_by_layer([by, on], ["paper"], 2)
 
 
 def test_a_type_that_nothing_leads_to_keeps_its_vectors():
     """Authors have no in-edges: their vectors pass the first layer unchanged."""
-    model = TypedGNN("rgcn", {"paper": 3, "author": 5}, {}, list(typed_graph().relations)[:1], ["paper"], 8, 3, 2).eval()
+    model = HeteroGNN("rgcn", {"paper": 3, "author": 5}, {}, list(hetero_graph().relations)[:1], ["paper"], 8, 3, 2).eval()
     hidden = {"paper": torch.rand(4, 8), "author": torch.rand(6, 8)}
     block = HeteroSampler([-1], "paper").sample(DATA.graph, NODES).to("cpu").blocks[0]
     hidden["author"] = torch.rand(block[("author", "writes", "paper")].num_src, 8)
@@ -194,7 +194,7 @@ def test_dense_and_sparse_adam_are_torchs():
 
 
 def build(**options):
-    typed_classifier(typed_module(DATA), **options)
+    hetero_classifier(hetero_module(DATA), **options)
 
 
 MISTAKES = {
@@ -210,7 +210,7 @@ MISTAKES = {
         lambda: build(num_bases=-1), value="num_bases is -1", rule="arch rgcn relations share", remedy="0 correct leave"
     ),
     "a type without features": Mistake(
-        lambda: build(embeddings=False), value="type subject", rule="vertices no features", remedy="embeddings: true 12"
+        lambda: build(embeddings=False), value="type subject", rule="nodes no features", remedy="embeddings: true 12"
     ),
     "all dropped": Mistake(lambda: build(dropout=1.0), value="dropout is 1.0", rule="share dropped 0 below 1", remedy="give 0.5"),
 }

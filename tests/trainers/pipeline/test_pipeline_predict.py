@@ -1,4 +1,4 @@
-"""Prediction in a pipeline: scores of all vertices and images, in order, are those of one process."""
+"""Prediction in a pipeline: scores of all nodes and images, in order, are those of one process."""
 
 import os
 import subprocess

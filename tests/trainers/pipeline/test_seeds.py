@@ -1,4 +1,4 @@
-"""Chunks of sampled batches, together the batch; and the cut by vertex id, which loses edges."""
+"""Chunks of sampled batches, together the batch; and the cut by node id, which loses edges."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def of_epoch(loader, epoch):
 
 @pytest.mark.parametrize("fanout", [-1, 3])
 def test_gradients_of_sampled_chunks_add_up_to_the_batch_s(dataset, fanout):
-    """A vertex draws the same neighbours in every chunk as in the whole batch."""
+    """A node draws the same neighbours in every chunk as in the whole batch."""
     sampler, options = NeighborSampler([fanout, fanout]), {"batch_size": 33, "seed": 4}
     wholes = of_epoch(SampleLoader(dataset, sampler, **options), 1)
     chunked = of_epoch(ChunkLoader(dataset, sampler, chunks=4, **options), 1)
@@ -100,10 +100,10 @@ MISTAKES = {
         rule="batch 24 seeds every chunk",
         remedy="24 chunks larger batches",
     ),
-    "more chunks by index than vertices fill": Mistake(
+    "more chunks by index than nodes fill": Mistake(
         lambda dataset: ChunkLoader(dataset, SAMPLER, batch_size=120, chunks=150, chunking="by-index"),
         value="150 chunks",
-        rule="200 vertices last none",
+        rule="200 nodes last none",
         remedy="fewer chunks",
     ),
     "chunks of clusters": Mistake(

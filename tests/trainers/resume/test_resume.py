@@ -1,4 +1,4 @@
-"""A run that is stopped in the middle of an epoch and resumed ends with the weights of one that was not, to the bit."""
+"""A run that is stopped in the middle of an epoch and resumed ends with the weights of one that was not, bit for bit."""
 
 import json
 
@@ -9,9 +9,9 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint, OnExceptionCheckpoint
 
 from hoptrain.samplers import NeighborSampler, SampleLoader
-from hoptrain.trainers import GraphDataModule, NodeClassifier
-from hoptrain.trainers.runs.callbacks import FeedMonitor
-from hoptrain.trainers.runs.timeline import TimelineMonitor
+from hoptrain.trainers import NodeClassifier, NodeDataModule
+from hoptrain.trainers.callbacks.callbacks import ThroughputMonitor
+from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 
@@ -43,7 +43,7 @@ class Addresses(Callback):
 
 def data_of(folder, num_workers=0, batch_size=16, **options):
     options |= {"batch_size": batch_size, "num_workers": num_workers, "seed": 4}
-    return GraphDataModule(str(folder / "data"), NeighborSampler([3, 3]), **options)
+    return NodeDataModule(str(folder / "data"), NeighborSampler([3, 3]), **options)
 
 
 def fit(folder, num_workers, *, callbacks=(), ckpt_path=None, module=None, lr=0.003, **options):
@@ -85,8 +85,8 @@ def test_features_beyond_memory_are_read_on_from_where_a_run_was_killed(folder, 
     """The weights are those of a run in one piece that has them in memory."""
     whole, steps = fit(folder, 0)
     with pytest.raises(KeyError):
-        fit(folder, 0, callbacks=[Stop(12)], module=data_of(folder, workers, memory="40KiB"))
-    resumed = fit(folder, 0, ckpt_path=folder / "checkpoints/step=11.ckpt", module=data_of(folder, workers, memory="40KiB"))
+        fit(folder, 0, callbacks=[Stop(12)], module=data_of(folder, workers, feature_cache="40KiB"))
+    resumed = fit(folder, 0, ckpt_path=folder / "checkpoints/step=11.ckpt", module=data_of(folder, workers, feature_cache="40KiB"))
     assert resumed[1] == steps
     assert all(torch.equal(whole[name], resumed[0][name]) for name in whole)
 
@@ -118,7 +118,7 @@ def test_overfitting_takes_the_same_batches_in_every_epoch(folder):
 def test_monitors_of_a_run_that_goes_on_in_mid_epoch(folder):
     """They start their clocks at an epoch's begin, which does not come."""
     fit(folder, 0, max_epochs=1)
-    monitors = [FeedMonitor(), TimelineMonitor(folder / "trace.json")]
+    monitors = [ThroughputMonitor(), BatchTraceCallback(folder / "trace.json")]
     fit(folder, 0, callbacks=monitors, ckpt_path=folder / "checkpoints/step=5.ckpt", max_epochs=1)
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     assert [event["name"] for event in events].count("train") == 3

@@ -1,4 +1,4 @@
-"""Trainings drawn at random, stopped at moments drawn at random, resumed from the newest checkpoint: all ends as if nothing had happened, to the bit.
+"""Trainings drawn at random, stopped at moments drawn at random, resumed from the newest checkpoint: all ends as if nothing had happened, bit for bit.
 
 ``make test-faults`` draws a hundred, and kills a rank of one and of two for each task; HOPTRAIN_FAULTS_SEED draws others,
 HOPTRAIN_FAULTS_RECORD names a file that gets a line for each.
@@ -188,7 +188,7 @@ def test_callbacks_of_a_run_that_is_stopped_and_resumed(data, number):
 
 KILLED_AT = {
     "hetero": 4, "hetero_links": 5, "triples": 7, "events": 5, "recommend": 7, "links": 7, "edges": 7, "graphs-targets": 7, "graphs-labels": 7,
-    "balanced": 7,
+    "class_balanced_sampling": 7,
 }  # fmt: skip
 """The batch before which a rank is killed, in the middle of an epoch."""
 EVERY_KILL = [(task, ranks) for task in KILLED_AT for ranks in (1, 2)]

@@ -9,7 +9,7 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from hoptrain.samplers import ASGCNSampler, LadiesSampler, Workspace
-from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule
+from hoptrain.trainers import AdaptiveNodeClassifier, NodeDataModule
 from hoptrain.trainers.tasks.adaptive import sampling_variance
 
 
@@ -48,7 +48,7 @@ def test_value_and_gradient_are_unbiased():
         gradients.append(torch.autograd.grad(value, log_scores)[0].numpy())
     for found, expected in ((np.array(values)[:, None], exact.item()), (np.array(gradients), exact_gradient.numpy())):
         error, spread = found.mean(0) - expected, found.std(0, ddof=1) / np.sqrt(len(found))
-        seen = np.count_nonzero(found, 0) > 60  # a rarely drawn vertex's mean is not normal
+        seen = np.count_nonzero(found, 0) > 60  # a rarely drawn node's mean is not normal
         assert seen.any()
         assert (np.abs(error)[seen] < 4 * spread[seen]).all()
     assert (np.abs(exact_gradient.numpy()) > 10 * spread).any()  # a gradient of the wrong sign, or none, would have failed
@@ -56,7 +56,7 @@ def test_value_and_gradient_are_unbiased():
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_too_few_draws_tell_nothing(graph, count):
-    seeds = np.array([0]) if count else np.array([graph.num_nodes - 1])  # the last vertices have no in-edge
+    seeds = np.array([0]) if count else np.array([graph.num_nodes - 1])  # the last nodes have no in-edge
     sampled = ASGCNSampler([1]).sample(graph, seeds).to("cpu")
     nodes, block = sampled.node_ids.long(), sampled.blocks[0]
     scores = torch.zeros(len(nodes), requires_grad=True)
@@ -78,7 +78,7 @@ def fit(dataset, folder, num_workers, variance_weight=0.5, callbacks=(), ckpt_pa
     if not (folder / "data").exists():
         dataset.save(folder / "data")
     torch.manual_seed(0)
-    module = GraphDataModule(str(folder / "data"), ASGCNSampler([40, 40]), batch_size=30, num_workers=num_workers, seed=4)
+    module = NodeDataModule(str(folder / "data"), ASGCNSampler([40, 40]), batch_size=30, num_workers=num_workers, seed=4)
     model = AdaptiveNodeClassifier(module.num_features, module.num_classes, module.num_hops, variance_weight, hidden_channels=8, lr=0.02)
     trainer = Trainer(
         max_epochs=epochs,
@@ -134,7 +134,7 @@ def test_without_the_variance_scores_stay(dataset, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_it_needs_its_sampler(dataset, tmp_path):
     dataset.save(tmp_path / "data")
-    module = GraphDataModule(str(tmp_path / "data"), LadiesSampler([5]), num_workers=0)
+    module = NodeDataModule(str(tmp_path / "data"), LadiesSampler([5]), num_workers=0)
     model = AdaptiveNodeClassifier(module.num_features, module.num_classes, 1)
     trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     with refused("LadiesSampler", "AdaptiveNodeClassifier learns scores", "ASGCNSampler use"):

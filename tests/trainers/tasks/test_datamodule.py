@@ -14,12 +14,12 @@ from cuda_case import needs_cuda
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.datasets.images.load import ImageSet
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
-from hoptrain.engine.derived.made_features import degree_features, walk_features
+from hoptrain.engine.transforms.made_features import degree_features, walk_features
 from hoptrain.samplers import LinkSampler, NeighborSampler
-from hoptrain.trainers import GraphDataModule
-from hoptrain.trainers.tasks.items.graphs import SmallGraphsDataModule
-from hoptrain.trainers.tasks.items.hops import HopDataModule
+from hoptrain.trainers import NodeDataModule
+from hoptrain.trainers.tasks.items.graphs import GraphDataModule
 from hoptrain.trainers.tasks.items.images import ImageDataModule
+from hoptrain.trainers.tasks.items.sign import SIGNDataModule
 from hoptrain.trainers.tasks.links.data import LinkDataModule
 
 
@@ -36,7 +36,7 @@ def folders(dataset, tmp_path, monkeypatch):
 def test_features_are_made_where_there_are_none_and_in_place_of_those_there_are(folders, name):
     for features, expected in (("degrees", degree_features), ("walks", walk_features)):
         workers = int((name, features) == ("bare", "walks"))
-        module = GraphDataModule(str(folders / name), NeighborSampler([3]), num_workers=workers, batch_size=32, seed=0, features=features)
+        module = NodeDataModule(str(folders / name), NeighborSampler([3]), num_workers=workers, batch_size=32, seed=0, features=features)
         np.testing.assert_array_equal(module.data.x, expected(module.data.graph))
         loader = module.make_loader(0, 1, 0)
         try:
@@ -47,8 +47,8 @@ def test_features_are_made_where_there_are_none_and_in_place_of_those_there_are(
 
 
 def test_features_know_nothing_of_links_that_are_held_out(folders):
-    module = LinkDataModule(dataset=str(folders / "bare"), sampler=LinkSampler(NeighborSampler([3])), test_share=0.3, features="walks")
-    whole = GraphDataModule(str(folders / "bare"), NeighborSampler([3]), features="walks").data
+    module = LinkDataModule(dataset=str(folders / "bare"), sampler=LinkSampler(NeighborSampler([3])), test_ratio=0.3, features="walks")
+    whole = NodeDataModule(str(folders / "bare"), NeighborSampler([3]), features="walks").data
     assert module.data.graph.num_edges < whole.graph.num_edges
     np.testing.assert_array_equal(module.data.x, walk_features(module.data.graph))
     assert not np.array_equal(module.data.x, whole.x)
@@ -60,7 +60,7 @@ def pictures():
 
 
 def rings(dataset):
-    """Five paths of the random data set's first vertices."""
+    """Five paths of the random data set's first nodes."""
     src = np.setdiff1d(np.arange(19), np.arange(3, 19, 4))
     vertices = Dataset(name="paths", graph=Graph.from_edges(src, src + 1, 20), x=dataset.x[:20])
     splits = {"train": np.arange(3), "val": np.array([3]), "test": np.array([4])}
@@ -70,7 +70,7 @@ def rings(dataset):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_data_in_memory_give_the_batches_of_the_same_in_files(folders, dataset, workers):
     options = {"sampler": NeighborSampler([3, 2]), "batch_size": 32, "num_workers": workers, "seed": 0}
-    loaders = [GraphDataModule(data, **options).train_dataloader() for data in (dataset, str(folders / "full"))]
+    loaders = [NodeDataModule(data, **options).train_dataloader() for data in (dataset, str(folders / "full"))]
     try:
         for one, other in zip(*loaders, strict=True):
             for mine, theirs in zip(contents(one), contents(other), strict=True):
@@ -88,11 +88,11 @@ def test_every_task_takes_data_in_memory(folders, dataset):
     links = LinkDataModule(dataset=dataset, sampler=LinkSampler(NeighborSampler([3])), num_workers=0, seed=0)
     by_name = LinkDataModule(dataset=str(folders / "full"), sampler=LinkSampler(NeighborSampler([3])), num_workers=0, seed=0)
     np.testing.assert_array_equal(links.held_out["test"].links, by_name.held_out["test"].links)
-    hops = [HopDataModule(data, num_hops=2, seed=0).collate(np.arange(9), None)[0] for data in (dataset, str(folders / "full"))]
+    hops = [SIGNDataModule(data, num_hops=2, seed=0).collate(np.arange(9), None)[0] for data in (dataset, str(folders / "full"))]
     assert hops[0].equal(hops[1])
     images = ImageDataModule(pictures(), batch_size=5, seed=0)
     assert [len(batch.y) for batch in images.train_dataloader()] == [5, 5, 5]
-    graphs = SmallGraphsDataModule(rings(dataset), batch_size=2, seed=0)
+    graphs = GraphDataModule(rings(dataset), batch_size=2, seed=0)
     assert sorted(len(batch.x.x) for batch in graphs.train_dataloader()) == [4, 8]
 
 
@@ -114,8 +114,8 @@ def on_gpu(number):
 )
 def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
     """`trainer.devices=[3]` is GPU 3 also before the training has set it, and in processes that know nothing of it."""
-    monkeypatch.setattr("hoptrain.samplers.feed.loader.torch_on_device", lambda: torch)  # pages are locked where there is a device
-    module = GraphDataModule(dataset, NeighborSampler([3]), batch_size=32, seed=0, **options)
+    monkeypatch.setattr("hoptrain.samplers.loader.loader.torch_on_device", lambda: torch)  # pages are locked where there is a device
+    module = NodeDataModule(dataset, NeighborSampler([3]), batch_size=32, seed=0, **options)
     module.trainer = on_gpu(3)
     task = module.make_loader(0, 1, 0).task
     assert task.workspace.gpu == gpu
@@ -124,7 +124,7 @@ def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
 
 @needs_cuda
 def test_a_gpu_of_its_own_is_for_processes(dataset):
-    module = GraphDataModule(dataset, NeighborSampler([3]), sampler_device="cuda:1", num_workers=0)
+    module = NodeDataModule(dataset, NeighborSampler([3]), sampler_device="cuda:1", num_workers=0)
     module.trainer = on_gpu(3)
     with refused("cuda:1", "sampler_device num_workers 0 training cuda:3", "num_workers cuda"):
         module.make_loader(0, 1, 0)
@@ -133,40 +133,40 @@ def test_a_gpu_of_its_own_is_for_processes(dataset):
 @needs_cuda
 def test_memory_for_features_is_asked_for_by_the_data_module(dataset, tmp_path):
     dataset.save(tmp_path / "data")
-    module = GraphDataModule(str(tmp_path / "data"), NeighborSampler([3]), num_workers=0, memory="40KiB", lookahead=3)
+    module = NodeDataModule(str(tmp_path / "data"), NeighborSampler([3]), num_workers=0, feature_cache="40KiB", prefetch_steps=3)
     with module.make_loader(0, 1, 0) as loader:
         for batch in loader:
             np.testing.assert_array_equal(batch.x, dataset.x[batch.node_ids])
     with refused("features lie in memory", "rows file folder", "save open"):
-        GraphDataModule(dataset, NeighborSampler([3]), memory="40KiB").make_loader(0, 1, 0)
+        NodeDataModule(dataset, NeighborSampler([3]), feature_cache="40KiB").make_loader(0, 1, 0)
 
 
 def test_a_device_cache_is_asked_for_by_the_data_module(dataset):
-    for size, known in (("2KiB", nullcontext()), ("2QiB", refused("2QiB", "device_cache bytes share rows", "correct"))):
+    for size, known in (("2KiB", nullcontext()), ("2QiB", refused("2QiB", "gpu_cache bytes share rows", "correct"))):
         with known:
-            GraphDataModule(dataset, NeighborSampler([3]), sampler_device="cuda", device_cache=size).make_loader(0, 1, 0)
-    with refused("device_cache is 0.1", "memory GPU samples", "leave out"):
-        GraphDataModule(dataset, NeighborSampler([3]), device_cache=0.1).make_loader(0, 1, 0)
+            NodeDataModule(dataset, NeighborSampler([3]), sampler_device="cuda", gpu_cache=size).make_loader(0, 1, 0)
+    with refused("gpu_cache is 0.1", "memory GPU samples", "leave out"):
+        NodeDataModule(dataset, NeighborSampler([3]), gpu_cache=0.1).make_loader(0, 1, 0)
 
 
 MISTAKES = {
     "no features": Mistake(
-        lambda folders: GraphDataModule(str(folders / "bare"), NeighborSampler([3])),
+        lambda folders: NodeDataModule(str(folders / "bare"), NeighborSampler([3])),
         value="random",
         rule="no features model",
         remedy="features: walks degrees",
     ),
     "a root with data in memory": Mistake(
-        lambda dataset: GraphDataModule(dataset, NeighborSampler([3]), root="x"),
+        lambda dataset: NodeDataModule(dataset, NeighborSampler([3]), root="x"),
         value="root is x",
         rule="data memory name",
         remedy="leave out",
     ),
     "a scale with data in memory": Mistake(
-        lambda dataset: HopDataModule(dataset, scale=0.5), value="scale is 0.5", rule="data memory name", remedy="leave out"
+        lambda dataset: SIGNDataModule(dataset, scale=0.5), value="scale is 0.5", rule="data memory name", remedy="leave out"
     ),
     "a fold with data in memory": Mistake(
-        lambda dataset: SmallGraphsDataModule(rings(dataset), fold=3), value="fold is 3", rule="data memory name", remedy="leave out"
+        lambda dataset: GraphDataModule(rings(dataset), fold=3), value="fold is 3", rule="data memory name", remedy="leave out"
     ),
 }
 

@@ -7,7 +7,7 @@ from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer
 
 from hoptrain.engine import Dataset
-from hoptrain.engine.derived.link_split import share_out_edges
+from hoptrain.engine.transforms.link_split import share_out_edges
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import EdgeDataModule, EdgePredictor
 
@@ -19,7 +19,7 @@ def sampler(**options):
 
 
 def data(kind="classes", **changed):
-    """60 vertices; half of the edges come with their reverse. A label is told by the ends' features and the edge's own."""
+    """60 nodes; half of the edges come with their reverse. A label is told by the ends' features and the edge's own."""
     rng = np.random.default_rng(4)
     src, dst = rng.integers(0, 60, (2, 300))
     edge_index = np.array([np.r_[src, dst[:150]], np.r_[dst, src[:150]]])
@@ -42,14 +42,14 @@ def fitted(given, epochs=1, **options):
     return trainer.callback_metrics, model.eval(), module
 
 
-@pytest.mark.parametrize(("kind", "score"), [("classes", "acc"), ("targets", "rmse"), ("labels", "macro_f1")])
-def test_evaluation_is_edge_by_edge(kind, score):
+@pytest.mark.parametrize(("kind", "metric"), [("classes", "acc"), ("targets", "rmse"), ("labels", "macro_f1")])
+def test_evaluation_is_edge_by_edge(kind, metric):
     given = data(kind)
-    logged, model, module = fitted(given, score=score, data={"val_share": 0.2})
+    logged, model, module = fitted(given, metric=metric, data={"val_ratio": 0.2})
     vectors, outputs, ids = model.infer(np.arange(60)), [], module.edges["val"]
     with torch.no_grad():
         for edge in ids:
-            place = given.graph.places_of([edge])[0]
+            place = given.graph.csc_positions([edge])[0]
             u, v = given.graph.indices[place], given.graph.destinations()[place]
             outputs.append(model.decoder(vectors[u], vectors[v], torch.from_numpy(given.edge_attr[edge])))
     outputs, y = torch.stack(outputs), torch.from_numpy(given.edge_y[ids])
@@ -58,9 +58,9 @@ def test_evaluation_is_edge_by_edge(kind, score):
     expected = {
         "acc": lambda: (outputs.argmax(1) == y).float().mean().item(),
         "rmse": lambda: ((outputs[:, 0] - y) ** 2).mean().sqrt().item(),
-        "macro_f1": lambda: model.labels.make_score(score)(outputs, y).item(),
+        "macro_f1": lambda: model.labels.make_score(metric)(outputs, y).item(),
     }
-    assert float(logged[f"val_{score}"]) == pytest.approx(expected[score](), rel=1e-4)
+    assert float(logged[f"val_{metric}"]) == pytest.approx(expected[metric](), rel=1e-4)
 
 
 def test_a_batch_names_its_edges():
@@ -69,7 +69,7 @@ def test_a_batch_names_its_edges():
     seen = []
     for batch in module.train_dataloader():
         ids, pairs = batch.extra["edge_ids"], batch.node_ids[batch.extra["pairs"]]
-        places = given.graph.places_of(ids)
+        places = given.graph.csc_positions(ids)
         assert (given.graph.indices[places] == pairs[0]).all()
         assert (given.graph.destinations()[places] == pairs[1]).all()
         seen += ids.tolist()
@@ -80,7 +80,7 @@ def test_edges_of_a_pair_are_in_one_split():
     given, is_labelled = data(), np.arange(450) % 7 > 0
     splits = share_out_edges(given.graph, is_labelled, {"val": 0.2, "test": 0.3}, seed=5)
     assert sorted(np.concatenate(list(splits.values())).tolist()) == np.flatnonzero(is_labelled).tolist()
-    places = {name: given.graph.places_of(ids) for name, ids in splits.items()}
+    places = {name: given.graph.csc_positions(ids) for name, ids in splits.items()}
     pairs = {
         name: {frozenset(pair) for pair in zip(given.graph.indices[own].tolist(), given.graph.destinations()[own].tolist(), strict=True)}
         for name, own in places.items()
@@ -115,14 +115,14 @@ def test_labels_and_splits_of_edges_are_kept_on_disk(tmp_path):
 @pytest.mark.promise
 def test_labels_are_learnt():
     assert fitted(data(), epochs=40)[0]["val_acc"] > 0.8
-    assert fitted(data("targets"), epochs=40, score="r2")[0]["val_r2"] > 0.5
+    assert fitted(data("targets"), epochs=40, metric="r2")[0]["val_r2"] > 0.5
 
 
 SPLITS = {"val": np.arange(20)}
 
 
 MISTAKES = {
-    "a sampler of vertices": Mistake(
+    "a sampler of nodes": Mistake(
         lambda: EdgeDataModule(data(), NeighborSampler([4])),
         value="is NeighborSampler(fanouts=[4]",
         rule="sampler labelled edges",
@@ -144,7 +144,7 @@ MISTAKES = {
         remedy="correct one",
     ),
     "a share beside a split to train on": Mistake(
-        lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [40]}), sampler(), val_share=0.1),
+        lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [40]}), sampler(), val_ratio=0.1),
         value="edge_splits val, train:",
         rule="split train shares other edges",
         remedy="correct one",
@@ -171,11 +171,11 @@ MISTAKES = {
         rule="negatives val int64 20",
         remedy="correct",
     ),
-    "negatives of missing vertices": Mistake(
-        lambda: data(negatives={"val": np.full((2, 9), 60)}), value="val", rule="negatives leave vertices 0 59", remedy="correct"
+    "negatives of missing nodes": Mistake(
+        lambda: data(negatives={"val": np.full((2, 9), 60)}), value="val", rule="negatives leave nodes 0 59", remedy="correct"
     ),
     "classes scored as targets": Mistake(
-        lambda: fitted(data(), score="r2"),
+        lambda: fitted(data(), metric="r2"),
         value="2 targets",
         rule="model data 2 classes",
         remedy="score num_classes multilabel",

@@ -1,4 +1,4 @@
-"""Events in time as a task: what a run learns, ranks that do as one does, evaluation that goes on from the training, and resuming to the bit."""
+"""Events in time as a task: what a run learns, ranks that do as one does, evaluation that goes on from the training, and resuming bit for bit."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from ranks.on_machines import START_S
 
 from hoptrain.engine.datasets.events import Events
 from hoptrain.trainers.cli import main
-from hoptrain.trainers.tasks.events import EventDataModule, EventPredictor
+from hoptrain.trainers.tasks.temporal_links import EventDataModule, EventPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 SMALL = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}
@@ -98,7 +98,7 @@ def test_validation_in_mid_epoch_changes_no_training(tmp_path):
 
 
 def test_two_ranks_learn_as_one():
-    """Each has half of every batch: memories are the same to the bit, gradients up to the order of sums."""
+    """Each has half of every batch: memories are the same bit for bit, gradients up to the order of sums."""
     module = module_of()
     torch.manual_seed(0)
     models = [EventPredictor(module.num_nodes, 1, **SMALL, dropout=0.0) for _ in range(3)]
@@ -124,7 +124,7 @@ def test_two_ranks_learn_as_one():
 
 
 CONFIG = """
-task: events
+task: temporal_links
 data: {events: met, batch_size: 20, num_neighbors: 4, num_workers: 0, num_negatives: 5}
 model: {memory_channels: 8, time_channels: 4, hidden_channels: 8, lr: 0.01}
 trainer: {max_epochs: 1, accelerator: cpu, logger: false, enable_progress_bar: false, enable_model_summary: false}
@@ -163,8 +163,8 @@ def test_two_ranks_train_as_one(folder, capsys):
         checkpoint = torch.load(next((folder / f"of{number}").rglob("last.ckpt")), weights_only=True)
         assert len(checkpoint["hoptrain"]["ranks"]) == number
         found.append((checkpoint["state_dict"], float(printed.rsplit("test average precision ", 1)[1])))
-    (one, score), (two, other) = found
-    assert abs(score - other) < 0.01
+    (one, metric), (two, other) = found
+    assert abs(metric - other) < 0.01
     for name in ("num_taken", "last_update", "msg_s_store", "msg_d_store"):
         assert torch.equal(one[f"model.memory.{name}"], two[f"model.memory.{name}"])
     # Adam makes a step of the rounding of gradients that are zero: with a larger lr some processors end far apart.
@@ -175,7 +175,7 @@ def test_two_ranks_train_as_one(folder, capsys):
     ("options", "line"),
     [
         (["--data.shuffle", "true"], "shuffle is True: events are dealt out in the order of time"),
-        (["--data.val_share", "0.9"], "val_share is 0.9 and test_share 0.15: both are at least 0 and together below 1"),
+        (["--data.val_ratio", "0.9"], "val_ratio is 0.9 and test_ratio 0.15: both are at least 0 and together below 1"),
         (["--data.events", "nowhere"], "nowhere is not on this machine: root . has no nowhere.npz"),
         (["--model.heads", "3"], "all are at least 1, and the heads share hidden_channels out evenly"),
         (["--trainer.precision", "bf16-mixed"], "trainer.precision is bf16-mixed: times need all digits"),
@@ -214,10 +214,10 @@ def fit_data_without_events():
 
 MISTAKES = {
     "a share of events that have their ends": Mistake(
-        lambda: EventDataModule(ENDED, val_share=0.1), value="val_share is 0.1", rule="test_share None events ends", remedy="leave out"
+        lambda: EventDataModule(ENDED, val_ratio=0.1), value="val_ratio is 0.1", rule="test_ratio None events ends", remedy="leave out"
     ),
     "no events to test on": Mistake(
-        lambda: EventDataModule(ENDED).test_dataloader(), value="events", rule="no test train val", remedy="test_share"
+        lambda: EventDataModule(ENDED).test_dataloader(), value="events", rule="no test train val", remedy="test_ratio"
     ),
     "data without events": Mistake(
         fit_data_without_events, value="EventPredictor", rule="needs events", remedy="trainer.fit(model, datamodule=EventDataModule("

@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.nn import GraphSAGE, SAGEConv
 
 from hoptrain.samplers import LaborSampler, NeighborSampler, VRGCNSampler
-from hoptrain.trainers import AdaptiveNodeClassifier, GraphDataModule, NodeClassifier
+from hoptrain.trainers import AdaptiveNodeClassifier, NodeClassifier, NodeDataModule
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 
@@ -42,7 +42,7 @@ class Layers(Blocks):
 
 
 class Scaled(Blocks):
-    """Takes degrees as well."""
+    """ForwardInputs degrees as well."""
 
     def forward(self, x, blocks, degrees):
         assert len(degrees) == len(x)
@@ -58,7 +58,7 @@ def quiet(epochs=1):
 
 def fit(dataset, task, sampler=None, epochs=1):
     trainer = quiet(epochs)
-    trainer.fit(task, GraphDataModule(dataset, sampler or NeighborSampler([3, 3]), batch_size=40, num_workers=0, seed=4))
+    trainer.fit(task, NodeDataModule(dataset, sampler or NeighborSampler([3, 3]), batch_size=40, num_workers=0, seed=4))
     return trainer
 
 
@@ -71,7 +71,7 @@ def on_the_whole_graph(model, dataset):
 
 
 @pytest.mark.parametrize(
-    ("make", "takes", "how"),
+    ("make", "forward_inputs", "how"),
     [
         (Blocks, "blocks", "Blocks is evaluated on batches of all neighbours over 2 hops"),
         (Layers, "blocks", "Layers is evaluated exactly, layer by layer"),
@@ -80,12 +80,12 @@ def on_the_whole_graph(model, dataset):
     ],
     ids=["blocks", "layers", "degrees", "edge_index"],
 )
-def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, takes, how):
+def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, forward_inputs, how):
     torch.manual_seed(0)  # of some weights all outputs are 0, and nothing is learnt
     model = make()
     before = [parameter.clone() for parameter in model.parameters()]
     caplog.set_level(logging.INFO, "pytorch_lightning.utilities.rank_zero")
-    trainer = fit(dataset, NodeClassifier(model=model, takes=takes))
+    trainer = fit(dataset, NodeClassifier(model=model, forward_inputs=forward_inputs))
     assert any(how in message for message in caplog.messages)
     assert {"train_loss", "train_acc", "val_loss", "val_acc"} <= trainer.callback_metrics.keys()
     assert not any(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
@@ -95,13 +95,13 @@ def test_inference_over_all_neighbours_is_that_on_the_whole_graph(dataset):
     """By layers and by batches, and PyG's model on the batch's graph, also where an edge was drawn in several hops."""
     torch.manual_seed(0)
     model = GraphSAGE(7, 8, 2, 3, act="relu").eval()
-    for takes, own in (("edge_index", model), ("blocks", Blocks()), ("blocks", Layers())):
-        if takes == "blocks":
+    for forward_inputs, own in (("edge_index", model), ("blocks", Blocks()), ("blocks", Layers())):
+        if forward_inputs == "blocks":
             own.load_state_dict({name.replace("convs", "layers"): value for name, value in model.state_dict().items()})
-        task = NodeClassifier(model=own, takes=takes)
-        scores = torch.cat(quiet().predict(task, GraphDataModule(dataset, LaborSampler([3, 3]), num_workers=0)))
+        task = NodeClassifier(model=own, forward_inputs=forward_inputs)
+        scores = torch.cat(quiet().predict(task, NodeDataModule(dataset, LaborSampler([3, 3]), num_workers=0)))
         expected = on_the_whole_graph(model, dataset)
-        torch.testing.assert_close(scores, expected if takes == "edge_index" else expected.relu())
+        torch.testing.assert_close(scores, expected if forward_inputs == "edge_index" else expected.relu())
 
 
 def test_a_checkpoint_has_the_weights_and_asks_for_the_module(dataset, tmp_path):
@@ -140,7 +140,10 @@ MISTAKES = {
         lambda: NodeClassifier(model=Blocks(), arch="gat"), value="arch", rule="model own builds GNN", remedy="leave out"
     ),
     "what a model takes without a model": Mistake(
-        lambda: NodeClassifier(7, 3, 2, takes="edge_index"), value="edge_index", rule="takes without model own", remedy="model leave out"
+        lambda: NodeClassifier(7, 3, 2, forward_inputs="edge_index"),
+        value="edge_index",
+        rule="takes without model own",
+        remedy="model leave out",
     ),
     "a number in place of a model": Mistake(
         lambda: NodeClassifier(model=3),

@@ -10,8 +10,8 @@ from pytorch_lightning.callbacks import RichProgressBar
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import LinkSampler, NeighborSampler
+from hoptrain.trainers.callbacks.callbacks import ProgressBar
 from hoptrain.trainers.commands.lightning import run
-from hoptrain.trainers.runs.callbacks import ProgressBar
 from hoptrain.trainers.tasks.linked import with_hard_negatives
 from hoptrain.trainers.tasks.links.data import LinkDataModule
 from hoptrain.trainers.tasks.links.task import LinkPredictor
@@ -118,7 +118,7 @@ def ranks_in(predictor, module, candidates):
 def test_links_among_all_vertices(decoder):
     """Filtered of every known link, whatever its split."""
     data = groups()
-    logged, predictor, module = judged(data, {"score": "mrr", "decoder": decoder}, eval_negatives="all")
+    logged, predictor, module = judged(data, {"metric": "mrr", "decoder": decoder}, eval_negatives="all")
     known = set(zip(data.graph.indices.tolist(), data.graph.destinations().tolist(), strict=True))
 
     def candidates(link):
@@ -133,10 +133,10 @@ def test_links_among_their_own_negatives():
     rng = np.random.default_rng(2)
     negatives = {name: rng.integers(0, 40, (2, 12, 9)) for name in ("val", "test")}
     of = {tuple(link): negatives["val"][:, i].T.tolist() for i, link in enumerate(given_val().T.tolist())}
-    logged, predictor, module = judged(groups(negatives=negatives), {"score": "hits@3", "hard_negatives": 2})
+    logged, predictor, module = judged(groups(negatives=negatives), {"metric": "hits@3", "hard_negatives": 2})
     ranks = ranks_in(predictor, module, lambda link: [of[tuple(link)]])
     assert logged["val_hits@3"] == pytest.approx((ranks <= 3).mean())
-    logged, predictor, module = judged(groups(negatives=negatives), {"score": "auc"})
+    logged, predictor, module = judged(groups(negatives=negatives), {"metric": "auc"})
     flat = negatives["val"].reshape(2, -1).T.tolist()
     ranks = ranks_in(predictor, module, lambda _: [flat])
     assert logged["val_auc"] == pytest.approx(1 - (ranks - 1).mean() / len(flat))
@@ -144,19 +144,19 @@ def test_links_among_their_own_negatives():
 
 def given_val():
     data = groups()
-    places = data.graph.places_of(data.edge_splits["val"])
+    places = data.graph.csc_positions(data.edge_splits["val"])
     return np.stack([data.graph.indices[places], data.graph.destinations()[places]])
 
 
 def test_given_links_pass_no_message_and_none_but_train_does():
-    module = judged(groups(), {"score": "ap", "decoder": "mlp"})[2]
+    module = judged(groups(), {"metric": "ap", "decoder": "mlp"})[2]
     assert (module.held_out["val"].links == given_val()).all()
     assert module.data.graph.num_edges == len(groups().edge_splits["train"])
 
 
 def test_links_of_the_latest_times():
     data = groups(edge_splits={})
-    module = LinkDataModule(data, sampler(), num_workers=0, split="time", val_share=0.1, test_share=0.1)
+    module = LinkDataModule(data, sampler(), num_workers=0, split="temporal", val_ratio=0.1, test_ratio=0.1)
     times = {
         frozenset(edge): time
         for *edge, time in zip(data.graph.indices.tolist(), data.graph.destinations().tolist(), data.graph.times.tolist(), strict=True)
@@ -182,7 +182,7 @@ def fit_data_without_a_graph():
 
 NEGATIVES = {"val": np.zeros((2, 12, 2), int), "test": np.zeros((2, 12, 2), int)}
 MISTAKES = {
-    "a sampler of vertices": Mistake(
+    "a sampler of nodes": Mistake(
         lambda folder: LinkDataModule(dataset=str(folder), sampler=NeighborSampler([5]), num_workers=0),
         value="NeighborSampler(fanouts=[5]",
         rule="links held out",
@@ -195,27 +195,27 @@ MISTAKES = {
         remedy="LinkSampler without edges",
     ),
     "a score that has no ranks": Mistake(
-        lambda: judged(groups(), {"score": "auc"}, eval_negatives="all"),
+        lambda: judged(groups(), {"metric": "auc"}, eval_negatives="all"),
         value="score is auc",
         rule="link rank pairs own",
         remedy="mrr hits@K recall@K precision@K ndcg@K",
     ),
     "negatives that are not given": Mistake(
-        lambda: judged(groups(), {}, eval_negatives="given"),
+        lambda: judged(groups(), {}, eval_negatives="predefined"),
         value="12 links of val",
         rule="eval_negatives given data none",
         remedy="Dataset negatives uniform all",
     ),
     "negatives of links that are given, for others": Mistake(
-        lambda: judged(groups(negatives=NEGATIVES), {}, split="share"),
+        lambda: judged(groups(negatives=NEGATIVES), {}, split="random"),
         value="7 links of val",
         rule="eval_negatives given data none",
         remedy="Dataset negatives uniform all",
     ),
     "shares beside links that are given": Mistake(
-        lambda: judged(groups(), {}, val_share=0.2),
-        value="val_share 0.2",
-        rule="split given test_share 0.1 edge_splits",
+        lambda: judged(groups(), {}, val_ratio=0.2),
+        value="val_ratio 0.2",
+        rule="split given test_ratio 0.1 edge_splits",
         remedy="leave out",
     ),
     "a word for the split": Mistake(
@@ -228,7 +228,7 @@ MISTAKES = {
         lambda: LinkPredictor(4, 2, hard_negatives=0), value="hard_negatives is 0", rule="one negatives counts", remedy="leave out"
     ),
     "a score without its K": Mistake(
-        lambda: LinkPredictor(4, 2, score="recall"), value="'recall'", rule="links scored", remedy="auc ap mrr hits@K recall@K"
+        lambda: LinkPredictor(4, 2, metric="recall"), value="'recall'", rule="links scored", remedy="auc ap mrr hits@K recall@K"
     ),
     "data without a graph": Mistake(
         fit_data_without_a_graph, value="LinkPredictor", rule="needs graph", remedy="trainer.fit(model, datamodule=LinkDataModule("

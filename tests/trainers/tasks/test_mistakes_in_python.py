@@ -9,7 +9,7 @@ from torch import nn
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph
 from hoptrain.samplers import HeteroSampler, LinkSampler, NeighborSampler, SampleLoader
-from hoptrain.trainers import GraphDataModule, LinkDataModule, NodeClassifier
+from hoptrain.trainers import LinkDataModule, NodeClassifier, NodeDataModule
 from hoptrain.trainers.models.batches import apply_model
 
 SAMPLER = NeighborSampler([3, 3])
@@ -41,7 +41,7 @@ class TwoThings(nn.Module):
 
 
 def test_a_data_module_is_shown_without_a_batch_being_drawn():
-    assert str(GraphDataModule(data(), SAMPLER)) == "GraphDataModule(batch_size=1024, seed=0)"
+    assert str(NodeDataModule(data(), SAMPLER)) == "NodeDataModule(batch_size=1024, seed=0)"
 
 
 def test_links_take_data_and_sampler_in_their_order():
@@ -63,7 +63,7 @@ def fit(tmp_path, model, y):
     trainer = Trainer(
         max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, default_root_dir=tmp_path, accelerator="cpu"
     )
-    trainer.fit(model, GraphDataModule(data(y=y), SAMPLER, num_workers=0))
+    trainer.fit(model, NodeDataModule(data(y=y), SAMPLER, num_workers=0))
 
 
 THREE_CLASSES, FOUR_LABELS = np.arange(50) % 3, np.ones((50, 4), np.uint8)
@@ -71,7 +71,7 @@ OTHER_LABELS = "score num_classes multilabel"
 NO_SAMPLER = {"rule": "sampler training graph without types", "remedy": "NeighborSampler([10, 10])"}
 MISTAKES = {
     "a word for features": Mistake(
-        lambda: GraphDataModule(data(), SAMPLER, features="walk"), value="'walk'", rule="features one stored degrees", remedy="walks"
+        lambda: NodeDataModule(data(), SAMPLER, features="walk"), value="'walk'", rule="features one stored degrees", remedy="walks"
     ),
     "a word for arch": Mistake(
         lambda: NodeClassifier(8, 3, 2, arch="sagee"), value="'sagee'", rule="arch one sage, gat", remedy="mean sage?"
@@ -79,17 +79,17 @@ MISTAKES = {
     "a word for norm": Mistake(lambda: NodeClassifier(8, 3, 2, norm="foo"), value="'foo'", rule="norm one", remedy="none batch layer"),
     "a word for conv": Mistake(lambda: NodeClassifier(8, 3, 2, conv="foo"), value="'foo'", rule="conv one", remedy="pyg dgl"),
     "a word for takes": Mistake(
-        lambda: NodeClassifier(model=nn.Linear(2, 2), takes="edges"),
+        lambda: NodeClassifier(model=nn.Linear(2, 2), forward_inputs="edges"),
         value="'edges'",
         rule="takes one",
         remedy="blocks blocks+degrees edge_index",
     ),
-    "a graph for data": Mistake(lambda: GraphDataModule(data().graph, SAMPLER), value="a Graph", rule="data", remedy="name Dataset memory"),
-    "no data": Mistake(lambda: GraphDataModule(None, SAMPLER), value="NoneType", rule="data", remedy="name Dataset memory"),
-    "fanouts for a sampler": Mistake(lambda: GraphDataModule(data(), [3, 3]), value="[3, 3]", **NO_SAMPLER),
-    "a class for a sampler": Mistake(lambda: GraphDataModule(data(), NeighborSampler), value="NeighborSampler'>", **NO_SAMPLER),
-    "a sampler of typed graphs": Mistake(
-        lambda: GraphDataModule(data(), HeteroSampler([3], "a")),
+    "a graph for data": Mistake(lambda: NodeDataModule(data().graph, SAMPLER), value="a Graph", rule="data", remedy="name Dataset memory"),
+    "no data": Mistake(lambda: NodeDataModule(None, SAMPLER), value="NoneType", rule="data", remedy="name Dataset memory"),
+    "fanouts for a sampler": Mistake(lambda: NodeDataModule(data(), [3, 3]), value="[3, 3]", **NO_SAMPLER),
+    "a class for a sampler": Mistake(lambda: NodeDataModule(data(), NeighborSampler), value="NeighborSampler'>", **NO_SAMPLER),
+    "a sampler of heterogeneous graphs": Mistake(
+        lambda: NodeDataModule(data(), HeteroSampler([3], "a")),
         value="HeteroSampler(fanouts=[3]",
         rule="sampler training graph without types",
         remedy="NeighborSampler([10, 10]) task: hetero",
@@ -98,7 +98,7 @@ MISTAKES = {
         lambda: data(y=np.full(50, np.inf)), value="y has infinities", rule="data targets finite", remedy="NaN none replace"
     ),
     "words for labels": Mistake(
-        lambda: data(y=np.array(["a"] * 50)), value="<U1", rule="labels integers 50 vertices", remedy="integers floating targets"
+        lambda: data(y=np.array(["a"] * 50)), value="<U1", rule="labels integers 50 nodes", remedy="integers floating targets"
     ),
     "a model of fewer classes": Mistake(
         lambda tmp_path: fit(tmp_path, NodeClassifier(8, 2, 2), THREE_CLASSES),

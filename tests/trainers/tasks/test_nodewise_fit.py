@@ -4,7 +4,7 @@ import pytest
 from pytorch_lightning import Trainer, seed_everything
 
 from hoptrain.samplers import LaborSampler, MVSSampler, NeighborSampler, PinSAGESampler
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 SAMPLERS = {
     "labor": LaborSampler([5, 5], importance_rounds=1),
@@ -17,7 +17,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_two_epochs(name, tmp_path):
     seed_everything(0, verbose=False)
-    module = GraphDataModule("digits-knn", SAMPLERS[name], batch_size=128, num_workers=0, seed=0)
+    module = NodeDataModule("digits-knn", SAMPLERS[name], batch_size=128, num_workers=0, seed=0)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, hidden_channels=32, dropout=0.1, lr=0.01)
     trainer = Trainer(
         max_epochs=2, num_sanity_val_steps=0, use_distributed_sampler=False, accelerator="cpu", logger=False, enable_checkpointing=False,

@@ -33,9 +33,9 @@ def parts(data=None, negatives="uniform", fanouts=(-1, -1), destinations=(USERS,
     sampler = LinkSampler(NeighborSampler(list(fanouts), expand="new"), negatives, num_negatives, "none", destinations=destinations)
     module = LinkDataModule(data or shop(), sampler, **{"batch_size": 40, "num_workers": 0, "seed": 1} | (feed or {}))
     torch.manual_seed(0)
-    options = {"arch": "lightgcn", "embeddings": "dense", "loss": "bpr", "l2": 0.01, "score": "recall@5", "lr": 0.05} | model
+    options = {"arch": "lightgcn", "embeddings": "dense", "loss": "bpr", "l2": 0.01, "metric": "recall@5", "lr": 0.05} | model
     return module, LinkPredictor(
-        module.num_features, module.num_hops, module.num_vertices, **{"hidden_channels": 8, "out_channels": 8} | options
+        module.num_features, module.num_hops, module.num_nodes, **{"hidden_channels": 8, "out_channels": 8} | options
     )
 
 
@@ -65,24 +65,24 @@ def test_steps_are_those_of_pygs_example():
     torch.testing.assert_close(model.table.weight, theirs.embedding.weight, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("score", ["recall@5", "ndcg@3"])
-def test_the_score_is_counted_out(score):
+@pytest.mark.parametrize("metric", ["recall@5", "ndcg@3"])
+def test_the_score_is_counted_out(metric):
     """Each user's best items among those that are not learnt from; the links of the other splits count as others."""
     data = shop()
-    module, model = parts(data, score=score)
-    logged = fit(module, model).callback_metrics[f"val_{score}"].item()
+    module, model = parts(data, metric=metric)
+    logged = fit(module, model).callback_metrics[f"val_{metric}"].item()
     assert all((own.links[0] < USERS).all() and (own.links[1] >= USERS).all() for own in module.held_out.values())
-    vectors, number = model.eval().infer(np.arange(USERS + ITEMS)).detach(), int(score[-1])
+    vectors, number = model.eval().infer(np.arange(USERS + ITEMS)).detach(), int(metric[-1])
     ends = np.stack([data.graph.indices, data.graph.destinations()])
-    learnt = set(map(tuple, ends[:, data.graph.places_of(data.edge_splits["train"])].T.tolist()))
-    asked = set(map(tuple, ends[:, data.graph.places_of(data.edge_splits["val"])].T.tolist()))
+    learnt = set(map(tuple, ends[:, data.graph.csc_positions(data.edge_splits["train"])].T.tolist()))
+    asked = set(map(tuple, ends[:, data.graph.csc_positions(data.edge_splits["val"])].T.tolist()))
     values = []
     for user in sorted({u for u, _ in asked}):
         left = [v for v in range(USERS, USERS + ITEMS) if (user, v) not in learnt]
         best = sorted(left, key=lambda v: -float(vectors[user] @ vectors[v]))[:number]
         hits, own = [(user, v) in asked for v in best], sum(u == user for u, _ in asked)
         gains = 1 / np.log2(np.arange(2, 2 + number))
-        values.append(sum(hits) / own if "recall" in score else (gains * hits).sum() / gains[:own].sum())
+        values.append(sum(hits) / own if "recall" in metric else (gains * hits).sum() / gains[:own].sum())
     assert logged == pytest.approx(np.mean(values), rel=1e-5)
 
 
@@ -122,7 +122,7 @@ class Stop(Callback):
 
 @pytest.mark.parametrize("embeddings", ["sparse", "dense"])
 def test_killed_and_resumed_with_other_workers(embeddings, tmp_path):
-    """Five steps an epoch: from a step in the middle of the second, by two workers, then by none; to the bit, the moments too."""
+    """Five steps an epoch: from a step in the middle of the second, by two workers, then by none; bit for bit, the moments too."""
     shop().save(tmp_path / "data")
 
     def run(workers, *callbacks, ckpt_path=None):
@@ -154,7 +154,7 @@ def test_the_configuration_trains(tmp_path, monkeypatch, capsys):
     """By the command line, which gives a model all options that it has."""
     monkeypatch.chdir(tmp_path)
     shop().save(tmp_path / "shop")
-    small = ["--data.dataset", "shop", f"--data.sampler.destinations=[{USERS}, {USERS + ITEMS}]", "--trainer.max_epochs=1"]
+    small = ["--data.dataset", "shop", f"--data.sampler.dst_range=[{USERS}, {USERS + ITEMS}]", "--trainer.max_epochs=1"]
     assert main(["fit", "--config", "gowalla_lightgcn", *small, "--trainer.enable_progress_bar=false"]) == 0
     assert "test Recall@20 " in capsys.readouterr().out
 
@@ -162,31 +162,31 @@ def test_the_configuration_trains(tmp_path, monkeypatch, capsys):
 X = np.ones((USERS + ITEMS, 4), np.float32)
 MISTAKES = {
     "an edge between two destinations": Mistake(
-        lambda: parts(with_edge(25, 30), feed={"shared_links": "drop"}),
-        value="vertices 25 and 30",
+        lambda: parts(with_edge(25, 30), feed={"leaked_edges": "drop"}),
+        value="nodes 25 and 30",
         rule="linked graph destinations (20, 50)",
         remedy="correct leave out",
     ),
     "a copy of what is held out": Mistake(
-        lambda: parts(with_edge(2, 30)), value="shop", rule="edges learn 1 copies held", remedy="data.shared_links drop keep"
+        lambda: parts(with_edge(2, 30)), value="shop", rule="edges learn 1 copies held", remedy="data.leaked_edges drop keep"
     ),
     "a word for shared links": Mistake(
-        lambda: parts(feed={"shared_links": "no"}), value="'no'", rule="shared_links one", remedy="refuse drop keep"
+        lambda: parts(feed={"leaked_edges": "no"}), value="'no'", rule="leaked_edges one", remedy="refuse drop keep"
     ),
     "shared links of shares": Mistake(
-        lambda: parts(shop(edge_splits={}), feed={"shared_links": "drop"}),
-        value="shared_links is drop",
+        lambda: parts(shop(edge_splits={}), feed={"leaked_edges": "drop"}),
+        value="leaked_edges is drop",
         rule="split share no copies",
         remedy="leave out",
     ),
     "a link that leads to no destination": Mistake(
-        lambda: parts(destinations=(20, 40)), value="(20, 40)", rule="linked val destinations neither", remedy="correct leave out"
+        lambda: parts(dst_range=(20, 40)), value="(20, 40)", rule="linked val destinations neither", remedy="correct leave out"
     ),
-    "pairs of any vertices beside destinations": Mistake(
+    "pairs of any nodes beside destinations": Mistake(
         lambda: parts(feed={"eval_negatives": "uniform"}), value="uniform", rule="eval_negatives sampler destinations", remedy="all given"
     ),
     "a K above the destinations": Mistake(
-        lambda: fit(*parts(score="recall@31")), value="recall@31", rule="score 30 destinations K", remedy="correct"
+        lambda: fit(*parts(metric="recall@31")), value="recall@31", rule="score 30 destinations K", remedy="correct"
     ),
     "a score of the best beside some": Mistake(
         lambda: fit(*parts(destinations=None, feed={"eval_negatives": "uniform"})),
@@ -195,10 +195,10 @@ MISTAKES = {
         remedy="set all",
     ),
     "ranks beside destinations": Mistake(
-        lambda: fit(*parts(score="mrr")), value="score is mrr", rule="sampler destinations ranks", remedy="recall@K precision@K ndcg@K"
+        lambda: fit(*parts(metric="mrr")), value="score is mrr", rule="sampler destinations ranks", remedy="recall@K precision@K ndcg@K"
     ),
     "neither features nor vectors": Mistake(
-        lambda: parts(embeddings="none"), value="50", rule="vertices no features", remedy="data.features: walks degrees embeddings: sparse"
+        lambda: parts(embeddings="none"), value="50", rule="nodes no features", remedy="data.features: walks degrees embeddings: sparse"
     ),
     "vectors beside features": Mistake(
         lambda: parts(shop(x=X)), value="4 features", rule="embeddings dense vectors without", remedy="leave out"
@@ -224,9 +224,9 @@ MISTAKES = {
         rule="embeddings sparse torch clip gradients",
         remedy="leave embeddings: dense",
     ),
-    "a model of fewer vertices": Mistake(
-        lambda: fit(parts()[0], LinkPredictor(0, 2, 49, embeddings="dense", score="recall@5")),
-        value="49 vertices",
+    "a model of fewer nodes": Mistake(
+        lambda: fit(parts()[0], LinkPredictor(0, 2, 49, embeddings="dense", metric="recall@5")),
+        value="49 nodes",
         rule="model vectors shop 50",
         remedy="data set",
     ),

@@ -10,7 +10,7 @@ from torch import nn
 from torchmetrics.classification import MulticlassF1Score
 
 from hoptrain.samplers import LinkSampler, NeighborSampler
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.links.data import LinkDataModule
 from hoptrain.trainers.tasks.links.task import LinkPredictor
@@ -60,10 +60,10 @@ def test_weights_on_cuda_are_updated_in_one_kernel(monkeypatch, make):
 def test_a_metric_of_ones_own(dataset, tmp_path):
     """The remedy of the message below."""
     dataset.save(tmp_path / "data")
-    module = GraphDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=1)
+    module = NodeDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=1)
 
     class Own(NodeClassifier):
-        def make_scores(self, score):
+        def make_scores(self, metric):
             super().make_scores(lambda: MulticlassF1Score(self.hparams.num_classes))
 
     fit(model := Own(7, 3, 2), module)
@@ -71,7 +71,7 @@ def test_a_metric_of_ones_own(dataset, tmp_path):
 
 
 def fit_with_changed_scores(dataset, change):
-    module = GraphDataModule(dataset, NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
+    module = NodeDataModule(dataset, NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
     model = Model(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
     model.change = change
     fit(model, module)
@@ -101,7 +101,7 @@ MISTAKES = {
             ("no scores", lambda scores: None, "NoneType"),
             ("scores of one class", lambda scores: scores[:, :1], "torch.float32 of shape (16, 1)"),
             ("scores of more classes", lambda scores: torch.cat([scores, scores], 1), "torch.float32 of shape (16, 6)"),
-            ("scores of fewer vertices", lambda scores: scores[1:], "torch.float32 of shape (15, 3)"),
+            ("scores of fewer nodes", lambda scores: scores[1:], "torch.float32 of shape (15, 3)"),
             ("classes in place of scores", lambda scores: scores.argmax(1), "torch.int64 of shape (16,)"),
             ("scores in whole numbers", lambda scores: scores.long(), "torch.int64 of shape (16, 3)"),
         )
@@ -114,12 +114,12 @@ MISTAKES = {
     ),
     **{
         f"a metric as the score of {kind}": Mistake(
-            lambda make=make: make(7, num_layers=2, score=MulticlassF1Score(3)),
+            lambda make=make: make(7, num_layers=2, metric=MulticlassF1Score(3)),
             value="MulticlassF1Score()",
             rule="score name acc",
             remedy="torchmetrics make_scores subclass",
         )
-        for kind, make in (("vertices", partial(NodeClassifier, num_classes=3)), ("links", LinkPredictor))
+        for kind, make in (("nodes", partial(NodeClassifier, num_classes=3)), ("links", LinkPredictor))
     },
 }
 

@@ -6,7 +6,7 @@ import pytest
 from pytorch_lightning import Callback, Trainer
 
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.tasks.shared_data import NodeBatch
 
 
@@ -28,7 +28,7 @@ class Model(NodeClassifier):
         super().evaluate(stage, batch)
 
 
-class Data(GraphDataModule):
+class Data(NodeDataModule):
     """Fails as the second ``fit`` begins, with the workers of the first."""
 
     failing = ""

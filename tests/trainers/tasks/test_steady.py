@@ -1,4 +1,4 @@
-"""Steady states (SSE): updates are those of the definition, gradients leave the table alone, and a run that goes on has it to the bit."""
+"""Steady states (SSE): updates are those of the definition, gradients leave the table alone, and a run that goes on has it bit for bit."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from pytorch_lightning import Trainer, seed_everything
 
 from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers.tasks.steady import SteadyDataModule, SteadyStateClassifier
+from hoptrain.trainers.tasks.sse import SteadyDataModule, SteadyStateClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 NUM = 50
@@ -16,7 +16,7 @@ NUM = 50
 
 @pytest.fixture(scope="module")
 def data():
-    """50 vertices with multi-edges and self loops, some without in-edges; classes by the features."""
+    """50 nodes with multi-edges and self loops, some without in-edges; classes by the features."""
     rng = np.random.default_rng(4)
     x = rng.random((NUM, 6), dtype=np.float32)
     edges = np.stack([rng.integers(0, NUM, 300), rng.integers(0, NUM - 4, 300)])
@@ -29,7 +29,7 @@ def run(data, folder, epochs, ckpt_path=None, **options):
     """The task after a training, with its trainer."""
     seed_everything(7)
     module = SteadyDataModule(data, NeighborSampler([-1]), batch_size=10, num_workers=0, seed=3)
-    sizes = (module.num_features, module.num_classes, module.num_hops, module.num_vertices)
+    sizes = (module.num_features, module.num_classes, module.num_hops, module.num_nodes)
     task = SteadyStateClassifier(*sizes, **{"state_channels": 4, "hidden_channels": 8, "updates": 30, "lr": 0.02} | options)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "use_distributed_sampler": False}
     trainer = Trainer(default_root_dir=folder, max_epochs=epochs, accelerator="cpu", num_sanity_val_steps=0, **quiet)
@@ -38,7 +38,7 @@ def run(data, folder, epochs, ckpt_path=None, **options):
 
 
 def by_definition(task, data, nodes):
-    """T of each vertex, by a loop over its in-edges."""
+    """T of each node, by a loop over its in-edges."""
     graph, states = data.graph, task.states
     rows = torch.cat([torch.from_numpy(data.x), states], 1)
     found = []
@@ -94,7 +94,7 @@ def test_a_run_that_goes_on_has_the_table_to_the_bit(data, tmp_path):
 
 
 def classifier(**options):
-    return SteadyStateClassifier(**{"in_channels": 6, "num_classes": 3, "num_layers": 1, "num_vertices": NUM} | options)
+    return SteadyStateClassifier(**{"in_channels": 6, "num_classes": 3, "num_layers": 1, "num_nodes": NUM} | options)
 
 
 MISTAKES = {

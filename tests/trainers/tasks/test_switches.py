@@ -8,7 +8,7 @@ from pytorch_lightning.trainer.states import RunningStage
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from hoptrain.samplers import NeighborSampler, SampleLoader
-from hoptrain.trainers import GraphDataModule, NodeClassifier
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 
@@ -104,7 +104,7 @@ def model_and_data(dataset, is_of_loaders):
     if is_of_loaders:
         model, loaders = Plain(), {split: (lambda split=split: loader(dataset, split)) for split in ("train", "val", "test")}
     else:
-        data = GraphDataModule(dataset, NeighborSampler([3]), batch_size=30, num_workers=0, seed=1)
+        data = NodeDataModule(dataset, NeighborSampler([3]), batch_size=30, num_workers=0, seed=1)
         model, loaders = OfData(data.num_features, data.num_classes, data.num_hops, hidden_channels=4), {}
     model.counts, model.seeds = dict.fromkeys(("validate", "test", "predict"), 0), []
     if not loaders:
@@ -136,7 +136,7 @@ def test_each_switch_works_or_is_refused(dataset, switches, wanted, is_of_loader
 
 def test_lightning_does_not_shard_what_the_data_module_has_sharded(dataset):
     """With its default ``use_distributed_sampler=True`` it would evaluate each rank's share in part."""
-    data = GraphDataModule(dataset, NeighborSampler([3]), num_workers=0)
+    data = NodeDataModule(dataset, NeighborSampler([3]), num_workers=0)
     data.trainer = trainer = Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_checkpointing=False)
     evaluated = data.val_dataloader()
     assert trainer._data_connector._prepare_dataloader(evaluated, shuffle=False, mode=RunningStage.VALIDATING) is evaluated

@@ -1,4 +1,4 @@
-"""Knowledge graph completion as a task: its loss and its scores counted out, runs that learn, go on to the bit and share ranks, and mistakes."""
+"""Knowledge graph completion as a task: its loss and its scores counted out, runs that learn, go on bit for bit and share ranks, and mistakes."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ from hoptrain.engine.datasets.triples import Triples
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.models import ranks
-from hoptrain.trainers.tasks.triples import TripleDataModule, TriplePredictor
+from hoptrain.trainers.tasks.kg import TripleDataModule, TriplePredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 SMALL = {"hidden_channels": 8, "num_blocks": 2}
@@ -95,7 +95,7 @@ def test_scores_are_counted_out(tmp_path, monkeypatch):
     for head, relation, tail in data.queries("test").tolist():
         queries = model.triple_score.query(vectors[head][None], model.relations.weight[relation][None])
         scores = model.triple_score.match(queries, vectors)[0].tolist()
-        others = [score for entity, score in enumerate(scores) if (head, relation, entity) not in known]
+        others = [metric for entity, metric in enumerate(scores) if (head, relation, entity) not in known]
         slow.append(1 + (sum(other > scores[tail] for other in others) + sum(other >= scores[tail] for other in others)) / 2)
     slow = np.array(slow)
     assert found["test_mrr"] == pytest.approx((1 / slow).mean(), rel=1e-4)
@@ -142,7 +142,7 @@ def test_a_run_that_is_resumed_in_mid_epoch(tmp_path, fanouts):
 
 
 CONFIG = """
-task: triples
+task: kg
 data:
   triples: groups
   batch_size: 100

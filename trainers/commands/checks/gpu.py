@@ -64,12 +64,12 @@ CHECKS: tuple[Check, ...] = (
         "uninstall CuPy: Numba's kernels do the same; or install the one for this CUDA: pip install 'hoptrain[cuda]'",
     ),
     Check("page lock", f"{_ENGINE}:locked_pages", "raise the limit of locked memory (ulimit -l)"),
-    Check("graph capture", f"{_ENGINE}:graph_capture", "use --data.capture false: each kernel of a bulk is launched by itself then"),
+    Check("graph capture", f"{_ENGINE}:graph_capture", "use --data.cuda_graphs false: each kernel of a bulk is launched by itself then"),
     Check(
         "shared pages", f"{_ENGINE}:shared_pages", "each rank makes a pinned copy of its own; raise the limit of locked memory (ulimit -l)"
     ),
-    Check("IPC", f"{_NUMBA}:ipc", "GPUs do not share their device_cache out: each has its own; in a container: --ipc=host"),
-    Check("peers", f"{_TORCH}:peers", "GPUs do not share their device_cache out: each has its own"),
+    Check("IPC", f"{_NUMBA}:ipc", "GPUs do not share their gpu_cache out: each has its own; in a container: --ipc=host"),
+    Check("peers", f"{_TORCH}:peers", "GPUs do not share their gpu_cache out: each has its own"),
     Check("sampling", f"{_ENGINE}:sampling", 'use device="cpu", and report this line to the authors of hoptrain', seconds=300),
 )
 

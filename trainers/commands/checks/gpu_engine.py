@@ -10,11 +10,11 @@ import torch
 from numba import cuda
 
 from hoptrain.engine import Graph
-from hoptrain.engine.device import is_simulated, page_lock
-from hoptrain.engine.placement.device_store import DeviceRows
-from hoptrain.engine.placement.device_stream import DeviceStream, to_host
-from hoptrain.engine.placement.one_copy import pages_of
-from hoptrain.engine.placement.registered import registered
+from hoptrain.engine.device import is_simulated, pin_pages
+from hoptrain.engine.gpu_memory.device_store import DeviceRows
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream, to_host
+from hoptrain.engine.gpu_memory.one_copy import pages_of
+from hoptrain.engine.gpu_memory.registered import registered
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.rows import fill_rows
@@ -72,7 +72,7 @@ def locked_pages() -> str:
     pages = np.frombuffer(reserve(anonymous_file("hoptrain-doctor"), 1 << 20), np.uint8)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        page_lock(pages)
+        pin_pages(pages)
     tensor = torch.from_numpy(pages)
     if not tensor.is_pinned():
         raise Wrong("CUDA has registered the queue's pages, but torch does not take them for locked")
@@ -125,7 +125,7 @@ def graph_capture() -> str:
 
 
 def sampling() -> str:
-    """Bulks of both schedules are the CPU's to the bit; those behind the first are captured and replayed."""
+    """Bulks of both schedules are the CPU's bit for bit; those behind the first are captured and replayed."""
     small = is_simulated()
     vertices, edges, bulks, batches, batch_size = (60, 400, 2, 2, 4) if small else (4_000, 100_000, 4, 4, 128)
     rng = np.random.default_rng(0)
@@ -143,7 +143,7 @@ def sampling() -> str:
             found = sampler.sample_bulk(graph, seeds, first_batch=bulk * batches, workspace=workspace)
             for number, (batch, other) in enumerate(zip(found, expected, strict=True)):
                 _expect_same(f"schedule {schedule}, bulk {bulk}, batch {number}", batch, other)
-    return f"{bulks} bulks of {batches} batches, {num_edges:,} edges, by both schedules, are the CPU's to the bit"
+    return f"{bulks} bulks of {batches} batches, {num_edges:,} edges, by both schedules, are the CPU's bit for bit"
 
 
 def _expect_same(what: str, batch: MiniBatch, expected: MiniBatch) -> None:

@@ -12,7 +12,7 @@ from numba import cuda
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import default_gpu, is_simulated
-from hoptrain.engine.placement.peers import borrow, lend
+from hoptrain.engine.gpu_memory.peers import borrow, lend
 from hoptrain.kernels.cuda.rows import copy_rows
 from hoptrain.trainers.commands.checks.finding import NotHere, Wrong
 from hoptrain.trainers.commands.checks.packages import version_of

@@ -159,7 +159,7 @@ def _has_native() -> bool:
         InputError: there are neither.
     """
     check_cuda()
-    from hoptrain.engine.placement.device_store import has_native
+    from hoptrain.engine.gpu_memory.device_store import has_native
 
     return has_native("aggregate")
 

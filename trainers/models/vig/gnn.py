@@ -1,10 +1,10 @@
 """Vision GNN (Han et al. 2022, "Vision GNN: An Image is Worth Graph of Nodes"): an image as a graph of its patches or pixels.
 
-Shapes: B images of (H, W, C), N vertices an image (one a patch), D features a vertex. Between any two layers stands (B, N, D), so a pipeline can
+Shapes: B images of (H, W, C), N nodes an image (one a patch), D features a node. Between any two layers stands (B, N, D), so a pipeline can
 cut anywhere without padding. ``norm: batch`` takes its statistics over all images at hand, so it is not exact when a batch is cut into chunks or
-shared out among ranks; ``layer`` (each vertex alone) and ``group`` (each image alone) are.
+shared out among ranks; ``layer`` (each node alone) and ``group`` (each image alone) are.
 
-The configuration of Raffi 2024 (pixels as vertices, 8 blocks) is ``patch=1, width=None, conv_width=256, ffn_width=512, head_width=1024, conv="sum"``
+The configuration of Raffi 2024 (pixels as nodes, 8 blocks) is ``patch=1, width=None, conv_width=256, ffn_width=512, head_width=1024, conv="sum"``
 on images of three channels, which with any ``norm`` and ``graph`` has 138,258 parameters a block and 1,120,410 in all: the paper's counts.
 The paper prints no widths; these are of its author's published program, where the graph is ``grid``.
 """
@@ -50,18 +50,18 @@ class ViG(nn.Module):
         Args:
             image_shape: (H, W, C).
             num_classes: number of classes.
-            patch: side of the square of pixels that is a vertex; 1 makes pixels vertices.
-            width: D, features of a vertex between blocks; null takes the values of a patch as they are, without a stem to learn.
+            patch: side of the square of pixels that is a node; 1 makes pixels nodes.
+            width: D, features of a node between blocks; null takes the values of a patch as they are, without a stem to learn.
             conv_width: width of the graph convolution; by default D.
             ffn_width: inner width of the feed-forward part; by default 4 D.
             head_width: inner width of the classifier.
             num_blocks: number of blocks.
-            neighbors: k of ``graph: knn``, the vertex itself included. As in the paper every fourth block doubles, triples, ... the reach: it takes
-                every second, third, ... of so many more nearest vertices.
+            neighbors: k of ``graph: knn``, the node itself included. As in the paper every fourth block doubles, triples, ... the reach: it takes
+                every second, third, ... of so many more nearest nodes.
             heads: groups of channels that max-relative convolution mixes apart from one another.
-            graph: knn joins a vertex to the most similar ones, anew in every block; grid to the eight around it.
-            conv: max-relative (the paper's) or sum (of the neighbours, and the vertex by weights of its own).
-            norm: normalisation behind each linear map: group (each image by itself), layer (each vertex by itself) or batch (all images at
+            graph: knn joins a node to the most similar ones, anew in every block; grid to the eight around it.
+            conv: max-relative (the paper's) or sum (of the neighbours, and the node by weights of its own).
+            norm: normalisation behind each linear map: group (each image by itself), layer (each node by itself) or batch (all images at
                 hand, as in the paper: not exact when a batch is shared out among ranks or cut into chunks).
 
         Raises:
@@ -120,11 +120,11 @@ def _patches(image_shape: Sequence[int], patch: int) -> tuple[int, int]:
     return height // patch, breadth // patch
 
 
-def _check_sizes(num_vertices: int, num_blocks: int, neighbors: int, **sizes: int | None) -> None:
+def _check_sizes(num_nodes: int, num_blocks: int, neighbors: int, **sizes: int | None) -> None:
     """Refuse a model without something."""
-    if num_blocks < 1 or not 1 <= neighbors <= num_vertices:
+    if num_blocks < 1 or not 1 <= neighbors <= num_nodes:
         raise InputError(
-            f"{num_blocks} blocks with {neighbors} neighbors: at least one block, and from 1 to {num_vertices} neighbors, the vertices"
+            f"{num_blocks} blocks with {neighbors} neighbors: at least one block, and from 1 to {num_nodes} neighbors, the nodes"
         )
     for name, value in sizes.items():
         if value is not None and value < 1:
@@ -134,11 +134,11 @@ def _check_sizes(num_vertices: int, num_blocks: int, neighbors: int, **sizes: in
 class Stem(nn.Module):
     """(B, H, W, C) to (B, N, D): patches in rows, by a linear map with a learnt vector for each place; without ``width`` as they are."""
 
-    def __init__(self, patch: int, values: int, width: int | None, num_vertices: int) -> None:
+    def __init__(self, patch: int, values: int, width: int | None, num_nodes: int) -> None:
         super().__init__()
         self.patch = patch
         self.linear = None if width is None else nn.Linear(values, width)
-        self.places = None if width is None else nn.Parameter(torch.zeros(num_vertices, width))
+        self.places = None if width is None else nn.Parameter(torch.zeros(num_nodes, width))
         if self.places is not None:
             nn.init.normal_(self.places, std=0.5)
 
@@ -169,7 +169,7 @@ class Grapher(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(B, N, D) to (B, N, D): each vertex by itself, with a shortcut."""
+    """(B, N, D) to (B, N, D): each node by itself, with a shortcut."""
 
     def __init__(self, width: int, ffn_width: int, norm: ImageNorm) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class FeedForward(nn.Module):
 
 
 class Head(nn.Module):
-    """(B, N, D) to (B, num_classes): the mean over the vertices, then two linear maps."""
+    """(B, N, D) to (B, num_classes): the mean over the nodes, then two linear maps."""
 
     def __init__(self, width: int, head_width: int, num_classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The parts of a Vision GNN that look at a graph, and its normalisations. Shapes as in ``vig.py``: B images, N vertices each, D features."""
+"""The parts of a Vision GNN that look at a graph, and its normalisations. Shapes as in ``vig.py``: B images, N nodes each, D features."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ ImageNorm = Literal["group", "layer", "batch"]
 
 
 class Neighbors(NamedTuple):
-    """The neighbours of all vertices of a batch; a vertex is its row in (B * N, D).
+    """The neighbours of all nodes of a batch; a node is its row in (B * N, D).
 
     Attributes:
-        indices: (B * N, k), or (E,) one vertex's after another's.
-        offsets: (B * N,) where each vertex's begin in the latter case, else None.
+        indices: (B * N, k), or (E,) one node's after another's.
+        offsets: (B * N,) where each node's begin in the latter case, else None.
     """
 
     indices: Tensor
     offsets: Tensor | None = None
 
     def reduce(self, x: Tensor, mode: Literal["sum", "max"]) -> Tensor:
-        """Sum or maximum of each vertex's neighbours: (B, N, D) to the same. No (B, N, k, D) is made."""
+        """Sum or maximum of each node's neighbours: (B, N, D) to the same. No (B, N, k, D) is made."""
         return F.embedding_bag(self.indices, x.flatten(0, 1), self.offsets, mode=mode).view_as(x)
 
 
 class Nearest(nn.Module):
-    """Joins a vertex to every ``step``-th of the ``k * step`` most similar of its image, by the angle between their features."""
+    """Joins a node to every ``step``-th of the ``k * step`` most similar of its image, by the angle between their features."""
 
     def __init__(self, k: int, step: int) -> None:
         super().__init__()
@@ -38,10 +38,10 @@ class Nearest(nn.Module):
     @torch.no_grad()
     def forward(self, x: Tensor) -> Neighbors:
         """The graph of features (B, N, D)."""
-        batch, num_vertices, _ = x.shape
+        batch, num_nodes, _ = x.shape
         directions = F.normalize(x, dim=2)
         nearest = (directions @ directions.transpose(1, 2)).topk(self.k * self.step).indices[:, :, :: self.step]
-        begins = torch.arange(0, batch * num_vertices, num_vertices, device=x.device)
+        begins = torch.arange(0, batch * num_nodes, num_nodes, device=x.device)
         return Neighbors((nearest + begins[:, None, None]).flatten(0, 1))
 
     def extra_repr(self) -> str:
@@ -50,7 +50,7 @@ class Nearest(nn.Module):
 
 
 class Grid(nn.Module):
-    """Joins a vertex to those around it, eight but for the border."""
+    """Joins a node to those around it, eight but for the border."""
 
     def __init__(self, rows: int, columns: int) -> None:
         super().__init__()
@@ -68,13 +68,13 @@ class Grid(nn.Module):
 
 
 def _around(row: int, column: int, rows: int, columns: int) -> list[int]:
-    """The vertices beside one, in rows and columns of its own and next to it."""
+    """The nodes beside one, in rows and columns of its own and next to it."""
     near = product(range(max(0, row - 1), min(rows, row + 2)), range(max(0, column - 1), min(columns, column + 2)))
     return [r * columns + c for r, c in near if (r, c) != (row, column)]
 
 
 class MaxRelativeConv(nn.Module):
-    """(B, N, D) to (B, N, 2 D): a vertex beside the largest difference of its neighbours from it, mixed in ``heads`` groups of channels."""
+    """(B, N, D) to (B, N, 2 D): a node beside the largest difference of its neighbours from it, mixed in ``heads`` groups of channels."""
 
     def __init__(self, width: int, heads: int, norm: ImageNorm) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class MaxRelativeConv(nn.Module):
 
 
 class SumConv(nn.Module):
-    """(B, N, D) to (B, N, D): the sum of the neighbours by one matrix, the vertex itself by another (PyG's ``GraphConv``)."""
+    """(B, N, D) to (B, N, D): the sum of the neighbours by one matrix, the node itself by another (PyG's ``GraphConv``)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class ImageWise(nn.Module):
 
 
 class BatchWise(nn.BatchNorm1d):
-    """BatchNorm over all vertices of all images, (B, N, D)."""
+    """BatchNorm over all nodes of all images, (B, N, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""

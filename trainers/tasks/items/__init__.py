@@ -1,1 +1,1 @@
-"""Tasks whose items stand alone: pictures, many small graphs, vertices whose neighbours were averaged beforehand."""
+"""Tasks whose items stand alone: pictures, many small graphs, nodes whose neighbours were averaged beforehand."""

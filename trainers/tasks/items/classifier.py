@@ -27,11 +27,11 @@ class ItemClassifier(Labelled):
     example = "item"
 
     def __init__(
-        self, model: nn.Module, num_classes: int, multilabel: bool = False, score: str = "acc", class_weight: str | None = None
+        self, model: nn.Module, num_classes: int, multilabel: bool = False, metric: str = "acc", class_weight: str | None = None
     ) -> None:
         super().__init__(None)
         self.model = model
-        self.learn(num_classes, multilabel, score, class_weight)
+        self.learn(num_classes, multilabel, metric, class_weight)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, with the weight decay apart from the gradient."""

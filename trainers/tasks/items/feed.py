@@ -1,4 +1,4 @@
-"""Batches of independent items (images, small graphs, vertices with all that they need): nothing has to be sampled for them.
+"""Batches of independent items (images, small graphs, nodes with all that they need): nothing has to be sampled for them.
 
 The order and the shares of the ranks are those of ``engine/schedule.py``, so what it promises holds here too: equal steps on every rank, each
 item of an epoch in one batch of one rank, the same batches after a run is resumed.
@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.schedule import Schedule
-from hoptrain.samplers.feed.epochs import EpochLoader
-from hoptrain.samplers.feed.items import ItemTask
+from hoptrain.samplers.loader.epochs import EpochLoader
+from hoptrain.samplers.loader.items import ItemTask
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, say_overlaps
 
 
@@ -54,7 +54,12 @@ class ItemLoader(EpochLoader[ItemBatch]):
     """This rank's batches, made in this process, or put together by worker processes; see ``EpochLoader``."""
 
     def __init__(
-        self, schedule: Schedule, collate: Collate, joined: Joined | None = None, num_workers: int = 0, queue: QueueOptions = DEFAULTS
+        self,
+        schedule: Schedule,
+        collate: Collate,
+        joined: Joined | None = None,
+        num_workers: int = 0,
+        worker_options: WorkerOptions = DEFAULTS,
     ) -> None:
         """Set up; nothing is started yet.
 
@@ -63,17 +68,17 @@ class ItemLoader(EpochLoader[ItemBatch]):
             collate: makes a batch here.
             joined: with workers what these do, and what makes tensors of it here.
             num_workers: processes of this rank.
-            queue: how batches come from them.
+            worker_options: how batches come from them.
 
         Raises:
             InputError: workers of which there are none, or that nothing was written for; options of a queue without workers.
         """
         if num_workers < 0 or (num_workers and joined is None):
             raise InputError(f"num_workers is {num_workers}: it is at least 0, and 0 where batches are made in this process; correct it")
-        if not num_workers and queue != DEFAULTS:
+        if not num_workers and worker_options != DEFAULTS:
             raise InputError("queue with num_workers 0: without workers there is no queue; leave it out")
         super().__init__(schedule, num_workers)
-        self._collate, self._joined, self._queue = collate, joined, queue
+        self._collate, self._joined, self._queue = collate, joined, worker_options
 
     def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
         made = self._made(epoch, steps)
@@ -110,11 +115,13 @@ class ItemDataModule(SharedDataModule):
 
     joined: Joined | None = None
 
-    def __init__(self, data: Items, batch_size: int, seed: int | None, num_workers: int = 0, queue: QueueOptions = DEFAULTS) -> None:
+    def __init__(
+        self, data: Items, batch_size: int, seed: int | None, num_workers: int = 0, worker_options: WorkerOptions = DEFAULTS
+    ) -> None:
         super().__init__(batch_size, seed)
         self.data: Any = data
         self.num_workers: int = num_workers
-        self.queue: QueueOptions = queue
+        self.worker_options: WorkerOptions = worker_options
         say_overlaps(data.name, data.splits, "items")
 
     def collate(self, items: Array, address: Address | None) -> tuple[Any, Tensor]:
@@ -126,7 +133,7 @@ class ItemDataModule(SharedDataModule):
         schedule = Schedule(items=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
         if (check := self.of_strategy("check_items", None)) is not None:
             check(schedule)
-        return ItemLoader(schedule, self.collate, self.joined, self.num_workers, self.queue)
+        return ItemLoader(schedule, self.collate, self.joined, self.num_workers, self.worker_options)
 
     def val_dataloader(self) -> DataLoader[ItemBatch]:
         """This rank's share of the validation split; nothing if there is none."""

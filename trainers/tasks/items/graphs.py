@@ -1,4 +1,4 @@
-"""Classification of small graphs, and regression: a batch of them is one graph of all their vertices, and the vertices' vectors add up to their graph's."""
+"""Classification of small graphs, and regression: a batch of them is one graph of all their nodes, and the nodes' vectors add up to their graph's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.load_graphs import load_small_graphs
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.queue.options import DEFAULTS, QueueOptions
+from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.samplers import Block
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.edge_layers import OF_EDGES
@@ -29,13 +29,13 @@ Readout = Literal["sum", "mean"]
 
 
 class GraphBatch(NamedTuple):
-    """G graphs with V vertices and E edges in all.
+    """G graphs with V nodes and E edges in all.
 
     Attributes:
         x: (V, F) float32 features.
         indptr: (V+1,) int64, in-neighbours as CSC.
-        indices: (E,) int64 vertices of the batch.
-        ptr: (G+1,) int64, where each graph's vertices begin.
+        indices: (E,) int64 nodes of the batch.
+        ptr: (G+1,) int64, where each graph's nodes begin.
         edge_attr: (E, D) float32 features of the edges, where the data have some.
     """
 
@@ -46,17 +46,17 @@ class GraphBatch(NamedTuple):
     edge_attr: Tensor | None = None
 
 
-class SmallGraphsDataModule(ItemDataModule):
+class GraphDataModule(ItemDataModule):
     """Loads many small graphs and joins those of a batch, in worker processes if there are some.
 
     Examples:
         >>> import numpy as np
-        >>> from hoptrain import Dataset, SmallGraphs, SmallGraphsDataModule
-        >>> vertices = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # of both graphs
+        >>> from hoptrain import Dataset, SmallGraphs, GraphDataModule
+        >>> nodes = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # of both graphs
         >>> splits = {"train": np.array([0, 1]), "val": np.array([], int), "test": np.array([], int)}
-        >>> graphs = SmallGraphs(vertices=vertices, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits=splits)
-        >>> batch = next(iter(SmallGraphsDataModule(graphs, batch_size=2, seed=1).train_dataloader()))
-        >>> batch.x.ptr, batch.y  # where each graph's vertices begin, and its label
+        >>> graphs = SmallGraphs(nodes=nodes, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits=splits)
+        >>> batch = next(iter(GraphDataModule(graphs, batch_size=2, seed=1).train_dataloader()))
+        >>> batch.x.ptr, batch.y  # where each graph's nodes begin, and its label
         (tensor([0, 2, 5]), tensor([0, 1]))
     """
 
@@ -70,7 +70,7 @@ class SmallGraphsDataModule(ItemDataModule):
         batch_size: int = 32,
         seed: int | None = None,
         num_workers: int = 0,
-        queue: QueueOptions = DEFAULTS,
+        worker_options: WorkerOptions = DEFAULTS,
         edge_features: bool = True,
         categorical: bool = False,
     ) -> None:
@@ -83,14 +83,14 @@ class SmallGraphsDataModule(ItemDataModule):
             batch_size: graphs per rank and step.
             seed: seed of the order; by default that of seed_everything.
             num_workers: processes per rank that put batches together; 0 does it in the training process.
-            queue: how batches come from them.
+            worker_options: how batches come from them.
             edge_features: whether features of edges are taken, where the graphs have some; only some convolutions read them.
             categorical: whether features are numbers of categories, as OGB's are of atoms and bonds: the model learns a vector for each.
         """
         data = opened(dataset, load_small_graphs, root=root, fold=fold)
         if not edge_features:
             data = replace(data, vertices=replace(data.vertices, edge_attr=None, validate=False), validate=False)
-        super().__init__(data, batch_size, seed, num_workers, queue)
+        super().__init__(data, batch_size, seed, num_workers, worker_options)
         self.joined: Joined | None = data.join, graph_tensors
         self._categorical = categorical
 
@@ -110,7 +110,7 @@ class SmallGraphsDataModule(ItemDataModule):
         return self.data.y.ndim == 2 and self.data.y.dtype.kind != "f"
 
     @property
-    def vertex_categories(self) -> tuple[int, ...]:
+    def node_categories(self) -> tuple[int, ...]:
         """With ``categorical`` how many there are of each of the F columns."""
         return self._categories("x")
 
@@ -158,7 +158,7 @@ class Categories(nn.Module):
 
 
 class GraphModel(nn.Module):
-    """A GNN over the batch's graph, then the sum or the mean of each graph's vertices, then a linear map; categories become vectors first."""
+    """A GNN over the batch's graph, then the sum or the mean of each graph's nodes, then a linear map; categories become vectors first."""
 
     def __init__(
         self,
@@ -167,11 +167,11 @@ class GraphModel(nn.Module):
         num_classes: int,
         readout: Readout,
         dropout: float,
-        vertex_categories: tuple[int, ...] = (),
+        node_categories: tuple[int, ...] = (),
         edge_categories: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
-        self.of_vertices = Categories(vertex_categories, hidden_channels) if vertex_categories else nn.Identity()
+        self.of_vertices = Categories(node_categories, hidden_channels) if node_categories else nn.Identity()
         self.of_edges = Categories(edge_categories, hidden_channels) if edge_categories else nn.Identity()
         self.gnn = gnn
         self.head = nn.Sequential(nn.ReLU(), Dropout(dropout), nn.Linear(hidden_channels, num_classes))
@@ -199,16 +199,16 @@ class GraphClassifier(ItemClassifier):
 
     Examples:
         >>> import numpy as np
-        >>> from hoptrain import Dataset, GraphClassifier, SmallGraphs, SmallGraphsDataModule
-        >>> vertices = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # of both graphs
-        >>> graphs = SmallGraphs(vertices=vertices, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits={"train": np.array([0, 1])})
-        >>> data = SmallGraphsDataModule(graphs, batch_size=2, seed=1)
+        >>> from hoptrain import Dataset, GraphClassifier, SmallGraphs, GraphDataModule
+        >>> nodes = Dataset(edge_index=[[0, 1, 2, 3], [1, 0, 3, 4]], x=np.ones((5, 1)))  # of both graphs
+        >>> graphs = SmallGraphs(nodes=nodes, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits={"train": np.array([0, 1])})
+        >>> data = GraphDataModule(graphs, batch_size=2, seed=1)
         >>> model = GraphClassifier(data.num_features, data.num_classes, num_layers=2)
         >>> model(next(iter(data.train_dataloader()))).shape  # a graph's scores of its classes
         torch.Size([2, 2])
     """
 
-    data_class = SmallGraphsDataModule
+    data_class = GraphDataModule
     learns_from = "graphs"
     example = "graph"
 
@@ -218,7 +218,7 @@ class GraphClassifier(ItemClassifier):
         num_classes: int,
         multilabel: bool = False,
         edge_channels: int = 0,
-        vertex_categories: tuple[int, ...] = (),
+        node_categories: tuple[int, ...] = (),
         edge_categories: tuple[int, ...] = (),
         arch: Arch = "gin",
         num_layers: int = 4,
@@ -227,28 +227,28 @@ class GraphClassifier(ItemClassifier):
         norm: Norm = "batch",
         dropout: float = 0.5,
         heads: int = 8,
-        score: str = TASKS["graphs"].score,
-        class_weight: Literal["balanced"] | None = None,
+        metric: str = TASKS["graphs"].metric,
+        class_weight: Literal["class_balanced_sampling"] | None = None,
         lr: float = 0.003,
         weight_decay: float = 0.0,
     ) -> None:
         """Build the model. The first six arguments come from the data when the command line is used.
 
         Args:
-            in_channels: features of a vertex.
+            in_channels: features of a node.
             num_classes: number of classes (or labels, or targets).
             multilabel: whether a graph may have several labels.
             edge_channels: features of an edge.
-            vertex_categories: how many categories each feature of a vertex has, where these are numbers of categories.
+            node_categories: how many categories each feature of a node has, where these are numbers of categories.
             edge_categories: likewise of an edge.
             arch: gin, sage, gat or gcn; or gine, gatv2, transformer or nnconv, which read features of edges.
             num_layers: number of convolutions.
             hidden_channels: width of all layers.
-            readout: sum or mean of a graph's vertices.
+            readout: sum or mean of a graph's nodes.
             norm: normalisation between layers.
             dropout: share of hidden inputs dropped.
             heads: attention heads of gat, gatv2 and transformer.
-            score: as ``NodeClassifier``.
+            metric: as ``NodeClassifier``.
             class_weight: as ``NodeClassifier``.
             lr: AdamW's learning rate.
             weight_decay: AdamW's decay.
@@ -263,11 +263,11 @@ class GraphClassifier(ItemClassifier):
                 f"edge_channels is {edge_channels} with arch {arch}: it reads no features of edges; take {', '.join(OF_EDGES[:-1])} or "
                 f"{OF_EDGES[-1]}, or leave them out by data.edge_features: false"
             )
-        widths = hidden_channels if vertex_categories else in_channels, hidden_channels if edge_categories else edge_channels
+        widths = hidden_channels if node_categories else in_channels, hidden_channels if edge_categories else edge_channels
         options: dict[str, Any] = {"dropout": dropout, "heads": heads, "norm": norm, "edge_channels": widths[1]}
         gnn = GNN(arch, widths[0], hidden_channels, hidden_channels, num_layers, **options)
-        model = GraphModel(gnn, hidden_channels, num_classes, readout, dropout, tuple(vertex_categories), tuple(edge_categories))
-        super().__init__(model, num_classes, multilabel, score, class_weight)
+        model = GraphModel(gnn, hidden_channels, num_classes, readout, dropout, tuple(node_categories), tuple(edge_categories))
+        super().__init__(model, num_classes, multilabel, metric, class_weight)
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:

@@ -14,7 +14,9 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, Graph, HeteroDataset, InputError, load_hetero_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import ONLY, BaseDataset
-from hoptrain.engine.derived.link_split import (
+from hoptrain.engine.errors import check_choice
+from hoptrain.engine.hetero_graph import Relation, relation_name
+from hoptrain.engine.transforms.link_split import (
     Ends,
     HeldOut,
     LinkSplit,
@@ -25,21 +27,19 @@ from hoptrain.engine.derived.link_split import (
     hold_out_links,
     pairs_without_link,
 )
-from hoptrain.engine.errors import check_choice
-from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import LinkSampler, Sampler
+from hoptrain.trainers.metrics.top import NAMES
 from hoptrain.trainers.models.ranks import Bounds
-from hoptrain.trainers.scores.top import NAMES
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.linked import LinkBatch
-from hoptrain.trainers.tasks.nodes.data import GraphDataModule, HeteroSizes, check_within_reach
+from hoptrain.trainers.tasks.nodes.data import HeteroSizes, NodeDataModule, check_within_reach
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
 
 if TYPE_CHECKING:
     from hoptrain.samplers import HeteroLinkSampler
 
-Split = Literal["share", "time", "given"]
-EvalNegatives = Literal["uniform", "all", "given"]
+Split = Literal["random", "temporal", "predefined"]
+EvalNegatives = Literal["uniform", "all", "predefined"]
 SHARES = (0.05, 0.1)
 
 
@@ -77,7 +77,7 @@ class HeldOutLinks(SampledDataModule):
             others[name] = np.concatenate(parts, axis=1)
         return others
 
-    def check_score(self, score: str, number: int) -> None:
+    def check_score(self, metric: str, number: int) -> None:
         """Raise if evaluation does not give a score; ``number`` is K for the scores of each source's best K destinations, else 0.
 
         Raises:
@@ -86,9 +86,9 @@ class HeldOutLinks(SampledDataModule):
         is_among_all = all(held.others is None for held in self.held_out.values())
         for _, (begin, end) in self.ends:
             if number and not is_among_all:
-                raise InputError(f"score is {score} and eval_negatives is not all: the best are those of all destinations; set it to all")
+                raise InputError(f"score is {metric} and eval_negatives is not all: the best are those of all destinations; set it to all")
             if number > end - begin:
-                raise InputError(f"score is {score} and there are {end - begin:,} destinations: K is at most their number; correct it")
+                raise InputError(f"score is {metric} and there are {end - begin:,} destinations: K is at most their number; correct it")
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Return this rank's share of the validation links."""
@@ -111,42 +111,42 @@ class HeldOutLinks(SampledDataModule):
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
-def _check_choices(split: str | None, eval_negatives: str | None, shared_links: str | None, negatives: Any) -> None:
+def _check_choices(split: str | None, eval_negatives: str | None, leaked_edges: str | None, negatives: Any) -> None:
     """Raise if an option is none of its choices; ``negatives`` has those of ``eval_negatives``."""
-    given = (("split", split, Split), ("eval_negatives", eval_negatives, negatives), ("shared_links", shared_links, SharedLinks))
+    given = (("split", split, Split), ("eval_negatives", eval_negatives, negatives), ("leaked_edges", leaked_edges, SharedLinks))
     for name, value, choices in given:
         if value is not None:
             check_choice(name, value, get_args(choices))
 
 
 def _hold_out(
-    data: BaseDataset, reverses: Reverses, shares: Mapping[str, float], seed: int, split: Split | None, shared_links: SharedLinks | None
+    data: BaseDataset, reverses: Reverses, shares: Mapping[str, float], seed: int, split: Split | None, leaked_edges: SharedLinks | None
 ) -> LinkSplit:
     """Hold links out by the split that is asked for, by default the one that the data set has, if there is one.
 
     Raises:
-        InputError: shares with a given split, or ``shared_links`` with another one.
+        InputError: shares with a given split, or ``leaked_edges`` with another one.
     """
     own = data.contents()
-    taken: Split = split or ("given" if any(own.edge_splits.get(relation) for relation in reverses) else "share")
-    if taken == "given":
+    taken: Split = split or ("predefined" if any(own.edge_splits.get(relation) for relation in reverses) else "random")
+    if taken == "predefined":
         if tuple(shares.values()) != SHARES:
             told = " and ".join(f"{each}_share {share}" for each, share in shares.items())
             raise InputError(f"split is given with {told}: the links held out are those of {data.name}'s edge_splits; leave them out")
-        return given_links(data, reverses, shared_links)
-    if shared_links is not None:
+        return given_links(data, reverses, leaked_edges)
+    if leaked_edges is not None:
         raise InputError(
-            f"shared_links is {shared_links} and split {taken}: links that are held out here have no copies among the others; leave it out"
+            f"leaked_edges is {leaked_edges} and split {taken}: links that are held out here have no copies among the others; leave it out"
         )
-    return hold_out_links(own.relations, reverses, shares, seed=seed, by_time=taken == "time")
+    return hold_out_links(own.relations, reverses, shares, seed=seed, by_time=taken == "temporal")
 
 
-class LinkDataModule(HeldOutLinks, GraphDataModule):
+class LinkDataModule(HeldOutLinks, NodeDataModule):
     """A data module that holds links out of a data set's graph, and feeds training with the others through a ``LinkSampler``.
 
     Messages pass along the links that are left, in validation and test too. Labels are not needed.
 
-    Where the sampler has ``destinations``, links lead from other nodes to these, as from users to items, in validation and test too.
+    Where the sampler has ``dst_range``, links lead from other nodes to these, as from users to items, in validation and test too.
 
     Examples:
         >>> from hoptrain import LinkDataModule, LinkSampler, NeighborSampler
@@ -165,38 +165,38 @@ class LinkDataModule(HeldOutLinks, GraphDataModule):
         self,
         dataset: str | Dataset,
         sampler: Sampler,
-        val_share: float = SHARES[0],
-        test_share: float = SHARES[1],
+        val_ratio: float = SHARES[0],
+        test_ratio: float = SHARES[1],
         split_seed: int = 0,
         split: Split | None = None,
         eval_negatives: EvalNegatives | None = None,
-        shared_links: SharedLinks | None = None,
+        leaked_edges: SharedLinks | None = None,
         **options: Any,
     ) -> None:
         """Open the data set and hold out links.
 
         Args:
-            dataset: as ``GraphDataModule``; labels are not needed.
+            dataset: as ``NodeDataModule``; labels are not needed.
             sampler: a ``LinkSampler`` without edges.
-            val_share: part of the links for validation.
-            test_share: part of the links for the test.
+            val_ratio: part of the links for validation.
+            test_ratio: part of the links for the test.
             split_seed: of the choice of these links: another seed of the training has the same.
             split: which links are held out: a share of them at random, those of the latest time, or those given by ``Dataset.edge_splits``. By
                 default given ones where there are some, else share.
             eval_negatives: what links are told from in validation and test: as many uniform pairs that are no links, ``all`` nodes, each with
                 either end of the link, but for other links, or those given by ``Dataset.negatives``. By default given ones where there are some, all
-                where the sampler has ``destinations``, else uniform.
-            shared_links: what becomes of edges to learn from that are copies or reverses of links held out, where the split is given: ``refuse`` is
+                where the sampler has ``dst_range``, else uniform.
+            leaked_edges: what becomes of edges to learn from that are copies or reverses of links held out, where the split is given: ``refuse`` is
                 the default, but for OGB's sets; ``drop`` leaves them out; ``keep`` is for contacts that recur.
-            options: as ``GraphDataModule``; ``batch_size`` counts edges.
+            options: as ``NodeDataModule``; ``batch_size`` counts edges.
 
         Raises:
             InputError: a sampler that is no ``LinkSampler``, or names its edges; shares or a seed that have no effect; as the functions of
-                ``hoptrain.engine.derived.link_split``.
+                ``hoptrain.engine.transforms.link_split``.
         """
-        _check_choices(split, eval_negatives, shared_links, EvalNegatives)
-        self._shares, self._split_seed = {"val": val_share, "test": test_share}, split_seed  # before the data is prepared
-        self._split, self._eval_negatives, self._shared_links = split, eval_negatives, shared_links
+        _check_choices(split, eval_negatives, leaked_edges, EvalNegatives)
+        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # before the data is prepared
+        self._split, self._eval_negatives, self._shared_links = split, eval_negatives, leaked_edges
         self.known = self.passed = None
         super().__init__(dataset, sampler, **options)
 
@@ -210,7 +210,7 @@ class LinkDataModule(HeldOutLinks, GraphDataModule):
         graph, links = data.graph.with_edges(made.is_kept[ONLY]), made.links
         self.bounds: Bounds = self.sampler.bounds(graph)
         self.ends = [((0, graph.num_nodes), self.bounds)]
-        if self.sampler.destinations is not None:
+        if self.sampler.dst_range is not None:
             links = directed(graph, links, self.bounds)
         others = self._others(data, graph, links)
         self.held_out = {name: HeldOut(own, others[name]) for name, own in links.items()}
@@ -219,16 +219,16 @@ class LinkDataModule(HeldOutLinks, GraphDataModule):
         return Dataset(name=data.name, graph=graph, x=data.x, edge_attr=data.edge_attr, splits=splits, meta=data.meta)
 
     def _others(self, data: Dataset, graph: Graph, links: dict[str, Array]) -> dict[str, Array | None]:
-        is_open = self.sampler.destinations is None  # type: ignore[attr-defined]
-        kind = self._eval_negatives or ("given" if data.negatives else "uniform" if is_open else "all")
+        is_open = self.sampler.dst_range is None  # type: ignore[attr-defined]
+        kind = self._eval_negatives or ("predefined" if data.negatives else "uniform" if is_open else "all")
         if kind == "all":
             self.known, self.passed = (both_ways({ONLY: own}, [ONLY]) for own in (data.graph, graph))
             return dict.fromkeys(links)
         if kind == "uniform" and not is_open:
             raise InputError(
-                "eval_negatives is uniform and the sampler has destinations: pairs of any vertices are too easy to tell; take all or given"
+                "eval_negatives is uniform and the sampler has destinations: pairs of any nodes are too easy to tell; take all or given"
             )
-        if kind == "given":
+        if kind == "predefined":
             for name, own in links.items():
                 found = data.negatives.get(name)
                 if found is None or (found.ndim == 3 and found.shape[1] != own.shape[1]):
@@ -240,24 +240,24 @@ class LinkDataModule(HeldOutLinks, GraphDataModule):
         return self.draw_negatives(data.graph, links, self._split_seed)
 
     @property
-    def num_vertices(self) -> int:
+    def num_nodes(self) -> int:
         """V where nodes have no features, else 0."""
         return 0 if self.data.num_features else self.data.graph.num_nodes
 
     @property
-    def default_score(self) -> str:
+    def default_metric(self) -> str:
         """OGB's metric for its sets, else ROC AUC."""
-        return str(self.data.meta.get("score", TASKS["links"].score))
+        return str(self.data.meta.get("metric", TASKS["links"].metric))
 
-    def check_score(self, score: str, number: int) -> None:
+    def check_score(self, metric: str, number: int) -> None:
         """Raise if evaluation does not give a score.
 
         Raises:
-            InputError: as ``HeldOutLinks``; ranks, which are among all nodes, with ``destinations``.
+            InputError: as ``HeldOutLinks``; ranks, which are among all nodes, with ``dst_range``.
         """
-        super().check_score(score, number)
+        super().check_score(metric, number)
         if not number and self.known is not None and self.bounds != (0, self.data.graph.num_nodes):
-            raise InputError(f"score is {score} and the sampler has destinations: ranks are among all vertices; give {NAMES}")
+            raise InputError(f"score is {metric} and the sampler has destinations: ranks are among all nodes; give {NAMES}")
 
 
 def directed(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) -> dict[str, Array]:
@@ -276,8 +276,8 @@ def directed(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) 
             u, v = own[:, wrong[0]]
             what = "both are" if is_item[0, wrong[0]] else "neither is"
             raise InputError(
-                f"vertices {u} and {v} are linked in {name} and destinations is ({begin}, {end}): {what} among them, a link leads from another "
-                "vertex to one of them, as from a user to an item; correct destinations or leave the link out"
+                f"nodes {u} and {v} are linked in {name} and destinations is ({begin}, {end}): {what} among them, a link leads from another "
+                "node to one of them, as from a user to an item; correct destinations or leave the link out"
             )
         if name in links:
             turned[name] = np.where(is_item[0], own[::-1], own)
@@ -307,12 +307,12 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         scale: float = 1.0,
         add_reverse: bool = False,
         seed_type: str | None = None,
-        val_share: float = SHARES[0],
-        test_share: float = SHARES[1],
+        val_ratio: float = SHARES[0],
+        test_ratio: float = SHARES[1],
         split_seed: int = 0,
         split: Split | None = None,
         eval_negatives: Literal["uniform", "all"] = "uniform",
-        shared_links: SharedLinks | None = None,
+        leaked_edges: SharedLinks | None = None,
         **feed: Any,
     ) -> None:
         """Open the data set and hold out links.
@@ -324,25 +324,25 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
             scale: size of a synthetic data set as a share of the real one.
             add_reverse: turn each relation round as well, as one more, rev_NAME.
             seed_type: any type, where no table of a folder has labels.
-            val_share: part of each relation's links for validation.
-            test_share: part of them for the test.
+            val_ratio: part of each relation's links for validation.
+            test_ratio: part of them for the test.
             split_seed: of the choice of these links: another seed of the training has the same.
             split: which links are held out: a share of them at random, those of the latest time, or those given by ``HeteroDataset.edge_splits``. By
                 default given ones where one of the relations has some, else share.
             eval_negatives: what links are told from in validation and test: as many uniform pairs of the relation's types that are no links, or ``all``:
                 each with all destinations for its source and with all sources for its destination, but for other links.
-            shared_links: as of ``LinkDataModule``.
+            leaked_edges: as of ``LinkDataModule``.
             feed: as ``SampledDataModule``; ``batch_size`` counts edges.
 
         Raises:
             InputError: a sampler that is no ``HeteroLinkSampler``, or names its edges; shares that have no effect; as ``hold_out_links``,
                 ``given_links`` and ``check_within_reach``.
         """
-        _check_choices(split, eval_negatives, shared_links, Literal["uniform", "all"])
+        _check_choices(split, eval_negatives, leaked_edges, Literal["uniform", "all"])
         dealing = _of_all_edges(sampler)
         data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
         reverses = dict(zip(dealing.relations, dealing.reverses_in(data.graph), strict=True))
-        made = _hold_out(data, reverses, {"val": val_share, "test": test_share}, split_seed, split, shared_links)
+        made = _hold_out(data, reverses, {"val": val_ratio, "test": test_ratio}, split_seed, split, leaked_edges)
         graph, self.ends = data.graph.with_edges(made.is_kept), made.ends
         self.known = both_ways(data.graph.relations, reverses)
         self.passed = both_ways(graph.relations, reverses)
@@ -379,7 +379,7 @@ def _of_all_edges(sampler: Sampler) -> HeteroLinkSampler:
 
     if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
         raise InputError(
-            f"the sampler is {sampler!r}: links of a typed graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
+            f"the sampler is {sampler!r}: links of a heterogeneous graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
         )
     dealing = copy(sampler)
     dealing.edges = "all"

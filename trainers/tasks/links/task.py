@@ -14,8 +14,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.trainers.models.decoders import DecoderName
-from hoptrain.trainers.models.typed.gnn import TypedGNN
-from hoptrain.trainers.models.typed.layers import TypedArch
+from hoptrain.trainers.models.hetero.gnn import HeteroGNN
+from hoptrain.trainers.models.hetero.layers import HeteroArch
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask, HeteroTask, check_embeddings
 from hoptrain.trainers.tasks.linked import Linked, Loss
@@ -43,39 +43,39 @@ class LinkPredictor(Linked, GraphTask):
     """
 
     data_class = LinkDataModule
-    predicted = "the vectors of all vertices"
+    predicted = "the vectors of all nodes"
 
     def __init__(
         self,
         in_channels: int,
         num_layers: int,
-        num_vertices: int = 0,
+        num_nodes: int = 0,
         hidden_channels: int = 128,
         out_channels: int = 64,
         dropout: float = 0.0,
         decoder: DecoderName = "dot",
-        score: str | None = None,
-        default_score: str = TASKS["links"].score,
+        metric: str | None = None,
+        default_metric: str = TASKS["links"].metric,
         hard_negatives: int | None = None,
         embeddings: Embeddings = "none",
         loss: Loss = "bce",
         l2: float = 0.0,
         **options: Any,
     ) -> None:
-        """Build the model. The first three arguments, and ``default_score``, come from the data when the command line is used.
+        """Build the model. The first three arguments, and ``default_metric``, come from the data when the command line is used.
 
         Args:
             in_channels: features of a node; 0 without any.
             num_layers: hops of the sampler.
-            num_vertices: V where they have no features, else 0.
+            num_nodes: V where they have no features, else 0.
             hidden_channels: width between layers (for gat over all heads together).
             out_channels: width of the nodes' vectors.
             dropout: share of hidden inputs dropped (and of gat's attention).
             decoder: scores a pair: dot, the inner product; distmult, weighted by channel; complex, of complex numbers; mlp, of both vectors;
                 hadamard, an mlp of their product.
-            score: what validation and test are judged by: auc, ap, mrr or hits@K, as hits@20 (``hoptrain.trainers.scores.links``); or recall@K,
-                precision@K or ndcg@K (``hoptrain.trainers.scores.top``).
-            default_score: the score where none is named.
+            metric: what validation and test are judged by: auc, ap, mrr or hits@K, as hits@20 (``hoptrain.trainers.metrics.links``); or recall@K,
+                precision@K or ndcg@K (``hoptrain.trainers.metrics.top``).
+            default_metric: the score where none is named.
             hard_negatives: of each link's negatives in a batch only this many count in the loss, those that score highest (Zhang et al. 2013,
                 "Optimizing top-n collaborative filtering via dynamic negative item sampling"); by default all.
             embeddings: learn a vector of ``hidden_channels`` for each node, where they have no features: sparse, by ``SparseAdam``, which moves those of
@@ -88,7 +88,7 @@ class LinkPredictor(Linked, GraphTask):
             InputError: as ``GraphTask``; an unknown decoder, score or loss; no hard negatives; nodes without features and without ``embeddings``.
         """
         check_choice("embeddings", embeddings, get_args(Embeddings))
-        _check_embeddings(embeddings, num_vertices, in_channels, l2)
+        _check_embeddings(embeddings, num_nodes, in_channels, l2)
         super().__init__(
             in_channels if embeddings == "none" else hidden_channels,
             out_channels,
@@ -98,8 +98,8 @@ class LinkPredictor(Linked, GraphTask):
             dropout=dropout,
             **options,
         )
-        self.decode(decoder, out_channels, score or default_score, hard_negatives, loss)
-        self.table: Any = _make_table(embeddings, num_vertices, hidden_channels)
+        self.decode(decoder, out_channels, metric or default_metric, hard_negatives, loss)
+        self.table: Any = _make_table(embeddings, num_nodes, hidden_channels)
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data, and make the scores.
@@ -109,9 +109,9 @@ class LinkPredictor(Linked, GraphTask):
         """
         super().setup(stage)
         data: LinkDataModule = self._datamodule
-        if self.table is not None and len(self.table.weight) != data.num_vertices:
+        if self.table is not None and len(self.table.weight) != data.num_nodes:
             raise InputError(
-                f"the model has vectors of {len(self.table.weight):,} vertices, {data.data.name} has {data.num_vertices:,} without features: "
+                f"the model has vectors of {len(self.table.weight):,} nodes, {data.data.name} has {data.num_nodes:,} without features: "
                 "use the data set that it was made for"
             )
 
@@ -142,33 +142,33 @@ class LinkPredictor(Linked, GraphTask):
         return loss + penalty
 
 
-def _check_embeddings(embeddings: Embeddings, num_vertices: int, in_channels: int, l2: float) -> None:
+def _check_embeddings(embeddings: Embeddings, num_nodes: int, in_channels: int, l2: float) -> None:
     """Raise on embeddings beside features, their penalty without them, and nodes without either."""
     is_learnt = embeddings != "none"
-    if num_vertices and not is_learnt:
+    if num_nodes and not is_learnt:
         raise InputError(
-            "the vertices have no features: make some from the graph by data.features: walks (or degrees), or set embeddings: sparse (or dense), "
-            f"which learns a vector for each of the {num_vertices:,}"
+            "the nodes have no features: make some from the graph by data.features: walks (or degrees), or set embeddings: sparse (or dense), "
+            f"which learns a vector for each of the {num_nodes:,}"
         )
-    if is_learnt and not num_vertices:
+    if is_learnt and not num_nodes:
         raise InputError(
-            f"embeddings is {embeddings} and a vertex has {in_channels} features: vectors are learnt for those without; leave it out"
+            f"embeddings is {embeddings} and a node has {in_channels} features: vectors are learnt for those without; leave it out"
         )
     if not l2 >= 0 or (l2 and not is_learnt):
         raise InputError(f"l2 is {l2} with embeddings {embeddings}: it is at least 0, and of learnt vectors; leave it out")
 
 
-def _make_table(embeddings: Embeddings, num_vertices: int, width: int) -> nn.Embedding | None:
+def _make_table(embeddings: Embeddings, num_nodes: int, width: int) -> nn.Embedding | None:
     """Return the embeddings, drawn as in PyG's ``LightGCN``; None without any."""
     if embeddings == "none":
         return None
-    table = nn.Embedding(num_vertices, width, sparse=embeddings == "sparse")
+    table = nn.Embedding(num_nodes, width, sparse=embeddings == "sparse")
     nn.init.xavier_uniform_(table.weight)
     return table
 
 
 class HeteroLinkPredictor(Linked, HeteroTask):
-    """A ``TypedGNN`` that gives vectors of the types that links join, and a decoder for each relation, which scores a source and a destination by theirs.
+    """A ``HeteroGNN`` that gives vectors of the types that links join, and a decoder for each relation, which scores a source and a destination by theirs.
 
     Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``Linked``. Of several
     relations the score is that of all links together, and each relation's own score is logged too, as ``val_auc/author:writes:paper``.
@@ -191,17 +191,17 @@ class HeteroLinkPredictor(Linked, HeteroTask):
     def __init__(
         self,
         in_channels: dict[str, int],
-        num_vertices: dict[str, int],
+        num_nodes: dict[str, int],
         relations: list[str],
         link_relation: str | list[str],
         num_layers: int,
         hidden_channels: int = 64,
         out_channels: int = 64,
         decoder: DecoderName = "dot",
-        score: str = TASKS["hetero_links"].score,
+        metric: str = TASKS["hetero_links"].metric,
         hard_negatives: int | None = None,
         loss: Loss = "bce",
-        arch: TypedArch = "rgcn",
+        arch: HeteroArch = "rgcn",
         embeddings: bool = False,
         normalize_features: bool = False,
         lr: float = 0.003,
@@ -212,14 +212,14 @@ class HeteroLinkPredictor(Linked, HeteroTask):
 
         Args:
             in_channels: features of a node, by type, of the types that have some.
-            num_vertices: nodes of the types without features.
+            num_nodes: nodes of the types without features.
             relations: ``source:name:destination`` of each.
             link_relation: that of the links, or those.
             num_layers: hops of the sampler.
             hidden_channels: width of all layers (with attention over all heads together).
             out_channels: width of the vectors that are scored.
             decoder: as of ``LinkPredictor``.
-            score: as of ``LinkPredictor``.
+            metric: as of ``LinkPredictor``.
             hard_negatives: as of ``LinkPredictor``.
             loss: as of ``LinkPredictor``.
             arch: rgcn, gat, gin, graphconv, hgt, han; gatv2 or transformer, which read edges' features.
@@ -227,7 +227,7 @@ class HeteroLinkPredictor(Linked, HeteroTask):
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty; vectors of nodes have none.
-            gnn: as ``TypedGNN``.
+            gnn: as ``HeteroGNN``.
 
         Raises:
             InputError: numbers without meaning, a bare type without ``embeddings``; as ``Linked.decode``.
@@ -235,15 +235,15 @@ class HeteroLinkPredictor(Linked, HeteroTask):
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
         super().__init__(None)
         self.save_hyperparameters()
-        self.note_defaults(TypedGNN)
+        self.note_defaults(HeteroGNN)
         names = [link_relation] if isinstance(link_relation, str) else link_relation
         self._relations: Any = [tuple(name.split(":")) for name in names]
-        self.decode(decoder, out_channels, score, hard_negatives, loss, len(names))
+        self.decode(decoder, out_channels, metric, hard_negatives, loss, len(names))
         known: Any = [tuple(relation.split(":")) for relation in relations]
-        self.model = TypedGNN(
-            arch, in_channels, num_vertices, known, types_of(self._relations), hidden_channels, out_channels, num_layers, **gnn
+        self.model = HeteroGNN(
+            arch, in_channels, num_nodes, known, types_of(self._relations), hidden_channels, out_channels, num_layers, **gnn
         )
-        check_embeddings(self.model, num_vertices, embeddings)
+        check_embeddings(self.model, num_nodes, embeddings)
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data, and make the scores.
@@ -251,7 +251,7 @@ class HeteroLinkPredictor(Linked, HeteroTask):
         Raises:
             InputError: as ``HeteroTask.compare`` and ``Linked``.
         """
-        self.compare(["num_vertices", "relations", "link_relation"])
+        self.compare(["num_nodes", "relations", "link_relation"])
         super().setup(stage)
 
     def forward(self, batch: HeteroMiniBatch) -> dict[str, Tensor]:
@@ -288,7 +288,7 @@ class HeteroLinkPredictor(Linked, HeteroTask):
     @property
     def predicted(self) -> str:  # type: ignore[override]
         """Output of ``hoptrain predict``, for people."""
-        return f"the vectors of all vertices of type {', and behind them of type '.join(types_of(self._relations))}"
+        return f"the vectors of all nodes of type {', and behind them of type '.join(types_of(self._relations))}"
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Return vectors of this rank's share of the nodes of all types that links join, type by type, (N, C) float32 on the CPU."""

@@ -8,27 +8,27 @@ from typing import Any, ClassVar, Literal, get_args
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, load_dataset, load_hetero_dataset
 from hoptrain.engine.dataset import SPLITS
-from hoptrain.engine.derived.full_supervision import fully_supervised
-from hoptrain.engine.derived.made_features import make_features
-from hoptrain.engine.derived.metapaths import with_metapaths
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.hetero_graph import relation_name
+from hoptrain.engine.transforms.full_supervision import fully_supervised
+from hoptrain.engine.transforms.made_features import make_features
+from hoptrain.engine.transforms.metapaths import with_metapaths
 from hoptrain.samplers import Sampler
-from hoptrain.samplers.typed import TypedSampler
-from hoptrain.trainers.models.typed.gnn import relations_by_layer
+from hoptrain.samplers.hetero import BaseHeteroSampler
+from hoptrain.trainers.models.hetero.gnn import relations_by_layer
 from hoptrain.trainers.tasks.shared_data import SampledDataModule, opened, say_overlaps
 
 Features = Literal["stored", "degrees", "walks"]
 
 
-class GraphDataModule(SampledDataModule):
+class NodeDataModule(SampledDataModule):
     """Loads a data set and feeds training from sampler processes.
 
     Validation, test and predict loaders give node ids: the model evaluates them exactly, by full neighbourhoods.
 
     Examples:
-        >>> from hoptrain import GraphDataModule, NeighborSampler
-        >>> data = GraphDataModule("digits-knn", NeighborSampler([10, 5]), batch_size=256, num_workers=0, seed=1)
+        >>> from hoptrain import NodeDataModule, NeighborSampler
+        >>> data = NodeDataModule("digits-knn", NeighborSampler([10, 5]), batch_size=256, num_workers=0, seed=1)
         >>> data.num_features, data.num_classes, data.num_hops
         (64, 10, 2)
         >>> len(data.train_dataloader()), next(iter(data.train_dataloader())).num_seeds
@@ -65,14 +65,14 @@ class GraphDataModule(SampledDataModule):
             feed: as ``SampledDataModule``.
         """
         _check_sampler(sampler)
-        self._is_parted = partitions is not None
+        self._is_partitioned = partitions is not None
         self.sampler = sampler  # what is trained on may depend on it, and it on the data
         if partitions is None:
             found = opened(dataset, load_dataset, root=root, scale=scale)
         else:
             found = self._in_parts(dataset, partitions, scale=scale, root=root, in_memory=in_memory, features=features)
         if full_supervision and not self.of_vertices:
-            raise InputError(f"full_supervision with {type(self).__name__}: it is about labels of vertices, as task: nodes; leave it out")
+            raise InputError(f"full_supervision with {type(self).__name__}: it is about labels of nodes, as task: nodes; leave it out")
         data = with_features(self.prepare(fully_supervised(found) if full_supervision else found), features, self.needs_features)
         super().__init__(data, self.sampler, **feed)
         if in_memory and self.num_workers:
@@ -86,18 +86,18 @@ class GraphDataModule(SampledDataModule):
         """The data set in parts.
 
         Raises:
-            InputError: the parts of another data set, a task or an option that does not go with parts; as ``open_parted``.
+            InputError: the parts of another data set, a task or an option that does not go with parts; as ``open_partitioned``.
         """
         plain = {"root": None, "in_memory": False, "features": "stored"}
         for name, value in options.items():
             if value != plain.get(name, value):
                 raise InputError(f"{name} is {value} with partitions: features lie in the parts, and are read from there; leave it out")
         if not self.of_vertices:
-            raise InputError(f"partitions with {type(self).__name__}: parts are for tasks on vertices, as task: nodes; leave it out")
-        from hoptrain.engine.partition.rows import open_parted
-        from hoptrain.trainers.parts.carrier import links
+            raise InputError(f"partitions with {type(self).__name__}: parts are for tasks on nodes, as task: nodes; leave it out")
+        from hoptrain.engine.partition.rows import open_partitioned
+        from hoptrain.trainers.multinode.carrier import links
 
-        data = open_parted(partitions, links())
+        data = open_partitioned(partitions, links())
         if options["scale"] != data.meta.get("scale", 1.0):
             raise InputError(
                 f"scale is {options['scale']}, and {partitions} holds the parts of {data.name} at {data.meta.get('scale', 1.0)}: correct it"
@@ -116,7 +116,7 @@ class GraphDataModule(SampledDataModule):
         if data.y is None:
             tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
             raise InputError(f"{data.name} has no labels: node classification needs them; {tasks}, or choose another data set")
-        say_overlaps(data.name, data.splits, "vertices")
+        say_overlaps(data.name, data.splits, "nodes")
         return data
 
     @property
@@ -136,7 +136,7 @@ class GraphDataModule(SampledDataModule):
 
 
 def _check_sampler(sampler: object) -> None:
-    if not isinstance(sampler, Sampler) or isinstance(sampler, TypedSampler):
+    if not isinstance(sampler, Sampler) or isinstance(sampler, BaseHeteroSampler):
         rule = "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for task: hetero"
         raise InputError(f"sampler is {sampler!r}: training takes {rule}")
 
@@ -164,7 +164,7 @@ class HeteroSizes(SampledDataModule):
         return {name: int(rows.shape[1]) for name, rows in self.data.x.items()}
 
     @property
-    def num_vertices(self) -> dict[str, int]:
+    def num_nodes(self) -> dict[str, int]:
         """V_t by type, of the types without features."""
         return {name: number for name, number in self.data.graph.num_nodes.items() if name not in self.data.x}
 
@@ -188,7 +188,7 @@ def check_within_reach(data: HeteroDataset, seed_types: Sequence[str], num_hops:
     for relation in relations_by_layer(list(data.graph.relations), seed_types, num_hops)[0]:
         empty = next((name for name in (relation[0], relation[2]) if not data.graph.num_nodes[name]), None)
         if empty is not None:
-            raise InputError(f"{data.name}: type {empty} has no vertices: nothing can be learnt of it; leave it and its relations out")
+            raise InputError(f"{data.name}: type {empty} has no nodes: nothing can be learnt of it; leave it and its relations out")
         if not data.graph.relations[relation].num_edges:
             raise InputError(f"{data.name}: relation {relation_name(relation)} has no edges: nothing can be learnt of it; leave it out")
 
@@ -202,7 +202,7 @@ class HeteroDataModule(HeteroSizes):
         >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 1, 2])}).with_reverse()
         >>> data = HeteroDataset(graph=graph, seed_type="item", x={"user": np.eye(2)}, y=np.array([0, 1, 1]), splits={"train": np.arange(3)})
         >>> module = HeteroDataModule(data, HeteroSampler([2, 2], "item"), batch_size=2, num_workers=0, seed=1)
-        >>> module.num_features, module.num_vertices  # features by type, and vertices of the types that have none
+        >>> module.num_features, module.num_vertices  # features by type, and nodes of the types that have none
         ({'user': 2}, {'item': 3})
         >>> next(iter(module.train_dataloader())).node_ids
         {'user': array([0, 1], dtype=int32), 'item': array([0, 2, 1], dtype=int32)}
@@ -251,7 +251,7 @@ class HeteroDataModule(HeteroSizes):
         if (own := getattr(sampler, "seed_type", None)) != data.seed_type:
             raise InputError(f"the sampler's seed_type is {own!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
         if data.y is None:
-            raise InputError(f"{data.name} has no labels: task hetero learns labels of the vertices of type {data.seed_type}; give a y")
+            raise InputError(f"{data.name} has no labels: task hetero learns labels of the nodes of type {data.seed_type}; give a y")
         check_within_reach(data, [data.seed_type], sampler.num_hops)
         super().__init__(data, sampler, **feed)
 

@@ -15,17 +15,17 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
-from hoptrain.trainers.models.batches import Takes, TypedTakes, apply_typed_model, chunk_of
+from hoptrain.trainers.models.batches import ForwardInputs, HeteroForwardInputs, apply_hetero_model, chunk_of
 from hoptrain.trainers.models.features import with_edge_features
+from hoptrain.trainers.models.hetero.gnn import HeteroGNN
+from hoptrain.trainers.models.hetero.inference import hetero_neighborhood_logits
+from hoptrain.trainers.models.hetero.layers import HeteroArch
 from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import Chunk
-from hoptrain.trainers.models.typed.gnn import TypedGNN
-from hoptrain.trainers.models.typed.inference import neighborhood_typed_logits
-from hoptrain.trainers.models.typed.layers import TypedArch
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import ExactTask, GraphTask, HeteroTask, check_embeddings
 from hoptrain.trainers.tasks.labelled import Labelled
-from hoptrain.trainers.tasks.nodes.data import GraphDataModule, HeteroDataModule
+from hoptrain.trainers.tasks.nodes.data import HeteroDataModule, NodeDataModule
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SharedDataModule
 
@@ -63,8 +63,8 @@ class NodeClassifier(NodeTask, GraphTask):
 
     Examples:
         >>> from pytorch_lightning import Trainer
-        >>> from hoptrain import GraphDataModule, NeighborSampler, NodeClassifier
-        >>> data = GraphDataModule("digits-knn", NeighborSampler([5, 5]), batch_size=256, num_workers=0, seed=1)
+        >>> from hoptrain import NodeDataModule, NeighborSampler, NodeClassifier
+        >>> data = NodeDataModule("digits-knn", NeighborSampler([5, 5]), batch_size=256, num_workers=0, seed=1)
         >>> model = NodeClassifier(data.num_features, data.num_classes, data.num_hops, hidden_channels=16)
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, data)
@@ -72,7 +72,7 @@ class NodeClassifier(NodeTask, GraphTask):
         ['train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
     """
 
-    data_class: ClassVar[type[SharedDataModule]] = GraphDataModule
+    data_class: ClassVar[type[SharedDataModule]] = NodeDataModule
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class NodeClassifier(NodeTask, GraphTask):
         num_layers: int = 0,
         multilabel: bool = False,
         model: Any = None,
-        takes: Takes = "blocks",
-        score: str = TASKS["nodes"].score,
-        class_weight: Literal["balanced"] | None = None,
+        forward_inputs: ForwardInputs = "blocks",
+        metric: str = TASKS["nodes"].metric,
+        class_weight: Literal["class_balanced_sampling"] | None = None,
         **options: Any,
     ) -> None:
         """Build the model. The first four arguments come from the data when the command line is used, and with ``model`` where they are 0.
@@ -94,8 +94,8 @@ class NodeClassifier(NodeTask, GraphTask):
             num_layers: hops of the sampler.
             multilabel: whether a node may have several labels.
             model: an ``nn.Module`` to train in place of a ``GNN``, in Python only: it gives (B, num_classes) scores of a batch's seeds.
-            takes: what its ``forward`` takes beside the features: blocks, blocks+degrees or edge_index (``hoptrain.trainers.models.batches``).
-            score: of classes acc, macro_f1 or auc; of several labels acc or micro_f1, macro_f1, auc or ap; of targets rmse, mae or r2, with
+            forward_inputs: what its ``forward`` takes beside the features: blocks, blocks+degrees or edge_index (``hoptrain.trainers.models.batches``).
+            metric: of classes acc, macro_f1 or auc; of several labels acc or micro_f1, macro_f1, auc or ap; of targets rmse, mae or r2, with
                 which the model learns them by their mean squared error. Training has no auc and no ap.
             class_weight: balanced multiplies a node's loss so that each class of the training split counts alike.
             options: as ``GraphTask``.
@@ -105,10 +105,12 @@ class NodeClassifier(NodeTask, GraphTask):
         """
         if model is not None and (unused := sorted(options.keys() - _OF_ANY_MODEL)):
             raise InputError(f"{unused[0]} with a model of your own: it builds a GNN, which that takes the place of; leave it out")
-        if model is None and takes != "blocks":
-            raise InputError(f"takes is {takes} without a model of your own: it tells what that takes; give model, or leave takes out")
-        super().__init__(in_channels, num_classes, num_layers, None, model, takes, **options)
-        self.learn(num_classes, multilabel, score, class_weight)
+        if model is None and forward_inputs != "blocks":
+            raise InputError(
+                f"takes is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave takes out"
+            )
+        super().__init__(in_channels, num_classes, num_layers, None, model, forward_inputs, **options)
+        self.learn(num_classes, multilabel, metric, class_weight)
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data; the classes are the data's, where they were not stated.
@@ -135,7 +137,7 @@ class NodeClassifier(NodeTask, GraphTask):
 
     def _chunk(self, batch: MiniBatch, number: int) -> Chunk:
         _refuse_links(batch)
-        return chunk_of(batch, number, self.degrees, normalize=self.normalize_features, takes=self.takes)
+        return chunk_of(batch, number, self.degrees, normalize=self.normalize_features, forward_inputs=self.forward_inputs)
 
     def example_chunk(self, num_seeds: int) -> Chunk:
         """A chunk of the training split's first ``num_seeds`` nodes with all its inputs: layers are timed with it."""
@@ -160,7 +162,7 @@ class NodeClassifier(NodeTask, GraphTask):
 
 
 class HeteroClassifier(NodeTask, HeteroTask):
-    """A model that classifies the nodes of one type of a heterogeneous graph: a ``TypedGNN``, or your own module; it logs what ``NodeClassifier`` logs.
+    """A model that classifies the nodes of one type of a heterogeneous graph: a ``HeteroGNN``, or your own module; it logs what ``NodeClassifier`` logs.
 
     Examples:
         >>> import numpy as np
@@ -182,17 +184,17 @@ class HeteroClassifier(NodeTask, HeteroTask):
     def __init__(
         self,
         in_channels: dict[str, int] | None = None,
-        num_vertices: dict[str, int] | None = None,
+        num_nodes: dict[str, int] | None = None,
         relations: list[str] | None = None,
         seed_type: str = "",
         num_classes: int = 0,
         num_layers: int = 0,
         multilabel: bool = False,
         model: Any = None,
-        takes: TypedTakes = "blocks",
-        score: str = TASKS["hetero"].score,
-        class_weight: Literal["balanced"] | None = None,
-        arch: TypedArch = "rgcn",
+        forward_inputs: HeteroForwardInputs = "blocks",
+        metric: str = TASKS["hetero"].metric,
+        class_weight: Literal["class_balanced_sampling"] | None = None,
+        arch: HeteroArch = "rgcn",
         hidden_channels: int = 64,
         embeddings: bool = False,
         normalize_features: bool = False,
@@ -204,15 +206,15 @@ class HeteroClassifier(NodeTask, HeteroTask):
 
         Args:
             in_channels: features of a node, by type, of the types that have some.
-            num_vertices: nodes of the types without features.
+            num_nodes: nodes of the types without features.
             relations: ``source:name:destination`` of each.
             seed_type: the type of the nodes that are classified.
             num_classes: number of classes (or labels, or targets).
             num_layers: hops of the sampler.
             multilabel: whether a node may have several labels.
-            model: an ``nn.Module`` to train in place of a ``TypedGNN``, in Python only; of the arguments below it has those of the training alone.
-            takes: what its ``forward`` takes: blocks or edge_index (``hoptrain.trainers.models.batches``).
-            score: acc or macro_f1; of several labels also micro_f1 or ap; rmse, mae or r2, with which the model learns targets.
+            model: an ``nn.Module`` to train in place of a ``HeteroGNN``, in Python only; of the arguments below it has those of the training alone.
+            forward_inputs: what its ``forward`` forward_inputs: blocks or edge_index (``hoptrain.trainers.models.batches``).
+            metric: acc or macro_f1; of several labels also micro_f1 or ap; rmse, mae or r2, with which the model learns targets.
             class_weight: balanced multiplies a node's loss so that each class of the training split counts alike.
             arch: rgcn, gat, gin, graphconv, hgt, han; gatv2 or transformer, which read edges' features.
             hidden_channels: width of all layers (with attention over all heads together).
@@ -220,24 +222,24 @@ class HeteroClassifier(NodeTask, HeteroTask):
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty; vectors of nodes have none.
-            gnn: as ``TypedGNN``.
+            gnn: as ``HeteroGNN``.
 
         Raises:
-            InputError: numbers without meaning, a bare type without ``embeddings``, neither sizes nor a model, options of a ``TypedGNN`` with one.
+            InputError: numbers without meaning, a bare type without ``embeddings``, neither sizes nor a model, options of a ``HeteroGNN`` with one.
         """
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
-        _check_model(model, takes, bool(relations and num_layers and num_classes), gnn)
+        _check_model(model, forward_inputs, bool(relations and num_layers and num_classes), gnn)
         super().__init__(None)
         self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
-        self.takes, self.model = takes, model
-        self.learn(num_classes, multilabel, score, class_weight)
+        self.forward_inputs, self.model = forward_inputs, model
+        self.learn(num_classes, multilabel, metric, class_weight)
         if model is not None:
             self.note_module(model)
             return
-        self.note_defaults(TypedGNN)
-        self.hparams["num_vertices"] = bare = num_vertices or {}
+        self.note_defaults(HeteroGNN)
+        self.hparams["num_nodes"] = bare = num_nodes or {}
         ends: Any = [tuple(relation.split(":")) for relation in relations or []]
-        self.model = TypedGNN(arch, in_channels or {}, bare, ends, [seed_type], hidden_channels, num_classes, num_layers, **gnn)
+        self.model = HeteroGNN(arch, in_channels or {}, bare, ends, [seed_type], hidden_channels, num_classes, num_layers, **gnn)
         check_embeddings(self.model, bare, embeddings)
 
     def setup(self, stage: str) -> None:
@@ -248,17 +250,17 @@ class HeteroClassifier(NodeTask, HeteroTask):
         """
         super().setup(stage)
         module = self._datamodule
-        self.compare(["num_vertices", "relations", "seed_type"])
-        if self.takes == "edge_index" and module.num_vertices:
+        self.compare(["num_nodes", "relations", "seed_type"])
+        if self.forward_inputs == "edge_index" and module.num_nodes:
             raise InputError(
-                f"takes is edge_index and vertices of type {next(iter(module.num_vertices))} have no features: PyG's models take some of each "
+                f"takes is edge_index and nodes of type {next(iter(module.num_nodes))} have no features: PyG's models take some of each "
                 "type; give them some, or a model that takes blocks"
             )
         self.take_labels_of_nodes()
 
     def forward(self, batch: HeteroMiniBatch) -> Tensor:
         """Return the scores of the batch's seeds, (B, C)."""
-        return apply_typed_model(self.model, self.takes, self.inputs(batch), batch)
+        return apply_hetero_model(self.model, self.forward_inputs, self.inputs(batch), batch)
 
     def training_step(self, batch: HeteroMiniBatch, batch_idx: int) -> Tensor:
         """Return the loss of a mini-batch."""
@@ -267,20 +269,20 @@ class HeteroClassifier(NodeTask, HeteroTask):
     def infer(self, nodes: Array) -> Tensor:
         """Return the scores of ``nodes`` (N,) from full neighbourhoods: (N, C)."""
         module = self._datamodule
-        if isinstance(self.model, TypedGNN):
+        if isinstance(self.model, HeteroGNN):
             return self.exact({module.seed_type: nodes})[module.seed_type]
         options = {"normalize": self.hparams["normalize_features"], "device": self.device}
-        apply = partial(apply_typed_model, self.model, self.takes)
-        return neighborhood_typed_logits(apply, module.data, nodes, num_hops=module.num_hops, **options)
+        apply = partial(apply_hetero_model, self.model, self.forward_inputs)
+        return hetero_neighborhood_logits(apply, module.data, nodes, num_hops=module.num_hops, **options)
 
 
-def _check_model(model: Any, takes: TypedTakes, has_sizes: bool, gnn: dict[str, Any]) -> None:
-    """Refuse options of a ``TypedGNN`` with another module, and the other way round."""
-    check_choice("takes", takes, get_args(TypedTakes))
+def _check_model(model: Any, forward_inputs: HeteroForwardInputs, has_sizes: bool, gnn: dict[str, Any]) -> None:
+    """Refuse options of a ``HeteroGNN`` with another module, and the other way round."""
+    check_choice("forward_inputs", forward_inputs, get_args(HeteroForwardInputs))
     if isinstance(model, nn.Module) and gnn:
-        raise InputError(f"{next(iter(gnn))} with a model of your own: it builds a TypedGNN, which that takes the place of; leave it out")
-    if model is None and takes != "blocks":
-        raise InputError(f"takes is {takes} without a model of your own: it tells what that takes; give model, or leave takes out")
+        raise InputError(f"{next(iter(gnn))} with a model of your own: it builds a HeteroGNN, which that takes the place of; leave it out")
+    if model is None and forward_inputs != "blocks":
+        raise InputError(f"takes is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave takes out")
     if model is None and not has_sizes:
         raise InputError("HeteroClassifier without a model and without its sizes: give in_channels, relations, seed_type and so on")
 

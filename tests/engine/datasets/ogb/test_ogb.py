@@ -212,9 +212,9 @@ def no_file(folder, file):
 
 
 MISTAKES = {
-    "an edge beyond the vertices": Mistake(
+    "an edge beyond the nodes": Mistake(
         lambda tmp_path: papers100m(tmp_path, edge_index=np.array([[0, 1], [1, 5]])),
-        value="vertex 5",
+        value="node 5",
         rule="edge 1 data.npz 4",
         remedy="download",
     ),

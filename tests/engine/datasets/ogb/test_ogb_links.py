@@ -38,7 +38,7 @@ def pooled(as_array=lambda array: array):
 
 
 def pairs(data, split):
-    places = data.graph.places_of(data.edge_splits[split])
+    places = data.graph.csc_positions(data.edge_splits[split])
     return list(zip(data.graph.indices[places].tolist(), data.graph.destinations()[places].tolist(), strict=True))
 
 
@@ -53,7 +53,7 @@ def test_pairs_that_are_none_for_all_links(as_array, tmp_path):
     assert data.negatives["val"].tolist() == [[0, 1, 5], [4, 3, 2]]
     assert data.negatives["test"].tolist() == [[5], [5]]
     module = LinkDataModule(data, LinkSampler(NeighborSampler([2])), num_workers=0)
-    assert module.default_score == "hits@20"
+    assert module.default_metric == "hits@20"
     assert module.data.graph.num_edges == 8
     assert module.held_out["val"].others.tolist() == [[0, 1, 5], [4, 3, 2]]
 
@@ -76,7 +76,7 @@ def test_years_become_times(tmp_path):
         part |= {"year": 2000 + np.arange(len(part["edge"])), "weight": np.ones(len(part["edge"]), np.int64)}
     write(tmp_path, "ogbl-collab", parts, features=np.ones((6, 2)))
     data = load_dataset("ogbl-collab", root=tmp_path)
-    times = {split: data.graph.times[data.graph.places_of(ids)].tolist() for split, ids in data.edge_splits.items()}
+    times = {split: data.graph.times[data.graph.csc_positions(ids)].tolist() for split, ids in data.edge_splits.items()}
     assert times == {"train": [2000, 2001, 2002, 2003] * 2, "val": [2000], "test": [2000, 2001]}
 
 
@@ -132,10 +132,10 @@ MISTAKES = {
         rule="no split links pairs",
         remedy="remove folder download",
     ),
-    "missing vertices": Mistake(
+    "missing nodes": Mistake(
         lambda tmp_path: training(tmp_path, {"edge": TRAIN + 5}),
-        value="vertex 8",
-        rule="edge 6 vertices 5",
+        value="node 8",
+        rule="edge 6 nodes 5",
         remedy="drop larger num_nodes",
     ),
     "a file that is torn": Mistake(torn_file, value="test.pt", rule="missing damaged", remedy="remove folder downloaded"),

@@ -1,4 +1,4 @@
-"""OGB's layout of typed graphs, written small by the tests; the same as ogb's own reader gives; no network."""
+"""OGB's layout of heterogeneous graphs, written small by the tests; the same as ogb's own reader gives; no network."""
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def relation_without_edges(folder):
 MISTAKES = {
     "an unknown destination": Mistake(
         lambda folder: changed(folder, "raw/relations/author___writes___paper/edge", [[3, 0], [0, 5]]),
-        value="vertex 5",
+        value="node 5",
         rule="author:writes:paper destination edge 1",
         remedy="drop larger num_nodes",
     ),
@@ -106,7 +106,7 @@ MISTAKES = {
         rule="missing damaged",
         remedy="remove folder downloaded",
     ),
-    "a type without a number of vertices": Mistake(
+    "a type without a number of nodes": Mistake(
         lambda folder: changed(folder, "raw/num-node-dict", [["author", "paper"], [4, 5]]),
         value="'field_of_study'",
         rule="paper:has_topic:field_of_study joins type num_nodes",
@@ -125,7 +125,7 @@ MISTAKES = {
     ),
     "an unknown paper to test": Mistake(
         lambda folder: changed(folder, "split/time/paper/test", [[9]]),
-        value="vertex 9",
+        value="node 9",
         rule="ogbn-mag split test 4",
         remedy="drop",
     ),

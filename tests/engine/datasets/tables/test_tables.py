@@ -7,7 +7,7 @@ from cases.mistakes import Mistake, each_of, refused
 from hoptrain.engine import Dataset, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets import list_datasets
 from hoptrain.engine.datasets.tables import rows
-from hoptrain.engine.datasets.tables.folders import read_typed_tables
+from hoptrain.engine.datasets.tables.folders import read_hetero_tables
 
 PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,val\n7,4,0,graphs,test\n"
 AUTHORS = "id,a\n10,1\n-3,0\n12,1\n"
@@ -58,7 +58,7 @@ def test_tables_wherever_they_lie(tmp_path):
     edges = {
         (kind, name, "paper"): folder / "edges" / f"{kind}__{name}__paper.csv" for kind, name in (("author", "writes"), ("paper", "cites"))
     }
-    data = read_typed_tables(nodes, edges, name="ours")
+    data = read_hetero_tables(nodes, edges, name="ours")
     check(data)
     assert (data.name, data.meta["source"]) == ("ours", "tables: people.csv, paper.csv, author__writes__paper.csv, paper__cites__paper.csv")
 
@@ -174,17 +174,17 @@ def tables_by_path(folder):
 
 def relation_of_a_type_without_a_table(tmp_path):
     nodes, edges = tables_by_path(tmp_path)
-    read_typed_tables(nodes, edges | {("author", "has", "field"): edges["author", "writes", "paper"]}, name="ours")
+    read_hetero_tables(nodes, edges | {("author", "has", "field"): edges["author", "writes", "paper"]}, name="ours")
 
 
 def relation_of_one_text(tmp_path):
     nodes, edges = tables_by_path(tmp_path)
-    read_typed_tables(nodes, {"writes": edges["author", "writes", "paper"]})
+    read_hetero_tables(nodes, {"writes": edges["author", "writes", "paper"]})
 
 
 def path_without_a_file(tmp_path):
     nodes, edges = tables_by_path(tmp_path)
-    read_typed_tables(nodes | {"author": tmp_path / "none.csv"}, edges)
+    read_hetero_tables(nodes | {"author": tmp_path / "none.csv"}, edges)
 
 
 MISTAKES = {
@@ -196,7 +196,7 @@ MISTAKES = {
     ),
     "a path without a file": Mistake(path_without_a_file, value="none.csv", rule="read", remedy="give path file"),
     "labels of a type without a table": Mistake(
-        lambda tmp_path: read_typed_tables(*tables_by_path(tmp_path), "field"),
+        lambda tmp_path: read_hetero_tables(*tables_by_path(tmp_path), "field"),
         value="'field'",
         rule="seed_type tables",
         remedy="name author, paper",

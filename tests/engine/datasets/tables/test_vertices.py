@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hoptrain.engine.datasets.tables.vertices import Vertices
+from hoptrain.engine.datasets.tables.nodes import Vertices
 
 
 @pytest.mark.parametrize("top", [50, 10**12])

@@ -1,4 +1,4 @@
-"""What a machine has of the graph: its own vertices' columns, as they stand in the whole one."""
+"""What a machine has of the graph: its own nodes' columns, as they stand in the whole one."""
 
 import numpy as np
 from cases.mistakes import refused

@@ -23,8 +23,8 @@ def data():
 
 @pytest.fixture(scope="module")
 def parted(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("parted") / "parts"
-    write_partition(data, folder, 3, "range", graph="parted")
+    folder = tmp_path_factory.mktemp("partitioned") / "parts"
+    write_partition(data, folder, 3, "range", graph="partitioned")
     return folder
 
 
@@ -53,7 +53,7 @@ def test_what_needs_all_edges_is_refused(parted):
 def test_whether_any_edge_has_a_weight_is_known_everywhere(data, tmp_path, weight):
     weights = None if weight is None else np.r_[np.zeros(299), weight]
     write_partition(
-        replace(data, graph=Graph(data.graph.indptr, data.graph.indices, weights=weights)), tmp_path / "parts", 3, graph="parted"
+        replace(data, graph=Graph(data.graph.indptr, data.graph.indices, weights=weights)), tmp_path / "parts", 3, graph="partitioned"
     )
     assert pickle.loads(pickle.dumps(open_partition(tmp_path / "parts").data.graph)).has_weight is (weight != 0)
 
@@ -62,10 +62,10 @@ def test_what_cannot_be_parted(data, tmp_path):
     with refused("'part'", "graph one", "whole, parted"):
         write_partition(data, tmp_path / "parts", 3, graph="part")
     edges = Dataset(name="made", graph=data.graph, x=data.x, edge_attr=np.zeros((300, 2)))
-    with refused("made", "features edges stay whole", "leave graph='parted' out"):
-        write_partition(edges, tmp_path / "parts", 3, graph="parted")
-    with refused("parts is 1", "graph='parted' machine alone whole", "more parts leave out"):
-        write_partition(data, tmp_path / "parts", 1, graph="parted")
+    with refused("made", "features edges stay whole", "leave graph='partitioned' out"):
+        write_partition(edges, tmp_path / "parts", 3, graph="partitioned")
+    with refused("parts is 1", "graph='partitioned' machine alone whole", "more parts leave out"):
+        write_partition(data, tmp_path / "parts", 1, graph="partitioned")
     assert not (tmp_path / "parts").exists()
 
 

@@ -10,7 +10,7 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.csc import coo_to_csc
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.relabel import relabel
-from hoptrain.samplers.scratch.workspace import RelabelTable
+from hoptrain.samplers.buffers.workspace import RelabelTable
 
 KEY = (17, 2, 5, 1)  # seed, epoch, batch, hop
 NO_TABLES = np.zeros(0, np.uint32), np.zeros(0, np.int32)
@@ -107,7 +107,7 @@ def test_self_loops_and_multi_edges_are_kept():
     indices = np.array([0, 1, 1, 1, 0, 1, 1], np.int32)
     out_indptr, edges, neighbors = sample(indptr, indices, [0, 1], 4)
     assert out_indptr.tolist() == [0, 4, 6]
-    assert len(set(edges.tolist())) == 6, "edges differ, though vertices repeat"
+    assert len(set(edges.tolist())) == 6, "edges differ, though nodes repeat"
     assert np.array_equal(neighbors, indices[edges])
 
 
@@ -141,7 +141,7 @@ def test_every_neighbour_equally_likely(degree, fanout):
     indptr, indices = column_graph([degree] * 2000)
     out_indptr, edges, _ = sample(indptr, indices, range(2000), fanout)
     counts = np.bincount(np.concatenate(offsets_of(indptr, range(2000), out_indptr, edges)), minlength=degree)
-    # Draws within a vertex exclude one another, which makes the counts more even than independent ones: scale the variance.
+    # Draws within a node exclude one another, which makes the counts more even than independent ones: scale the variance.
     statistic = ((counts - counts.mean()) ** 2).sum() / (counts.mean() * (1 - fanout / degree)) * (degree - 1) / degree
     assert abs(statistic - (degree - 1)) < 5 * np.sqrt(2 * (degree - 1))
 
@@ -164,12 +164,12 @@ def test_a_vertex_draws_the_same_whoever_stands_beside_it():
 
 
 def random_graph(source, num_nodes, num_edges, num_hubs):
-    """Random edges, of which half enter one of a few hubs; with self loops, multi-edges and isolated vertices."""
+    """Random edges, of which half enter one of a few hubs; with self loops, multi-edges and isolated nodes."""
     src = source.integers(0, num_nodes, num_edges)
     dst = source.integers(0, num_nodes, num_edges)
     half = num_edges // 2
     dst[:half] = source.integers(0, num_hubs, half)
-    dst[dst == num_nodes - 1] = 0  # the last vertex has no neighbours
+    dst[dst == num_nodes - 1] = 0  # the last node has no neighbours
     indptr, indices, _ = coo_to_csc(src, dst, num_nodes, np.int32)
     return indptr, indices
 

@@ -1,4 +1,4 @@
-"""Rows by vertex in CUDA C++: NumPy's bytes and those of Numba's kernel, from whole tables, from parts and from lines of host memory."""
+"""Rows by node in CUDA C++: NumPy's bytes and those of Numba's kernel, from whole tables, from parts and from lines of host memory."""
 
 import re
 
@@ -9,8 +9,8 @@ from cpp.nvrtc import compile_source, text_of
 from cuda_case import TESTED, needs_cuda, to_device, to_host
 from ptx.launch import Fault
 
-from hoptrain.engine.placement.device_store import DeviceRows
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_store import DeviceRows
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.kernels.cuda.native.gather import LINE_BYTES, WORDS, shape
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 
@@ -23,14 +23,14 @@ def table_of(row_bytes, seed=0):
 
 
 def split(rows, hot, num_parts):
-    """The hot rows in parts, and where each vertex is read."""
+    """The hot rows in parts, and where each node is read."""
     where = np.full(len(rows), -1, np.int32)
     where[hot] = np.arange(len(hot))
     return [rows[hot[part::num_parts]] for part in range(num_parts)], where
 
 
 def gather(machine, rows, ids, **options):
-    """The rows of vertices by the native kernel."""
+    """The rows of nodes by the native kernel."""
     return launch(machine, rows, ids, **options)[0]
 
 

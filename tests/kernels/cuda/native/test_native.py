@@ -10,8 +10,8 @@ from cpp.stand_in import ARRAY, STREAM, Stream, _cupy  # noqa: F401
 from cuda_case import TESTED, needs_cuda, simulated, to_host
 from numba import cuda
 
-from hoptrain.engine.placement.device_store import DeviceRows
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_store import DeviceRows
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.native.gather import placed_gather

@@ -55,7 +55,7 @@ def test_scores(small):
         sampler.set_scores(scores)
         check_bulks(sampler, small, [[[0, 2]]], space)
     sampler.set_scores(np.ones(3))
-    with refused("3 scores", "graph 40 vertices set_scores", "one each"):
+    with refused("3 scores", "graph 40 nodes set_scores", "one each"):
         sampler.sample(small, np.array([1]), workspace=space)
 
 
@@ -68,7 +68,7 @@ DEGREE = 3 * LONG // 2
 
 
 def with_hub():
-    """Vertex 0 has more in-edges from few vertices than a thread adds up, the 59 others have three each."""
+    """Node 0 has more in-edges from few nodes than a thread adds up, the 59 others have three each."""
     indptr = np.concatenate([[0], DEGREE + 3 * np.arange(60)])
     return Graph(indptr, np.random.default_rng(0).integers(0, 60, indptr[-1]).astype(np.int32))
 

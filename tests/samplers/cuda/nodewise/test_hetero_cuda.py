@@ -1,4 +1,4 @@
-"""Sampling of typed edges on CUDA, mini-batch for mini-batch and bit for bit that of the CPU."""
+"""Sampling of heterogeneous edges on CUDA, mini-batch for mini-batch and bit for bit that of the CPU."""
 
 import numpy as np
 import pytest

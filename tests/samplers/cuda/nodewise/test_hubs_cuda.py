@@ -1,4 +1,4 @@
-"""Columns that a block works on: the batches are the CPU's, to the bit, and no thread goes over the whole column."""
+"""Columns that a block works on: the batches are the CPU's, bit for bit, and no thread goes over the whole column."""
 
 import threading
 from collections import Counter
@@ -17,7 +17,7 @@ pytestmark = needs_cuda
 
 
 def with_hub(degree, weights=None):
-    """Vertex 0 has so many in-edges, the 59 others have three each."""
+    """Node 0 has so many in-edges, the 59 others have three each."""
     rng = np.random.default_rng(0)
     indptr = np.concatenate([[0], degree + 3 * np.arange(60)])
     return Graph(indptr, rng.integers(0, 60, indptr[-1]).astype(np.int32), weights=weights and weights(rng, indptr[-1]))

@@ -10,10 +10,10 @@ from cuda_case import TESTED, needs_cuda, to_host
 from reference import neighbor as reference
 
 from hoptrain.engine import Graph, InputError
-from hoptrain.engine.placement.device_store import DeviceRows
-from hoptrain.engine.placement.device_stream import DeviceStream
+from hoptrain.engine.gpu_memory.device_store import DeviceRows
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers import NeighborSampler, Workspace
-from hoptrain.samplers.scratch.alias import build_alias_tables
+from hoptrain.samplers.buffers.alias import build_alias_tables
 
 pytestmark = needs_cuda
 
@@ -32,7 +32,7 @@ SCHEDULES = {
 
 
 def weighted_graph(num_nodes=40, num_edges=300, seed=0):
-    """Hubs, isolated vertices, self loops, multi-edges; some columns without any weight."""
+    """Hubs, isolated nodes, self loops, multi-edges; some columns without any weight."""
     plain = make_graph(num_nodes, num_edges, seed)
     weights = np.random.default_rng(seed).integers(0, 4, num_edges).astype(np.float32)
     weights[plain.indptr[3] : plain.indptr[6]] = 0
@@ -116,7 +116,7 @@ def test_equal_to_the_reference(small_graph, expand):
 
 
 def column_graph(degrees):
-    """Vertex v has degrees[v] random in-neighbours."""
+    """Node v has degrees[v] random in-neighbours."""
     degrees = list(degrees)
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     sources = np.random.default_rng(0).integers(0, len(degrees), indptr[-1])
@@ -154,7 +154,7 @@ def test_an_adjacency_list_that_just_fits_into_shared_memory(schedule, room):
 
 @pytest.mark.parametrize("requests", [1, 2, 3, 4, 6, 7, 13])
 def test_the_work_of_one_transit_at_the_borders_of_its_class(requests):
-    """One vertex in every batch, one unit each: its work is the number of batches."""
+    """One node in every batch, one unit each: its work is the number of batches."""
     check_equal(column_graph([9, 4]), [3], [np.array([0])] * requests, "classes")
 
 

@@ -28,7 +28,7 @@ def seed_times():
     ("options", "kernel"), [({}, "sample"), ({}, "transit"), ({"replace": True}, "sample"), ({"strategy": "recent"}, "transit")], ids=str
 )
 def test_equal_to_the_cpu(timed, seed_times, options, kernel):
-    """A vertex may be a seed twice. The second bulk finds buffers larger than it needs."""
+    """A node may be a seed twice. The second bulk finds buffers larger than it needs."""
     sampler, workspace = TemporalSampler([3, 2], seed_times, **options), on_cuda(kernel)
     for bulk in ([[1, 5, 1], [39, 0]], [[2]]):
         check_equal(sampler, timed, [np.array(seeds) for seeds in bulk], workspace)

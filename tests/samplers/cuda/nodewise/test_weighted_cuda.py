@@ -14,7 +14,7 @@ pytestmark = needs_cuda
 
 
 def weighted(weights_of, num_nodes=40, num_edges=240, dtype=np.float32):
-    """Hubs, isolated vertices, multi-edges; some columns without any weight."""
+    """Hubs, isolated nodes, multi-edges; some columns without any weight."""
     plain = make_graph(num_nodes, num_edges)
     weights = weights_of(np.random.default_rng(0), num_edges).astype(dtype)
     weights[plain.indptr[3] : plain.indptr[6]] = 0

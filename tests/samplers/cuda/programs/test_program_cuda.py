@@ -28,7 +28,7 @@ def small():
 
 
 class BeyondAtTheEnd(Beyond):
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return len(transit.neighbors) if step == 1 and transit.vertex % 2 else 0
 
 
@@ -36,7 +36,7 @@ class BeyondWalk(RandomWalk):
     def __init__(self):
         super().__init__(3, num_walks=2)
 
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return len(transit.neighbors) if step == 2 else 0
 
 
@@ -119,5 +119,5 @@ class BeyondLayer(Layer):
     def sample_size(self, step):
         return 2
 
-    def next(self, transit, step, random):
+    def next(self, transit, step, rng):
         return len(transit.neighbors)

@@ -34,7 +34,7 @@ def test_a_bulk_of_16(prepared):
 def test_clusters_without_a_seed(prepared):
     graph, sampler = prepared
     without = np.setdiff1d(np.arange(6), sampler.items(graph, SPLIT))[:1]
-    with refused(f"[{without[0]}]", "clusters none vertices train", "sampler.items(graph, seeds)"):
+    with refused(f"[{without[0]}]", "clusters none nodes train", "sampler.items(graph, seeds)"):
         sampler.sample_bulk(graph, [np.arange(3), without], workspace=workspace())
     with refused("cluster 6", "not exist", "0 5"):
         sampler.sample(graph, np.array([6]), workspace=workspace())

@@ -59,7 +59,7 @@ def test_a_split_that_cannot_be_met(monkeypatch):
     sampler = SaintWalkSampler(2, normalise=False, num_subgraphs=1).prepare(graph, np.array([2]))
     assert sampler.sample(graph, ONE, workspace=workspace()).seeds.tolist() == [2]
     sampler._split = sampler.split._replace(is_seed=np.zeros(3, np.bool_))  # what no walk from the split can bring about
-    with refused("1 vertices", "3 subgraphs none train", "SaintWalkSampler draw more"):
+    with refused("1 nodes", "3 subgraphs none train", "SaintWalkSampler draw more"):
         sampler.sample(graph, ONE, workspace=workspace())
 
 
@@ -72,7 +72,7 @@ MISTAKES = {
     "a sampler that was not prepared": Mistake(
         lambda small: SaintNodeSampler(4).sample(small, ONE, workspace=workspace()),
         value="SaintNodeSampler",
-        rule="not know vertices train",
+        rule="not know nodes train",
         remedy="sampler.prepare(graph, seeds) SampleLoader",
     ),
     "two subgraphs in a batch": Mistake(

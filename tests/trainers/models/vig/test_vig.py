@@ -40,7 +40,7 @@ def test_every_weight_learns(conv, graph):
 
 
 def naive_neighbors(x, k, step):
-    """For every vertex the rows of its neighbours, found by sorting."""
+    """For every node the rows of its neighbours, found by sorting."""
     directions = F.normalize(x, dim=2)
     rows = []
     for image in range(len(x)):
@@ -86,7 +86,7 @@ def test_a_vertex_is_its_own_nearest():
 
 def test_the_reach_doubles_every_four_blocks():
     assert [block[0].graph.step for block in small().blocks] == [1, 1, 1, 1, 2]
-    assert [block[0].graph.step for block in small(neighbors=16).blocks] == [1] * 5, "there are no more vertices"
+    assert [block[0].graph.step for block in small(neighbors=16).blocks] == [1] * 5, "there are no more nodes"
 
 
 @pytest.mark.parametrize(("norm", "is_exact"), [("group", True), ("layer", True), ("batch", False)])
@@ -124,8 +124,8 @@ MISTAKES = {
     "patches that do not cover the image": Mistake(
         lambda: small(patch=3), value="patch is 3", rule="squares cover image 8", remedy="common divisor"
     ),
-    "more neighbours than vertices": Mistake(
-        lambda: small(neighbors=17), value="17 neighbors", rule="5 blocks one block vertices", remedy="1 16"
+    "more neighbours than nodes": Mistake(
+        lambda: small(neighbors=17), value="17 neighbors", rule="5 blocks one block nodes", remedy="1 16"
     ),
     "no blocks": Mistake(lambda: small(num_blocks=0), value="0 blocks", rule="3 neighbors one block", remedy="1 16"),
     "a width that heads cannot share": Mistake(

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.tasks.items.feed import ItemLoader
-from hoptrain.trainers.tasks.items.graphs import Categories, GraphClassifier, SmallGraphsDataModule
+from hoptrain.trainers.tasks.items.graphs import Categories, GraphClassifier, GraphDataModule
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 SPLITS = {"train": np.arange(40), "val": np.arange(40, 50), "test": np.arange(50, 60)}
@@ -49,12 +49,12 @@ def several(number, x):
 
 def module_of(y, **options):
     made = {name: options.pop(name) for name in ("x", "edges") if name in options}
-    return SmallGraphsDataModule(SmallGraphs.from_pyg(pyg_graphs(y, **made), splits=SPLITS), batch_size=8, seed=1, **options)
+    return GraphDataModule(SmallGraphs.from_pyg(pyg_graphs(y, **made), splits=SPLITS), batch_size=8, seed=1, **options)
 
 
 def model_of(module, **options):
     torch.manual_seed(1)
-    names = ("is_multilabel", "num_edge_features", "vertex_categories", "edge_categories")
+    names = ("is_multilabel", "num_edge_features", "node_categories", "edge_categories")
     sizes = dict(zip(("multilabel", "edge_channels", *names[2:]), (getattr(module, name) for name in names), strict=True))
     return GraphClassifier(module.num_features, module.num_classes, **sizes, **{"hidden_channels": 16, "num_layers": 2} | options)
 
@@ -75,7 +75,7 @@ def outputs_of(model, module, split):
 
 def test_targets_are_learnt():
     module = module_of(target, edges=False)
-    trainer, model = fitted(module, epochs=12, score="r2", dropout=0.0, readout="mean", lr=0.01)
+    trainer, model = fitted(module, epochs=12, metric="r2", dropout=0.0, readout="mean", lr=0.01)
     outputs, y = outputs_of(model, module, "val")
     assert float(trainer.callback_metrics["val_r2"]) == pytest.approx(metrics.r2_score(y, outputs), rel=1e-3)
     assert float(trainer.callback_metrics["val_r2"]) > 0.3
@@ -84,7 +84,7 @@ def test_targets_are_learnt():
 
 def test_labels_that_are_unknown():
     module = module_of(several, edges=False)
-    trainer, model = fitted(module, score="ap")
+    trainer, model = fitted(module, metric="ap")
     outputs, y = outputs_of(model, module, "val")
     each = [F.binary_cross_entropy_with_logits(own[known >= 0], known[known >= 0].float()) for own, known in zip(outputs, y, strict=True)]
     losses = torch.stack([torch.zeros(()) if (known < 0).all() else loss for loss, known in zip(each, y, strict=True)])
@@ -98,7 +98,7 @@ def test_labels_that_are_unknown():
 def test_unknown_labels_are_no_zeros():
     """And an example without any known one has no loss."""
     module = module_of(several, edges=False)
-    model = model_of(module, score="ap").double()
+    model = model_of(module, metric="ap").double()
     x, y = module.collate(np.arange(12), None)
     changed = torch.where(y < 0, torch.zeros_like(y), y)
     losses = [model.labels.losses(model.model(x._replace(x=x.x.double())), labels) for labels in (y, changed)]
@@ -146,12 +146,12 @@ def test_the_model_is_pygs():
 def test_categories():
     """Each feature's categories have vectors of their own, as many as there are values."""
     module = module_of(classes, x=lambda size, generator: torch.randint(0, 5, (size, 2), generator=generator), categorical=True)
-    assert module.vertex_categories == (5, 5)
+    assert module.node_categories == (5, 5)
     assert module.edge_categories == (3, 3)
     layer = Categories((5, 4), 8)
     rows = torch.tensor([[0.0, 3.0], [4.0, 0.0]])
     torch.testing.assert_close(layer(rows), torch.stack([layer.vectors.weight[[0, 8]].sum(0), layer.vectors.weight[[4, 5]].sum(0)]))
-    trainer, _ = fitted(module, arch="gine", score="auc", class_weight="balanced")
+    trainer, _ = fitted(module, arch="gine", metric="auc", class_weight="class_balanced_sampling")
     assert 0 <= float(trainer.callback_metrics["val_auc"]) <= 1
 
 
@@ -170,7 +170,7 @@ def test_workers_put_the_same_batches_together(y):
 def test_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     SmallGraphs.from_pyg(pyg_graphs(target), splits=SPLITS).save(tmp_path / "mols")
-    options = ("--model.score=rmse", "--model.arch=gine", "--model.hidden_channels=8", "--trainer.max_epochs=1", "--data.num_workers=1")
+    options = ("--model.metric=rmse", "--model.arch=gine", "--model.hidden_channels=8", "--trainer.max_epochs=1", "--data.num_workers=1")
     run(["fit", "--task=graphs", "--data.dataset=mols", "--data.root=.", *options, "--trainer.accelerator=cpu"])
     assert "test RMSE" in capsys.readouterr().out
 
@@ -188,7 +188,7 @@ def workers_of_their_own():
 
 MISTAKES = {
     "categories that are no whole numbers": Mistake(
-        lambda: module_of(classes, categorical=True).vertex_categories,
+        lambda: module_of(classes, categorical=True).node_categories,
         value="x of float32",
         rule="categorical categories whole numbers",
         remedy="leave out",
@@ -203,7 +203,7 @@ MISTAKES = {
         lambda: fitted(module_of(classes), arch="gine", readout="max"), value="'max'", rule="readout one", remedy="sum mean"
     ),
     "classes scored as targets": Mistake(
-        lambda: fitted(module_of(classes), arch="gine", score="rmse"),
+        lambda: fitted(module_of(classes), arch="gine", metric="rmse"),
         value="3 targets",
         rule="model graphs 3 classes",
         remedy="score num_classes multilabel",
@@ -212,8 +212,8 @@ MISTAKES = {
         lambda: fitted(module_of(target), arch="gine"), value="num_classes is 1", rule="score acc classes two", remedy="rmse mae r2"
     ),
     "weights of classes for several labels": Mistake(
-        lambda: fitted(module_of(several), arch="gine", class_weight="balanced"),
-        value="balanced",
+        lambda: fitted(module_of(several), arch="gine", class_weight="class_balanced_sampling"),
+        value="class_balanced_sampling",
         rule="class_weight labels only classes",
         remedy="leave out",
     ),
@@ -221,7 +221,7 @@ MISTAKES = {
         fit_edge_features_to_a_model_without, value="edge_channels is 0", rule="model graphs 2", remedy="data"
     ),
     "a list of graphs": Mistake(
-        lambda: SmallGraphsDataModule(pyg_graphs(classes)), value="list", rule="data", remedy="name SmallGraphs SmallGraphs.from_pyg(data)"
+        lambda: GraphDataModule(pyg_graphs(classes)), value="list", rule="data", remedy="name SmallGraphs SmallGraphs.from_pyg(data)"
     ),
     "workers for batches of this process": Mistake(workers_of_their_own, value="num_workers is 2", rule="0 process", remedy="correct"),
     "fewer workers than none": Mistake(

@@ -18,9 +18,9 @@ from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.pipeline import Layered
 from hoptrain.trainers.tasks import TASKS, task_of
 from hoptrain.trainers.tasks.items.feed import ItemDataModule
-from hoptrain.trainers.tasks.items.graphs import GraphClassifier, SmallGraphsDataModule
-from hoptrain.trainers.tasks.items.hops import SIGN
+from hoptrain.trainers.tasks.items.graphs import GraphClassifier, GraphDataModule
 from hoptrain.trainers.tasks.items.images import ImageDataModule
+from hoptrain.trainers.tasks.items.sign import SIGN
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu")
@@ -100,7 +100,7 @@ def test_images_change_by_their_address():
 
 @pytest.fixture
 def rings(tmp_path, monkeypatch):
-    """40 small graphs of 4 to 7 vertices, rings or paths; the folder of their file."""
+    """40 small graphs of 4 to 7 nodes, rings or paths; the folder of their file."""
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     sizes, y = 4 + np.arange(40) % 4, np.arange(40) // 4 % 2
     ptr = np.concatenate([[0], np.cumsum(sizes)])
@@ -118,7 +118,7 @@ def rings(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("readout", ["sum", "mean"])
 def test_graphs_of_a_batch_do_not_touch(rings, readout):
-    module = SmallGraphsDataModule("rings", root=str(rings), seed=0)
+    module = GraphDataModule("rings", root=str(rings), seed=0)
     torch.manual_seed(0)
     model = GraphClassifier(module.num_features, module.num_classes, readout=readout).double().eval()
     items = np.array([7, 0, 33, 12])
@@ -139,7 +139,7 @@ def test_graphs_of_a_batch_do_not_touch(rings, readout):
         (["fit", "--task", "images"], "images"),
         (["fit", "--task=graphs"], "graphs"),
         (["fit", "--config", str(CONFIGS / "digits_vig.yaml")], "images"),
-        (["fit", "--config", str(CONFIGS / "digits_vig.yaml"), "--task", "hops"], "hops"),
+        (["fit", "--config", str(CONFIGS / "digits_vig.yaml"), "--task", "sign"], "hops"),
         (["fit", "--config", str(CONFIGS / "quickstart.yaml")], "nodes"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Training on the whole graph: by chunks and by ranks the gradient of one batch of all training vertices with all their neighbourhoods."""
+"""Training on the whole graph: by chunks and by ranks the gradient of one batch of all training nodes with all their neighbourhoods."""
 
 import threading
 from itertools import accumulate, pairwise
@@ -16,8 +16,8 @@ from torch import nn
 from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.tasks.whole import part
-from hoptrain.trainers.tasks.whole.task import WholeGraphClassifier, WholeGraphDataModule
+from hoptrain.trainers.tasks.full_batch import part
+from hoptrain.trainers.tasks.full_batch.task import FullBatchDataModule, WholeGraphClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def _one_thread():
 
 @pytest.fixture(scope="module")
 def data():
-    """60 vertices with multi-edges, self loops, a hub, and some that have no in-edges."""
+    """60 nodes with multi-edges, self loops, a hub, and some that have no in-edges."""
     generator = np.random.default_rng(2)
     src, dst = generator.integers(0, 60, 500), np.minimum(generator.integers(0, 60, 500), generator.integers(0, 80, 500)) % 55
     x, y = generator.normal(size=(60, 7)).astype(np.float32), generator.integers(0, 3, 60)
@@ -59,7 +59,7 @@ def gradients(model, loss):
 
 
 def of_one_batch(data, model):
-    """The slow path: a batch of all training vertices, hop after hop."""
+    """The slow path: a batch of all training nodes, hop after hop."""
     train = data.splits["train"]
     batch = NeighborSampler([-1] * 3).sample(data.graph, train).to("cpu")
     degrees = torch.from_numpy(data.graph.in_degrees()).double()
@@ -130,7 +130,7 @@ def test_a_boundary_is_what_columns_name_beyond_the_own_vertices(data):
 
 def fit(data, epochs=1, model=None, **options):
     seed_everything(0, verbose=False)
-    module = WholeGraphDataModule(data, num_hops=2, chunk_edges=options.pop("chunk_edges", 100), seed=0)
+    module = FullBatchDataModule(data, num_hops=2, chunk_edges=options.pop("chunk_edges", 100), seed=0)
     sizes = (module.num_features, module.num_classes, module.num_hops)
     task = WholeGraphClassifier(model=model) if model else WholeGraphClassifier(*sizes, hidden_channels=32, lr=0.05, **options)
     trainer = Trainer(
@@ -177,13 +177,13 @@ def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
 
 MISTAKES = {
     "chunks of no edges": Mistake(
-        lambda data: WholeGraphDataModule(data, chunk_edges=0), value="chunk_edges is 0", rule="least 1", remedy="give 1048576"
+        lambda data: FullBatchDataModule(data, chunk_edges=0), value="chunk_edges is 0", rule="least 1", remedy="give 1048576"
     ),
     "a mean over a batch that is cut": Mistake(
         lambda data: fit(data, norm="batch"), value="norm batch", rule="6 chunks mean own", remedy="data.chunk_edges norm layer"
     ),
     "a model without layers": Mistake(
-        lambda data: fit(data, model=nn.Linear(7, 3)), value="Linear", rule="task whole layer", remedy="layers task nodes"
+        lambda data: fit(data, model=nn.Linear(7, 3)), value="Linear", rule="task full_batch layer", remedy="layers task nodes"
     ),
 }
 

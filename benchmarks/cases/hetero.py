@@ -1,0 +1,25 @@
+"""A heterogeneous graph to measure on: ``synthetic:mag``, the twin of ogbn-mag, as a script would prepare it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hoptrain.benchmarks.common.options import SEED
+from hoptrain.engine import HeteroDataset, load_hetero_dataset
+
+TWIN = "typed:mag"
+DEFAULT_SCALE = 0.05
+
+
+def mag_twin(scale: float) -> HeteroDataset:
+    """The twin at a scale, each relation also turned round, as ``rev_NAME``; types without features have some that are drawn at random.
+
+    Raises:
+        InputError: as ``load_hetero_dataset``.
+    """
+    data = load_hetero_dataset("synthetic:mag", scale=scale, add_reverse=True)
+    rng, width = np.random.default_rng(SEED), data.x[data.seed_type].shape[1]
+    drawn = {kind: rng.random((number, width), np.float32) for kind, number in data.graph.num_nodes.items() if kind not in data.x}
+    return replace(data, name=TWIN, x={**data.x, **drawn}, path=None, validate=False)

@@ -1,0 +1,107 @@
+"""Features of 0, 1, ..., K hops, computed once and kept memory-mapped (SIGN, Frasca et al. 2020): S**k X with GCN's normalised adjacency S.
+
+A row of hop k + 1 is read from the files of hop k in blocks of rows, so memory holds a block at a time, not the features.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array, as_float32
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets.cache import check_room, convert_once
+from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.quantized import Rows, files_of
+from hoptrain.engine.store import HEADER, FolderWriter, open_folder
+
+KIND = "hop features"
+BLOCK_EDGES = 1 << 20
+"""Edges of a block of rows, about."""
+_VERSION = 1
+
+
+def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) -> list[Array]:
+    """Features of each hop, computed into the cache the first time.
+
+    Args:
+        data: a data set with features.
+        num_hops: K.
+        normalize: divide each node's features by their sum first.
+
+    Returns:
+        K + 1 arrays (V, F) float32, memory-mapped; the first are the features themselves.
+
+    Raises:
+        InputError: no features, a negative K, or a cache that cannot be written.
+    """
+    if data.x is None:
+        raise InputError(f"{data.name} has no features: those of hops are made from them; take a data set with an x")
+    if num_hops < 0:
+        raise InputError(f"num_hops is {num_hops}: features reach from 0 hops on; give 0 or more")
+    name = "memory" if data.path is None else data.name.replace(":", "-")
+    key = f"{name}-hops{num_hops}{'-normalized' if normalize else ''}-{_VERSION}-{_checksum(data, data.x):08x}"
+    write = partial(_write, data=data, x=data.x, num_hops=num_hops, normalize=normalize)
+    arrays, _ = open_folder(convert_once(key, KIND, write), KIND)
+    return [arrays[f"hop{hop}"] for hop in range(num_hops + 1)]
+
+
+def _checksum(data: Dataset, x: Rows) -> int:
+    """Of the data set's header, which has those of its files; of the arrays themselves, where they lie in memory."""
+    if data.path is not None:
+        return zlib.crc32((data.path / HEADER).read_bytes())
+    return checksum_of(data.graph.indptr, data.graph.indices, *files_of("x", x).values())
+
+
+def checksum_of(*arrays: Array) -> int:
+    """CRC-32 of the arrays' bytes, one after another."""
+    checksum = 0
+    for array in arrays:
+        checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, checksum)
+    return checksum
+
+
+def _write(writer: FolderWriter, data: Dataset, x: Rows, num_hops: int, normalize: bool) -> None:
+    check_room(writer.folder, 4 * (num_hops + 1) * x.size)
+    bounds = row_blocks(data.graph.indptr, x.shape[1])
+    current = writer.create("hop0", np.float32, x.shape)
+    for begin, end in bounds:
+        current[begin:end] = _as_float(np.take(x, np.arange(begin, end), axis=0), normalize)
+    scale = 1 / np.sqrt(data.graph.in_degrees().astype(np.float32) + 1)
+    for hop in range(1, num_hops + 1):
+        following = writer.create(f"hop{hop}", np.float32, x.shape)
+        for begin, end in bounds:
+            following[begin:end] = propagate(data.graph.indptr, data.graph.indices, scale, current, begin, end)
+        current = following
+
+
+def _as_float(x: Array, normalize: bool) -> Array:
+    rows = as_float32(x)
+    if normalize:
+        rows = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-12)
+    return rows
+
+
+def propagate(indptr: Array, indices: Array, scale: Array, x: Array, begin: int, end: int) -> Array:
+    """Rows ``begin`` to ``end`` of S x: s_v (s_v x_v + sum over the in-neighbours u of s_u x_u), with s = ``scale`` = 1 / sqrt(degree + 1)."""
+    from scipy.sparse import csr_array
+
+    offsets = indptr[begin : end + 1]
+    sources = indices[offsets[0] : offsets[-1]]
+    block = csr_array((scale[sources], sources, offsets - offsets[0]), shape=(end - begin, len(x)))
+    own = scale[begin:end, None]
+    rows: Array = own * (own * x[begin:end] + block @ x)
+    return rows
+
+
+def row_blocks(indptr: Array, num_features: int) -> list[tuple[int, int]]:
+    """Bounds of blocks of rows with about ``BLOCK_EDGES`` edges and values; a row alone may have more."""
+    load = indptr[1:].astype(np.int64) + num_features * np.arange(1, len(indptr), dtype=np.int64)
+    bounds = [0]
+    while bounds[-1] < len(load):
+        done = load[bounds[-1] - 1] if bounds[-1] else 0
+        bounds.append(max(bounds[-1] + 1, int(np.searchsorted(load, done + BLOCK_EDGES, side="right"))))
+    return list(pairwise(bounds))

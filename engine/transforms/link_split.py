@@ -1,0 +1,369 @@
+"""Links held out of a graph, for link prediction, and negatives to compare them with.
+
+A homogeneous graph is a heterogeneous one whose only relation, ``ONLY``, is its own reverse. Ends of links are numbered by one count: of each relation
+source u is begin + u and destination v is begin + V_s + v, after the V_s nodes of the sources' type, also where both are of one type; the next relation
+begins after these. Ends in a homogeneous graph keep the ids of its nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from itertools import combinations
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.dataset import ONLY, BaseDataset
+from hoptrain.engine.errors import InputError, naming
+from hoptrain.engine.graph import Graph
+from hoptrain.engine.hetero_graph import Relation, relation_name
+from hoptrain.kernels.cpu.shuffle import permutation, random_words
+from hoptrain.kernels.shared.philox import HOP_HELD_OUT
+
+_MOST_NODES = 3_000_000_000
+"""A pair of nodes is numbered by an int64."""
+_ATTEMPTS = 50
+
+Ends: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
+"""The numbers [begin, end) of sources, and of destinations."""
+
+Relations: TypeAlias = Mapping[Relation, RelationColumns]
+
+Reverses: TypeAlias = Mapping[Relation, Relation | None]
+"""Relations whose edges are links, and of each the relation of edges v -> u, whose edges go with the links u -> v. A link is an ordered pair of nodes;
+of a relation that is its own reverse it is an unordered pair of distinct nodes."""
+
+SharedLinks: TypeAlias = Literal["error", "drop", "keep"]
+
+
+class HeldOut(NamedTuple):
+    """Links and their negatives."""
+
+    links: Array
+    """(2, N) int64, sources above destinations."""
+    others: Array | None
+    """(2, M) int64 pairs that are no links, for all links together; or (2, N, K), K for each link; None stands for all pairs that are none."""
+
+
+class LinkSplit(NamedTuple):
+    """The edges that stay in a graph, and the links that are held out of it."""
+
+    is_kept: dict[Relation, Array]
+    """(E,) bool for every relation of the graph."""
+    links: dict[str, Array]
+    """(2, N) int64 by name, sources above destinations, numbered as the module says."""
+    ends: list[Ends]
+    """The numbers of each relation's ends."""
+
+
+_Held: TypeAlias = tuple[Array, dict[str, Array]]
+"""Which edges of a relation are left, (E,) bool, and the links held out by name: (2, N) int64 nodes."""
+
+
+def hold_out_links(
+    relations: Relations, reverses: Reverses, shares: Mapping[str, float], *, seed: int = 0, by_time: bool = False
+) -> LinkSplit:
+    """Take links out of relations, at random or the latest ones, with all copies of their edges, and those turned round.
+
+    The latest links of all go to the last name. A link is as old as the first of its edges. Links of the same time stay together, with the later name, so
+    that a share may come out larger. Then no edge of any relation with times stays that is as late as the first link held out, also no copy of an older
+    link.
+
+    Args:
+        relations: the edges of all relations of the graph.
+        reverses: the relations of the links; see ``Reverses``.
+        shares: part of the links of each relation for each name, together below 1.
+        seed: of the choice at random, which is the same for the same seed.
+        by_time: take the links that came last.
+
+    Raises:
+        InputError: a relation that is not in the graph or has no edges, or another one that has the same edges turned round and is not its reverse; no
+            times; shares that cannot be, a share without a link, no link that is early enough to learn from, or too many nodes.
+    """
+
+    def hold(relation: Relation, first: int) -> _Held:
+        columns = relations[relation]
+        return _latest(columns, first, shares) if by_time else _at_random(columns, first, shares, seed)
+
+    return _held_out(relations, reverses, hold, by_time)
+
+
+def given_links(data: BaseDataset, reverses: Reverses, leaked_edges: SharedLinks | None = None) -> LinkSplit:
+    """Take the links of the data set's ``edge_splits`` except ``train`` out of relations, and the edges of no split if there is a ``train``.
+
+    A link that is held out may have copies among the edges that are left, or its reverse, under ids of their own. ``leaked_edges`` says what becomes of
+    them: ``refuse``; ``drop``, which leaves them out of the graph; or ``keep``, for contacts that recur. By default what ``data.meta`` states under this
+    name, as OGB's sets do, whose splits are taken as published; else refuse. With links that are left out go those turned round.
+
+    Raises:
+        InputError: a relation has no such splits, two of them share an edge, or links are shared and that is refused; as ``hold_out_links``.
+    """
+    own = data.contents()
+    choice = leaked_edges or data.meta.get("shared_links", "error")
+
+    def hold(relation: Relation, first: int) -> _Held:
+        return _given(data.name, own.relations[relation], first, own.edge_splits.get(relation, {}), choice)
+
+    return _held_out(own.relations, reverses, hold)
+
+
+def both_ways(relations: Relations, chosen: Iterable[Relation]) -> Graph:
+    """Return the edges of the chosen relations as one graph, in both directions, their ends numbered as the module says."""
+    ends = _number_ends(relations, chosen)
+    src = [begin + relations[relation].indices.astype(np.int64) for relation, ((begin, _), _) in ends.items()]
+    dst = [begin + relations[relation].destinations() for relation, (_, (begin, _)) in ends.items()]
+    return Graph.from_pairs(np.concatenate(src), np.concatenate(dst), max(end for _, (_, end) in ends.values()))
+
+
+def _number_ends(relations: Relations, chosen: Iterable[Relation]) -> dict[Relation, Ends]:
+    found, begin = {}, 0
+    for relation in chosen:
+        num_src, num_dst = relations[relation].num_src, relations[relation].num_nodes
+        middle = begin if relation == ONLY else begin + num_src
+        found[relation] = ((begin, begin + num_src), (middle, middle + num_dst))
+        begin = middle + num_dst
+    return found
+
+
+def _held_out(relations: Relations, reverses: Reverses, hold: Callable[[Relation, int], _Held], by_time: bool = False) -> LinkSplit:
+    """Return what is left when ``hold`` has taken links out of each relation, whose keys number the destinations from ``first``."""
+    _check_relations(relations, reverses)
+    is_kept = {relation: np.ones(columns.num_edges, bool) for relation, columns in relations.items()}
+    ends, earliest = _number_ends(relations, reverses), np.iinfo(np.int64).max
+    links: dict[str, list[Array]] = {}
+    for relation, reverse in reverses.items():
+        columns, first = relations[relation], 0 if relation == reverse else relations[relation].num_src
+        with nullcontext() if relation == ONLY else naming(relation_name(relation)):
+            is_left, own = hold(relation, first)
+        is_kept[relation] &= is_left
+        if reverse not in (None, relation):
+            keys = link_keys(columns, 0, first)
+            is_kept[reverse] &= ~np.isin(link_keys(relations[reverse], first), np.setdiff1d(keys, keys[is_left]))
+        if by_time and columns.times is not None and not is_left.all():
+            earliest = min(earliest, columns.times[~is_left].min())
+        (begin, _), (middle, _) = ends[relation]
+        for name, pairs in own.items():
+            links.setdefault(name, []).append(pairs + np.array([[begin], [middle]]))
+    for other, columns in relations.items():
+        if columns.times is not None:
+            is_kept[other] &= columns.times < earliest
+    return LinkSplit(is_kept, {name: np.concatenate(parts, axis=1) for name, parts in links.items()}, list(ends.values()))
+
+
+def _check_relations(relations: Relations, reverses: Reverses) -> None:
+    known = ", ".join(map(relation_name, relations))
+    for relation, reverse in reverses.items():
+        for asked in (relation, reverse):
+            if asked is not None and asked not in relations:
+                raise InputError(f"relation {relation_name(asked)} is not in the graph: it has {known}; choose one of them")
+        columns = relations[relation]
+        if not columns.num_edges:
+            what = "the graph" if relation == ONLY else f"relation {relation_name(relation)}"
+            raise InputError(f"{what} has no edges: nothing can be learnt of it; choose one that has some")
+        turned = [other for other in relations if (other[2], other[0]) == (relation[0], relation[2])]
+        for other in turned if reverse is None else []:
+            own, first = relations[other], columns.num_src
+            if own.num_edges == columns.num_edges and np.array_equal(np.sort(link_keys(own, first)), np.sort(link_keys(columns, 0, first))):
+                raise InputError(
+                    f"relation {relation_name(other)} has the edges of {relation_name(relation)} turned round: what is asked for would be known; "
+                    f"give the sampler exclude reverse and reverse_relation {list(other)}"
+                )
+
+
+def _at_random(columns: RelationColumns, first: int, shares: Mapping[str, float], seed: int) -> _Held:
+    _check_seed(seed)
+    keys = link_keys(columns, 0, first)
+    links = np.unique(keys[keys >= 0])
+    order = permutation(len(links), seed, 0, HOP_HELD_OUT)
+    held, begin = {}, 0
+    for name, number in _numbers(shares, len(links)).items():
+        held[name] = np.sort(links[order[begin : begin + number]])
+        begin += number
+    taken = np.concatenate([np.zeros(0, np.int64), *held.values()])
+    return ~np.isin(keys, taken), {name: _ends(own, columns, first) for name, own in held.items()}
+
+
+def _latest(columns: RelationColumns, first: int, shares: Mapping[str, float]) -> _Held:
+    if columns.times is None:
+        raise InputError(
+            "split is time and the edges of the graph have no times: give them to Graph.from_edges or HeteroGraph.from_edges, or hold links out by share"
+        )
+    keys = link_keys(columns, 0, first)
+    order = np.argsort(columns.times, kind="stable")
+    order = order[keys[order] >= 0]
+    links, earliest = np.unique(keys[order], return_index=True)
+    times = columns.times[order][earliest]
+    ascending, end, before = np.sort(times), len(times), np.ones(len(times), bool)
+    held, begin_time = {}, None
+    for name, number in reversed(_numbers(shares, len(links)).items()):
+        is_chosen = np.zeros(len(times), bool)
+        if number:
+            begin_time = ascending[max(end - number, 0)]
+            is_chosen = before & (times >= begin_time)
+            end = int(np.searchsorted(ascending, begin_time))
+        held[name] = _ends(links[is_chosen], columns, first)
+        before &= ~is_chosen
+    if end == 0:
+        raise InputError(f"shares of the links are {dict(shares)}: by time no earlier link is left to learn from; hold out less")
+    is_left = np.ones(columns.num_edges, bool) if begin_time is None else columns.times < begin_time
+    return is_left, {name: held[name] for name in shares}
+
+
+def _given(name: str, columns: RelationColumns, first: int, edge_splits: Mapping[str, Array], choice: SharedLinks) -> _Held:
+    splits = {split: columns.csc_positions(ids) for split, ids in edge_splits.items()}
+    if not splits.keys() - {"train"}:
+        raise InputError(f"split is given and {name} has no edge_splits but for training: give Dataset some, or hold links out by share")
+    check_apart(name, columns, edge_splits)
+    ends = np.stack([columns.indices.astype(np.int64), columns.destinations()])
+    is_left = np.full(columns.num_edges, "train" not in splits)
+    for split, places in splits.items():
+        is_left[places] = split == "train"
+    held = {split: places for split, places in splits.items() if split != "train"}
+    if choice != "keep":
+        keys = link_keys(columns, 0, first)
+        is_shared = is_left & (keys >= 0) & np.isin(keys, keys[np.concatenate(list(held.values()))])
+        if choice == "error" and is_shared.any():
+            u, v = ends[:, np.flatnonzero(is_shared)[0]]
+            raise InputError(
+                f"{name}: edges to learn from ({is_shared.sum():,}, that from {u} to {v} for one) are copies or reverses of links that are held "
+                "out: what is asked for would be known; set data.leaked_edges to drop, which leaves them out, or to keep"
+            )
+        is_left &= ~is_shared
+    return is_left, {split: ends[:, places] for split, places in held.items()}
+
+
+def check_apart(name: str, columns: RelationColumns, edge_splits: Mapping[str, Array]) -> None:
+    """Raise if two splits of a relation's edges, in the data set called ``name``, share an edge.
+
+    Raises:
+        InputError: two of them do.
+    """
+    for (split, own), (other, others) in combinations(edge_splits.items(), 2):
+        both = np.intersect1d(own, others)
+        if len(both):
+            place = columns.csc_positions(both[:1])
+            u, v = columns.indices[place][0], np.searchsorted(columns.indptr, place, side="right")[0] - 1
+            raise InputError(
+                f"the edge from {u} to {v} is in the splits {split} and {other} of {name}: what is asked for would be known; leave it out of one"
+            )
+
+
+def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float], seed: int = 0) -> dict[str, Array]:
+    """Labelled edges by split, ``train`` those that no share takes: (N,) int64 ids, ascending.
+
+    Copies of an edge, in both directions, are in one split, so that none tells of another one's label; self loops are for training.
+
+    Args:
+        graph: the graph.
+        is_labelled: (R,) bool by edge id.
+        shares: part of the links with a labelled edge for each name but ``train``, together below 1.
+        seed: of the choice.
+
+    Raises:
+        InputError: as ``hold_out_links``.
+    """
+    _check_seed(seed)
+    ids, keys = graph.ids_of(np.arange(graph.num_edges)), link_keys(graph)
+    ids, keys = ids[is_labelled[ids]], keys[is_labelled[ids]]
+    links, of_edge = np.unique(keys, return_inverse=True)
+    begin = int(len(links) > 0 and links[0] < 0)  # self loops
+    order = begin + permutation(len(links) - begin, seed, 0, HOP_HELD_OUT)
+    part, names, begin = np.zeros(len(links), np.int64), ["train", *shares], 0
+    for i, number in enumerate(_numbers(shares, len(order)).values(), 1):
+        part[order[begin : begin + number]] = i
+        begin += number
+    return {name: np.sort(ids[part[of_edge] == i]).astype(np.int64) for i, name in enumerate(names)}
+
+
+class DrawPairs(Protocol):
+    """What ``pairs_without_link`` returns."""
+
+    def __call__(self, number: int, seed: int, stream: int, apart: Array | None = None) -> Array:
+        """Draw (2, number) int64 pairs."""
+
+
+def pairs_without_link(graph: Graph, ends: Ends | None = None) -> DrawPairs:
+    """Return a function that draws distinct pairs of distinct nodes without an edge in either direction, each as likely.
+
+    It takes the number of pairs, a seed and a stream, and returns the same (2, number) int64 for the same of these. A pair and its reverse are one
+    pair. None of the pairs ``apart`` (2, M), which another split has, is drawn. ``ends`` are the nodes [begin, end) of sources and of destinations,
+    by default all.
+
+    Raises:
+        InputError: too many nodes; by the function itself, where fewer pairs are without a link.
+    """
+    keys, num_nodes = link_keys(graph), max(graph.num_nodes, 1)
+    links = np.unique(keys[keys >= 0])
+    begin, end = np.array(ends or ((0, num_nodes), (0, num_nodes))).T[..., None]
+
+    def draw(number: int, seed: int, stream: int, apart: Array | None = None) -> Array:
+        _check_seed(seed)
+        refused = links if apart is None else np.concatenate([links, _keys(apart[0], apart[1], graph.num_nodes)])
+        found = np.zeros((2, 0), np.int64)
+        for attempt in range(1, 1 + _ATTEMPTS):
+            if found.shape[1] >= number:
+                break
+            words = random_words(4 * number + 32, seed, attempt, stream, HOP_HELD_OUT)
+            drawn = begin + (words.reshape(2, -1) % np.maximum(end - begin, 1).astype(np.uint64)).astype(np.int64)
+            is_none = (drawn[0] != drawn[1]) & ~np.isin(_keys(drawn[0], drawn[1], graph.num_nodes), refused)
+            found = np.concatenate([found, drawn[:, is_none]], axis=1)
+            found = found[:, np.sort(np.unique(_keys(found[0], found[1], graph.num_nodes), return_index=True)[1])]
+        else:
+            raise InputError(
+                f"{number:,} pairs of nodes without a link are asked for, and {found.shape[1]:,} were found: there is nothing to tell the links "
+                "from; hold out fewer links, or take another graph"
+            )
+        return found[:, :number]
+
+    return draw
+
+
+def link_keys(columns: RelationColumns, src_begin: int = 0, dst_begin: int = 0) -> Array:
+    """Return the number of the link that each edge is of, (E,) int64, the same for both directions; -1 for self loops.
+
+    Args:
+        columns: the edges.
+        src_begin: number of the first source.
+        dst_begin: number of the first destination.
+
+    Raises:
+        InputError: too many nodes.
+    """
+    num_nodes = max(src_begin + columns.num_src, dst_begin + columns.num_nodes)
+    if num_nodes > _MOST_NODES:
+        raise InputError(f"the graph has {num_nodes:,} nodes: links are held out of up to {_MOST_NODES:,}; take a part of it")
+    sources, destinations = src_begin + columns.indices.astype(np.int64), dst_begin + columns.destinations()
+    keys = _keys(sources, destinations, num_nodes)
+    keys[sources == destinations] = -1
+    return keys
+
+
+def _numbers(shares: Mapping[str, float], num_links: int) -> dict[str, int]:
+    """How many links each share is."""
+    if min(shares.values()) < 0 or sum(shares.values()) >= 1:
+        raise InputError(f"shares of the links are {dict(shares)}: each is at least 0, together they are below 1; correct them")
+    numbers = {name: int(share * num_links) for name, share in shares.items()}
+    for name, share in shares.items():
+        if share > 0 and numbers[name] == 0:
+            raise InputError(f"the share {share} of {num_links:,} links is none: hold out more, or nothing")
+    return numbers
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 64:
+        raise InputError(f"the seed of the links held out is {seed}: seeds are 64-bit; give a number from 0 to 2**64 - 1")
+
+
+def _ends(keys: Array, columns: RelationColumns, first: int) -> Array:
+    """Return the nodes (2, N) of links whose keys number the destinations from ``first``."""
+    ends: Array = np.stack(np.divmod(keys, max(first + columns.num_nodes, 1))) - np.array([[0], [first]])
+    return ends
+
+
+def _keys(sources: Array, destinations: Array, num_nodes: int) -> Array:
+    """(N,) int64, the same for both directions of a pair."""
+    keys: Array = np.minimum(sources, destinations) * np.int64(num_nodes) + np.maximum(sources, destinations)
+    return keys

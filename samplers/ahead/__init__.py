@@ -1,1 +1,0 @@
-"""The batches of many steps sampled together, hop by hop, where who samples has no graph at hand: whoever has the columns says what vertices drew."""

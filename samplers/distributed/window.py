@@ -1,0 +1,153 @@
+"""The batches of a window of steps, sampled hop by hop (or walked step by step) by several machines together, each with the columns of its own nodes.
+
+The owner of a node draws for it, whoever asks. A hop of all batches of the window takes two rounds: the nodes go to their owners, and the draws come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from hoptrain.engine import Address, Graph, InputError
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.partition.exchange import Exchange
+from hoptrain.engine.partition.topology.columns import OwnColumns
+from hoptrain.engine.partition.topology.graph import PartitionedGraph
+from hoptrain.engine.partition.topology.trade import packed, trade, unpacked
+from hoptrain.kernels.cpu.columns import copy_columns
+from hoptrain.samplers.base import HopSampler, Sampler
+from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch
+from hoptrain.samplers.buffers.alias import no_weight
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.distributed.walks import walk_window
+from hoptrain.samplers.hops import MOST_HOPS, AloneDraws, Drawn, Request
+from hoptrain.samplers.programs.walks import RandomWalk
+from hoptrain.samplers.superbatch.window import grow_together
+
+_HEAD = 4
+"""Numbers that tell of which batch, and how many, nodes are asked for: seed, epoch, batch, number."""
+
+
+def sample_window(
+    sampler: Sampler, columns: OwnColumns, batches: Sequence[tuple[Array, Address]], exchange: Exchange, workspace: Workspace | None = None
+) -> list[MiniBatch]:
+    """Sample batches; all machines call this together, for as many batches as each has, none too.
+
+    Args:
+        sampler: the same on all machines.
+        columns: what this machine has of the graph.
+        batches: seeds (B,) of each batch, distinct nodes anywhere in the graph, with its address.
+        exchange: among the machines, whose numbers are those of the parts.
+        workspace: scratch memory, and threads for what this machine draws.
+
+    Returns:
+        The batches, whose arrays are their own; edges are named by their places in the whole graph.
+
+    Raises:
+        InputError: a sampler of which owners cannot draw alone; as ``Sampler.sample``, and as ``Exchange``.
+    """
+    workspace = workspace or Workspace()
+    if type(sampler) is RandomWalk:
+        return walk_window(sampler, columns, batches, exchange, workspace)
+    hops, draws = _alone(sampler, columns.graph)
+    owners = _Owners(draws, columns, exchange, workspace)
+    return grow_together(hops, columns.graph, [(seeds, address, None) for seeds, address in batches], {ONLY: owners.draws}, workspace)
+
+
+def check_alone(sampler: Sampler, graph: PartitionedGraph) -> None:
+    """Raise unless owners can sample a partitioned graph together.
+
+    Raises:
+        InputError: the sampler needs more of the graph than each node's own edges; or it draws by weights, which are all 0.
+    """
+    if type(sampler) is not RandomWalk and _alone(sampler, graph)[1].needs_weight and not graph.has_weight:
+        raise no_weight(graph.num_edges)
+
+
+def _alone(sampler: Sampler, graph: Graph) -> tuple[HopSampler, AloneDraws]:
+    hops = sampler.hop_sampler
+    draws = hops.draws_alone(graph) if hops is not None and hops is sampler else None
+    if hops is None or draws is None:
+        raise InputError(
+            f"{type(sampler).__name__} on a graph in parts: there a node's owner draws for it alone, as LaborSampler, NeighborSampler, RandomWalk do; "
+            "take one of these, or part the features alone"
+        )
+    return hops, draws
+
+
+@dataclass(eq=False, slots=True)
+class _Owners:
+    """Those who draw, this machine among them."""
+
+    own: AloneDraws
+    columns: OwnColumns
+    exchange: Exchange
+    workspace: Workspace
+
+    def draws(self, hop: int, asked: Sequence[Request]) -> list[Drawn]:
+        """What the nodes of each batch have drawn, in their order, with places in the whole graph; a machine without batches answers others."""
+        ends = np.cumsum([0, *(len(own.nodes) for own in asked)])
+        nodes = np.concatenate([np.empty(0, self.columns.graph.indices.dtype), *(own.nodes for own in asked)])
+        owners = self.columns.owner(nodes)
+        order = np.argsort(owners, kind="stable")  # within an owner batch after batch
+        bounds = np.searchsorted(owners[order], np.arange(self.exchange.size + 1))
+        questions = []
+        for first, last in pairwise(bounds):
+            numbers = np.diff(np.searchsorted(order[first:last], ends))
+            heads = np.array([[*own.address[:3], n] for own, n in zip(asked, numbers, strict=True)], np.uint64)
+            questions.append(packed(heads.reshape(-1), nodes[order[first:last]]))
+        came = trade(self.exchange, questions, lambda question: self._answer(hop, question))
+        drawn = _in_order_of(order, _joined([self._unpacked(answer) for answer in came], self.own.has_weights))
+        return [_part(drawn, first, last) for first, last in pairwise(ends)]
+
+    def _answer(self, hop: int, question: Array) -> Array:
+        """The draws of this machine's nodes for another's batches: how many each has, then the edges of all."""
+        columns, dtype = self.columns, self.columns.graph.indices.dtype
+        heads, nodes = unpacked(question, np.uint64, dtype)
+        heads = heads.reshape(-1, _HEAD)
+        parts = []
+        for (*address, _), (first, last) in zip(heads.tolist(), pairwise(accumulate(heads[:, -1].tolist(), initial=0)), strict=True):
+            own = nodes[first:last]
+            request = Request(own, Address(*address).at_hop(self.own.number * MOST_HOPS + hop))
+            drawn = self.own.draw(columns.graph, hop, request, self.workspace)
+            weights = np.empty(0, np.float32) if drawn.weights is None else drawn.weights.copy()
+            counts = np.diff(drawn.indptr).astype(np.int32)
+            parts.append((counts, columns.places(own, drawn.indptr, drawn.edge_ids), drawn.sources.copy(), weights))
+        none = np.empty(0, np.int32), np.empty(0, id_dtype(columns.num_edges)), np.empty(0, dtype), np.empty(0, np.float32)
+        return packed(*(np.concatenate(arrays) for arrays in zip(none, *parts, strict=True)))
+
+    def _unpacked(self, answer: Array) -> tuple[Array, ...]:
+        columns = self.columns
+        return tuple(unpacked(answer, np.int32, id_dtype(columns.num_edges), columns.graph.indices.dtype, np.float32))
+
+
+def _joined(answers: Sequence[tuple[Array, ...]], with_weights: bool) -> Drawn:
+    """The draws of all owners, one owner behind another."""
+    counts, edge_ids, sources, weights = (np.concatenate(arrays) for arrays in zip(*answers, strict=True))
+    indptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    return Drawn(indptr, edge_ids, sources, weights if with_weights else None)
+
+
+def _in_order_of(order: Array, drawn: Drawn) -> Drawn:
+    """The columns of ``drawn``, of which the i-th belongs to the node ``order[i]``, by ascending node."""
+    column = np.empty(len(order), np.int64)
+    column[order] = np.arange(len(order))
+    indptr = np.empty(len(order) + 1, np.int64)
+
+    def taken(array: Array) -> Array:
+        out = np.empty(len(array), array.dtype)
+        copy_columns(drawn.indptr, array, column, len(column), indptr, out)
+        return out
+
+    return Drawn(indptr, taken(drawn.edge_ids), taken(drawn.sources), None if drawn.weights is None else taken(drawn.weights))
+
+
+def _part(drawn: Drawn, first: int, last: int) -> Drawn:
+    """Of the nodes from ``first`` to ``last``."""
+    begin, end = drawn.indptr[first], drawn.indptr[last]
+    weights = None if drawn.weights is None else drawn.weights[begin:end]
+    return Drawn(drawn.indptr[first : last + 1] - begin, drawn.edge_ids[begin:end], drawn.sources[begin:end], weights)

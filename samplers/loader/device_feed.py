@@ -1,0 +1,191 @@
+"""Batches sampled in the training process, on a stream of their own beside the training: one bulk ahead of the batches that are taken."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic
+
+from hoptrain.engine import InputError, WorkerError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import check_cuda
+from hoptrain.engine.errors import see
+from hoptrain.engine.features.quantized import Columns
+from hoptrain.engine.gpu_memory.device_store import DeviceRows
+from hoptrain.engine.gpu_memory.device_stream import DeviceStream
+from hoptrain.samplers.base import SomeBatch
+from hoptrain.samplers.batch.transfer import expanded_here
+from hoptrain.samplers.loader.check_batch import check_batch
+from hoptrain.samplers.loader.gather import named_rows, with_columns
+from hoptrain.samplers.loader.gpu_cache import HitRates, ScheduledBulk, keep_hot_rows
+from hoptrain.samplers.loader.task import SampleTask
+
+_log = logging.getLogger(__name__)
+
+BULK_SEEDS = 8192
+"""Seeds of a bulk where its size is not given. A bulk has a fixed cost, so small batches are sampled many at once; its buffers grow with its seeds."""
+MOST_AHEAD = 8
+"""Batches by which the host may be ahead of the training. Each has its rows in memory, and a bulk of 64 would let it be 128 ahead."""
+
+
+def default_bulk(batch_size: int, num_steps: int, single_item: bool) -> int:
+    """Return how many batches to sample at once: ``BULK_SEEDS`` together, from 2 to 64, and at least four bulks in an epoch.
+
+    Args:
+        batch_size: seeds of a batch.
+        num_steps: batches of an epoch.
+        single_item: whether a batch is one item, such as a random subgraph; then ``batch_size`` tells nothing about its size, and a bulk has 8.
+    """
+    wished = 8 if single_item else min(max(BULK_SEEDS // batch_size, 2), 64)
+    return max(1, min(wished, num_steps // 4))
+
+
+class DeviceFeed(Generic[SomeBatch]):
+    """Samples bulks on a CUDA device and gathers features and labels there.
+
+    A batch owns its memory (torch's, where torch is in the process): it stays good for as long as it is held. The host waits only for a bulk's
+    sizes, which it asked for one bulk earlier; the training's stream waits for the batch on the device.
+
+    Attributes:
+        hit_rates: with a device cache what it brings.
+        beside: the stream that rows are gathered on.
+        placement: of features and labels, as it was asked for.
+    """
+
+    def __init__(
+        self,
+        task: SampleTask,
+        bulk: int | None,
+        placement: str = "auto",
+        gpu_cache: float | str | None = None,
+        epoch: int = 0,
+        columns: Mapping[str, Columns] | None = None,
+        counted: Iterable[ScheduledBulk] | None = None,
+    ) -> None:
+        """Copy features and labels to where the device reads them; the sampler copies the graph with the first bulk.
+
+        Args:
+            task: what a batch is; its workspace is on "cuda".
+            bulk: batches that are sampled at once; None for ``default_bulk``.
+            placement: of features and labels, "device", "pinned" or "auto".
+            gpu_cache: what of the features, then in host memory, is kept in device memory as well: bytes or a share of the rows.
+            epoch: in which the rows are counted that are to be kept there.
+            columns: what the codes of a store stand for, by its name: a batch has numbers.
+            counted: the bulks that rows are counted in; by default those of ``epoch``.
+
+        Raises:
+            InputError: CUDA cannot be used; there is nothing to keep in the cache, or no room for it.
+        """
+        workspace = task.workspace
+        check_cuda(workspace.gpu)
+        if gpu_cache is not None and "x" not in task.stores:
+            raise InputError(f"gpu_cache is {gpu_cache}: the data set has not one table of features for all nodes; leave it out")
+        self._columns = columns or {}
+        self._task, self._stream, self.placement = task, workspace.stream, placement
+        batch_size = task.schedule.num_step_items(0) // task.schedule.world_size
+        self._bulk = bulk or default_bulk(batch_size, task.schedule.num_steps, task.sampler.single_item)
+        # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
+        self.beside = DeviceStream(workspace.gpu)
+        with self.beside.entered():
+            self._place(placement, gpu_cache, epoch, counted)
+        self._workspaces = deque([workspace])
+        self._waits: deque[Callable[[], None]] = deque()  # for the training of the last batches
+        self._run = 0
+
+    def _place(self, placement: str, gpu_cache: float | str | None, epoch: int, counted: Iterable[ScheduledBulk] | None) -> None:
+        """Copy the rows to where the device reads them."""
+        task = self._task
+        self._rows = {
+            name: self.table(store, f"{name} of the data set", "pinned" if gpu_cache is not None and name == "x" else placement)
+            for name, store in task.stores.items()
+        }
+        self._edge_ids: DeviceRows | None = None
+        if "edge_attr" in task.stores and task.graph.edge_ids is not None:
+            self._edge_ids = self.table(task.graph.edge_ids, "edge_ids of the graph")
+        self.hit_rates: HitRates | None = None
+        if gpu_cache is not None:
+            self.hit_rates = keep_hot_rows(self._rows["x"], gpu_cache, task, self._bulk, epoch, counted)
+
+    def table(self, store: Array, what: str, placement: str | None = None) -> DeviceRows:
+        """Return rows (V, ...) where the GPU reads them, gathered on ``beside``; ``what`` names them for people, ``placement`` is the feed's by default."""
+        workspace = self._task.workspace
+        options: dict[str, Any] = {"thresholds": workspace.on_device.thresholds, "what": what, "meeting": workspace.meeting}
+        return DeviceRows(store, self.beside, placement=placement or self.placement, **options)
+
+    def run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
+        """The batches of ``steps``, in order. A new run ends the one before."""
+        return self.run_bulks(epoch, (steps[i : i + self._bulk] for i in range(0, len(steps), self._bulk)))
+
+    def run_bulks(self, epoch: int, bulks: Iterable[range]) -> Iterator[SomeBatch]:
+        """The batches of the steps of ``bulks``, each of which is asked for when the one before it is done. A new run ends the one before."""
+        self._run += 1
+        with self._stream.entered():
+            self._stream.synchronize()  # a bulk that the run before had under way would be overwritten
+            self.beside.synchronize()
+            if self.hit_rates is not None:
+                self._rows["x"].take_hits()  # those of a run that was left
+        return self._batches(self._run, epoch, iter(bulks))
+
+    def _batches(self, run: int, epoch: int, bulks: Iterator[range]) -> Iterator[SomeBatch]:
+        num_rows, following = 0, next(bulks, None)
+        finish = self._start(epoch, following) if following is not None else list
+        while (bulk := following) is not None:
+            begin = time.perf_counter()
+            batches = finish()
+            following = next(bulks, None)
+            if following is not None:
+                finish = self._start(epoch, following)
+            sample_s = (time.perf_counter() - begin) / len(bulk)
+            for i, step in enumerate(bulk):
+                self._check(run, step)
+                begin = time.perf_counter()
+                with self.beside.entered():
+                    self._waits.append(self.beside.torch_queued())
+                    if len(self._waits) > MOST_AHEAD:
+                        self._waits.popleft()()
+                    batch = batches[i].map(self.beside.copy)
+                    check_batch(batch, self._task.sampler, self._task.graph)
+                    rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
+                    self.beside.hand_to_torch(*batch.arrays().values(), *rows.values())
+                    filled = batch.with_rows({name: expanded_here(own) for name, own in with_columns(rows, self._columns).items()})
+                    gather_s = time.perf_counter() - begin
+                    num_rows += len(rows["x"]) if self.hit_rates is not None else 0
+                    if self.hit_rates is not None and following is None and step == bulk[-1]:
+                        self._note_hits(epoch, num_rows, self.hit_rates)
+                yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
+
+    def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
+        """Queue a bulk into the buffers of the last one but one, whose batches have all been copied out of them, or will have been by then."""
+        task = self._task
+        workspace = self._workspaces[0]
+        self._workspaces.rotate()
+        with self._stream.entered():
+            self._stream.wait_for(self.beside)
+        seeds = [task.schedule.batch_items(epoch, step) for step in steps]
+        first = task.schedule.batch_number(steps[0])
+        address = {"seed": task.schedule.seed, "epoch": epoch, "first_batch": first}
+        finish = task.sampler.start_bulk(task.graph, seeds, **address, workspace=workspace)
+        if len(self._workspaces) == 1:  # now there is a copy of the graph, which both read
+            self._workspaces.appendleft(workspace.twin())
+        return finish
+
+    def _edge_rows(self, _: str, __: str, places: Any) -> Any:
+        """The ids of the edges at ``places``: where their features stand."""
+        return places if self._edge_ids is None else self._edge_ids.gather_here(places)
+
+    def _note_hits(self, epoch: int, num_rows: int, rates: HitRates) -> None:
+        """Read the counter: once an epoch, before its last batch is handed out, since nothing may be asked of this after that."""
+        rates.had[epoch] = self._rows["x"].take_hits() / num_rows
+        _log.info(
+            "gpu_cache: %.1f %% of the reads of epoch %d hit it (%.1f %% expected)", 100 * rates.had[epoch], epoch, 100 * rates.expected
+        )
+
+    def _check(self, run: int, step: int) -> None:
+        if run != self._run:
+            raise WorkerError(
+                f"batch {step} was asked of an iterator that is no longer valid: its loader was iterated anew; take a new iterator"
+                + see("iterator")
+            )

@@ -1,0 +1,123 @@
+"""The hottest rows of the features in device memory: a pre-sampled epoch says which they are, since the schedule is known."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.gpu_memory.device_store import DeviceRows, as_words, free_memory, to_device
+from hoptrain.engine.gpu_memory.device_stream import to_host
+from hoptrain.engine.gpu_memory.hot_rows import hottest, num_cached
+from hoptrain.engine.gpu_memory.peers import peer_group, shared_out
+from hoptrain.engine.schedule import StepSchedule
+from hoptrain.kernels.cuda.gather import count_ids
+from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.cuda.thresholds import THRESHOLDS
+from hoptrain.samplers.loader.task import SampleTask
+
+_log = logging.getLogger(__name__)
+
+ScheduledBulk: TypeAlias = tuple[StepSchedule, range]
+"""A schedule and the steps of it that are sampled at once."""
+
+MOST_COUNTED = 1024
+"""Batches that are sampled to count by: an epoch of more is counted by that many, from all over it."""
+
+
+@dataclass(eq=False, slots=True)
+class HitRates:
+    """What share of the rows comes from device memory.
+
+    Attributes:
+        expected: by the batches that were counted.
+        rows: (C,) the rows that this GPU, or with others those that share them, keeps.
+        had: epoch -> the share that it had, of the batches of this rank; epochs that were not gone through to their end are left out.
+    """
+
+    expected: float
+    rows: Array
+    had: dict[int, float] = field(default_factory=dict)
+
+
+def keep_hot_rows(
+    rows: DeviceRows, size: float | str, task: SampleTask, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
+) -> HitRates:
+    """Have ``rows`` keep in device memory what is read most in ``epoch``, and say what that will bring.
+
+    All ranks count the batches of all ranks, so they come to the same rows without a word, also where they share them out among their GPUs.
+
+    Args:
+        rows: the features.
+        size: of this GPU's cache, see ``num_cached``.
+        task: what a batch is.
+        bulk: batches that are sampled at once.
+        epoch: whose batches are counted.
+        counted: the bulks that are sampled to count by, where the schedule does not know them; each is asked for when the one before it is counted.
+
+    Raises:
+        InputError: there is no room for it.
+    """
+    store = task.stores["x"]
+    row_bytes = prod(store.shape[1:]) * store.itemsize
+    own = num_cached(size, len(store), row_bytes)
+    need = own * row_bytes + len(store) * 4
+    task.sampler.driver(task.graph, task.workspace)  # the graph comes first, and the cache has what it leaves
+    _check_room(size, need)
+    counts, number, of = count_rows(task, len(store), bulk, epoch, counted)
+    _check_room(size, need)  # now that sampling has its memory as well
+    meeting, parts, hot = task.workspace.meeting, None, hottest(counts, own)
+    group = [0] if meeting is None else peer_group(meeting)
+    if meeting is not None:
+        larger = hottest(counts, min(own * len(group), len(store)))
+        parts = shared_out(as_words(store), larger, meeting, group)
+        hot = hot if parts is None else larger
+    rows.keep_hot(hot, parts)
+    rates = HitRates(float(counts[hot].sum() / max(1, counts.sum())), hot)
+    where = f", shared out among {len(parts)} GPUs" if parts else ""
+    _log.info(
+        "gpu_cache: %s of %s rows in device memory%s, %.1f %% of the reads are expected to hit them (counted in %d of %d batches of epoch %d)",
+        f"{len(hot):,}", f"{len(store):,}", where, 100 * rates.expected, number, of, epoch,
+    )  # fmt: skip
+    return rates
+
+
+def _check_room(size: float | str, need: int) -> None:
+    free = free_memory()
+    if need > free:
+        raise InputError(
+            f"gpu_cache is {size}: with its index {need / 2**30:.2f} GiB, and the GPU has {free / 2**30:.2f} GiB free; give less"
+        )
+
+
+def count_rows(
+    task: SampleTask, num_rows: int, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
+) -> tuple[Array, int, int]:
+    """How often each row of the features is read: (V,) int32; in how many batches of all ranks that was counted, and of how many."""
+    workspace = task.workspace
+    counts = to_device(np.zeros(num_rows, np.int32), "device", workspace.stream)
+    launch = Launch(stream=workspace.stream.numba, thresholds=workspace.on_device.thresholds or THRESHOLDS, num_batches=1)
+    number = 0
+    for schedule, steps in _counted(task, bulk) if counted is None else counted:
+        seeds = [schedule.batch_items(epoch, step) for step in steps]
+        address = {"seed": schedule.seed, "epoch": epoch, "first_batch": schedule.batch_number(steps[0])}
+        for batch in task.sampler.start_bulk(task.graph, seeds, **address, workspace=workspace)():
+            ids = batch.row_ids()["x"]
+            launch.flat(count_ids, len(ids), workspace.stream.lend(ids), counts)
+            number += 1
+    workspace.stream.synchronize()
+    return to_host(counts), number, task.schedule.num_steps * task.schedule.world_size if counted is None else number
+
+
+def _counted(task: SampleTask, bulk: int) -> Iterator[ScheduledBulk]:
+    """The schedule of each rank with the steps of a bulk: all of them, or every so many."""
+    ranks, steps = task.schedule.world_size, range(task.schedule.num_steps)
+    bulks = [(rank, steps[i : i + bulk]) for rank in range(ranks) for i in range(0, len(steps), bulk)]
+    stride = -(-len(bulks) // max(1, MOST_COUNTED // bulk))
+    return ((task.schedule.for_rank(rank), some) for rank, some in bulks[::stride])

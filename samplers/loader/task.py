@@ -1,0 +1,156 @@
+"""One step of a feed: sample, then gather features and labels."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.ring import Allocate, Spec, allocate_private, total_bytes
+from hoptrain.engine.schedule import StepSchedule
+from hoptrain.kernels.shared.philox import MAX_EPOCH
+from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.batch.minibatch import SampledBatch
+from hoptrain.samplers.batch.serialise import EdgeIds, Header, header_of
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.checks import no_edges
+from hoptrain.samplers.loader.check_batch import check_batch
+from hoptrain.samplers.loader.gather import gather_all, gather_rows, named_rows, start_gathering
+
+if TYPE_CHECKING:  # a plain worker needs no other sampler
+    from hoptrain.samplers.loader.topology.edges import EdgeFiles
+    from hoptrain.samplers.superbatch.handover import Handed
+
+BatchAndRows: TypeAlias = tuple[SampledBatch, list[tuple[str, Any, Array]]]
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class SampleTask:
+    """What a worker does: a batch's structure and rows go straight into the slot. It is a ``hoptrain.engine.queue.worker.Task``.
+
+    Attributes:
+        graph: what is sampled.
+        stores: rows by node, and by edge id, by the name that they have for a batch (``Dataset.stores``): arrays, or what has ``dtype``, ``shape``
+            and ``gather`` (``TierRows``).
+        sampler: the algorithm, prepared.
+        schedule: what is in which batch.
+        workspace: of the process that makes the batches.
+        is_checked: whether a batch of the sampler was checked in full in this process.
+        handed: where batches come from that another process sampled: with other machines, or from files. Not that of a rehearsal, which is sampled here.
+        edges: the files of the graph's edges, if these are larger than memory.
+    """
+
+    graph: Any
+    stores: dict[str, Any]
+    sampler: Sampler[Any, Any]
+    schedule: StepSchedule
+    workspace: Workspace
+    is_checked: bool = False
+    handed: Handed | None = None
+    edges: EdgeFiles | None = None
+
+    def rehearse(self, epoch: int) -> int:
+        """Make the first batch here, on the CPU: workers that start now load the compiled kernels from disk. Returns its size in bytes."""
+        sizes: list[int] = []
+
+        def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
+            sizes.append(total_bytes(specs))
+            return allocate_private(specs)
+
+        replace(self, workspace=Workspace()).make_batch(epoch, 0, allocate)
+        return sizes[0]
+
+    def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Header:
+        """Make the batch of a step in arrays from ``allocate``; returns its header. With a cache of rows ``epoch`` has its run (``run_and_epoch``)."""
+        begin = time.perf_counter()
+        run, epoch = divmod(epoch, MAX_EPOCH)
+        batch, rows = self.with_rows(epoch, step, run)
+        structure = batch.arrays()
+        sampled = time.perf_counter()
+        specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
+        out = allocate([*specs, *_specs_of(rows)])
+        for name, array in structure.items():
+            out[name][...] = array
+        gather_all([(store, ids, out[name]) for name, store, ids in rows if isinstance(store, np.ndarray)], self.workspace)
+        for name, store, ids in rows:
+            if not isinstance(store, np.ndarray):
+                store.gather(ids, out[name], run, step, self.workspace)
+        return header_of(
+            batch,
+            num_step_seeds=self.num_step_seeds(step, batch),
+            sample_s=sampled - begin,
+            gather_s=time.perf_counter() - sampled,
+            made_at=begin,
+            pid=os.getpid(),
+        )
+
+    def sampled(self, epoch: int, step: int, run: int = 0) -> SampledBatch:
+        """The batch of a step without rows; its arrays are the workspace's, good until the next one."""
+        return self._sampled(epoch, step, run)[0]
+
+    def with_rows(self, epoch: int, step: int, run: int = 0) -> BatchAndRows:
+        """The batch of a step, and which rows it takes of which stores, under which names (``named_rows``); as long as those of ``sampled``."""
+        batch, ids = self._sampled(epoch, step, run)
+        return batch, self.rows_of(batch, ids)
+
+    def rows_of(self, batch: SampledBatch, ids: EdgeIds) -> list[tuple[str, Any, Array]]:
+        """Which rows a batch takes of which stores; ``ids`` of its edges, where these were looked up."""
+        return list(named_rows(batch, self.stores, lambda store, name, at: ids[name] if name in ids else self._edge_rows(store, name, at)))
+
+    def _sampled(self, epoch: int, step: int, run: int) -> tuple[SampledBatch, EdgeIds]:
+        items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
+        if self.handed is not None and run:
+            batch, ids = self.handed.batch(run, step)
+            return batch.at(address).out_of(self.graph, self.sampler.repeats_edges), ids
+        if self.edges is not None:
+            return self.edges.batches(self.sampler, [(items, address)])[0]
+        found = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
+        check_batch(found, self.sampler, self.graph, None if self.is_checked else items)
+        self.is_checked = True
+        return found, {}
+
+    def start_rows(self, batch: SampledBatch, allocate: Allocate) -> tuple[dict[str, Array], Callable[[], None]]:
+        """Arrays from ``allocate`` for the rows of a sampled batch, by name, and what fills them, which other threads have begun to do."""
+        rows = list(named_rows(batch, self.stores, self._edge_rows))
+        out = allocate(_specs_of(rows))
+        return out, start_gathering([(store, ids, out[name]) for name, store, ids in rows], self.workspace)
+
+    def _on_host(self, batch: SampledBatch) -> SampledBatch:
+        """The batch with all of its arrays on the host, which those of a device are copied to together."""
+        if self.workspace.device == "cpu":
+            return batch
+        arrays: list[Any] = []
+
+        def note(array: Any) -> Any:
+            arrays.append(array)
+            return array
+
+        batch.map(note)
+        copies = iter(self.workspace.staging.fetch(arrays))
+        return batch.map(lambda _: next(copies))
+
+    def _edge_rows(self, store: str, name: str, places: Array) -> Array:
+        """The ids of the edges at ``places`` (M,), in memory of the workspace: where their features stand in a store, of a relation or of the graph."""
+        relation = store.partition(".")[2]
+        ids: Array | None = (self.graph.relations[tuple(relation.split(":"))] if relation else self.graph).edge_ids
+        if len(places) and places.min() < 0:
+            raise no_edges(type(self.sampler).__name__)
+        if ids is None:
+            return places
+        out = self.workspace.array(name, len(places), ids.dtype)
+        gather_rows(ids, places, out, self.workspace)
+        return out
+
+    def num_step_seeds(self, step: int, batch: SampledBatch) -> int:
+        """Seeds of a step over all ranks; where batches choose theirs, as many for each rank as this one has."""
+        return self.schedule.num_step_items(step) if self.sampler.by_seeds else batch.num_seeds * self.schedule.world_size
+
+
+def _specs_of(rows: Sequence[tuple[str, Array, Array]]) -> list[Spec]:
+    """Of the arrays for the rows of (name, store, ids)."""
+    return [(name, store.dtype, (len(ids), *store.shape[1:])) for name, store, ids in rows]

@@ -1,0 +1,396 @@
+"""Features that are larger than memory, for a loader: what reads their rows for a batch, and what has them read before.
+
+A batch is a pure function of its address, so the process that fills the cache (``hoptrain.engine.storage``) samples the batches to come as well, as far
+ahead as it looks; the loader samples them again when it makes them. Of the batches of all ranks of a machine it makes one plan for each table: the
+nodes' features, of each type where there are some, and the edges'. Batches are those that features in memory would give.
+
+Where features lie in parts on several machines, the process asks their owners for the rows that are not here, for a window of steps at once. Where the
+graph does too, it also samples, together with the others, and the loader takes its samples.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hoptrain.engine import InputError, Schedule, WorkerOptions
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.gpu_memory.meeting import Meeting, meeting_of
+from hoptrain.engine.gpu_memory.one_copy import machine
+from hoptrain.engine.partition.fill import DistributedFillTask
+from hoptrain.engine.partition.rows import PartitionedFeatures
+from hoptrain.engine.partition.topology.graph import PartitionedGraph
+from hoptrain.engine.queue.ahead import Batch
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
+from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.engine.storage.budget import Budget
+from hoptrain.engine.storage.file_rows import StoredRows
+from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
+from hoptrain.engine.storage.plan import IN_FLIGHT
+from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.distributed.samples_ahead import SamplesAhead, own_columns_of
+from hoptrain.samplers.distributed.window import check_alone
+from hoptrain.samplers.loader.gather import gather_rows, gather_rows_of_two
+from hoptrain.samplers.loader.memory_left import (
+    Messages,
+    budget_of,
+    feature_files,
+    held_whole,
+    log_budget,
+    mapped_beside,
+    memory_bytes,
+    memory_left,
+    num_elsewhere,
+)
+from hoptrain.samplers.loader.task import BatchAndRows, SampleTask
+from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
+from hoptrain.samplers.loader.topology.superbatch import Superbatch
+from hoptrain.samplers.superbatch.handover import Handed, boxes_of
+
+_log = logging.getLogger(__name__)
+
+LOOKAHEAD = 256
+"""Steps, where nothing else is said: what is foreseen is limited by memory as well."""
+WINDOWS = 32
+"""Windows that ``prefetch_steps`` has: the steps of one are asked of other machines at once."""
+PARTED_LOOKAHEAD, PARTED_WINDOWS = 32, 4
+"""Likewise where the graph is parted: the samples of all steps that are known lie in memory."""
+FETCH_S = 300.0
+"""Seconds that machines wait for one another at the least: one of them may write a checkpoint meanwhile."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class TierRows:
+    """Features in a file, in the place of an array (V, F).
+
+    Attributes:
+        file: the file, or the parts.
+        table: its number in the cache.
+        shared: the cache; None where each batch's rows are read when it is made.
+        rank: number of this trainer among those that share the cache.
+        patience_s: how long to wait for rows.
+    """
+
+    file: StoredRows
+    table: int = 0
+    shared: SharedRows | None = None
+    rank: int = 0
+    patience_s: float = 0.0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the table."""
+        return self.file.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(V, F)."""
+        return self.file.shape
+
+    def gather(self, ids: Array, out: Array, run: int, step: int, workspace: Workspace) -> None:
+        """``out[i] = table[ids[i]]`` for the batch of a step; in run 0, which is none, and without a cache, straight from the file."""
+        if self.shared is None or not run:
+            self.file.gather(ids, out)
+            return
+        self.shared.wait_until_ready(self.rank, run, step, self.patience_s)
+        slots = workspace.array("slots", len(ids), np.dtype(np.int32))
+        own = self.file.own
+        self.shared.find(self.table, ids, slots, own)
+        rows = self.shared.rows(self.table).view(self.dtype).reshape(-1, *self.shape[1:])
+        if own is None:
+            gather_rows(rows, slots, out, workspace)
+        else:
+            gather_rows_of_two(rows, own.rows, slots, out, workspace)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class StepRows:
+    """Which rows a step uses: those of the batches of all ranks that share a cache.
+
+    Attributes:
+        tasks: of the ranks; the store of each name is the number of its table.
+        num_tables: how many there are.
+    """
+
+    tasks: Sequence[SampleTask]
+    num_tables: int
+
+    def __call__(self, epoch: int, step: int) -> list[Array]:
+        """The distinct rows of each table, ascending, (B,)."""
+        return self.in_batches(task.with_rows(epoch, step) for task in self.tasks)
+
+    def in_batches(self, batches: Iterable[BatchAndRows]) -> list[Array]:
+        """The same of the batches of the ranks."""
+        found: list[list[Array]] = [[] for _ in range(self.num_tables)]
+        for _, rows in batches:
+            for _, table, ids in rows:
+                found[table].append(np.array(ids))  # the next batch may use its memory
+        return [_distinct(np.concatenate(ids)) if ids else np.empty(0, np.int32) for ids in found]
+
+
+def _distinct(ids: Array) -> Array:
+    ids.sort()
+    return ids[np.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids
+
+
+class _Shared(NamedTuple):
+    """What ranks of a machine share.
+
+    Attributes:
+        rows: the cache of rows.
+        window: steps whose rows are asked of other machines at once, the fewest that one of these has memory for.
+        in_flight: steps that are handed over whole at once, where edges are read from their files; else 0.
+        budget: of the rank that fills the cache.
+    """
+
+    rows: SharedRows
+    window: int
+    in_flight: int = 0
+    budget: Budget | None = None
+
+
+class Tier:
+    """A loader's features beyond memory.
+
+    Attributes:
+        rows: what a task takes them from, by the name of the store.
+        shared: the cache, which all of them have; None without prefetch_steps.
+        mapped: what is read by maps of its files nevertheless.
+        filled: sums over the steps so far, on the rank whose process fills the cache.
+        wait_s: seconds spent so far waiting for that process, but for the first step, whose wait is for its start.
+    """
+
+    def __init__(self, task: SampleTask, memory: int | None, prefetch_steps: int, num_workers: int, worker_options: WorkerOptions) -> None:
+        """Make or find the cache; the process that fills it starts with the first run. All ranks of the run call this.
+
+        Args:
+            task: the loader's, whose stores of features are mapped from files; its rows come from here from now on.
+            memory: bytes for cache and plan on each machine; None for what is left there.
+            prefetch_steps: steps; 0 for no cache.
+            num_workers: sampler processes.
+            worker_options: of the loader.
+
+        Raises:
+            InputError: no file, or too little memory.
+        """
+        files = feature_files(task.stores)
+        meeting = meeting_of(task.schedule.world_size)
+        parted = next((file for file in files.values() if isinstance(file, PartitionedFeatures)), None)
+        if parted is not None:
+            parted.meet(meeting)
+        is_apart = parted is not None and len(parted.ranks) > 1
+        if is_apart:  # a successor of the process that asks others would not know what was asked
+            worker_options = replace(worker_options, timeout=max(worker_options.timeout, FETCH_S), max_restarts=0)
+        self._patience_s = patience_s = worker_options.timeout * (worker_options.max_restarts + 1)
+        self.rows: dict[str, TierRows] = {
+            name: TierRows(file=file, table=i, patience_s=patience_s) for i, (name, file) in enumerate(files.items())
+        }
+        self.filled: Filled = Filled()
+        self.wait_s: float = 0.0
+        self._run, self._rank, self._is_warm = 0, 0, False
+        self.shared: SharedRows | None = None
+        self._pool: WorkerPool | None = None
+        self._fill: FillTask | None = None
+        self._apart: PartitionedFeatures | None = None
+        self._queue = replace(worker_options, prefetch_factor=IN_FLIGHT, buffer_dir=None)
+        if prefetch_steps:
+            self._share(task, memory, prefetch_steps, num_workers, worker_options, meeting, parted if is_apart else None)
+        elif not is_apart and are_edges_read(task, memory, files):
+            task.edges = edge_files(task)
+        task.stores.update(self.rows)
+        own = [file.own.rows for file in files.values() if file.own is not None]
+        self.mapped: list[Array] = mapped_beside(task, self.rows) + own
+
+    def _share(
+        self,
+        task: SampleTask,
+        memory: int | None,
+        prefetch_steps: int,
+        num_workers: int,
+        worker_options: WorkerOptions,
+        meeting: Meeting | None,
+        apart: PartitionedFeatures | None,
+    ) -> None:
+        schedule, files = task.schedule, {name: rows.file for name, rows in self.rows.items()}
+        columns = own_columns_of(task, apart)
+        ranks = (
+            _sharing(meeting, [machine(), *(file.path for file in files.values()), memory, prefetch_steps]) if meeting else [schedule.rank]
+        )
+
+        def make() -> _Shared:
+            if apart is None and are_edges_read(task, memory, files):
+                task.edges = edge_files(task)
+            names, is_read = [*files, *held_whole(task.stores, files)], task.edges is not None
+            room, said = (memory, "") if memory else memory_left(task, names, num_workers, worker_options, len(ranks))
+            steps = prefetch_steps // (WINDOWS if columns is None else PARTED_WINDOWS) or 1
+            messages = None if apart is None else Messages.of(task, apart, ranks, columns is None, steps)
+            budget = budget_of(task.stores, files, room, EDGE_SHARE * is_read, memory is None, messages)
+            tables = budget.tables()
+            log_budget(said, budget, tables, prefetch_steps)
+            in_flight = steps_in_flight(task, budget.of_edges // HANDED_SHARE, len(ranks)) if is_read else 0
+            return _Shared(SharedRows.make(tables, len(ranks)), messages.window(room) if messages else 1, in_flight, budget)
+
+        made = _made_or_found(make, schedule.rank, ranks, meeting)
+        self.shared, self._rank = made.rows, ranks.index(schedule.rank)
+        for rows in self.rows.values():
+            rows.shared, rows.rank = self.shared, self._rank
+        boxes, ahead = [], None
+        if made.in_flight or columns is not None:
+            boxes = boxes_of(made.in_flight or prefetch_steps + 2 * made.window, schedule.rank, ranks, meeting)
+            task.handed = Handed(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
+        if made.in_flight:
+            task.edges = edge_files(task)
+        if columns is not None:
+            schedules = [schedule.for_rank(rank) for rank in ranks]
+            ahead = SamplesAhead(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
+        if schedule.rank == ranks[0]:
+            self._apart = apart
+            numbers = {name: own.table for name, own in self.rows.items()}
+            tasks = [replace(task, stores=numbers, schedule=schedule.for_rank(rank), workspace=Workspace()) for rank in ranks]
+            self._fill = self._filler(tasks, made, boxes, ahead, prefetch_steps)
+
+    def _filler(
+        self, tasks: list[SampleTask], made: _Shared, boxes: list[list[SharedMessageSlot]], ahead: SamplesAhead | None, prefetch_steps: int
+    ) -> FillTask:
+        """Return what fills the cache, for the ``tasks`` of all ranks that share it."""
+        files, task = [rows.file for rows in self.rows.values()], tasks[0]
+        rows_of = StepRows(tasks=tasks, num_tables=len(files))
+        steps: dict[str, Any] = {"num_steps": task.schedule.num_steps, "prefetch_steps": prefetch_steps, "budget": made.budget}
+        if self._apart is not None:
+            return DistributedFillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, window=made.window, ahead=ahead, **steps)
+        topology = None
+        if made.in_flight and task.edges is not None and made.budget is not None:
+            topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=made.budget.of_edges // 2)
+        return FillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
+
+    def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
+        """The batches of some steps, each once its rows are there.
+
+        Args:
+            batches: makes them; it takes run and epoch as one number (``run_and_epoch``).
+            epoch: the epoch.
+            steps: the steps.
+        """
+        self._run += 1
+        run, shared = self._run, self.shared
+        if shared is not None:
+            shared.begin(self._rank, run, steps)  # before anybody is asked for a step of it
+        if self._fill is not None and self._pool is None:
+            if isinstance(self._fill, DistributedFillTask) and self._apart is not None:
+                self._fill.exchange = self._apart.links.machines(self._apart)
+            self._pool = WorkerPool(self._fill, 1, self._queue)
+        fills: Iterator[Batch] = repeat(({}, Filled())) if self._pool is None else self._pool.run(run_and_epoch(run, epoch), steps)
+        made = batches(run_and_epoch(run, epoch), steps)
+        for step in steps:
+            begin = time.perf_counter()
+            _, filled = next(fills)
+            self.wait_s += time.perf_counter() - begin if self._is_warm else 0.0
+            self.filled, self._is_warm = self.filled.plus(filled), True
+            batch = next(made)
+            if shared is not None:
+                shared.take(self._rank, tag_of(run, step))
+            yield batch
+            del batch  # so that the slot is free before the wait for the next one
+
+    def pids(self) -> list[int]:
+        """Process id of the process that fills the cache, on the rank that runs it, from the first batch until ``close()``; else none."""
+        return [] if self._pool is None else self._pool.pids()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the cache has room for all rows that come from elsewhere."""
+        tables = [] if self.shared is None else self.shared.tables
+        wanted = [num_elsewhere(rows.file) for rows in self.rows.values()]
+        return bool(tables) and all(table.num_slots >= number for table, number in zip(tables, wanted, strict=True))
+
+    def close(self) -> None:
+        """End the process that fills the cache; the next run starts another."""
+        if isinstance(self._fill, DistributedFillTask):
+            self._fill.exchange = None  # what carries it ends with it
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:
+    """The ranks that share a cache with this one, in order: those that say the same."""
+    told = meeting.exchange("which features it reads", mine)
+    return [rank for rank, other in enumerate(told) if other == told[meeting.rank]]
+
+
+def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], meeting: Meeting | None) -> _Shared:
+    """What ``ranks`` share: the first of them makes it, the others find it."""
+    made: _Shared | None = None
+    told: dict[str, Any] = {}
+    if rank == ranks[0]:
+        try:
+            made = make()
+            told = {"where": made.rows.__reduce__()[1], "in_flight": made.in_flight, "window": made.window}
+        except InputError as error:  # the others have to hear of it
+            told = {"failed": str(error)}
+    of_all = meeting.exchange("where its cache of rows lies", told) if meeting else [told]
+    found = of_all[ranks[0]] if meeting else told
+    if "failed" in found:
+        raise InputError(found["failed"])
+    made = made or _Shared(SharedRows(*found["where"]), found["window"], found["in_flight"])
+    return made._replace(window=min(each["window"] for each in of_all if "window" in each))
+
+
+def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | None) -> dict[str, Any]:
+    """The options of a ``Tier``, none without ``feature_cache``, which features in parts have by default.
+
+    Raises:
+        InputError: a size or a number that cannot be, or is too little for the first step; a data set, a device or a schedule that the tier does not serve.
+    """
+    parted = [store for store in task.stores.values() if isinstance(store, PartitionedFeatures)]
+    memory = "auto" if memory is None and parted else memory
+    if memory is None:
+        if prefetch_steps is not None:
+            raise InputError(
+                f"prefetch_steps is {prefetch_steps} without memory: it tells how far ahead rows are known; give memory, or leave it out"
+            )
+        return {}
+    num_bytes = memory_bytes(memory)
+    if prefetch_steps is not None and prefetch_steps < 0:
+        raise InputError(f"prefetch_steps is {prefetch_steps}: it is a number of steps, or 0; correct it")
+    if (device := task.workspace.device) != "cpu":
+        raise InputError(f'memory is {memory} with device="{device}": the host reads the features from the disk; sample on the cpu')
+    if not feature_files(task.stores) or not isinstance(task.schedule, Schedule):
+        raise InputError(
+            f"memory is {memory}: it is for features of a data set, in batches that are not cut up in a pipeline; leave it out"
+        )
+    if task.sampler.state() and prefetch_steps != 0:
+        _log.warning(
+            "%s draws by what it learns in training: its rows are read when a batch is made, by prefetch_steps 0",
+            type(task.sampler).__name__,
+        )
+        prefetch_steps = 0
+    if prefetch_steps == 0 and not all(store.is_whole for store in parted):
+        raise InputError(
+            f"prefetch_steps is 0 (or {type(task.sampler).__name__} needs it) with features of other machines: their rows are asked for ahead; "
+            "give a prefetch_steps, take another sampler, or bring all parts to one machine"
+        )
+    if isinstance(task.graph, PartitionedGraph):
+        check_alone(task.sampler, task.graph)
+    for store in parted if task.schedule.world_size == 1 else []:  # several ranks tell one another first on how many machines they are
+        store.check_alone()
+    default = PARTED_LOOKAHEAD if isinstance(task.graph, PartitionedGraph) else LOOKAHEAD
+    if num_bytes is not None and prefetch_steps != 0 and not parted and task.schedule.num_steps:
+        _check_first_step(task, num_bytes)
+    return {"memory": num_bytes, "prefetch_steps": default if prefetch_steps is None else prefetch_steps}
+
+
+def _check_first_step(task: SampleTask, memory: int) -> None:
+    """Refuse too little memory for this rank's first step before anything is started; of further ranks and steps it is found when they are sampled."""
+    files = feature_files(task.stores)
+    edges = edge_files(task) if are_edges_read(task, memory, files, is_said=False) else None
+    alone = replace(task, stores={name: i for i, name in enumerate(files)}, workspace=Workspace(), edges=edges)
+    rows = StepRows(tasks=[alone], num_tables=len(files))(0, 0)
+    budget_of(task.stores, files, memory, EDGE_SHARE * (edges is not None)).check(dict(zip(files, map(len, rows), strict=True)))

@@ -1,0 +1,118 @@
+"""Whether a graph's edges are read from their file, and how the memory for that is shared out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from hoptrain.engine import Graph, HeteroGraph
+from hoptrain.engine.arrays import Array, id_dtype
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.machine import available_memory
+from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.engine.storage.file_rows import FileRows, StoredRows
+from hoptrain.engine.storage.plan import IN_FLIGHT
+from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
+from hoptrain.samplers.batch.minibatch import named
+from hoptrain.samplers.buffers.alias import TABLES_BYTES
+from hoptrain.samplers.hops import columns_of, types_of
+from hoptrain.samplers.loader.memory_left import held_whole
+from hoptrain.samplers.loader.task import SampleTask
+from hoptrain.samplers.loader.topology.edges import EDGE_ROWS, EdgeFiles
+
+_log = logging.getLogger(__name__)
+
+EDGE_SHARE = 4
+"""A part of this many of the memory is for the edges, where they are read from their file."""
+HANDED_SHARE = 4
+"""And of that part for what is handed over."""
+_TABLES = {"weights": TABLES_BYTES, "times": 4}
+"""Bytes an edge that sampling in memory takes besides these arrays: tables to draw by, and times in order with the edges' places in the place of times."""
+_LEAST = 2
+"""Steps in flight, below which nothing could be read while the trainers have another one."""
+
+
+def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, StoredRows], is_said: bool = True) -> bool:
+    """Whether the edges of a task's graph are to be read from their file, since memory has no room for them; that is said once.
+
+    Not by a sampler that looks at them itself: then they stay mapped.
+
+    Args:
+        task: a loader's.
+        memory: bytes that the rows in files may take; None for what is left, of which edges may take half.
+        files: the rows, which take no more than all of them in slots do, by the names of their stores.
+        is_said: whether it is to be said now.
+    """
+    asked = _asked(task) if isinstance(task.graph, Graph | HeteroGraph) else {}
+    if not asked:
+        return False
+    free = available_memory()
+    all_rows = sum(bytes_for(file.shape[0], file.shape[0], file.row_bytes) for file in files.values())
+    most = all_rows + all_rows // (FORESEEN_SHARE - 1) + sum(held_whole(task.stores, files).values())
+    room = max(free // 2 if memory is None else free - min(memory, most), 0)
+    size = sum(array.nbytes + _TABLES.get(name.partition(".")[0], 0) * len(array) for name, array in asked.items())
+    is_known = task.sampler.hop_sampler is not None
+    if size <= room or not is_said:
+        return size > room and is_known
+    what = "they are read from their file" if is_known else f"they stay mapped, since {type(task.sampler).__name__} looks at them itself"
+    much = f"{size / 2**20:,.1f} MiB, and there is room for {room / 2**20:,.1f}"
+    _log.log(logging.INFO if is_known else logging.WARNING, "the graph's edges take %s: %s", much, what)
+    return is_known
+
+
+def edge_files(task: SampleTask) -> EdgeFiles:
+    """The files of the edges of a task's graph."""
+    return EdgeFiles(task.graph, {name: FileRows.of(array, "edges") for name, array in _asked(task).items()})
+
+
+def _asked(task: SampleTask) -> dict[str, Array]:
+    """What lies in files of what is read for a task, by the names of ``EdgeFiles``.
+
+    The sources of edges; by weight, their weights; of samplers of times, these; where edges have features, their ids.
+
+    Raises:
+        InputError: there are no weights where they are needed.
+    """
+    sampler, found = task.sampler.hop_sampler, dict[str, Array]()
+    draws = sampler.along(task.graph) if sampler else {}
+    for relation, columns in columns_of(task.graph).items():
+        own = draws[relation].arrays(columns) if draws else {"indices": columns.indices}
+        if draws and named(EDGE_ROWS, relation) in task.stores and columns.edge_ids is not None:
+            own["edge_ids"] = columns.edge_ids
+        found |= {named(name, relation): array for name, array in own.items() if mapped_file(array) is not None}
+    return found
+
+
+def steps_in_flight(task: SampleTask, memory: int, num_ranks: int) -> int:
+    """How many steps are handed over to the ranks of a machine at once: as many as ``feature_cache`` bytes have room for."""
+    # Place, source, id or weight; nodes are fewer.
+    of_edge: int = max(2 * id_dtype(own.num_edges).itemsize + own.indices.itemsize for own in columns_of(task.graph).values())
+    return min(max(memory // (num_ranks * _num_edges(task) * of_edge), _LEAST), IN_FLIGHT)
+
+
+def _num_edges(task: SampleTask) -> int:
+    """Edges of a batch, as many as there may be; a hop that takes all edges of its nodes, or a share of them, takes as many as on average."""
+    sampler: Any = task.sampler.hop_sampler
+    draws, columns = sampler.along(task.graph), columns_of(task.graph)
+    sizes = {kind: number for kind, (number, _) in types_of(task.graph).items()}
+    ends = 1 if sampler is task.sampler else 2 + 2 * getattr(task.sampler, "num_negatives", 0)
+    seeded = getattr(sampler, "seed_type", None)
+    batch_size = task.schedule.num_step_items(0) // task.schedule.world_size
+    num_nodes = {kind: batch_size * ends + 1 if seeded in (None, kind) else 0 for kind in sizes}
+    total = 0
+    for hop in range(sampler.num_hops):
+        found = dict.fromkeys(sizes, 0)
+        for relation, own in columns.items():
+            found[relation[0]] += _edges_of(draws[relation].fanouts[hop], num_nodes[relation[2]], own)
+        total += sum(found.values())
+        num_nodes = {kind: min(number + found[kind], sizes[kind]) for kind, number in num_nodes.items()}
+    return max(1, total)
+
+
+def _edges_of(fanout: int | float, num_nodes: int, columns: RelationColumns) -> int:
+    """Edges that so many nodes draw."""
+    edges = -(-num_nodes * columns.num_edges // max(1, columns.num_nodes))
+    if isinstance(fanout, float):
+        return int(edges * fanout) + num_nodes  # each node's number is rounded up
+    return edges if fanout < 0 else num_nodes * int(fanout)

@@ -1,0 +1,63 @@
+"""Draws under a bound on time, of a graph whose times lie in a file: the whole columns of a hop's nodes are read, and put in order for these alone.
+
+A node draws what it would draw with all columns in order, since its draws are addressed, and its column's order is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.nodewise import temporal as kernels
+from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
+from hoptrain.kernels.shared.temporal import TREE_SHIFT
+from hoptrain.samplers.buffers.hop import most_edges, scratch_for
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.hops import Request
+from hoptrain.samplers.loader.topology.columns import Columns, in_parts
+
+_VERTEX = (1 << TREE_SHIFT) - 1
+_EARLIEST = np.iinfo(np.int64).min
+
+
+class DrawsByTime:
+    """Draws for samplers of times. It has 4 bytes a node (8 from 2**31 edges on) of memory."""
+
+    def __init__(self, indptr: Array, read: Callable[[Array], Array] | None) -> None:
+        """Take the graph's offsets (V+1,), and what reads the times (M,) at places (M,) of its edges; None where these are before any bound."""
+        self._indptr, self._read, self._workspace = indptr, read, Workspace()
+        self._starts = np.empty(len(indptr), indptr.dtype)
+
+    def __call__(self, rule: kernels.TimedRule, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
+        """Return of each its edges' offsets (n+1,), and their places (M,)."""
+        if rule.fanout == 0:
+            return [(np.zeros(len(own.nodes) + 1, np.int64), np.empty(0, np.int64)) for own in asked]
+        found: list[tuple[Array, Array]] = []
+        columns = [Columns.of(np.unique(own.nodes & _VERTEX), self._indptr) for own in asked]
+        for some in in_parts(int(own.degrees.sum()) for own in columns):
+            sizes = [int(columns[i].degrees.sum()) for i in some]
+            times = (
+                np.full(sum(sizes), _EARLIEST) if self._read is None else self._read(np.concatenate([columns[i].places() for i in some]))
+            )
+            found += [
+                self._drawn(rule, asked[i], columns[i], own) for i, own in zip(some, np.split(times, np.cumsum(sizes)[:-1]), strict=True)
+            ]
+        return found
+
+    def _drawn(self, rule: kernels.TimedRule, asked: Request, own: Columns, times: Array) -> tuple[Array, Array]:
+        first, last = asked.first, asked.first + len(asked.nodes)
+        by_time, in_order = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
+        kernels.order_by_time(own.ends, times, by_time, in_order)
+        own.enter(self._starts)
+        keys = np.concatenate([np.zeros(first, np.int64), asked.nodes])  # a node's draws have its number in the batch
+        columns = kernels.TimedColumns(self._starts, by_time, in_order, by_time)  # nobody looks at what stands for sources
+        scratch: Any = scratch_for(self._workspace, Rule(rule.fanout, rule.replace, False))
+        most = most_edges(last - first, rule.fanout, lambda: kernels.count_edges(columns, keys, first, last, asked.times, rule, scratch))
+        edges = Edges(np.zeros(last + 1, np.int64), np.empty(most, np.int64), by_time[:0])
+        total = kernels.draw_places(columns, keys, first, last, asked.times, rule, asked.address, scratch, edges, 0)
+        vertices, indptr = asked.nodes & _VERTEX, edges.indptr[first:]
+        shift = self._indptr[vertices].astype(np.int64) - self._starts[vertices]
+        return indptr, edges.edge_ids[:total] + np.repeat(shift, np.diff(indptr))

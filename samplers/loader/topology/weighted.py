@@ -1,0 +1,55 @@
+"""Draws by weight, of a graph whose weights lie in a file: the whole columns of a hop's destinations are read, and alias tables are made for these alone.
+
+A destination draws what it would draw with all columns in memory, since its table is made of its own weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.nodewise import neighbor as kernels
+from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns, count_positive
+from hoptrain.samplers.buffers.alias import tables_of
+from hoptrain.samplers.buffers.hop import Hop, count_edges, draw_edges, is_distinct_by_weight, most_edges
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.hops import Request
+from hoptrain.samplers.loader.topology.columns import Columns, in_parts
+
+
+class DrawsByWeight:
+    """Draws for ``NeighborSampler``. It has 8 bytes a node (12 from 2**31 edges on) of memory."""
+
+    def __init__(self, indptr: Array, read: Callable[[Array], Array]) -> None:
+        """Take the graph's offsets (V+1,), and what reads the weights (M,) at places (M,) of its edges."""
+        self._indptr, self._read, self._workspace = indptr, read, Workspace()
+        self._starts = np.empty(len(indptr), indptr.dtype)
+        self._positive = np.empty(len(indptr) - 1, np.int32)
+
+    def __call__(self, rule: kernels.Rule, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
+        """Return of each its edges' offsets (n+1,), and their places (M,)."""
+        found: list[tuple[Array, Array]] = []
+        columns = [Columns.of(own.nodes, self._indptr) for own in asked]
+        for some in in_parts(int(own.degrees.sum()) for own in columns):
+            weights = self._read(np.concatenate([columns[i].places() for i in some]))
+            ends = np.cumsum([columns[i].degrees.sum() for i in some])
+            found += [self._drawn(rule, asked[i], columns[i], own) for i, own in zip(some, np.split(weights, ends[:-1]), strict=True)]
+        return found
+
+    def _drawn(self, rule: kernels.Rule, asked: Request, own: Columns, weights: Array) -> tuple[Array, Array]:
+        nodes, number, indptr = asked.nodes, len(asked.nodes), own.ends
+        positive = np.empty(number, np.int32)
+        count_positive(indptr, weights, positive)
+        own.enter(self._starts)
+        self._positive[own.vertices] = positive
+        tables = tables_of(indptr, weights)
+        sources = tables.alias  # they are not at hand; nobody looks at what stands for them
+        plain = kernels.Columns(self._starts, sources, *tables)
+        columns = WeightedColumns(*plain, weights, self._positive) if is_distinct_by_weight(rule) else plain
+        most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
+        edges = kernels.Edges(np.zeros(number + 1, np.int64), np.empty(most, np.int64), np.empty(most, np.int32))
+        total = draw_edges(Hop(self._workspace, columns, nodes, 0, number, rule, asked.address, edges, 0))
+        shift = self._indptr[nodes].astype(np.int64) - self._starts[nodes]
+        return edges.indptr, edges.edge_ids[:total] + np.repeat(shift, np.diff(edges.indptr))

@@ -1,0 +1,263 @@
+"""Edges as seeds, for link prediction: positive edges, negatives, and the neighbourhoods of all their ends; of plain and of heterogeneous graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from hoptrain.engine import Dataset, Graph, HeteroDataset, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
+from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.hetero import BaseHeteroSampler
+from hoptrain.samplers.wrappers.ends import Exclude, Links, LinkSeeds
+
+HeteroNegatives = Literal["uniform", "in_batch", "degree", "filtered"]
+Negatives = Literal["uniform", "in_batch", "degree", "filtered", "pairs"]
+
+
+class LinkSampler(LinkSeeds[Graph, MiniBatch]):
+    """A sampler of links: a batch holds P edges, k negatives of each, and the blocks that lead to the ends of all of them.
+
+    An epoch yields edges, and ``sample`` takes them as seeds, by their CSC positions in ``graph.indices``; ``Graph.csc_positions`` returns those of ids.
+
+    Every positive edge u -> v comes with ``num_negatives`` pairs (u, w). The distribution of w, independent for each pair:
+
+    * ``uniform``: each node of the graph with the same probability.
+    * ``degree``: a node with a probability proportional to its in-degree to the power 3/4 (Mikolov et al. 2013, "Distributed
+      representations of words and phrases and their compositionality").
+    * ``in_batch``: the destination of another edge of the batch, each other edge with the same probability. In a batch of a single edge
+      there is none to take, and it has no negatives.
+    * ``filtered``: each node but u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, of which the
+      last stays whatever it is: where edges lead from u to a share p of all nodes, an edge is left with probability p**32.
+    * ``pairs``: each node with the same probability, and the pair is (u', w) with another such node u' instead of u: as in evaluation
+      among uniform pairs, so that the model also learns from pairs of two nodes with few edges.
+
+    No other negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of nodes that u
+    is joined to.
+
+    With ``dst_range`` (begin, end) only edges into these nodes are yielded, and "node" above means one of them: of a graph of users and
+    items, kept in both directions, the items, so that an edge leads from a user to an item and a negative is another item.
+
+    The seeds of the batch are the end points, each once, in order of first appearance (sources before destinations, positives before
+    negatives). ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids, the positives first and then the negatives
+    of each in turn; and ``labels`` (P + P k,) float32, 1 for the positives.
+
+    With ``exclude`` no message passes along the predicted edges: "self" drops every copy of the batch's positive edges from all
+    blocks, "reverse" also the edges v -> u. They are dropped after sampling: the other edges keep their law, weights included, and a
+    destination that had drawn a dropped edge has one fewer. Nodes stay what they were, since both ends of a dropped edge are seeds.
+    A node's label comes along for every end point, whatever its split: train on the pairs, not on ``y``.
+
+    With a ``TemporalSampler`` every pair is asked for at the time of its positive edge. Seeds are then the sources of the positives, their
+    destinations, and those of the negatives, each with a tree of its own; and unless ``exclude`` is "none", only edges that are strictly
+    earlier pass messages, earlier copies of a predicted edge among them.
+
+    Examples:
+        >>> from hoptrain import LinkSampler, NeighborSampler, load_dataset
+        >>> sampler = LinkSampler(NeighborSampler([3, 2]), num_negatives=2)
+        >>> batch = sampler.sample(load_dataset("digits-knn").graph, [0, 100], seed=1)  # two edges
+        >>> batch.seeds[batch.extra["pairs"]]  # sources above destinations: two edges, then four negatives
+        array([[ 335,  251,  335,  335,  251,  251],
+               [   0,    9,  581,  703, 1381, 1486]], dtype=int32)
+        >>> batch.extra["labels"]
+        array([1., 1., 0., 0., 0., 0.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        negatives: Negatives = "uniform",
+        num_negatives: int = 1,
+        exclude: Exclude = "reverse",
+        edges: Sequence[int] | Array | None = None,
+        with_edge_ids: bool = False,
+        dst_range: tuple[int, int] | None = None,
+    ) -> None:
+        """Choose negatives and excluded edges.
+
+        Args:
+            sampler: samples the neighbourhoods of the ends, for instance NeighborSampler.
+            negatives: distribution of the negatives: uniform, degree, in_batch, filtered or pairs.
+            num_negatives: k, negatives of each positive edge; may be 0.
+            exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
+            edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch yields; by default all edges into the nodes of the split. In an
+                undirected graph, kept as two edges a link, that is each link twice: give one direction's ids to have it once.
+            with_edge_ids: add ``edge_ids`` (P,), the ids of the positive edges, to ``extra``.
+            dst_range: nodes [begin, end) that the edges of an epoch and all negatives lead to; by default any.
+
+        Raises:
+            InputError: a sampler that chooses its seeds itself, an unknown option, or a number out of range.
+        """
+        if not sampler.by_seeds:
+            raise InputError(
+                f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
+            )
+        super().__init__(sampler, (negatives, Negatives), num_negatives, exclude, edges)
+        if negatives == "pairs" and (dst_range is not None or self.is_timed):
+            beside = "a TemporalSampler" if dst_range is None else "dst_range"
+            raise InputError(f'negatives is "pairs" with {beside}: a source would be any node, at any time; draw them "uniform"')
+        if dst_range is not None and not (len(dst_range) == 2 and 0 <= dst_range[0] < dst_range[1]):
+            raise InputError(f"destinations is {dst_range}: edges lead to the nodes [begin, end), 0 <= begin < end; give such a range")
+        self.with_edge_ids = with_edge_ids
+        self.dst_range = dst_range
+
+    def bounds(self, columns: RelationColumns) -> tuple[int, int]:
+        """Return the nodes [begin, end) that links lead to.
+
+        Raises:
+            InputError: the graph has fewer.
+        """
+        begin, end = self.dst_range or (0, columns.num_nodes)
+        if end > columns.num_nodes:
+            raise InputError(f"destinations is ({begin}, {end}) and the graph has {columns.num_nodes:,} nodes: lower the end")
+        return begin, end
+
+    def items(self, graph: Graph, seeds: Array) -> Array:
+        """Return the CSC positions (U,) of ``edges``, or of all edges into ``seeds`` that are ``dst_range``, column by column.
+
+        Raises:
+            InputError: an edge outside the graph or the destinations, or none at all.
+        """
+        begin, end = self.bounds(graph)
+        places = super().items(graph, seeds[(seeds >= begin) & (seeds < end)])
+        if self.edges is not None and self.dst_range is not None:
+            ends = np.searchsorted(graph.indptr, places, side="right") - 1
+            outside = np.flatnonzero((ends < begin) | (ends >= end))
+            if len(outside):
+                edge, node = graph.ids_of(places[outside[:1]])[0], ends[outside[0]]
+                raise InputError(f"edge {edge} leads to node {node} and destinations is ({begin}, {end}): leave the edge out")
+        return places
+
+
+class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
+    """A ``LinkSampler`` of heterogeneous graphs: a batch holds P edges of one relation or of several, their negatives, and the blocks that lead to all ends.
+
+    Negatives, and the order and meaning of ``extra``, are those of ``LinkSampler`` for the nodes of the relation: w is a node of the destinations'
+    type, local ids count within a type, and the seeds of each type are its ends, each once, in order of first appearance. ``seed_relation`` is the
+    relation. An epoch yields edges by their CSC positions in the relation's ``indices``; ``RelationColumns.csc_positions`` returns those of ids.
+
+    Edges of several relations have numbers, which go on from one relation to the next: an epoch yields these, and ``sample`` takes them. ``extra`` then
+    also holds ``relations`` (P + P k,) int32, the place of each pair's relation among those given; there is no ``seed_relation``.
+
+    With ``exclude`` no message passes along the predicted edges: "self" drops every copy of the batch's positive edges u -> v from their relation's
+    blocks, "reverse" also the edges v -> u from those of ``reverse_relation``. They are dropped after sampling. With a ``HeteroTemporalSampler`` pairs
+    are sampled at the time of their link, as in ``LinkSampler`` with a ``TemporalSampler``.
+
+    Examples:
+        >>> from hoptrain import HeteroGraph, HeteroLinkSampler, HeteroSampler
+        >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 2, 2])}).with_reverse()
+        >>> batch = HeteroLinkSampler(HeteroSampler([2]), ("user", "buys", "item")).sample(graph, [0, 2], seed=1)  # two edges
+        >>> batch.extra["labels"], batch.extra["pairs"][:, :2]
+        (array([1., 1., 0., 0.], dtype=float32), array([[0, 1],
+               [0, 1]], dtype=int32))
+    """
+
+    def __init__(
+        self,
+        sampler: BaseHeteroSampler,
+        relation: Relation | Sequence[Relation],
+        negatives: HeteroNegatives = "uniform",
+        num_negatives: int = 1,
+        exclude: Exclude = "reverse",
+        reverse_relation: Relation | Sequence[Relation | None] | None = None,
+        edges: Sequence[int] | Array | Literal["all"] | None = None,
+    ) -> None:
+        """Choose relations, negatives and excluded edges.
+
+        Args:
+            sampler: samples the neighbourhoods of the ends, for instance HeteroSampler without seed_type.
+            relation: whose edges are predicted: (source type, name, destination type); or several, which share the batches by their numbers of edges.
+            negatives: distribution of the negatives: uniform, degree, in_batch or filtered.
+            num_negatives: k, negatives of each positive edge; may be 0.
+            exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
+            reverse_relation: with exclude "reverse", the relation of the edges v -> u; of several relations that of each, None where there is none. By
+                default the one named rev_NAME, as ``HeteroGraph.with_reverse`` names it; without one, the relation itself if both ends have one type.
+            edges: (N,) ids of the edges that an epoch yields, of one relation; or "all"; by default all edges into the nodes of the split.
+
+        Raises:
+            InputError: a sampler of one type of seeds, an unknown option, options that do not go together, or a number out of range.
+        """
+        if sampler.seed_type is not None:
+            raise InputError(f"sampler is {sampler!r}: the ends of links are of the relation's types; give the sampler no seed_type")
+        super().__init__(sampler, (negatives, HeteroNegatives), num_negatives, exclude, edges)
+        self.relations, self._reverses = _relations(relation, reverse_relation)
+        if reverse_relation is not None and exclude != "reverse":
+            raise InputError(f'exclude is {exclude!r} and reverse_relation {reverse_relation}: set exclude "reverse", or leave it out')
+        is_one = len(self.relations) == 1
+        self.relation = self.relations[0] if is_one else self.relations
+        self.reverse_relation = self._reverses[0] if self._reverses and is_one else self._reverses
+        if is_one:
+            return
+        if negatives == "in_batch":
+            raise InputError('negatives is "in_batch" with several relations: a batch may have one link of some; draw them "uniform"')
+        if self.is_timed:
+            raise InputError("HeteroTemporalSampler with several relations: links at times are of one; name one, or take HeteroSampler")
+        if isinstance(self.edges, np.ndarray):
+            raise InputError('edges are ids with several relations: each relation has its own; set edges "all", or leave them out')
+
+    def check_data(self, data: Dataset | HeteroDataset) -> None:
+        """Refuse what the sampler of neighbourhoods refuses; and, without ``edges``, a split of nodes that no edge of a relation leads into."""
+        super().check_data(data)
+        other = next((own for own in self.relations if isinstance(data, HeteroDataset) and own[2] != data.seed_type), None)
+        if isinstance(data, HeteroDataset) and self.edges is None and other is not None:
+            raise InputError(
+                f"seed_type of {data.name} is {data.seed_type!r}, and edges of {relation_name(other)} lead into {other[2]!r}: "
+                "give the sampler edges"
+            )
+
+    def columns(self, graph: HeteroGraph) -> list[RelationColumns]:
+        """Return the edges of each relation of the links.
+
+        Raises:
+            InputError: the graph lacks a relation.
+        """
+        for relation in (*self.relations, *(self._reverses or ())):
+            if relation is not None and relation not in graph.relations:
+                known = ", ".join(map(relation_name, graph.relations))
+                raise InputError(f"relation {relation_name(relation)} is not in the graph: it has {known}; choose one of them")
+        return super().columns(graph)
+
+    def reverses_in(self, graph: HeteroGraph) -> tuple[Relation | None, ...]:
+        """Return the relation of the excluded edges v -> u of each relation, None where there is none."""
+        if self.exclude != "reverse":
+            return (None,) * len(self.relations)
+        return self._reverses or tuple(_reverse_in(graph, relation) for relation in self.relations)
+
+    def with_links(
+        self, graph: HeteroGraph, sampled: HeteroMiniBatch, asked: Links, workspace: Workspace, **changes: Any
+    ) -> HeteroMiniBatch:
+        """Return the batch of the ends with the pairs and their relation, and without the edges that pass no message."""
+        seed_relation = self.relations[0] if len(self.relations) == 1 else None
+        return super().with_links(graph, sampled, asked, workspace, seed_relation=seed_relation, **changes)
+
+
+def _reverse_in(graph: HeteroGraph, relation: Relation) -> Relation | None:
+    """Return the relation that has the edges of ``relation`` turned round, by its name."""
+    source, name, destination = relation
+    turned = destination, name[4:] if name.startswith("rev_") else f"rev_{name}", source
+    return turned if turned in graph.relations else relation if source == destination else None
+
+
+def _relations(given: Any, reverse: Any) -> tuple[tuple[Relation, ...], tuple[Relation | None, ...] | None]:
+    """Return the relations as triples, and as many reverse ones, or None where these are not given.
+
+    Raises:
+        InputError: no relation, the same one twice, not a reverse one for each, or one that joins other types.
+    """
+    relations = [cast(Relation, tuple(own)) for own in ([given] if given and isinstance(given[0], str) else given)]
+    if not relations or len(set(relations)) < len(relations):
+        raise InputError(f"relation is {given}: it is (source type, name, destination type), or several such, each once; give one")
+    if reverse is None:
+        return tuple(relations), None
+    reverses = [None if own is None else cast(Relation, tuple(own)) for own in ([reverse] if isinstance(reverse[0], str) else reverse)]
+    if len(reverses) != len(relations):
+        raise InputError(f"reverse_relation is {reverse} for {len(relations)} relations: give one for each, null where there is none")
+    for own, turned in zip(relations, reverses, strict=True):
+        if turned is not None and (turned[0], turned[2]) != (own[2], own[0]):
+            raise InputError(f"reverse_relation is {turned}: edges of {relation_name(own)} turned round lead elsewhere; name another one")
+    return tuple(relations), tuple(reverses)

@@ -1,0 +1,218 @@
+"""The arguments of PyG's loaders over hoptrain: the same as PyG's, and each honoured, refused in one line, or without meaning, which is said."""
+
+import inspect
+
+import pyg_reference
+import pytest
+import torch
+import torch_geometric.loader
+from cases.mistakes import Mistake, each_of, refused
+from pyg_case import some_data
+
+import hoptrain.pyg
+
+
+@pytest.fixture
+def data():
+    return some_data()
+
+
+def test_an_import_line_may_name_all_that_pyg_has(data):
+    assert all(hasattr(hoptrain.pyg, name) for name in torch_geometric.loader.__all__)
+    assert hoptrain.pyg.ImbalancedSampler is torch_geometric.loader.ImbalancedSampler
+    assert hoptrain.pyg.NeighborLoader is not torch_geometric.loader.NeighborLoader
+    with refused("'NeighbourLoader'", "hoptrain.pyg no attribute torch_geometric.loader", error=AttributeError):
+        _ = hoptrain.pyg.NeighbourLoader
+
+
+@pytest.mark.parametrize("name", hoptrain.pyg.__all__)
+def test_signatures_are_those_of_pyg(name):
+    """Of every class that is hoptrain's own. ``torch_geometric.loader`` has an old ``NeighborSampler`` besides."""
+    theirs = getattr(torch_geometric.sampler, name, None) or getattr(torch_geometric.loader, name)
+    ours, theirs = (inspect.signature(kind).parameters for kind in (getattr(hoptrain.pyg, name), theirs))
+    assert [(p.name, p.default, p.kind) for p in ours.values()] == [(p.name, p.default, p.kind) for p in theirs.values()]
+
+
+@pytest.mark.parametrize("option", [{"worker_init_fn": print}, {"filter_per_worker": True}, {"multiprocessing_context": "spawn"}])
+def test_what_has_no_meaning_is_said_once(data, option):
+    with pytest.warns(UserWarning, match=f"without meaning here: {next(iter(option))}") as found:
+        loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1, **option)
+    assert len(found) == 1
+    assert len(list(loader)) == 2
+    loader.close()
+
+
+@pytest.mark.parametrize("name", ["enable_cpu_affinity", "enable_multithreading", "enable_memory_log"])
+def test_contexts_for_workers_of_pyg_do_nothing_and_say_so(data, name):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1)
+    with pytest.warns(UserWarning, match=f"without meaning here: {name}") as found, getattr(loader, name)():
+        assert len(list(loader)) == 2
+    assert found[0].filename == __file__
+    loader.close()
+
+
+def batch_of(data, **options):
+    return next(iter(hoptrain.pyg.NeighborLoader(data, **({"num_neighbors": [2], "batch_size": 50} | options))))
+
+
+def rows_of_features(data, rows):
+    data.num_nodes, data.x = 200, torch.ones(rows, 3)
+    batch_of(data)
+
+
+def edges(data, edge_index):
+    data.edge_index = edge_index
+    hoptrain.pyg.NeighborLoader(data, [2])
+
+
+def edge_with(data, end, vertex):
+    """An end of edge 3 is another node."""
+    edge_index = data.edge_index.clone()
+    edge_index[end, 3] = vertex
+    edges(data, edge_index)
+
+
+def links(data, **options):
+    hoptrain.pyg.LinkNeighborLoader(data, [2], **options)
+
+
+MISTAKES = {
+    "weights for trees": Mistake(
+        lambda data: batch_of(data, weight_attr="weight", disjoint=True),
+        value="weight_attr 'weight'",
+        rule="time_attr disjoint edges drawn",
+        remedy="leave one",
+    ),
+    "trees with all edges between their nodes": Mistake(
+        lambda data: batch_of(data, subgraph_type="induced", disjoint=True),
+        value="subgraph_type induced",
+        rule="disjoint time_attr trees edges",
+        remedy="choose one",
+    ),
+    "an unknown strategy": Mistake(
+        lambda data: batch_of(data, temporal_strategy="first"),
+        value="temporal_strategy is 'first'",
+        rule="'uniform' 'last'",
+        remedy="choose one",
+    ),
+    "missing times": Mistake(
+        lambda data: batch_of(data, time_attr="nothing"), value="'nothing'", rule="data no attribute made", remedy="name one"
+    ),
+    "a class of batches": Mistake(
+        lambda data: batch_of(data, custom_cls=dict), value="custom_cls", rule="class batches remote stores", remedy="leave out"
+    ),
+    "batches in any order": Mistake(
+        lambda data: batch_of(data, in_order=False), value="in_order is False", rule="batches order run repeatable", remedy="leave out"
+    ),
+    "no size of batches": Mistake(
+        lambda data: batch_of(data, batch_size=None), value="batch_size is None", rule="batch seeds", remedy="number batch_sampler"
+    ),
+    "a hop without edges": Mistake(
+        lambda data: batch_of(data, num_neighbors=[0]), value="fanout 0", rule="hop 1 edges -1", remedy="correct"
+    ),
+    "one fanout for all hops": Mistake(
+        lambda data: batch_of(data, num_neighbors=5), value="num_neighbors is 5", rule="list integer each hop", remedy="[15, 10]"
+    ),
+    "a fanout as a fraction": Mistake(
+        lambda data: batch_of(data, num_neighbors=[2.5]),
+        value="num_neighbors is [2.5]",
+        rule="list integer each hop",
+        remedy="[15, 10]",
+    ),
+    "an unknown kind of subgraphs": Mistake(
+        lambda data: batch_of(data, subgraph_type="half"),
+        value="subgraph_type is 'half'",
+        rule="directional bidirectional induced",
+        remedy="choose one",
+    ),
+    "the last edges without times": Mistake(
+        lambda data: batch_of(data, temporal_strategy="last"),
+        value="temporal_strategy is 'last'",
+        rule="without time_attr edge",
+        remedy="name times",
+    ),
+    "a mask of fewer nodes": Mistake(
+        lambda data: batch_of(data, input_nodes=torch.ones(7, dtype=torch.bool)),
+        value="input_nodes is torch.bool of shape (7,)",
+        rule="ids nodes mask 200",
+        remedy="correct",
+    ),
+    "nodes as floats": Mistake(
+        lambda data: batch_of(data, input_nodes=torch.ones(7)),
+        value="input_nodes is torch.float32",
+        rule="ids nodes integers",
+        remedy="correct",
+    ),
+    "fewer times than seeds": Mistake(
+        lambda data: batch_of(data, time_attr="made", input_time=torch.ones(7, dtype=torch.long)),
+        value="input_time has 7",
+        rule="entries 200 seeds",
+        remedy="give one each",
+    ),
+    **{
+        f"features of {rows} nodes": Mistake(
+            lambda data, rows=rows: rows_of_features(data, rows),
+            value=f"x has {rows}",
+            rule="rows 200 nodes",
+            remedy="give one each loader",
+        )
+        for rows in (150, 250)
+    },
+    "an edge to an unknown node": Mistake(
+        lambda data: edge_with(data, 1, 200), value="to 200", rule="edge 3 data nodes", remedy="correct x"
+    ),
+    "an edge from a negative node": Mistake(
+        lambda data: edge_with(data, 0, -1), value="node -1", rule="edge 3 data 200", remedy="correct x"
+    ),
+    "edges as floats": Mistake(
+        lambda data: edges(data, data.edge_index.float()),
+        value="torch.float32 of shape (2, 1200)",
+        rule="edge_index integers sources destinations",
+    ),
+    "an edge a row": Mistake(
+        lambda data: edges(data, data.edge_index.T),
+        value="torch.int64 of shape (1200, 2)",
+        rule="edge_index integers sources destinations",
+    ),
+    "fewer labels than links": Mistake(
+        lambda data: links(data, time_attr="made", edge_label_time=torch.ones(1200), edge_label=torch.ones(7)),
+        value="edge_label has 7",
+        rule="entries 1,200 links",
+        remedy="give one each",
+    ),
+    "fewer times than links": Mistake(
+        lambda data: links(data, time_attr="made", edge_label_time=torch.ones(7)),
+        value="edge_label_time has 7",
+        rule="entries 1,200 links",
+        remedy="give one each",
+    ),
+    "a link a row": Mistake(
+        lambda data: links(data, edge_label_index=torch.ones(5, 2, dtype=torch.long)),
+        value="(5, 2)",
+        rule="edge_label_index sources destinations",
+        remedy="transpose",
+    ),
+    "remote stores": Mistake(
+        lambda data: hoptrain.pyg.NeighborLoader((data, data), [2]),
+        value="tuple",
+        rule="loaders Data HeteroData",
+        remedy="PyG's own",
+    ),
+    "heterogeneous data for a loader of one type": Mistake(
+        lambda: hoptrain.pyg.ShaDowKHopSampler(torch_geometric.data.HeteroData(), 1, 2),
+        value="HeteroData",
+        rule="loaders homogeneous Data",
+        remedy="PyG's own",
+    ),
+    "another library's sampler": Mistake(
+        lambda data: hoptrain.pyg.NeighborLoader(data, [2], neighbor_sampler=pyg_reference.ReferenceSampler(data, [2])),
+        value="ReferenceSampler",
+        rule="neighbor_sampler loaders hoptrain",
+        remedy="give hoptrain.pyg.NeighborSampler",
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

@@ -1,0 +1,265 @@
+"""PyG's loaders over hoptrain with ``device="cuda"``: batches are those of the CPU, and lie on the GPU."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from cases.mistakes import Mistake, each_of
+from cuda_case import needs_cuda, tested_blocks  # noqa: F401
+from pyg_case import some_data, some_hetero_data
+from torch_geometric.data import Data
+
+import hoptrain.pyg
+from hoptrain.engine.device import is_simulated
+from hoptrain.pyg.on_device import bulk_of
+from hoptrain.samplers import NeighborSampler
+from hoptrain.samplers.loader.loader import DeviceOptions
+
+pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
+DEVICE = "cpu" if is_simulated() else "cuda"
+
+
+@pytest.fixture(scope="module")
+def data():
+    return some_data()
+
+
+@pytest.fixture(scope="module")
+def typed():
+    return some_hetero_data()
+
+
+def contents(batch):
+    """All that a batch has, type by type."""
+    return {
+        (str(store._key), name): value.cpu() if isinstance(value, torch.Tensor) else value
+        for store in batch.stores
+        for name, value in store.items()
+        if value is not None
+    }
+
+
+def check_equal(found, expected):
+    """Batches are the same bit for bit, and their tensors lie on the device."""
+    assert len(found) == len(expected) > 1
+    for own, wanted in zip(found, expected, strict=True):
+        assert {value.device.type for store in own.stores for value in store.values() if isinstance(value, torch.Tensor)} == {DEVICE}
+        own, wanted = contents(own), contents(wanted)
+        assert own.keys() == wanted.keys()
+        for name, value in wanted.items():
+            if isinstance(value, torch.Tensor):
+                assert own[name].dtype == value.dtype, name
+                assert torch.equal(own[name], value), name
+            else:
+                assert own[name] == value, name
+
+
+def epochs(kind, data, fanouts, number, **options):
+    """The batches of some epochs."""
+    torch.manual_seed(3)
+    loader = getattr(hoptrain.pyg, kind)(data, *fanouts, **options)
+    return loader, [batch for _ in range(number) for batch in loader]
+
+
+def check_front(kind, data, *fanouts, number=1, on_device=None, **options):
+    """A front gives on the device what it gives on the CPU; returns its loader."""
+    _, expected = epochs(kind, data, fanouts, number, **options)
+    loader, found = epochs(kind, data, fanouts, number, device="cuda", **{"bulk": 2, **(on_device or {})}, **options)
+    check_equal(found, expected)
+    return loader
+
+
+HALF = torch.arange(0, 200, 19)
+NODES = {"input_nodes": HALF, "batch_size": 5, "shuffle": True}
+FRONTS = {
+    "nodes": ("NeighborLoader", [3, 2], NODES),
+    "with replacement": ("NeighborLoader", [3, 2], NODES | {"replace": True}),
+    "by weight": ("NeighborLoader", [3, 2], NODES | {"weight_attr": "weight"}),
+    "against the edges": ("NeighborLoader", [3, 2], NODES | {"neighbor_sampler": "backward"}),
+    "trees": ("NeighborLoader", [3, 2], NODES | {"disjoint": True}),
+    "in time": ("NeighborLoader", [3, 2], NODES | {"time_attr": "made", "input_time": HALF % 50, "temporal_strategy": "last"}),
+    "at nodes' times": ("NeighborLoader", [3, 2], NODES | {"time_attr": "born"}),
+    "links": ("LinkNeighborLoader", [3, 2], {"edge_label_index": torch.stack([HALF, HALF + 1]), "batch_size": 5, "neg_sampling": "binary"}),
+    "triplets": ("LinkNeighborLoader", [3, 2], {"edge_label_index": torch.stack([HALF, HALF + 1]), "batch_size": 5, "neg_sampling": "triplet"}),
+    "links in time": (
+        "LinkNeighborLoader", [3],
+        {"edge_label_index": torch.stack([HALF, HALF + 1]), "edge_label_time": HALF % 50, "batch_size": 5, "neg_sampling": "binary", "time_attr": "made"},
+    ),
+    "seeds twice": ("NeighborLoader", [3, 2], {"input_nodes": torch.tensor([1, 2, 1, 5, 6, 7, 8]), "batch_size": 4}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "fanouts", "options"), FRONTS.values(), ids=FRONTS)
+def test_batches_are_those_of_the_cpu(data, kind, fanouts, options):
+    """Features, labels, masks, times, weights, ids and what PyG adds, of two epochs."""
+    if options.get("neighbor_sampler") == "backward":
+        options = options | {"neighbor_sampler": hoptrain.pyg.NeighborSampler(data, fanouts, sample_direction="backward")}
+    if "time_attr" in options or options.get("disjoint"):
+        options = {**options, "disjoint": True}
+    check_front(kind, data, fanouts, number=2 if options is NODES else 1, **options)
+
+
+PAPERS = {"input_nodes": ("paper", torch.arange(0, 120, 13)), "batch_size": 4, "shuffle": True}
+CITES = ("paper", torch.tensor([[0, 5, 9, 11, 20], [3, 8, 1, 4, 7]]))
+TYPED = {
+    "nodes": ("NeighborLoader", [2, 2], PAPERS),
+    "by type": ("NeighborLoader", {("author", "writes", "paper"): [2, 1], ("paper", "of", "author"): [1, 2]}, PAPERS),
+    "links of two types": (
+        "LinkNeighborLoader", [2, 2],
+        {"edge_label_index": (("author", "writes", "paper"), CITES[1]), "batch_size": 3, "neg_sampling": "binary"},
+    ),
+    "links of one type": (
+        "LinkNeighborLoader", [2],
+        {"edge_label_index": (("paper", "cites", "paper"), CITES[1]), "batch_size": 3, "neg_sampling": "triplet"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "fanouts", "options"), TYPED.values(), ids=TYPED)
+def test_batches_of_typed_graphs_are_those_of_the_cpu(typed, kind, fanouts, options):
+    if isinstance(fanouts, dict):
+        fanouts = {relation: fanouts.get(relation, [0, 0]) for relation in typed.edge_types}
+    check_front(kind, typed, fanouts, **options)
+
+
+@pytest.mark.parametrize("sampler", ["Node", "RandomWalk"])
+def test_saint_s_subgraphs_are_those_of_the_cpu(data, sampler):
+    options = {"batch_size": 9, "num_steps": 2, "sample_coverage": 2, "log": False} | (
+        {"walk_length": 2} if sampler == "RandomWalk" else {}
+    )
+    check_front(f"GraphSAINT{sampler}Sampler", data, **options)
+
+
+def test_edges_that_are_sorted_have_the_same_numbers(data):
+    """Then nothing is looked up."""
+    order = data.edge_index[1].argsort(stable=True)
+    by_destination = Data(x=data.x, y=data.y, edge_index=data.edge_index[:, order], edge_attr=data.edge_attr[order])
+    loader = check_front("NeighborLoader", by_destination, [3, 2], is_sorted=True, **NODES)
+    assert loader.hops.perm is None
+
+
+def test_rows_lie_where_they_are_asked_for(data):
+    placed = {"feature_placement": "pinned", "graph_placement": "device"}
+    loader = check_front("NeighborLoader", data, [2], on_device=placed, **NODES)
+    assert {rows.placement for rows in loader._feed._device._rows.values()} == {"pinned"}
+    assert {rows.placement for _, rows in loader._attributes._rows} == {"pinned"}
+
+
+def test_a_cache_of_rows_changes_no_bit_and_says_what_it_brings(data):
+    loader = check_front("NeighborLoader", data, [3, 2], number=2, on_device={"gpu_cache": 0.3}, **NODES)
+    assert 0.3 < loader.hit_rates.expected < 1
+    assert set(loader.hit_rates.had) == {0, 1}
+
+
+def test_what_is_written_between_epochs_shows_in_the_next_one(data):
+    changed = data.clone()
+    loader = hoptrain.pyg.NeighborLoader(changed, [2], device="cuda", bulk=2, **NODES)
+    list(loader)
+    changed.x += 1
+    changed.y += 1
+    for batch in loader:
+        assert torch.equal(batch.x.cpu(), changed.x[batch.n_id.cpu()])
+        assert torch.equal(batch.y.cpu(), changed.y[batch.n_id.cpu()])
+
+
+def test_a_transform_gets_batches_on_the_device(data):
+    devices = []
+    loader = hoptrain.pyg.NeighborLoader(
+        data, [2], device="cuda", transform=lambda batch: devices.append(batch.x.device.type) or batch, **NODES
+    )
+    assert len(list(loader)) == len(devices) > 1
+    assert set(devices) == {DEVICE}
+
+
+class Stops(Exception):
+    """What a user's loop raises."""
+
+
+@pytest.mark.parametrize("end", ["break", "exception"])
+def test_a_loop_that_ends_early_leaves_nothing_behind(data, end):
+    """The next epoch is the one that it would be, and with the loader all goes that was on the GPU."""
+
+    def run(device):
+        torch.manual_seed(3)
+        loader = hoptrain.pyg.NeighborLoader(data, [3, 2], device=device, **({"bulk": 2} if device else {}), **NODES)
+        try:
+            for step, _ in enumerate(loader):
+                if step == 1 and end == "exception":
+                    raise Stops
+                if step == 1:
+                    break
+        except Stops:
+            pass
+        return loader, list(loader)
+
+    _, expected = run(None)
+    loader, found = run("cuda")
+    check_equal(found, expected)
+    feed = weakref.ref(loader._feed._device)
+    loader.close()
+    del loader
+    gc.collect()
+    assert feed() is None
+
+
+def test_an_iterator_whose_loader_is_iterated_anew_ends(data):
+    loader = hoptrain.pyg.NeighborLoader(data, [2], device="cuda", bulk=2, **NODES)
+    old = iter(loader)
+    next(old)
+    next(iter(loader))
+    with pytest.raises(Exception, match="iterated anew"):
+        next(old)
+
+
+def loader_of(given, kind="NeighborLoader", fanouts=(2,), **options):
+    getattr(hoptrain.pyg, kind)(given, *([list(fanouts)] if fanouts else []), device="cuda", **options)
+
+
+MISTAKES = {
+    "workers": Mistake(lambda data: loader_of(data, num_workers=2), "2", 'num_workers device="cuda" GPU samples process', "leave out"),
+    "a sampler without kernels": Mistake(
+        lambda data: loader_of(data, subgraph_type="induced"), 'device="cuda"', "InducedSampler no kernels CUDA", 'device="cpu"'
+    ),
+    "a heterogeneous sampler without kernels": Mistake(
+        lambda typed: loader_of(typed, disjoint=True, input_nodes="paper"), 'device="cuda"', "HeteroTemporalSampler no kernels CUDA", 'device="cpu"'
+    ),
+    "HGT": Mistake(
+        lambda typed: loader_of(typed, "HGTLoader", input_nodes="paper"), 'device="cuda"', "HGTSampler no kernels CUDA", 'device="cpu"'
+    ),
+    "GraphSAINT's edges": Mistake(
+        lambda data: loader_of(data, "GraphSAINTEdgeSampler", None, batch_size=5), 'device="cuda"', "BySumOfDegrees no kernels CUDA", 'device="cpu"'
+    ),
+    "both ways": Mistake(lambda data: loader_of(data, subgraph_type="bidirectional"), "bidirectional", "samples on host", "leave out"),
+    "an output's transform": Mistake(
+        lambda data: loader_of(data, transform_sampler_output=lambda out: out), "transform_sampler_output", "samples on host", "leave out"
+    ),
+    "a bulk on the CPU": Mistake(
+        lambda data: hoptrain.pyg.NeighborLoader(data, [2], bulk=2), "2", "bulk least 1", 'device="cuda"'
+    ),
+    "an unknown place": Mistake(lambda data: loader_of(data, feature_placement="disk"), "'disk'", "feature_placement", "pinned"),
+    "an unknown device": Mistake(
+        lambda data: hoptrain.pyg.NeighborLoader(data, [2], device="tpu"), "'tpu'", "device sampler", '"cpu" "cuda"'
+    ),
+}  # fmt: skip
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)
+
+
+def test_features_that_learn_are_refused(data):
+    given = data.clone()
+    given.x.requires_grad_()
+    with pytest.raises(hoptrain.InputError, match=r"x is a torch\.float32 tensor"):
+        list(hoptrain.pyg.NeighborLoader(given, [2], device="cuda", **NODES))
+
+
+@pytest.mark.parametrize(
+    ("options", "batch_size", "bulk"),
+    [(DeviceOptions(), 256, 32), (DeviceOptions(), None, 8), (DeviceOptions(bulk=3), 256, 3)],
+    ids=["by its seeds", "batches of unknown sizes", "as asked"],
+)
+def test_how_many_batches_are_sampled_at_once(options, batch_size, bulk):
+    assert bulk_of(options, batch_size, 1000, NeighborSampler([2])) == bulk

@@ -1,0 +1,250 @@
+"""Features beyond memory: the batches of features in memory, whoever makes them and whatever dies, and each mistake one line."""
+
+import os
+import re
+import signal
+import time
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cases.mistakes import Mistake, each_of, refused
+from ranks import in_threads
+
+from hoptrain import samplers as s
+from hoptrain.engine import Dataset, Schedule
+from hoptrain.engine.storage import shared_rows
+from hoptrain.samplers import NeighborSampler, SampleLoader
+from hoptrain.samplers.loader.memory_left import budget_of, feature_files
+from hoptrain.samplers.loader.tier import StepRows
+
+MEMORY = "300KiB"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A data set of 1 MB of features, opened from its folder; MEMORY has room for some 1500 of its 8000 rows."""
+    draw = np.random.default_rng(0)
+    number, skewed = 8000, (8000 * draw.random(60_000) ** 3).astype(np.int64)
+    edges = np.stack([skewed, draw.integers(0, number, 60_000)])
+    x, y = draw.random((number, 32), dtype=np.float32), draw.integers(0, 3, number)
+    folder = tmp_path_factory.mktemp("beyond") / "data"
+    Dataset(x=x, y=y, edge_index=edges, splits={"train": np.arange(0, number, 5)}).save(folder)
+    return Dataset.open(folder)
+
+
+@pytest.fixture
+def loader_of(saved, opened):
+    """Makes loaders and closes them."""
+
+    def make(sampler=None, **options):
+        opened.append(SampleLoader(saved, sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
+        return opened[-1]
+
+    return make
+
+
+def contents(batch):
+    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"at": (batch.epoch, batch.batch, batch.num_step_seeds)}
+
+
+def same(tiered, plain):
+    """One epoch of each is the same; returns its steps."""
+    number = 0
+    for ours, theirs in zip(tiered, plain, strict=True):
+        assert contents(ours) == contents(theirs)
+        number += 1
+    return number
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_are_those_from_memory(loader_of, num_workers):
+    tiered, plain = loader_of(feature_cache=MEMORY, num_workers=num_workers), loader_of()
+    for _ in range(3):
+        assert same(tiered, plain) == 25
+    filled = tiered.tier.filled
+    assert 0 < filled.num_missed < filled.num_used  # some were kept, not all
+    assert 0 < filled.num_reads <= filled.num_missed
+    assert not tiered.tier.has_room
+
+
+def test_all_rows_may_fit(loader_of):
+    tiered = loader_of(feature_cache="3MiB")
+    next(iter(tiered))
+    assert tiered.tier.has_room
+
+
+SAMPLERS = {
+    "labor": s.LaborSampler([3, 2]),
+    "ladies": s.LadiesSampler([40, 40]),
+    "fastgcn": s.FastGCNSampler([40, 40]),
+    "asgcn": s.ASGCNSampler([40, 40]),
+    "shadow": s.ShadowSampler(depth=2, num_neighbors=3, num_layers=2),
+    "saint": s.SaintNodeSampler(budget=200),
+    "cluster": s.ClusterSampler(num_clusters=40),
+    "vrgcn": s.VRGCNSampler([2, 2]),
+    "mvs": s.MVSSampler(NeighborSampler([3, 2]), num_draws=30),
+}
+
+
+def test_without_lookahead_rows_are_read_when_they_are_asked_for(loader_of):
+    loader = loader_of(feature_cache=MEMORY, prefetch_steps=0)
+    assert same(loader, loader_of()) == 25
+    assert loader.tier.pids() == []
+
+
+def test_a_run_that_is_left_and_one_that_begins_in_the_middle(loader_of):
+    tiered, plain = loader_of(feature_cache=MEMORY, num_workers=2), loader_of()
+    for loader in (tiered, plain):
+        for _ in zip(range(3), loader):  # noqa: B905
+            pass
+    same(tiered, plain)
+    for loader in (tiered, plain):
+        loader.load_state_dict({"epoch": 1, "step": 20})
+    assert same(tiered, plain) == 5
+    tiered.repeats = plain.repeats = True
+    same(tiered, plain)
+    same(tiered, plain)
+
+
+def test_closed_it_begins_again(loader_of):
+    tiered, plain = loader_of(feature_cache=MEMORY), loader_of()
+    same(tiered, plain)
+    tiered.close()
+    same(tiered, plain)
+
+
+@pytest.mark.parametrize("who", ["filler", "worker"])
+def test_a_process_that_is_killed_costs_reads_and_no_batch(loader_of, who):
+    tiered, plain = loader_of(feature_cache=MEMORY, num_workers=2), loader_of()
+    same(tiered, plain)
+    for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
+        assert contents(ours) == contents(theirs)
+        if number in (2, 11):
+            os.kill((tiered.tier if who == "filler" else tiered).pids()[0], signal.SIGKILL)
+            time.sleep(0.05)
+    same(tiered, plain)
+
+
+def test_ranks_of_a_machine_share_one_cache(loader_of, meet):
+    tiered = [loader_of(feature_cache=MEMORY, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
+    plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
+
+    def train(rank):
+        meet(rank)
+        return sum(same(tiered[rank], plain[rank]) for _ in range(2))
+
+    assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]
+    first, second = (loader.tier for loader in tiered)
+    assert [len(tier.pids()) for tier in (first, second)] == [1, 0]
+    assert first.shared.path == second.shared.path
+
+
+class Moody(NeighborSampler):
+    """Draws by the process that it is in: no pure function."""
+
+    def sample_on_cpu(self, graph, seeds, address, workspace, **options):
+        return super().sample_on_cpu(graph, seeds, address._replace(seed=os.getpid()), workspace, **options)
+
+
+def test_a_file_that_is_cut_off_is_one_line(saved, tmp_path):
+    saved.save(tmp_path / "data")
+    data = Dataset.open(tmp_path / "data")
+    os.truncate(tmp_path / "data" / "x.npy", 100_000)
+    loader = SampleLoader(data, NeighborSampler([3, 2]), batch_size=64, feature_cache=MEMORY)
+    with loader, refused("x.npy", "ends 100,000 cut off", "copy again"):
+        list(loader)
+
+
+def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
+    for given, size in (("96KiB", "98,304"), ("40KiB", "40,960")):
+        with refused(size, "memory x room 8,000 rows 128 80,000 step", "KiB least batch_size fanouts") as found:
+            loader_of(feature_cache=given)
+    [least] = re.findall(r"(\d+)KiB", str(found.value))
+    next(iter(loader_of(feature_cache=f"{least}KiB")))
+    with refused(f"{(int(least) - 1) << 10:,} bytes", "memory step uses", f"{least}KiB least"):
+        loader_of(feature_cache=f"{int(least) - 1}KiB")
+
+
+def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
+    task = loader_of().task
+    rows_of = StepRows(tasks=[replace(task, stores={"x": 0})], num_tables=1)
+    sizes = [len(rows_of(0, step)[0]) for step in range(task.schedule.num_steps)]
+    assert sizes[0] < max(sizes)
+    budget = budget_of(task.stores, feature_files(task.stores), 0)
+    loader = loader_of(feature_cache=f"{budget.least({'x': max(sizes) - 1})}B")
+    least = -(-budget.least({"x": max(sizes)}) // 1024)
+    with refused("feature_cache", f"step uses {max(sizes):,}", f"{least}KiB least batch_size"):
+        list(loader)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_kind_of_sampler(loader_of, name, workers):
+    sampler = SAMPLERS[name]
+    options = {"batch_size": 1 if sampler.single_item else 2 if name == "cluster" else 64}
+    tiered, plain = (loader_of(sampler, **options, **more) for more in ({"feature_cache": "800KiB", "num_workers": workers}, {}))
+    for ours, theirs, _ in zip(tiered, plain, range(12)):  # noqa: B905
+        assert contents(ours) == contents(theirs)
+    assert (tiered.tier.pids() == []) == (name == "mvs")
+
+
+def test_a_given_schedule_is_planned(loader_of, saved):
+    schedule = Schedule(items=saved.split("train")[::-1], batch_size=50, shuffle=False)
+    tiered, plain = (SampleLoader(saved, NeighborSampler([3, 2]), schedule=schedule, **more) for more in ({"feature_cache": MEMORY}, {}))
+    with tiered, plain:
+        assert same(tiered, plain) == 32
+
+
+def more_memory_than_is_free(loader_of, monkeypatch):
+    monkeypatch.setattr(shared_rows, "available_memory", lambda: 1 << 10)
+    list(loader_of(feature_cache=MEMORY))
+
+
+MISTAKES = {
+    "features in memory": Mistake(
+        lambda dataset: SampleLoader(dataset, NeighborSampler([3]), feature_cache=MEMORY),
+        value="feature_cache",
+        rule="features lie rows file",
+        remedy="data.save open folder",
+    ),
+    "a sampler whose batches are not the same twice": Mistake(
+        lambda loader_of: list(loader_of(Moody([3, 2]), feature_cache=MEMORY)),
+        value="node",
+        rule="batch rows read same",
+        remedy="prefetch_steps 0",
+    ),
+    **{
+        f"memory {wrong}": Mistake(
+            lambda loader_of, wrong=wrong: loader_of(feature_cache=wrong), value=wrong, rule="memory bytes unit auto", remedy="8GiB"
+        )
+        for wrong in ("7", "0.5", "automatic")
+    },
+    "a negative prefetch_steps": Mistake(
+        lambda loader_of: loader_of(feature_cache="8GB", prefetch_steps=-1), value="-1", rule="prefetch_steps number steps 0"
+    ),
+    "a prefetch_steps without memory": Mistake(
+        lambda loader_of: loader_of(prefetch_steps=4), value="4", rule="prefetch_steps without memory", remedy="give leave out"
+    ),
+    "memory where the GPU samples": Mistake(
+        lambda loader_of: loader_of(feature_cache="8GB", device="cuda"), value="8GB", rule='memory device="cuda" host reads', remedy="cpu"
+    ),
+    "batches that are cut up in a pipeline": Mistake(
+        lambda saved: SampleLoader(saved, NeighborSampler([3]), feature_cache="8GB", schedule=SimpleNamespace()),
+        value="8GB",
+        rule="memory features batches cut pipeline",
+        remedy="leave out",
+    ),
+    "more memory than is free": Mistake(
+        more_memory_than_is_free, value="0.00 GiB", rule="cache rows needs free", remedy="smaller memory auto"
+    ),
+}
+
+
+@each_of(MISTAKES)
+def test_mistakes(mistake, request):
+    mistake.check(request)

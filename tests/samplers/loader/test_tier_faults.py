@@ -1,0 +1,206 @@
+"""Features beyond memory while things go wrong: what is killed or stopped costs reads and no bit, and a file or a device that fails is one line.
+
+``HOPTRAIN_FAULTS=N`` sends 4 N signals in place of 20 (``make test-faults``: 200).
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases.mistakes import refused
+
+from hoptrain.engine import Dataset, WorkerOptions
+from hoptrain.samplers import NeighborSampler, SampleLoader
+
+SIGNALS = 4 * int(os.environ.get("HOPTRAIN_FAULTS", "5"))
+ROOT = Path(__file__).parents[3]
+SHORT = "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false --trainer.accelerator=cpu --trainer.max_epochs=2"
+pytestmark = pytest.mark.timeout(200 + 30 * SIGNALS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """8000 nodes, 1 MB of features."""
+    draw, number = np.random.default_rng(0), 8000
+    edges = np.stack([(number * draw.random(60_000) ** 3).astype(np.int64), draw.integers(0, number, 60_000)])
+    splits = {"train": np.arange(0, number, 5), "val": np.arange(1, number, 40), "test": np.arange(2, number, 40)}
+    path = tmp_path_factory.mktemp("faults") / "data"
+    Dataset(x=draw.random((number, 32), dtype=np.float32), y=draw.integers(0, 3, number), edge_index=edges, splits=splits).save(path)
+    return path
+
+
+class Signals(threading.Thread):
+    """Sends signals to the processes of a loader, one for each batch that it is told of, a moment later: half of them end a process, the others
+    stop it, for a moment or for good."""
+
+    def __init__(self, loader, number):
+        super().__init__(daemon=True)
+        self.sent, self._loader, self._number = Counter(), loader, number
+        self._due, self._draw = threading.Semaphore(0), random.Random(1)
+
+    def tell(self):
+        self._due.release()
+
+    def run(self):
+        while self.sent.total() < self._number and self._due.acquire(timeout=120):
+            time.sleep(self._draw.uniform(0, 0.3))
+            who, what = self._draw.choice(["filler", "worker", "worker"]), self._draw.choice(["kill"] * 5 + ["pause"] * 4 + ["stop"])
+            pid = self._draw.choice((self._loader.tier if who == "filler" else self._loader).pids())
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if what == "kill" else signal.SIGSTOP)
+                self.sent[f"{who} {what}"] += 1
+                if what == "pause":
+                    time.sleep(self._draw.uniform(0, 0.5))
+                    os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("edges", ["mapped", "read"])
+def test_signals_cost_reads_and_no_bit(folder, memory_for_edges, edges):
+    if edges == "read":
+        memory_for_edges(0)
+    data = Dataset.open(folder)
+    worker_options = WorkerOptions(timeout=20.0, max_restarts=1000)
+    options = {"batch_size": 64, "seed": 5}
+    tiered = SampleLoader(data, NeighborSampler([3, 2]), feature_cache="500KiB", num_workers=2, worker_options=worker_options, **options)
+    plain = SampleLoader(data, NeighborSampler([3, 2]), **options)
+    signals, batches = None, 0
+    with tiered, plain:
+        while signals is None or signals.is_alive():
+            for ours, theirs in zip(tiered, plain, strict=True):
+                np.testing.assert_array_equal(ours.node_ids, theirs.node_ids)
+                assert ours.x.tobytes() == theirs.x.tobytes()
+                assert (ours.epoch, ours.batch) == (theirs.epoch, theirs.batch)
+                batches += 1
+                if signals is None:
+                    signals = Signals(tiered, SIGNALS)
+                    signals.start()
+                signals.tell()
+    print(f"{batches} batches, {dict(signals.sent)}")
+    assert (tiered.task.edges is not None) == (edges == "read")
+    assert signals.sent.total() == SIGNALS
+    assert {what.split()[1] for what in signals.sent} >= {"kill", "pause"}
+
+
+def fit(folder, cwd, *options):
+    command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "quickstart", *SHORT.split(), f"--data.dataset={folder}"]
+    command += [
+        "--trainer.log_every_n_steps=1",
+        "--trainer.limit_train_batches=20",
+        "--data.num_workers=1",
+        "--data.batch_size=16",
+        *options,
+    ]
+    run = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    rows = (cwd / "runs/version_0/metrics.csv").read_text().splitlines()
+    column = rows[0].split(",").index("train_loss_step")
+    return [row.split(",")[column] for row in rows[1:] if row.split(",")[column]], run
+
+
+def test_two_ranks_train_on_what_features_in_memory_give(folder, tmp_path):
+    (tmp_path / "tiered").mkdir()
+    (tmp_path / "plain").mkdir()
+    losses, run = fit(folder, tmp_path / "tiered", "--trainer.devices=2", "--data.feature_cache=700KiB")
+    expected, _ = fit(folder, tmp_path / "plain", "--trainer.devices=2")
+    assert losses == expected
+    assert len(losses) > 4
+    assert run.stderr.count("memory: ") == 1  # of the rank that fills the cache
+    assert "whose use is known 256 steps ahead" in run.stderr
+
+
+def test_a_file_that_is_cut_off_in_mid_run_is_one_line(folder, tmp_path):
+    Dataset.open(folder).save(tmp_path / "data")
+    data = Dataset.open(tmp_path / "data")
+    loader = SampleLoader(data, NeighborSampler([3, 2]), batch_size=64, feature_cache="300KiB", prefetch_steps=4, num_workers=1)
+    with loader:
+        batches = iter(loader)
+        next(batches)
+        os.truncate(tmp_path / "data" / "x.npy", 100_000)
+        with refused("x.npy", "ends 100,000 row cut off", "convert copy again"):
+            list(batches)
+
+
+STOPS = """
+    import sys, time
+    from hoptrain.engine import Dataset, InputError
+    from hoptrain.engine.storage.file_rows import FileRows
+    from hoptrain.samplers import NeighborSampler, SampleLoader
+
+    class Stopping(FileRows):
+        stall_s = 2.0
+        left = 3
+        def __reduce__(self):
+            return Stopping, (self.path, self.offset, self.shape, self.dtype)
+        def _read_piece(self, *args):
+            self.left -= 1
+            if self.left < 0:
+                time.sleep(1000)
+            return super()._read_piece(*args)
+
+    if __name__ == "__main__":
+        of = FileRows.of
+        FileRows.of = lambda array, what: Stopping(*of(array, what).__reduce__()[1])
+        loader = SampleLoader(Dataset.open(sys.argv[1]), NeighborSampler([3, 2]), batch_size=64, feature_cache="300KiB", num_workers=1)
+        try:
+            for number, _ in enumerate(loader):
+                print("batch", number, flush=True)
+        except InputError as error:
+            print(error)
+        loader.close()
+"""
+
+
+def test_a_device_that_stops_under_the_process_that_reads_is_one_line(folder, tmp_path):
+    """The reads of the process that fills the cache never end, as those of a network disk that is gone."""
+    (tmp_path / "stops.py").write_text(textwrap.dedent(STOPS))
+    begin = time.monotonic()
+    run = subprocess.run([sys.executable, tmp_path / "stops.py", folder], capture_output=True, text=True, timeout=180, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1].endswith(
+        "x.npy: reads have not ended for 2 s: its device has stopped; look at the system's log (dmesg), or move the folder"
+    )
+    assert time.monotonic() - begin < 120
+
+
+BY_WRITES = """
+    from hoptrain.trainers.cli import main
+    raise SystemExit(main(["data", "convert", "digits-knn", "{folder}/new"]))
+"""
+BY_A_MAP = """
+    from pathlib import Path
+    from hoptrain.engine import InputError
+    from hoptrain.engine.store import create_new_folder
+    try:
+        with create_new_folder(Path("{folder}/new"), "dataset") as writer:
+            writer.create("x", "f4", (1000, 100))[:] = 1
+    except InputError as error:
+        raise SystemExit(error)
+"""
+
+
+@pytest.mark.parametrize("script", [BY_WRITES, BY_A_MAP], ids=["writes", "a map"])
+def test_a_full_disk_at_conversion_is_one_line(tmp_path, script):
+    """On a file system of 200 kB."""
+    (tmp_path / "small").mkdir()
+    mount = f'mount -t tmpfs -o size=200k tmpfs {tmp_path / "small"} && {sys.executable} -c "$1"; code=$?; ls -A {tmp_path / "small"}; exit $code'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system lets nobody mount a file system of his own (unshare --user --mount)")
+    script = textwrap.dedent(script.format(folder=tmp_path / "small"))
+    run = subprocess.run([*command, mount, "sh", script], capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
+    assert run.returncode in (1, 2), (run.returncode, run.stderr)
+    assert "small/new cannot be written (No space left on device): make room" in run.stderr.splitlines()[-1]
+    assert "Traceback" not in run.stderr
+    assert run.stdout == ""  # nothing is left behind

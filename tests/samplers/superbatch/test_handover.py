@@ -1,0 +1,84 @@
+"""A batch goes from the process that samples to the one that makes it ready, and is the same bit for bit."""
+
+import numpy as np
+import pytest
+from cases.mistakes import refused
+
+from hoptrain import HeteroGraph, HeteroSampler, LaborSampler, NeighborSampler, RandomWalk, load_dataset
+from hoptrain.engine.queue.message_slot import SharedMessageSlot
+from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
+from hoptrain.samplers.batch.serialise import read, written
+from hoptrain.samplers.superbatch.handover import Handed, boxes_of, put
+
+DRAW = np.random.default_rng(0)
+TYPED = HeteroGraph.from_edges(
+    {"user": 40, "item": 60}, {("user", "buys", "item"): (DRAW.integers(0, 40, 300), DRAW.integers(0, 60, 300))}
+).with_reverse()
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        NeighborSampler([3, 2]),
+        NeighborSampler([3, 2], expand="new"),
+        LaborSampler([3, 2]),
+        RandomWalk(length=3),
+        HeteroSampler([3, 2], "item"),
+        HeteroSampler([3, 2], expand="new"),
+    ],
+)
+def test_there_and_back(sampler):
+    graph = TYPED if isinstance(sampler, HeteroSampler) else load_dataset("digits-knn").graph
+    batch = sampler.sample(graph, range(20), seed=1)
+    [boxes] = boxes_of(2, 0, [0], None)
+    ids = {"edge_attr.0": np.arange(5, dtype=np.int64)}
+    put(boxes, 7, written(batch, ids))
+    assert boxes[1].number == 7
+    found, its_ids = read(boxes[1].get()[1])
+    assert {name: (own.dtype, own.tolist()) for name, own in its_ids.items()} == {"edge_attr.0": (np.int64, [0, 1, 2, 3, 4])}
+    assert {name: (a.dtype, a.shape, a.tobytes()) for name, a in found.arrays().items()} == {
+        name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()
+    }
+    assert sizes_of(found) == sizes_of(batch)
+    assert (found.num_seeds, found.nested) == (batch.num_seeds, batch.nested)
+    if isinstance(sampler, HeteroSampler):
+        assert (found.seed_counts, found.seed_type) == (batch.seed_counts, batch.seed_type)
+
+
+def sizes_of(batch):
+    """Of all blocks, those too that are beginnings of others."""
+    hops = [hop if isinstance(hop, dict) else {"": hop} for hop in batch.blocks]
+    return [{relation: (block.num_dst, block.num_src, block.num_edges) for relation, block in hop.items()} for hop in hops]
+
+
+def test_a_sample_of_another_step_is_none():
+    batch = NeighborSampler([2]).sample(load_dataset("digits-knn").graph, np.arange(4))
+    [boxes] = boxes_of(2, 0, [0], None)
+    shared = SharedRows.make([CachedTable(10, 4, 10, 10_000)], 1)
+    shared.publish(tag_of(1, 5))
+    put(boxes, tag_of(1, 3), written(batch))
+    handed = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0)
+    assert handed.batch(1, 3)[0].num_seeds == 4
+    with refused("step 5", "sample not there loader", "new iterator"):
+        handed.batch(1, 5)
+
+
+def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
+    """A process that is late reads for a run that was left; what it gets may be half of one batch and half of another."""
+    graph = load_dataset("digits-knn").graph
+    first, second = (written(NeighborSampler([2]).sample(graph, np.arange(number))) for number in (4, 300))
+    [boxes] = boxes_of(1, 0, [0], None)
+    shared = SharedRows.make([CachedTable(10, 4, 10, 10_000)], 1)
+    shared.publish(tag_of(2, 0))
+    put(boxes, tag_of(1, 0), first)
+    handed, get = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0), SharedMessageSlot.get
+
+    def get_late(box):
+        box.put(0, [])
+        found = get(box)
+        box.put(tag_of(2, 0), second)
+        return found
+
+    monkeypatch.setattr(SharedMessageSlot, "get", get_late)
+    with refused("step 0", "sample not there loader", "new iterator"):
+        handed.batch(1, 0)

@@ -1,0 +1,127 @@
+"""Ranks that are started one by one: who waits for one that does not come says so, in a line, and soon."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from ranks.on_machines import START_S, digits_in_parts, ended, free_port, place, start
+
+from hoptrain.engine import InputError
+from hoptrain.trainers.callbacks.roll_call import roll_call, serve
+
+FIT = """
+import sys
+from hoptrain.trainers.callbacks import roll_call
+from hoptrain.trainers.cli import main
+roll_call.MEETING_S = 6.0
+sys.exit(main())
+"""
+
+
+def call(ranks, world_size, port):
+    """What the ranks hear, each in a thread; ``ranks`` has the patience of each."""
+    heard, stores = {}, []
+
+    def one(rank, patience_s):
+        try:
+            stores.append(roll_call("127.0.0.1", port, rank, world_size, patience_s))
+            heard[rank] = ""
+        except InputError as error:
+            heard[rank] = str(error)
+
+    threads = [threading.Thread(target=one, args=each) for each in ranks.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return heard
+
+
+def test_ranks_that_all_come_meet():
+    assert call({0: 60, 1: 60, 2: 60}, 3, free_port()) == dict.fromkeys(range(3), "")
+
+
+def test_all_hear_who_has_not_come_of_the_first_whose_time_is_over():
+    begin = time.monotonic()
+    heard = call({0: 1, 1: 60}, 4, free_port())
+    assert time.monotonic() - begin < 30
+    line = "rank 2, 3 of 4 has not come to meet the others within 1 s: it was not started, or ended before and said why"
+    assert heard.keys() == {0, 1}
+    assert all(each.startswith(line) for each in heard.values()), heard
+
+
+def test_rank_0_that_does_not_come_is_named_with_the_place_where_it_should_be():
+    port = free_port()
+    assert call({1: 2}, 2, port)[1].startswith(f"rank 0 of 2 has not come at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT) within 2 s: ")
+
+
+def test_a_run_that_is_prepared_twice_has_one_store():
+    port = free_port()
+    store = serve("127.0.0.1", port, 1, 5.0)
+    assert serve("127.0.0.1", port, 1, 5.0) is store
+    del store
+    serve("127.0.0.1", port, 1, 5.0)  # once nobody keeps it the port is free
+
+
+def test_a_port_that_is_taken_is_told():
+    with socket.create_server(("127.0.0.1", free_port())) as other:
+        port = other.getsockname()[1]
+        assert call({0: 5}, 2, port)[0].startswith(f"rank 0 cannot listen at port {port} (")
+
+
+@pytest.mark.timeout(2 * START_S)
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_path_factory, failing):
+    """``hoptrain fit`` as two real processes, one of which names a folder that is not there."""
+    place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
+    (tmp_path / f"m{failing}" / "parts").rename(tmp_path / f"m{failing}" / "elsewhere")
+    ranks = start(
+        tmp_path,
+        ["m0", "m1"],
+        "--data.partitions=parts",
+        f"--trainer.default_root_dir={tmp_path / 'runs'}",
+        program=[sys.executable, "-c", FIT],
+    )
+    told = ended(tmp_path, ranks, START_S)
+    lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in told]
+    assert re.search("parts holds no parts of a data set", lines[failing]), told
+    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not come "), told
+    assert [rank.returncode for rank in ranks] == [2, 2]
+    assert "Traceback" not in told[1 - failing][1]
+
+
+SCRIPT = """
+from pytorch_lightning import Trainer
+from hoptrain import NodeDataModule, NeighborSampler, NodeClassifier
+from hoptrain.trainers.callbacks import roll_call
+roll_call.MEETING_S = {seconds}
+data = NodeDataModule("digits-knn", NeighborSampler([4, 3]), partitions="parts", num_workers=0, seed=1)
+task = NodeClassifier(data.num_features, data.num_classes, num_layers=2)
+trainer = Trainer(max_epochs=1, accelerator="cpu", num_nodes=2, devices=1, use_distributed_sampler=False, logger=False, enable_checkpointing=False)
+trainer.fit(task, data)
+"""
+
+
+@pytest.mark.timeout(2 * START_S)
+@pytest.mark.parametrize(("present", "seconds"), [(1, 2.0), (2, 100.0)])
+def test_ranks_of_a_script_that_takes_lightning_s_trainer_itself_meet_too(tmp_path, tmp_path_factory, present, seconds):
+    place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
+    shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SCRIPT.format(seconds=seconds)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    ranks = [
+        subprocess.Popen(
+            command, cwd=tmp_path / f"m{rank}", env=shared | {"NODE_RANK": str(rank), "HOPTRAIN_MACHINE": f"m{rank}"}, **options
+        )
+        for rank in range(present)
+    ]
+    told = ended(tmp_path, ranks, START_S)
+    if present == 2:
+        assert [rank.returncode for rank in ranks] == [0, 0], told
+    else:
+        assert "InputError: rank 1 of 2 has not come to meet the others within 2 s: it was not started, or ended before" in told[0][1]

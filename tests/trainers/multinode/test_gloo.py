@@ -1,0 +1,24 @@
+"""Exchanges by gloo between real processes: what comes is what threads of one process get, in one piece and in many."""
+
+import json
+
+import pytest
+from ranks import in_threads, run_ranks
+from ranks.in_rounds import exchanged
+
+from hoptrain.engine.partition.exchange import LocalExchange
+
+PROGRAM = """
+    from hoptrain.trainers.multinode import gloo
+    from ranks.in_rounds import exchanged
+    gloo.MOST_BYTES = {most}
+    print(json.dumps(exchanged(gloo.GlooExchange())))
+"""
+
+
+@pytest.mark.parametrize("most", [1 << 29, 40])
+def test_as_threads_do(tmp_path, most):
+    expected = in_threads([lambda own=own: exchanged(own) for own in LocalExchange.among(3)])
+    told, _ = run_ranks(tmp_path, PROGRAM.format(most=most), 3)
+    assert told == json.loads(json.dumps(expected))
+    assert [len(part) for part in told[0][2]] == [0, 2 * 7, 2 * 14]

@@ -1,0 +1,105 @@
+"""A run on several machines that is started again goes on to the weights of an undisturbed one.
+
+One run with the graph in parts is struck. ``HOPTRAIN_FAULTS=N`` strikes N tenths of N runs with the graph whole and as many with the graph in parts;
+HOPTRAIN_FAULTS_SEED draws who is struck.
+"""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, place, processes_in, send
+
+RUNS = int(os.environ.get("HOPTRAIN_FAULTS", "1")) // 10 or 1
+SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
+STRUCK = {"machine": "", "rank": "trainers.cli", "carrier": "parts.carrier", "filler": r"worker import main; main\(\) 0 "}
+pytestmark = pytest.mark.timeout(4 * START_S)
+
+
+@pytest.fixture(scope="module", params=[pytest.param("replicated", marks=EACH_FAULT), "partitioned"])
+def parts(tmp_path_factory, request):
+    return digits_in_parts(tmp_path_factory.mktemp("digits"), graph=request.param)
+
+
+def start_agents(folder, port, restarts=2):
+    """torchrun on both machines."""
+    agents = []
+    for machine in range(2):
+        torchrun = ["--nnodes=2", f"--node-rank={machine}", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+        torchrun += [f"--max-restarts={restarts}", "-m", "hoptrain.trainers.cli"]
+        options = ["--trainer.max_epochs=4", "--trainer.num_nodes=2", "--trainer.devices=1", "--data.partitions=parts", "--ckpt_path=last"]
+        options += ["--data.sampler.fanouts=[4,3]", "--data.batch_size=8", f"--trainer.default_root_dir={folder / 'runs'}"]
+        command = [sys.executable, "-m", "torch.distributed.run", *torchrun, "fit", "--config", str(QUICKSTART), *SHORT, *options]
+        environment = os.environ | {"HOPTRAIN_MACHINE": str(machine), "OMP_NUM_THREADS": "1"}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        agents.append(subprocess.Popen(command, cwd=folder / f"m{machine}", env=environment, **pipes))
+    return agents
+
+
+def wait_until_trained(folder, agents):
+    """Until an epoch's checkpoint is there; then the next one has begun, or is about to."""
+    deadline = time.monotonic() + START_S
+    while not (folder / "runs/version_0/checkpoints/last.ckpt").exists():
+        assert time.monotonic() < deadline
+        assert all(agent.poll() is None for agent in agents), [agent.communicate() for agent in agents]
+        time.sleep(0.02)
+
+
+def result(folder, told):
+    """The weights at the end, and the test's line."""
+    weights, _ = learnt(folder / "runs")
+    return weights, re.findall(r"test accuracy 0\.\d+", told[0][0])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(parts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    place(folder, parts)
+    return result(folder, ended(folder, start_agents(folder, free_port()), START_S))
+
+
+@pytest.mark.parametrize("number", range(RUNS))
+def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
+    """All of a machine but torchrun is killed, or one of its processes."""
+    place(tmp_path, parts)
+    draw, who = random.Random(1000 * SEED + number), STRUCK[list(STRUCK)[number % len(STRUCK)]]
+    agents = start_agents(tmp_path, free_port())
+    wait_until_trained(tmp_path, agents)
+    machine = draw.randrange(2)
+    found = processes_in(tmp_path / f"m{machine}")
+    send([pid for pid, command in found.items() if pid != agents[machine].pid and re.search(who, command)], signal.SIGKILL)
+    told = ended(tmp_path, agents, 2 * START_S)
+    assert [agent.returncode for agent in agents] == [0, 0], told
+    assert "Restored all states from the checkpoint" in told[0][1]
+    assert result(tmp_path, told) == undisturbed
+
+
+@EACH_FAULT
+def test_a_run_is_started_again_by_hand(tmp_path, parts, undisturbed):
+    """All of a machine is killed, torchrun included; what is left ends, or is ended, and both machines are started anew."""
+    place(tmp_path, parts)
+    agents = start_agents(tmp_path, free_port())
+    wait_until_trained(tmp_path, agents)
+    send(processes_in(tmp_path / "m1"), signal.SIGKILL)
+    agents[1].communicate()
+    agents[0].terminate()
+    ended(tmp_path, agents[:1], START_S)
+    told = ended(tmp_path, agents := start_agents(tmp_path, free_port()), START_S)
+    assert [agent.returncode for agent in agents] == [0, 0], told
+    assert result(tmp_path, told) == undisturbed
+
+
+def test_a_folder_that_one_machine_lacks_is_named_on_both(tmp_path, parts):
+    place(tmp_path, parts)
+    shutil.rmtree(tmp_path / "m1" / "parts")
+    agents = start_agents(tmp_path, free_port(), restarts=0)
+    told = ended(tmp_path, agents, START_S)
+    line = "parts holds no parts of a data set: name a folder that 'hoptrain data partition' wrote"
+    assert re.search(f"^hoptrain: rank 0 ends, because rank 1 failed: InputError: {line}", told[0][1], re.MULTILINE), told
+    assert re.search(f"^hoptrain: {line}$", told[1][1], re.MULTILINE), told

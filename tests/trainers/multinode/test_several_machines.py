@@ -1,0 +1,84 @@
+"""``hoptrain fit`` with features in parts: machines are processes of this one here, that tell one another apart by HOPTRAIN_MACHINE and speak by gloo."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, learnt, place, processes_in, send, start
+
+from hoptrain.engine import load_dataset
+
+pytestmark = pytest.mark.timeout(START_S + 100)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return digits_in_parts(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture
+def clock_apart(tmp_path):
+    """Variables of a machine whose clock is a year ahead: no machine compares its clock with another's."""
+    (tmp_path / "ahead").mkdir()
+    (tmp_path / "ahead" / "sitecustomize.py").write_text(
+        "import time\nreal, real_ns = time.time, time.time_ns\ntime.time = lambda: real() + 3e7\ntime.time_ns = lambda: real_ns() + 3 * 10**16\n"
+    )
+    found = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "ahead"), os.environ.get("PYTHONPATH", "")])}
+    told = subprocess.run(
+        [sys.executable, "-c", "import time; print(time.time())"], env=os.environ | found, capture_output=True, check=True
+    )
+    assert float(told.stdout) > time.time() + 2e7
+    return found
+
+
+@pytest.mark.parametrize("features", ["stored", pytest.param("int4", marks=EACH_FAULT)])
+def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, clock_apart, features):
+    name = "digits-knn"
+    if features != "stored":  # codes travel as they are
+        load_dataset(name).save(tmp_path / "narrow", features=features)
+        name = tmp_path / "narrow"
+    small = ("--trainer.max_epochs=2", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")
+    one = (*small, f"--trainer.default_root_dir={tmp_path / 'one'}", f"--data.dataset={name}")
+    plain = ended(tmp_path, start(tmp_path, ["m0", "m0"], *one), START_S)
+    expected = learnt(tmp_path / "one")
+    assert len(expected[1]) == 2
+    for graph, prefetch_steps in (("replicated", 128), ("partitioned", 16)):
+        of_graph = digits_in_parts(tmp_path_factory.mktemp(graph), graph=graph, name=name)
+        folder = tmp_path / graph
+        place(folder, of_graph)
+        two = (
+            f"--trainer.default_root_dir={folder}",
+            "--data.partitions=parts",
+            "--data.feature_cache=300KiB",
+            f"--data.prefetch_steps={prefetch_steps}",
+        )
+        told = ended(folder, start(folder, ["m0", "m1"], *small, *two, variables={"m1": clock_apart}), START_S)
+        assert [out.splitlines()[-1:] for out, _ in told] == [out.splitlines()[-1:] for out, _ in plain], told
+        assert "test accuracy 0." in told[0][0]
+        assert learnt(folder) == expected
+
+
+@pytest.mark.parametrize("what", ["machine", pytest.param("rank", marks=EACH_FAULT), pytest.param("carrier", marks=EACH_FAULT)])
+def test_a_machine_that_is_lost_is_named(tmp_path, parts, what):
+    place(tmp_path, parts)
+    many = ("--trainer.max_epochs=5000", f"--trainer.default_root_dir={tmp_path / 'runs'}", "--data.partitions=parts")
+    ranks = start(tmp_path, ["m0", "m1"], *many)
+    deadline = time.monotonic() + START_S
+    while not (tmp_path / "runs/version_0/checkpoints/last.ckpt").exists():
+        assert time.monotonic() < deadline
+        assert all(rank.poll() is None for rank in ranks), [rank.communicate() for rank in ranks]
+        time.sleep(0.1)
+    processes = processes_in(tmp_path / "m1")
+    [carrier] = [pid for pid, command in processes.items() if "trainers.multinode.carrier" in command]
+    send({"machine": processes, "rank": [ranks[1].pid], "carrier": [carrier]}[what], signal.SIGKILL)
+    (_, first), (_, second) = ended(tmp_path, ranks, 30)
+    cause = (
+        "failed: InputError: the process that exchanges rows with other machines was killed"
+        if what == "carrier"
+        else "(was killed|is gone)"
+    )
+    assert re.search(f"hoptrain: rank 0 ends, because rank 1 {cause}", first), (first, second)

@@ -1,0 +1,200 @@
+"""Measures where the time of each training batch goes; for the logs, for a trace file, and for one sentence at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+
+from hoptrain.engine.machine import usable_cores
+from hoptrain.engine.storage.bottleneck import slow_rows
+from hoptrain.engine.timeline import BatchTimes, Span, Timeline, bottleneck
+from hoptrain.engine.trace import TraceFile, trace_path
+from hoptrain.samplers.loader.epochs import EpochLoader, Timed
+
+_PATIENCE_S = 5.0  # how long the end of a run waits for a GPU to finish its last steps
+
+
+class BatchTraceCallback(Callback):
+    """Logs an epoch's mean seconds a batch, sampled, gathered, waited, copied and trained, as ``time/STAGE``, and the queue's depth as ``queue_mean``.
+
+    ``time/step`` are those since the batch before. At the end of the run it prints what the bottleneck is. The logs and the sentence are those of rank 0.
+    On a GPU, copying is the time for which the training's stream waits for a batch; it and the step are read from CUDA events once they have passed, so
+    that nothing is held up.
+
+    Examples:
+        >>> import json, pathlib, tempfile
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import NodeDataModule, NeighborSampler, NodeClassifier, BatchTraceCallback
+        >>> data = NodeDataModule("digits-knn", NeighborSampler([5, 5]), num_workers=0, seed=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     callbacks = [BatchTraceCallback(f"{folder}/out.json")]
+        ...     trainer = Trainer(callbacks=callbacks, fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        ...     trainer.fit(NodeClassifier(data.num_features, data.num_classes, data.num_hops), data)
+        ...     events = json.loads(pathlib.Path(folder, "out.json").read_text())["traceEvents"]
+        bottleneck: ... (...% of the time)...
+        >>> sorted({event["name"] for event in events if event["ph"] == "X"})  # the spans of each batch
+        ['copy', 'gather', 'sample', 'train', 'wait']
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        """Measure.
+
+        Args:
+            path: file for a trace of every batch (see ``hoptrain.engine.trace``); with several ranks one each, ``out.rank0.json`` for ``out.json``.
+        """
+        self.path: Path | None = None if path is None else Path(path)
+        self._trace: TraceFile | None = None
+        self._timeline = Timeline()
+        self._pending: deque[_Pending] = deque()  # on a GPU the steps that it has not finished, else empty
+        self._clock: _Clock = _HostClock()
+        self._marks: list[Any] = []  # of the batch at hand; none if it comes from another loader
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Open the trace file.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        if stage == "fit":
+            self._clock = _DeviceClock() if trainer.strategy.root_device.type == "cuda" else _HostClock()
+            self._timeline = Timeline()
+            if self.path is not None:
+                self._trace = TraceFile(trace_path(self.path, trainer.global_rank, trainer.world_size), trainer.global_rank)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin the sums: a run that goes on in the middle of an epoch does not start that one."""
+        self.on_train_epoch_start(trainer, pl_module)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin an epoch's sums; its first batch is asked for after this."""
+        self._timeline.new_epoch()
+        if isinstance(trainer.train_dataloader, EpochLoader):
+            trainer.train_dataloader.on_batch = self._on_delivery
+
+    def _on_delivery(self) -> None:
+        self._marks = [self._clock.mark()]
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """The batch is on the device."""
+        if self._marks:
+            self._marks.append(self._clock.mark())
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """The step is done, or queued on the GPU."""
+        loader = trainer.train_dataloader
+        if self._marks and isinstance(loader, EpochLoader) and isinstance(batch, Timed):
+            marks, self._marks = [*self._marks, self._clock.mark()], []
+            self._pending.append(_Pending(_feed_times(batch, loader.last_wait), loader.num_ready, marks))
+            self._collect()
+
+    def _collect(self) -> None:
+        while self._pending and (times := self._clock.read(self._pending[0].marks)) is not None:
+            facts, num_ready, _ = self._pending.popleft()
+            delivered, started, done = times
+            batch = BatchTimes(**facts, copy=(delivered, started), train=(started, done), num_ready=num_ready)
+            self._timeline.add(batch)
+            if self._trace is not None:
+                self._trace.add(batch)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log the means of the epoch's batches whose times are known."""
+        pl_module.log_dict(self._timeline.epoch.means(), batch_size=1, rank_zero_only=True)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Read the last steps' times."""
+        deadline = time.monotonic() + _PATIENCE_S
+        self._collect()
+        while self._pending and time.monotonic() < deadline:
+            time.sleep(0.001)
+            self._collect()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Complete the trace file; rank 0 names the bottleneck."""
+        if stage == "fit":
+            self._close()
+            self._print(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Complete the trace file: steps that a GPU has not finished are left out."""
+        self._close()
+        if isinstance(exception, KeyboardInterrupt):
+            self._print(trainer)
+
+    def _close(self) -> None:
+        self._pending.clear()
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
+
+    def _print(self, trainer: Trainer) -> None:
+        loader = trainer.train_dataloader
+        if trainer.is_global_zero and isinstance(loader, EpochLoader) and self._timeline.run.num_batches:
+            cores, tier = usable_cores(), getattr(loader, "tier", None)
+            slow = None if tier is None else slow_rows(self._timeline.run, tier.filled, tier.wait_s, tier.has_room)
+            sentence = slow or bottleneck(self._timeline.run, loader.num_workers, cores, trainer.num_devices)
+            print(f"rank 0's {sentence}" if trainer.world_size > 1 else sentence, flush=True)
+
+
+class _Pending(NamedTuple):
+    facts: dict[str, Any]
+    num_ready: int
+    marks: list[Any]
+
+
+def _feed_times(batch: Timed, wait: Span) -> dict[str, Any]:
+    """What the loader knows about a batch, as the fields of ``BatchTimes``."""
+    if batch.made_at:
+        begin, sampled = batch.made_at, batch.made_at + batch.sample_s
+        gathered = sampled + batch.gather_s
+    else:  # one of a bulk that this process made: what was not gathering of the wait was for the bulk
+        begin, gathered = wait
+        sampled = max(begin, gathered - batch.gather_s)
+    spans = {"sample": (begin, sampled), "gather": (sampled, gathered), "wait": wait}
+    return {"epoch": batch.epoch, "batch": batch.batch, "pid": batch.pid or os.getpid()} | spans
+
+
+class _Clock(Protocol):
+    def mark(self) -> Any:
+        """Now, in the order of the device's work."""
+
+    def read(self, marks: list[Any]) -> list[float] | None:
+        """The times of a batch's marks by ``time.perf_counter``; None while the device has not come to the last one."""
+
+
+class _HostClock:
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def read(self, marks: list[float]) -> list[float]:
+        return marks
+
+
+class _DeviceClock:
+    """Marks are CUDA events on the current stream; their differences are the device's, their place on the host's axis is carried along."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, float] | None = None  # the event read last, and its time
+
+    def mark(self) -> tuple[Any, float]:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event, time.perf_counter()
+
+    def read(self, marks: list[tuple[Any, float]]) -> list[float] | None:
+        if not marks[-1][0].query():
+            return None
+        known_by = time.perf_counter()
+        first, queued = marks[0]
+        offsets = [first.elapsed_time(event) / 1e3 for event, _ in marks[1:]]
+        begin = queued if self._last is None else self._last[1] + self._last[0].elapsed_time(first) / 1e3
+        # The two clocks drift apart: an event comes neither before it was queued nor after it was seen to have passed.
+        begin = max(min(begin, known_by - offsets[-1]), queued)
+        times = [begin, *(begin + offset for offset in offsets)]
+        self._last = marks[-1][0], times[-1]
+        return times

@@ -1,0 +1,202 @@
+"""PyG's convolutions of heterogeneous graphs, over the blocks of one hop.
+
+Each maps vectors by type to those of the destinations, by type: (S_t, H) with S_t at least the sources that a block has of type t, to (num_dst, H)
+for every type that a relation leads to. A type's first rows are its destinations.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hoptrain.engine.hetero_graph import Relation
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.edge_layers import edge_features, temporary_files_that_go
+
+HeteroArch = Literal["rgcn", "gat", "gatv2", "transformer", "gin", "graphconv", "hgt", "han"]
+READ_EDGES = ("gatv2", "transformer")
+"""Those that read features of edges, of the relations that have some."""
+Hidden: TypeAlias = Mapping[str, Tensor]
+Blocks: TypeAlias = Mapping[Relation, Block]
+
+
+def make_hetero_layer(
+    arch: HeteroArch,
+    channels: int,
+    relations: Sequence[Relation],
+    *,
+    heads: int,
+    num_bases: int,
+    dropout: float,
+    edge_channels: Mapping[Relation, int],
+) -> nn.Module:
+    """One layer over ``relations``, from ``channels`` (H) to as many; ``edge_channels`` are features of an edge, of those that have some."""
+    with temporary_files_that_go():
+        if arch == "hgt":
+            return HGTLayer(channels, relations, heads)
+        if arch == "han":
+            return HANLayer(channels, relations, heads, dropout)
+        if arch == "rgcn" and num_bases:
+            return BasisLayer(channels, relations, num_bases)
+        return RelationLayer(arch, channels, relations, heads=heads, dropout=dropout, edge_channels=edge_channels)
+
+
+class RelationLayer(nn.Module):
+    """A convolution for each relation, the results added up: PyG's ``HeteroConv``, which is also what its ``to_hetero`` makes of a model.
+
+    * ``rgcn``: the mean over each relation by weights of its own, and the node itself (Schlichtkrull et al. 2018): ``SAGEConv``.
+    * ``gat``: attention among the edges of each relation, and the node itself by a linear map: ``GATConv``.
+    * ``gatv2``: attention that also reads the edges' features (Brody, Alon, Yahav 2022), else as gat: ``GATv2Conv``.
+    * ``transformer``: attention with a linear map of the edges' features added to keys and values (Shi et al. 2021), and the node itself by a linear
+      map: ``TransformerConv``.
+    * ``gin``: the sum over each relation and the node itself, through two linear maps: ``GINConv``.
+    * ``graphconv``: the sum over each relation by weights of its own, and the node itself: ``GraphConv``.
+    """
+
+    def __init__(
+        self,
+        arch: HeteroArch,
+        channels: int,
+        relations: Sequence[Relation],
+        *,
+        heads: int,
+        dropout: float,
+        edge_channels: Mapping[Relation, int],
+    ) -> None:
+        super().__init__()
+        from torch_geometric.nn import GATConv, GATv2Conv, GINConv, GraphConv, HeteroConv, SAGEConv, TransformerConv
+
+        attention: dict[str, Any] = {"heads": heads, "dropout": dropout}
+        with_own: dict[str, Any] = attention | {"residual": True, "add_self_loops": False}
+        ends, width, self.edge_channels = (channels, channels), channels // heads, edge_channels
+        makers: dict[str, Callable[[int | None], nn.Module]] = {
+            "rgcn": lambda _: SAGEConv(ends, channels),
+            "gat": lambda _: GATConv(ends, width, **with_own),
+            "gatv2": lambda edge_dim: GATv2Conv(ends, width, **with_own, edge_dim=edge_dim),
+            "transformer": lambda edge_dim: TransformerConv(ends, width, **attention, edge_dim=edge_dim),
+            "gin": lambda _: GINConv(nn.Sequential(nn.Linear(*ends), nn.ReLU(), nn.Linear(*ends))),
+            "graphconv": lambda _: GraphConv(ends, channels),
+        }
+        make = makers[arch]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There exist node types")  # that no relation leads to: they keep their vectors
+            self.conv: nn.Module = HeteroConv({relation: make(edge_channels.get(relation)) for relation in relations}, aggr="sum")
+
+    def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Apply to the blocks of one hop."""
+        ends = {relation: (hidden[relation[0]], hidden[relation[2]][: block.num_dst]) for relation, block in blocks.items()}
+        read = {
+            relation: edge_features(blocks[relation], number, torch.float32)
+            for relation, number in self.edge_channels.items()
+            if relation in blocks
+        }
+        out: dict[str, Tensor] = self.conv(ends, _edges(blocks), **({"edge_attr_dict": read} if read else {}))
+        return out
+
+
+class BasisLayer(nn.Module):
+    """R-GCN whose relations share ``num_bases`` matrices, each with coefficients of its own (Schlichtkrull et al. 2018): PyG's ``RGCNConv``.
+
+    It takes the nodes of all types in one row and multiplies all destinations once for each relation.
+    """
+
+    def __init__(self, channels: int, relations: Sequence[Relation], num_bases: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import RGCNConv
+
+        self.conv = RGCNConv(channels, channels, len(relations), num_bases=num_bases)
+
+    def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Apply to the blocks of one hop."""
+        num_dst = destinations(blocks)
+        sources = {name: hidden[name] for name in dict.fromkeys(relation[0] for relation in blocks)}
+        first_src, first_dst = _offsets({name: len(rows) for name, rows in sources.items()}), _offsets(num_dst)
+        edges, kinds = [], []
+        for number, (relation, block) in enumerate(blocks.items()):
+            begin = torch.tensor([[first_src[relation[0]]], [first_dst[relation[2]]]], device=block.indptr.device)
+            edges.append(block.edge_index() + begin)
+            kinds.append(torch.full((block.num_edges,), number, device=block.indptr.device))
+        own = torch.cat([hidden[name][:number] for name, number in num_dst.items()])
+        out = self.conv((torch.cat(list(sources.values())), own), torch.cat(edges, dim=1), torch.cat(kinds))
+        return dict(zip(num_dst, out.split(list(num_dst.values())), strict=True))
+
+
+class HGTLayer(nn.Module):
+    """Heterogeneous graph transformer (Hu et al. 2020, "Heterogeneous graph transformer"): PyG's ``HGTConv``."""
+
+    def __init__(self, channels: int, relations: Sequence[Relation], heads: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import HGTConv
+
+        self.names = list(dict.fromkeys(name for source, _, destination in relations for name in (source, destination)))
+        self.conv = HGTConv(channels, channels, (self.names, list(relations)), heads)
+
+    def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Apply to the blocks of one hop."""
+        # It fails where no type has a node: one that has none gets one without edges, which the slices below drop.
+        padded = {name: F.pad(hidden[name], (0, 0, 0, int(not len(hidden[name])))) for name in self.names}
+        out = self.conv(padded, _edges(blocks))
+        return {name: out[name][:number] for name, number in destinations(blocks).items()}
+
+
+class HANLayer(nn.Module):
+    """Heterogeneous graph attention (Wang et al. 2019): attention among the edges of each relation, then among relations: PyG's ``HANConv``.
+
+    The weight of a relation is a softmax of its mean score over all destinations of a type. In training these are the batch's; exact inference
+    adds up ``scores`` over all nodes of the type first, and gives the weights that follow.
+    """
+
+    def __init__(self, channels: int, relations: Sequence[Relation], heads: int, dropout: float) -> None:
+        super().__init__()
+        from torch_geometric.nn import HANConv
+
+        names = list(dict.fromkeys(name for source, _, destination in relations for name in (source, destination)))
+        self.kinds = {name: str(number) for number, name in enumerate(names)}  # HANConv takes no name with a point
+        self.numbered = {relation: (self.kinds[relation[0]], str(i), self.kinds[relation[2]]) for i, relation in enumerate(relations)}
+        self.conv = HANConv(channels, channels, (list(self.kinds.values()), list(self.numbered.values())), heads, dropout=dropout)
+
+    def forward(self, hidden: Hidden, blocks: Blocks, weights: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Apply to the blocks of one hop; ``weights`` (R,) of a type are those of the R relations that lead to it."""
+        from torch_geometric.nn.conv.han_conv import group
+
+        made, given = self._of_relations(hidden, blocks), weights or {}
+        return {
+            name: torch.einsum("r,rnh->nh", given[name], torch.stack(own)) if name in given else group(own, self.conv.q, self.conv.k_lin)[0]
+            for name, own in made.items()
+        }
+
+    def scores(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
+        """Of each type that relations lead to, (R,): the sum of each relation's scores over the destinations."""
+        q, linear = self.conv.q, self.conv.k_lin
+        made = self._of_relations(hidden, blocks)
+        return {name: torch.stack([(q * torch.tanh(linear(rows))).sum() for rows in own]) for name, own in made.items()}
+
+    def _of_relations(self, hidden: Hidden, blocks: Blocks) -> dict[str, list[Tensor]]:
+        """Of each type that relations lead to, what each of them gives: (num_dst, H)."""
+        made: dict[str, list[Tensor]] = {}
+        for relation, block in blocks.items():
+            ends = {self.kinds[relation[0]]: hidden[relation[0]]}
+            if relation[0] != relation[2]:
+                ends[self.kinds[relation[2]]] = hidden[relation[2]][: block.num_dst]
+            out = self.conv(ends, {self.numbered[relation]: block.edge_index()})[self.kinds[relation[2]]]  # of one relation: weight 1
+            made.setdefault(relation[2], []).append(out[: block.num_dst])
+        return made
+
+
+def destinations(blocks: Blocks) -> dict[str, int]:
+    """Number of destinations of each type that a relation leads to."""
+    return {relation[2]: block.num_dst for relation, block in blocks.items()}
+
+
+def _edges(blocks: Blocks) -> dict[Relation, Tensor]:
+    return {relation: block.edge_index() for relation, block in blocks.items()}
+
+
+def _offsets(counts: Mapping[str, int]) -> dict[str, int]:
+    """Where each begins if they stand one after another."""
+    return {name: sum(list(counts.values())[:place]) for place, name in enumerate(counts)}

@@ -1,0 +1,258 @@
+"""Knowledge graph completion: which head or tail makes a triple true, among all entities."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import log
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.datasets.triples import Named, Triples, load_triples
+from hoptrain.engine.errors import check_choice
+from hoptrain.samplers import MiniBatch, Sampler
+from hoptrain.samplers.wrappers.triples import TripleSampler
+from hoptrain.trainers.metrics.links import RankScore, title_of
+from hoptrain.trainers.models.hetero.relations import ScoreName, TripleScore, score_named
+from hoptrain.trainers.models.hetero.triples import EntityEncoder, exact_vectors
+from hoptrain.trainers.models.ranks import MOST_NUMBERS, KnownTails, ranks_but
+from hoptrain.trainers.tasks import TASKS
+from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
+from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
+
+Unseen = Literal["refuse", "keep"]
+_FURTHER = ("hits@1", "hits@3", "hits@10")
+"""The scores that are logged beside the mean reciprocal rank."""
+
+
+class QueryBatch(NamedTuple):
+    """This rank's share of what is asked in an evaluation.
+
+    Attributes:
+        queries: (N, 3) int64: a head, a relation or an inverse one, and the tail that is looked for.
+    """
+
+    queries: Tensor
+
+
+class TripleDataModule(SampledDataModule):
+    """Feeds training with triples through a ``TripleSampler``; messages pass along the training's triples and their inverses, in evaluation too.
+
+    Attributes:
+        triples: the data.
+        edge_relations: (2 T,) the relation of each edge of the graph, by its place.
+        known: the tails of all triples and their inverses, those of validation and test too.
+
+    Examples:
+        >>> from hoptrain import TripleDataModule, Triples
+        >>> triples = Triples(splits={"train": [(0, 0, 1), (1, 0, 2), (2, 1, 0)], "val": [(0, 0, 2)]})
+        >>> data = TripleDataModule(triples, batch_size=2, num_workers=0, seed=1)
+        >>> data.num_nodes, data.num_relations, len(data.train_dataloader())
+        (3, 2, 2)
+    """
+
+    def __init__(
+        self,
+        triples: str | Triples,
+        sampler: Sampler | None = None,
+        root: str | None = None,
+        num_negatives: int | None = None,
+        unseen: Unseen = "refuse",
+        **feed: Any,
+    ) -> None:
+        """Open the triples.
+
+        Args:
+            triples: name of a .npz file or of a folder with train.txt, valid.txt and test.txt, or in Python ``Triples``.
+            sampler: a NeighborSampler, whose hops are R-GCN's layers; left out for a model without messages.
+            root: folder of the file; by default $HOPTRAIN_DATA.
+            num_negatives: entities, drawn for each batch, that its triples are told from; by default all.
+            unseen: whether triples of validation and test may have entities or relations that nothing is learnt of (keep), or not (refuse).
+            feed: as ``SampledDataModule``; ``batch_size`` counts triples.
+
+        Raises:
+            InputError: as ``load_triples`` and ``TripleSampler``; entities or relations that training has not seen.
+        """
+        check_choice("unseen", unseen, get_args(Unseen))
+        data = opened(triples, load_triples, root=root)
+        self.triples: Triples = data
+        for what in get_args(Named):
+            if unseen == "refuse" and len(found := data.unseen(what)):
+                raise InputError(
+                    f"{data.name}: {len(found):,} {what}, {found[0]} for one, are in no triple that is trained on, and in some of validation or "
+                    "test: nothing is learnt of them; leave these triples out, or set unseen: keep to have them judged all the same"
+                )
+        graph, sampler_of_triples = data.graph(), TripleSampler(data, sampler, num_negatives)  # type: ignore[arg-type]
+        ends = {split: np.unique(rows[:, [0, 2]]) for split, rows in data.splits.items()}
+        dataset = Dataset(name=data.name, graph=graph, splits=ends | {"train": np.arange(data.num_nodes)})
+        super().__init__(dataset, sampler_of_triples, **feed)
+        self.edge_relations: Array = data.relations_of_edges(graph)
+        self.known: KnownTails = KnownTails.of(np.concatenate([data.queries(split) for split in data.splits]), 2 * data.num_relations)
+
+    @property
+    def num_nodes(self) -> int:
+        """V."""
+        return self.triples.num_nodes
+
+    @property
+    def num_relations(self) -> int:
+        """R, without the inverse ones."""
+        return self.triples.num_relations
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the validation triples, in both directions; nothing if there are none."""
+        return self._queries("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """This rank's share of the test triples, in both directions."""
+        if "test" not in self.triples.splits:
+            raise InputError(f"{self.triples.name} has no test triples: its splits are {', '.join(self.triples.splits)}; add some")
+        return self._queries("test")
+
+    def _queries(self, split: str) -> DataLoader[Any]:
+        batches = []
+        if len(self.triples.splits.get(split, ())):
+            mine = self.share(self.triples.queries(split))
+            batches.append(QueryBatch(torch.from_numpy(np.ascontiguousarray(mine))))
+        return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+class TriplePredictor(ScoredModule):
+    """Vectors of entities, learnt or by R-GCN, and a decoder, which scores triples by them and by vectors of relations.
+
+    Each triple is asked for twice: for its tail, and as the tail of the inverse relation for its head. The loss of a query is the cross-entropy of
+    its answer among all other entities; where K of V are drawn for a batch, each of them stands for V / K, so that the sum over entities is
+    estimated without bias. Other true answers are not left out of it.
+
+    Logs ``train_loss``, and for validation and test the loss, ``mrr``, the mean of 1 / rank, and ``hits@1``, ``hits@3``, ``hits@10``: ranks among
+    all entities but those that are known, from any split, to be true too (filtered; Bordes et al. 2013, "Translating embeddings for modeling
+    multi-relational data"), the mean of the best and the worst where some score the same.
+
+    Examples:
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import TripleDataModule, TriplePredictor, Triples
+        >>> data = TripleDataModule(Triples(splits={"train": [(0, 0, 1), (1, 0, 2), (2, 1, 0)], "val": [(0, 0, 2)]}), num_workers=0, seed=1)
+        >>> model = TriplePredictor(data.num_nodes, data.num_relations, data.num_hops, decoder="complex", hidden_channels=16)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_loss', 'val_hits@1', 'val_hits@10', 'val_hits@3', 'val_loss', 'val_mrr']
+    """
+
+    data_class = TripleDataModule
+    learns_from = "triples"
+    score_name: str = TASKS["kg"].metric
+    score_title: str = title_of(score_name)
+    scored: tuple[str, ...] = STAGES[1:]
+    predicted = "the vectors of all entities"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        num_layers: int,
+        decoder: ScoreName = "distmult",
+        hidden_channels: int = 128,
+        num_blocks: int = 32,
+        dropout: float = 0.0,
+        lr: float = 0.01,
+        weight_decay: float = 0.0,
+    ) -> None:
+        """Build the model. The first three arguments come from the data when the command line is used.
+
+        Args:
+            num_nodes: entities.
+            num_relations: relations, without the inverse ones.
+            num_layers: hops of the sampler, layers of R-GCN; 0 for vectors that are learnt alone.
+            decoder: distmult, complex, transe or rotate.
+            hidden_channels: width of all vectors.
+            num_blocks: blocks on the diagonal of a relation's matrix in R-GCN.
+            dropout: share of each layer's input dropped, and of the vectors that the decoder takes.
+            lr: Adam's learning rate.
+            weight_decay: Adam's L2 penalty; vectors of entities have none.
+
+        Raises:
+            InputError: numbers that have no meaning, an unknown decoder.
+        """
+        check_training(lr=lr, weight_decay=weight_decay, dropout=dropout)
+        super().__init__(partial(RankScore, self.score_name))
+        self.further.update({f"{stage}_{name}": RankScore(name) for stage in self.scored for name in _FURTHER})
+        self.save_hyperparameters()
+        self.triple_score: TripleScore = score_named(decoder, hidden_channels)
+        self.encoder: EntityEncoder = EntityEncoder(num_nodes, 2 * num_relations, hidden_channels, num_layers, num_blocks, dropout)
+        self.relations: nn.Embedding = nn.Embedding(2 * num_relations, self.triple_score.width(hidden_channels))
+        self.triple_score.begin(self.relations.weight)
+        # (2 T,) int64, the relation of each edge of the graph. No buffer: callbacks copy a model's buffers before the data are known.
+        self.edge_relations = torch.empty(0, dtype=torch.int64)
+
+    def setup(self, stage: str) -> None:
+        """Compare the model with the data, and take the edges' relations.
+
+        Raises:
+            InputError: the model is for other data, or the trainer clips sparse gradients.
+        """
+        super().setup(stage)
+        module, ours = self._datamodule, self.hparams
+        for mine, theirs in (("num_nodes", "num_nodes"), ("num_relations", "num_relations"), ("num_layers", "num_hops")):
+            if ours[mine] != getattr(module, theirs):
+                raise InputError(
+                    f"the model has {mine} {ours[mine]}, {module.triples.name} with this sampler {getattr(module, theirs)}: use the data and the "
+                    "sampler that it was made for"
+                )
+        self.edge_relations = torch.from_numpy(module.edge_relations)
+
+    def forward(self, batch: MiniBatch) -> Tensor:
+        """Vectors of the batch's seeds, (B, C)."""
+        if self.edge_relations.device != self.device:
+            self.edge_relations = self.edge_relations.to(self.device)
+        relations = [self.edge_relations[block.edge_ids.long()] for block in batch.blocks]
+        vectors: Tensor = self.encoder(batch.node_ids, batch.blocks, relations)
+        return vectors
+
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        """Mean loss over the queries of a mini-batch, two for each triple."""
+        self.seed_dropout(batch)
+        vectors = self(batch)
+        heads, relations, tails = batch.extra["triples"].long()
+        given, answers = torch.cat([heads, tails]), torch.cat([tails, heads])
+        asked = self.relations(torch.cat([relations, self.hparams["num_relations"] + relations]))
+        queries = self.triple_score.query(vectors[given], asked)
+        losses = self.cross_entropies(queries, vectors, answers, batch.extra["negatives"].long())
+        self.count("fit", losses, losses, losses.sum())
+        return losses.mean()
+
+    def cross_entropies(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> Tensor:
+        """(N,) cross-entropies of ``answers`` (N,) among themselves and ``negatives`` (K,), each of which stands for V / K entities."""
+        others = self.triple_score.match(queries, vectors[negatives]).masked_fill(negatives == answers[:, None], -torch.inf)
+        own = self.triple_score.match_own(queries, vectors[answers])
+        return F.softplus(others.logsumexp(1) + log(self.hparams["num_nodes"] / len(negatives)) - own)
+
+    def vectors(self) -> Tensor:
+        """The vectors (V, C) of all entities. Every rank calls it."""
+        module, ranks = self._datamodule, {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
+        return exact_vectors(self.encoder, module.data.graph, self.edge_relations, device=self.device, **ranks)
+
+    @torch.no_grad()
+    def evaluate(self, stage: str, batch: QueryBatch) -> None:
+        """This rank's share of a split's queries, against all entities."""
+        vectors = self.vectors()
+        for queries in torch.split(batch.queries.to(self.device), max(1, MOST_NUMBERS // len(vectors))):
+            if len(queries):
+                heads, relations, tails = queries.T
+                scores = self.triple_score.match(self.triple_score.query(vectors[heads], self.relations(relations)), vectors)
+                loss = F.cross_entropy(scores, tails, reduction="sum")
+                ranks = ranks_but(scores, tails, *self._datamodule.known.places(heads.cpu().numpy(), relations.cpu().numpy()))
+                self.count(stage, ranks, torch.ones_like(ranks), loss)
+                for name in _FURTHER:
+                    metric_of(self.further, f"{stage}_{name}").update(ranks, torch.ones_like(ranks))
+
+    def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
+        """Vectors of this rank's share of the entities, (N, C) float32 on the CPU."""
+        return self.vectors()[batch.node_ids.to(self.device)].float().cpu()

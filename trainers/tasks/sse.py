@@ -1,0 +1,200 @@
+"""Stochastic steady-state embedding (SSE; Dai, Kozareva, Dai, Smola, Song, "Learning steady-states of iterative algorithms over graphs", ICML 2018)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.features.take import finish_rows
+from hoptrain.samplers import Block, MiniBatch, Workspace
+from hoptrain.trainers.models.features import model_input
+from hoptrain.trainers.models.inference import neighborhoods
+from hoptrain.trainers.models.layered import address_seed
+from hoptrain.trainers.models.layers import Dropout
+from hoptrain.trainers.models.sums import aggregate
+from hoptrain.trainers.tasks.nodes.data import NodeDataModule
+from hoptrain.trainers.tasks.nodes.task import NodeClassifier
+from hoptrain.trainers.tasks.options import check_training
+
+
+class SteadyDataModule(NodeDataModule):
+    """Loads a data set; the sampler draws a batch's nodes and their neighbours, over one hop."""
+
+    @property
+    def num_nodes(self) -> int:
+        """V."""
+        return self.data.graph.num_nodes
+
+
+class SteadyState(nn.Module):
+    """The operator T and the readout g, over rows [x, h] of features and states."""
+
+    num_layers = 1
+
+    def __init__(self, in_channels: int, state_channels: int, hidden_channels: int, out_channels: int, dropout: float) -> None:
+        """T is linear, ReLU, linear over a node's features beside the mean of its in-neighbours' rows; g a perceptron of one hidden layer."""
+        super().__init__()
+        self._in_channels = in_channels
+        self.operator: nn.Module = nn.Sequential(
+            Dropout(dropout),
+            nn.Linear(2 * in_channels + state_channels, hidden_channels),
+            nn.ReLU(),
+            nn.Linear(hidden_channels, state_channels),
+        )
+        self.readout: nn.Module = nn.Sequential(
+            Dropout(dropout), nn.Linear(state_channels, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, out_channels)
+        )
+
+    def states(self, x: Tensor, block: Block) -> Tensor:
+        """T: (num_dst, C) states from rows (num_src, F + C)."""
+        own = x[: block.num_dst, : self._in_channels]
+        out: Tensor = self.operator(torch.cat([own, aggregate(block, x, reduce="mean").to(own.dtype)], 1))
+        return out
+
+    def layer(self, i: int, x: Tensor, block: Block) -> Tensor:
+        """g(T): (num_dst, num_classes) scores."""
+        out: Tensor = self.readout(self.states(x, block))
+        return out
+
+    def forward(self, x: Tensor, blocks: tuple[Block, ...]) -> Tensor:
+        """Scores of the seeds."""
+        return self.layer(0, x, blocks[0])
+
+
+class SteadyStateClassifier(NodeClassifier):
+    """Classifies nodes by states h that a local operator T leaves as they are: h_v = T(x_v, {x_u, h_u: u -> v}), so that they know the whole graph.
+
+    A table has the states of all nodes. Each step alternates: a gradient step on T and the readout g, by the loss of g(T) on a batch of labelled
+    nodes whose neighbours' states are taken from the table as constants; then, with the new weights, the states of ``num_updates`` nodes drawn
+    from all, h_v <- (1 - step) h_v + step T. Both read one hop, so that a step costs the same however far the states reach. T takes the mean over
+    in-neighbours where the paper takes the sum, and is so the same for sampled and whole neighbourhoods in expectation.
+
+    The table is part of the weights in a checkpoint, and a run that goes on has it bit for bit. With several ranks all draw the same nodes and make
+    the same updates, so that their tables are equal without a word between them: that part of the work is not shared out.
+
+    Validation, test and prediction are g(T) over the table and whole neighbourhoods; nodes of another graph have no states.
+    """
+
+    data_class = SteadyDataModule
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_classes: int,
+        num_layers: int,
+        num_nodes: int,
+        multilabel: bool = False,
+        *,
+        state_channels: int = 64,
+        hidden_channels: int = 64,
+        num_updates: int = 1024,
+        update_rate: float = 0.5,
+        dropout: float = 0.0,
+        normalize_features: bool = False,
+        lr: float = 0.003,
+        weight_decay: float = 0.0,
+        metric: str = "acc",
+        class_weight: Literal["class_balanced_sampling"] | None = None,
+    ) -> None:
+        """Build the model. The first five arguments come from the data when the command line is used.
+
+        Args:
+            in_channels: F, features of a node.
+            num_classes: number of classes (or labels, or targets).
+            num_layers: hops of the sampler: 1.
+            num_nodes: V, rows of the table.
+            multilabel: whether a node may have several labels.
+            state_channels: C, width of a state.
+            hidden_channels: width of the hidden layers of T and g.
+            num_updates: nodes drawn for an update of their states, each step.
+            update_rate: share of the new state in an update, above 0 and at most 1.
+            dropout: share of the inputs of T and g dropped in gradient steps.
+            normalize_features: as of ``NodeClassifier``.
+            lr: Adam's learning rate.
+            weight_decay: Adam's L2 penalty.
+            metric: as of ``NodeClassifier``.
+            class_weight: as of ``NodeClassifier``.
+
+        Raises:
+            InputError: numbers that have no meaning, or a sampler of several hops.
+        """
+        _check(
+            num_layers,
+            {"state_channels": state_channels, "hidden_channels": hidden_channels, "num_updates": num_updates},
+            update_rate,
+            dropout,
+        )
+        model = SteadyState(in_channels, state_channels, hidden_channels, num_classes, dropout)
+        options: dict[str, Any] = {"normalize_features": normalize_features, "lr": lr, "weight_decay": weight_decay}
+        super().__init__(in_channels, num_classes, num_layers, multilabel, model, metric=metric, class_weight=class_weight, **options)
+        self.steady = model
+        self.num_updates, self.update_rate = num_updates, update_rate
+        self.register_buffer("states", torch.zeros(num_nodes, state_channels))
+        self.states: Tensor
+        self._due: tuple[int, int, int] | None = None  # the address of the update that follows the batch under way
+        self._workspace = Workspace()
+        self.tables_of_rank = ["states"]
+
+    def inputs(self, batch: MiniBatch) -> Tensor:
+        """The features of the batch's nodes and, as constants, their states: (S, F + C)."""
+        return torch.cat([super().inputs(batch), self.states[batch.node_ids.long()]], 1)
+
+    @torch.no_grad()
+    def infer(self, nodes: Array) -> Tensor:
+        """Scores of ``nodes`` (N,) from the table and their whole neighbourhoods over one hop: (N, num_classes)."""
+        asked, data = nodes if len(nodes) else np.zeros(1, np.int64), self._datamodule.data
+        scores = [self.steady.layer(0, *self._rows_and_block(batch)) for batch in neighborhoods(data, asked, 1)]
+        return torch.cat(scores)[: len(nodes)]
+
+    def _rows_and_block(self, batch: MiniBatch) -> tuple[Tensor, Block]:
+        """What T takes for a batch of NumPy arrays."""
+        data = self._datamodule.data
+        x = model_input(data, batch.node_ids, self.normalize_features, self.states.device)
+        finish_rows(data.x)
+        nodes = torch.from_numpy(np.asarray(batch.node_ids)).long().to(self.states.device)
+        return torch.cat([x, self.states[nodes]], 1), batch.to(self.states.device).blocks[0]
+
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        """The classifier's loss by the states as they are."""
+        self._due = batch.seed, batch.epoch, batch.batch // self.trainer.world_size
+        return super().training_step(batch, batch_idx)
+
+    def commit(self) -> None:
+        """Update states by the new weights, once the batch is done: one that was interrupted leaves no trace."""
+        super().commit()
+        if self._due is not None:
+            self.update_states(*self._due)
+        self._due = None
+
+    @torch.no_grad()
+    def update_states(self, seed: int, epoch: int, update_rate: int) -> Tensor:
+        """Draw nodes by an address and update their states; returns their ids, ascending. A node that is drawn twice is updated once."""
+        module = self._datamodule
+        generator = torch.Generator().manual_seed(address_seed(seed, epoch, update_rate))
+        drawn: Tensor = torch.unique(torch.randint(len(self.states), (self.num_updates,), generator=generator))
+        batch = module.sampler.sample(
+            module.data.graph, drawn.numpy(), seed=seed, epoch=epoch, batch=update_rate, workspace=self._workspace
+        )
+        was_training = self.steady.training
+        new = self.steady.eval().states(*self._rows_and_block(batch))
+        self.steady.train(was_training)
+        at = drawn.to(new.device)
+        self.states[at] = torch.lerp(self.states[at], new.to(self.states.dtype), self.update_rate)
+        return drawn
+
+
+def _check(num_hops: int, counts: dict[str, int], update_rate: float, dropout: float) -> None:
+    """Refuse numbers that have no meaning."""
+    if num_hops != 1:
+        raise InputError(f"a sampler of {num_hops} hops with task sse: states stand for what lies farther; give one fanout, as [-1]")
+    for name, value in counts.items():
+        if value < 1:
+            raise InputError(f"{name} is {value}: it is at least 1; give for instance 64")
+    if not 0 < update_rate <= 1:
+        raise InputError(f"step is {update_rate}: the share of the new state is above 0 and at most 1; give for instance 0.5")
+    check_training(dropout=dropout)

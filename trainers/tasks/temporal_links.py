@@ -1,0 +1,284 @@
+"""Which events come next: a temporal graph network, trained and evaluated in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.datasets.events import Events, load_events
+from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
+from hoptrain.samplers import MiniBatch, SampleLoader
+from hoptrain.samplers.wrappers.events import EventSampler, EventSchedule
+from hoptrain.trainers.metrics.links import TITLES, PooledScore, RankScore
+from hoptrain.trainers.models.ranks import ranks_among
+from hoptrain.trainers.models.tgn import TGN, EventMemory, EventTensors
+from hoptrain.trainers.tasks import TASKS
+from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
+from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened, share_of
+
+_FURTHER = {"auc": PooledScore, "mrr": RankScore}
+"""The scores that are logged beside the average precision."""
+
+
+class EventDataModule(SharedDataModule):
+    """Feeds training, validation and test with their events in the order of time.
+
+    Each rank has a contiguous part of every step's events; neighbours are those from before the step.
+
+    Examples:
+        >>> import numpy as np
+        >>> from hoptrain import EventDataModule, Events
+        >>> events = Events(src=np.arange(60) % 7, dst=7 + np.arange(60) % 5, t=np.arange(60))
+        >>> data = EventDataModule(events, num_neighbors=3, batch_size=20, num_workers=0, seed=1)
+        >>> len(data.train_dataloader())  # 42 events, 20 a step; 9 are for validation, 9 for the test
+        3
+    """
+
+    data: Events
+
+    def __init__(
+        self,
+        events: str | Events,
+        root: str | None = None,
+        val_ratio: float | None = None,
+        test_ratio: float | None = None,
+        num_neighbors: int = 10,
+        num_negatives: int = 100,
+        batch_size: int = 200,
+        num_workers: int = 2,
+        shuffle: bool = False,
+        seed: int | None = None,
+        worker_options: WorkerOptions = DEFAULTS,
+    ) -> None:
+        """Open the events and divide them.
+
+        Args:
+            events: name of a .npz file with src, dst and t, or in Python ``Events``.
+            root: folder of the file; by default $HOPTRAIN_DATA.
+            val_ratio: part of the events for validation, the latest but those of the test; by default 0.15, or what the data say.
+            test_ratio: part of the events for the test, the latest; by default likewise.
+            num_neighbors: latest events of a node that it is looked at by.
+            num_negatives: of each event in validation and test; in training it is one.
+            batch_size: events per rank and step.
+            num_workers: sampler processes per rank for training; 0 samples in the training process.
+            shuffle: has to be false, since a memory takes events in as they came.
+            seed: of the negatives; by default that of seed_everything.
+            worker_options: how batches come from the sampler processes.
+
+        Raises:
+            InputError: events that are none, shares beside ends of the data's own, shuffling; as ``Events.divided``.
+        """
+        if shuffle:
+            raise InputError("shuffle is True: events are dealt out in the order of time, as the memory takes them in; leave it out")
+        super().__init__(batch_size, seed)
+        data = opened(events, load_events, root=root)
+        if data.ends is None:
+            data = data.divided(0.15 if val_ratio is None else val_ratio, 0.15 if test_ratio is None else test_ratio)
+        elif val_ratio is not None or test_ratio is not None:
+            raise InputError(f"val_ratio is {val_ratio} and test_ratio {test_ratio}: {data.name} says its ends itself; leave them out")
+        self.data = data
+        self.num_workers: int = num_workers
+        self.num_negatives: int = num_negatives
+        self._queue = worker_options
+        self._graph = Dataset(graph=data.graph(), name=data.name, validate=False)
+        self._samplers = {name: EventSampler(data, num_neighbors, 1 if name == "train" else num_negatives) for name in data.splits}
+
+    @property
+    def num_nodes(self) -> int:
+        """V."""
+        return self.data.num_nodes
+
+    @property
+    def message_channels(self) -> int:
+        """D, at least 1: PyG's memory has no messages without a number."""
+        return max(1, self.data.message_channels)
+
+    @property
+    def step_size(self) -> int:
+        """Events of a step over all ranks."""
+        return self.batch_size * self.world_size
+
+    def tensors(self, device: torch.device) -> EventTensors:
+        """All events, for a memory; messages that are not there are a zero."""
+        messages = self.data.messages
+        src, dst, t = (torch.from_numpy(column).to(device) for column in (self.data.src, self.data.dst, self.data.t))
+        rows = torch.zeros(len(t), 1) if messages is None else torch.from_numpy(messages)
+        return EventTensors(src, dst, t, rows.to(device))
+
+    def make_loader(self, rank: int, world_size: int, seed: int) -> SampleLoader[MiniBatch]:
+        """Return the training loader of a rank."""
+        return self._loader("train", rank, world_size, seed, self.num_workers)
+
+    def val_dataloader(self) -> SampleLoader[MiniBatch] | list[MiniBatch]:
+        """This rank's part of every step of the validation events; nothing if there are none."""
+        return self._evaluated("val") if "val" in self.data.splits else []
+
+    def test_dataloader(self) -> SampleLoader[MiniBatch]:
+        """This rank's part of every step of the test events."""
+        return self._evaluated("test")
+
+    def predict_dataloader(self) -> None:
+        """There is nothing to predict.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("predict with events: what a pair scores depends on the time that it is asked at; use test")
+
+    def _evaluated(self, split: str) -> SampleLoader[MiniBatch]:
+        if split not in self.data.splits:
+            raise InputError(f"{self.data.name} has no {split} events: its splits are {', '.join(self.data.splits)}; give {split}_share")
+        loader = self._loader(split, *((0, 1) if self.trainer is None else share_of(self.trainer)), self.seed, 0)
+        loader.repeats = True  # the same negatives whenever it is gone through
+        return loader
+
+    def _loader(self, split: str, rank: int, world_size: int, seed: int, num_workers: int) -> SampleLoader[MiniBatch]:
+        numbers: Array = self.data.splits[split]
+        schedule = EventSchedule(items=numbers, batch_size=self.batch_size, rank=rank, world_size=world_size, shuffle=False, seed=seed)
+        sampler = self._samplers[split].prepare(self._graph.graph, numbers)
+        return SampleLoader(
+            self._graph, sampler, schedule=schedule, num_workers=num_workers, worker_options=self._queue if num_workers else DEFAULTS
+        )
+
+
+class EventPredictor(ScoredModule):
+    """A ``TGN`` that tells an event from the pairs of its source with other destinations.
+
+    The memory begins anew with every epoch and takes in each step's events once they were scored; every rank takes in those of all ranks, so
+    that all have the same memory without a word. It is part of a checkpoint. Evaluation goes on from a copy of the training's memory, which
+    first takes in what lies between (a test after a training: the validation's events), and leaves no trace.
+
+    Logs the losses, and for validation and test ``ap``, the average precision of events and one negative each, ``auc``, the area under the ROC
+    curve of the same, and ``mrr``, the mean of 1 / rank of an event among itself and all of its negatives; of equal scores half are above.
+
+    Examples:
+        >>> import numpy as np
+        >>> from pytorch_lightning import Trainer
+        >>> from hoptrain import EventDataModule, EventPredictor, Events
+        >>> events = Events(src=np.arange(60) % 7, dst=7 + np.arange(60) % 5, t=np.arange(60))
+        >>> data = EventDataModule(events, num_neighbors=3, batch_size=20, num_workers=0, seed=1)
+        >>> model = EventPredictor(data.num_nodes, data.message_channels, memory_channels=8, time_channels=8, hidden_channels=8)
+        >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(model, data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_loss', 'val_ap', 'val_auc', 'val_loss', 'val_mrr']
+    """
+
+    data_class = EventDataModule
+    learns_from = "events"
+    score_name: str = TASKS["temporal_links"].metric
+    score_title: str = TITLES[score_name]
+    scored: tuple[str, ...] = STAGES[1:]
+
+    def __init__(
+        self,
+        num_nodes: int,
+        message_channels: int,
+        memory_channels: int = 100,
+        time_channels: int = 100,
+        hidden_channels: int = 100,
+        heads: int = 2,
+        dropout: float = 0.1,
+        lr: float = 1e-4,
+        weight_decay: float = 0.0,
+    ) -> None:
+        """Build the model. The first two arguments come from the data when the command line is used.
+
+        Args:
+            num_nodes: nodes.
+            message_channels: numbers that come with an event.
+            memory_channels: numbers that are kept of a node.
+            time_channels: width of an encoded time.
+            hidden_channels: width of the nodes' vectors, over all heads together.
+            heads: of the attention.
+            dropout: share of the attention that is dropped.
+            lr: Adam's learning rate.
+            weight_decay: Adam's L2 penalty.
+
+        Raises:
+            InputError: numbers that have no meaning.
+        """
+        check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
+        sizes = {"memory_channels": memory_channels, "time_channels": time_channels, "hidden_channels": hidden_channels, "heads": heads}
+        if min(sizes.values()) < 1 or hidden_channels % heads:
+            raise InputError(f"{sizes}: all are at least 1, and the heads share hidden_channels out evenly; correct them")
+        super().__init__(partial(PooledScore, self.score_name))
+        self.further.update({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in _FURTHER.items()})
+        self.save_hyperparameters()
+        self.model: TGN = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
+        # Every rank computes the same memory by itself; by default DDP would send rank 0's to the others, at every step.
+        self.tables_of_rank: Sequence[str] = [f"model.memory.{name}" for name, _ in self.model.memory.named_buffers()]
+        self._evaluated: tuple[EventMemory] | None = None  # in a tuple, lest it become part of the model
+
+    def setup(self, stage: str) -> None:
+        """Give the memory the events.
+
+        Raises:
+            InputError: another kind of data, or half the precision.
+        """
+        super().setup(stage)
+        module: EventDataModule = self._datamodule
+        if self.trainer.precision != "32-true":
+            raise InputError(f"trainer.precision is {self.trainer.precision}: times need all digits, and a memory adds up; use 32-true")
+        self.model.memory.events = module.tensors(self.device)
+
+    def forward(self, batch: MiniBatch) -> Tensor:
+        """Scores of the batch's pairs, (P,), by the training's memory."""
+        scores: Tensor = self.model(batch, self.model.memory)
+        return scores
+
+    def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        """Loss of one batch, scaled so that the ranks' average is the mean over all pairs of the step."""
+        self.seed_dropout(batch)
+        memory = self.model.memory
+        begin, end = batch.extra["step"].tolist()
+        if begin == 0:
+            memory.reset_state()
+        scores, labels = self(batch), batch.extra["labels"]
+        total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
+        self.count("fit", scores, labels, total)
+        with torch.no_grad():
+            memory.take_in(begin, end)
+        loss: Tensor = total * (self.trainer.world_size / (2 * (end - begin)))
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        """Go on from a copy of the training's memory."""
+        self._evaluated = (self.model.memory.settled(),)
+
+    on_test_epoch_start = on_validation_epoch_start
+
+    def evaluate(self, stage: str, batch: MiniBatch) -> None:
+        """This rank's part of a step."""
+        if self._evaluated is None:
+            raise RuntimeError("a batch before the evaluation's beginning: run it with trainer.validate or trainer.test")
+        (memory,), (begin, end) = self._evaluated, batch.extra["step"].tolist()
+        size = self._datamodule.step_size
+        for first in range(int(memory.num_taken), begin, size):
+            memory.take_in(first, min(first + size, begin))
+        scores, labels = self.model(batch, memory), batch.extra["labels"]
+        memory.take_in(begin, end)
+        number = int(labels.sum())
+        events, others = scores[:number], scores[number:].view(number, -1)
+        one = torch.cat([events, others[:, 0]])
+        halves = torch.cat([labels[:number], torch.zeros_like(events)])
+        self.count(stage, one, halves, F.binary_cross_entropy_with_logits(one, halves, reduction="sum"))
+        metric_of(self.further, f"{stage}_auc").update(one, halves)
+        metric_of(self.further, f"{stage}_mrr").update(ranks_among(events, others), labels[:number])
+
+    def on_validation_epoch_end(self) -> None:
+        """Log loss and scores over all ranks, and let the memory's copy go."""
+        super().on_validation_epoch_end()
+        self._evaluated = None
+
+    def on_test_epoch_end(self) -> None:
+        """Log loss and scores over all ranks, and let the memory's copy go."""
+        super().on_test_epoch_end()
+        self._evaluated = None
