@@ -7,8 +7,8 @@ Per graph, fanouts and number of workers, in interleaved rounds, with the loader
 ``script``
     an epoch of training GraphSAGE, 32 wide, of the library's own layers.
 
-On a heterogeneous graph, as ``--graphs typed:mag``, a twin of ogbn-mag (at scale 0.05 unless ``--scale`` says another), or ``--graphs hetero_acm`` with the folder
-of that file as ``--root``, the loaders are those of heterogeneous graphs, and the script has a layer for each relation; types without features get zeros.
+On a heterogeneous graph, as ``--graphs typed:mag``, a synthetic ogbn-mag (at scale 0.05 unless ``--scale`` says another), or ``--graphs hetero_acm`` with the
+folder of that file as ``--root``, the loaders are those of heterogeneous graphs, and the script has a layer for each relation; types without features get 0.
 
 Both have the same arguments. An epoch is one of ``--batches`` batches; workers persist. ``ratio`` is the original's time over hoptrain's, formed within
 each round. ``summary``: ``min_ratio_pyg`` and ``min_ratio_dgl``, of the loaders alone, and ``min_script_ratio_*``.
@@ -69,7 +69,7 @@ def _measure_library(baseline: str, data: Dataset | HeteroDataset, args: argpars
     """The records of a library's pairs on a graph."""
     batches = (2 if args.quick else 16) if args.batches is None else args.batches
     seeds = options.schedule(data, batches * args.batch_size).batch_items(0, 0)
-    opens = ("typed", f"open_{baseline}") if isinstance(data, HeteroDataset) else (baseline, "open_pair")
+    opens = ("hetero", f"open_{baseline}") if isinstance(data, HeteroDataset) else (baseline, "open_pair")
     for fanouts in args.fanouts or options.FANOUTS:
         pair = call(*opens, data, fanouts, seeds, args.batch_size)
         for workers in sorted(set(args.workers)):

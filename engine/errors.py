@@ -40,7 +40,7 @@ EXPLAINED: Final = {
     "memory": (
         "The queue keeps some batches for each worker, of the largest size that the sampler may make. That memory is reserved before the first batch, so "
         "that a training does not die in its middle; it is not there, in the control group of this process or on the machine.",
-        "Fewer `num_workers`, less `prefetch_factor`, a smaller `batch_size`; or `buffer_dir` (`--data.worker_options.buffer_dir`), a folder on a disk with room.",
+        "Lower `num_workers`, `prefetch_factor` or `batch_size`; or give `buffer_dir` (`--data.worker_options.buffer_dir`), a folder on a disk.",
     ),
     "files": (
         "Each batch in the queue is an open file or two. The limit of this process on open files is below what the workers need.",
@@ -71,7 +71,7 @@ EXPLAINED: Final = {
     "returned": (
         "The first batch of each process is checked in full: ids are integers that exist, a block's destinations are the first of its sources, weights "
         "are finite. A sampler returned another one.",
-        "Call `sampler.sample(graph, seeds)` alone, and look at the array that the message names. `SamplingProgram` builds blocks that are right by themselves.",
+        "Call `sampler.sample(graph, seeds)` alone, and look at the array that the message names. `SamplingProgram` builds correct blocks by itself.",
     ),
     "checkpoint": (
         "The file is none of Lightning's, was cut short, holds code (checkpoints are read without any), or was written at a moment from which no run can go on "

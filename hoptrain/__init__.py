@@ -46,8 +46,8 @@ _NAMES = {
     "engine.datasets.triples": "Triples load_triples",
     "engine.datasets.tables.folders": "read_hetero_tables",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroLinkSampler HeteroSampler LaborSampler LadiesSampler LinkSampler "
-    "MVSSampler MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler Program RandomWalk RippleWalkSampler SaintEdgeSampler "
-    "SaintNodeSampler SaintWalkSampler SampleLoader Sampler ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "
+    "MVSSampler MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler RandomWalk RippleWalkSampler SaintEdgeSampler "
+    "SaintNodeSampler SaintWalkSampler SampleLoader Sampler SamplingProgram ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "
     "Workspace",
     "trainers.models": "GNN",
     "trainers.models.inference": "layerwise_inference",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.wrappers.weighted import WeightedSeedSampler
 
 _NAMES = {
-    "kernels.shared.program": "STOP below chance has_edge",
+    "kernels.shared.program": "STOP bernoulli has_edge randint",
     "samplers.base": "Sampler",
     "samplers.batch.minibatch": "Block HeteroMiniBatch MiniBatch",
     "samplers.loader.loader": "SampleLoader",
@@ -49,7 +49,7 @@ _NAMES = {
     "samplers.nodewise.probabilities": "sampling_probabilities",
     "samplers.nodewise.temporal": "HeteroTemporalSampler TemporalSampler",
     "samplers.nodewise.vrgcn": "VRGCNSampler",
-    "samplers.programs.program": "Program compile_program",
+    "samplers.programs.program": "SamplingProgram compile_program",
     "samplers.programs.walks": "MetapathWalk Node2Vec RandomWalk",
     "samplers.buffers.workspace": "Workspace",
     "samplers.wrappers.link": "HeteroLinkSampler LinkSampler",

@@ -61,18 +61,18 @@ ONE_A_BATCH = ("saint-node", "saint-edge", "saint-walk", "ripple")
 TASKS = (
     *SAMPLERS,
     "links",
-    "hops",
+    "sign",
     "images",
     "graphs",
     "hetero",
     "hetero_links",
-    "events",
+    "temporal_links",
     "graphs-targets",
     "graphs-labels",
-    "triples",
+    "kg",
     "recommend",
     "edges",
-    "class_balanced_sampling",
+    "balanced",
 )
 MOMENTS = (
     "on_train_batch_start", "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_train_epoch_start",
@@ -113,7 +113,7 @@ def draw(seed, number):
     }
     case |= {"min_epochs": pick.choice((None, None, 2, 3)), "extras": sorted(pick.sample(sorted(EXTRAS), pick.choice((0, 0, 1, 2))))}
     with_extras(case, *case["extras"])
-    if task == "triples":  # sparse gradients are not clipped
+    if task == "kg":  # sparse gradients are not clipped
         case |= {"clip": None}
     if task in ("hetero", "hetero_links"):  # nor here
         case |= {"clip": None, "arch": pick.choice(("rgcn", "gat", "hgt", "han", "gin"))}
@@ -121,9 +121,9 @@ def draw(seed, number):
         case |= {"clip": None, "embeddings": pick.choice(("sparse", "dense"))}
     if task == "pipeline":  # two stages, what they can do
         case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none", "extras": []}
-    if task == "events":  # whose times need all digits, and which has no layers
+    if task == "temporal_links":  # whose times need all digits, and which has no layers
         case |= {"precision": "32-true"}
-    if task in ("events", "pipeline", "vrgcn", "mvs-vrgcn"):
+    if task in ("temporal_links", "pipeline", "vrgcn", "mvs-vrgcn"):
         case |= {"recompute": False}
     return case
 
@@ -229,7 +229,7 @@ def parts(case, folder):
         return module, scheduled(GraphClassifier, case)(
             module.num_features, module.num_classes, hidden_channels=8, num_layers=2, **of_labels
         )
-    if task == "hops":
+    if task == "sign":
         module = SIGNDataModule(str(data / "random"), num_hops=2, batch_size=16, seed=4)
         return module, scheduled(SIGNClassifier, case)(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
     if task == "hetero":
@@ -265,7 +265,7 @@ def parts(case, folder):
         module = LinkDataModule(shop, sampler, batch_size=20, num_workers=case["workers"], seed=4)
         options = {"arch": "lightgcn", "embeddings": case["embeddings"], "loss": "bpr", "l2": 0.01, "metric": "recall@5", "lr": 0.01}
         return module, scheduled(LinkPredictor, case)(0, 2, module.num_nodes, 8, 8, **options)
-    if task == "triples":
+    if task == "kg":
         rows = np.random.default_rng(3).integers(0, (40, 3, 40), (400, 3))
         triples = Triples(
             splits=dict(zip(("train", "val", "test"), np.split(np.unique(rows, axis=0), [300, 330]), strict=True)), num_nodes=40
@@ -274,7 +274,7 @@ def parts(case, folder):
         module = TripleDataModule(triples, s.NeighborSampler([3]), **options)
         sizes = {"hidden_channels": 8, "num_blocks": 2, "dropout": 0.2}
         return module, scheduled(TriplePredictor, case)(module.num_nodes, module.num_relations, module.num_hops, **sizes)
-    if task == "events":
+    if task == "temporal_links":
         rng = np.random.default_rng(3)
         events = Events(src=rng.integers(0, 20, 300), dst=rng.integers(15, 30, 300), t=np.sort(rng.integers(0, 900, 300)))
         module = EventDataModule(events, num_neighbors=3, num_negatives=4, batch_size=16, num_workers=case["workers"], seed=4)
@@ -285,9 +285,9 @@ def parts(case, folder):
         "batch_size": batch_size,
         "num_workers": case["workers"],
         "seed": 4,
-        "class_balanced_sampling": task == "class_balanced_sampling",
+        "class_balanced_sampling": task == "balanced",
     }
-    module = NodeDataModule(str(data / "random"), SAMPLERS["neighbor" if task == "class_balanced_sampling" else task](), **feed)
+    module = NodeDataModule(str(data / "random"), SAMPLERS["neighbor" if task == "balanced" else task](), **feed)
     kind = AdaptiveNodeClassifier if task == "asgcn" else NodeClassifier
     options = {"arch": case["arch"], "norm": case["norm"], "hidden_channels": 8, "heads": 2, "dropout": 0.3, "lr": 0.01}
     return module, scheduled(kind, case)(module.num_features, module.num_classes, module.num_hops, **options)

@@ -1,18 +1,18 @@
-"""The house keeps its order: small rooms, short functions, no circle of files, and every room is in the package."""
+"""The rules of the architecture: small subpackages, short functions, no circular imports, and no subpackage missing from the package."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FLOORS = ("kernels", "engine", "samplers", "trainers", "benchmarks")
-DOORS = ("hoptrain/pyg", "hoptrain/dgl")
+LAYERS = ("kernels", "engine", "samplers", "trainers", "benchmarks")
+ADAPTERS = ("hoptrain/pyg", "hoptrain/dgl")
 MAX_FILES, MAX_FUNCTION_LINES = 15, 60
 
 
 def sources() -> dict[str, Path]:
     """The files of the library by the name of their module."""
-    files = (path for floor in (*FLOORS, *DOORS) for path in sorted((ROOT / floor).rglob("*.py")))
+    files = (path for layer in (*LAYERS, *ADAPTERS) for path in sorted((ROOT / layer).rglob("*.py")))
     names = ((path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."), path) for path in files)
     return {"hoptrain." + name.removeprefix("hoptrain.").removesuffix(".__init__"): path for name, path in names}
 
@@ -64,7 +64,7 @@ def test_no_circle_of_imports():
     assert circles(arrows) == []
 
 
-def test_no_room_is_a_hall():
+def test_subpackages_are_small():
     rooms = {path.parent for path in sources().values()} | {path.parent for path in (ROOT / "tests").rglob("*.py")}
     assert {str(room.relative_to(ROOT)): n for room in rooms if (n := len(list(room.glob("*.py")))) > MAX_FILES} == {}
 
@@ -78,12 +78,12 @@ def test_functions_are_short():
     assert long == {}
 
 
-def test_every_room_is_a_package():
+def test_every_subpackage_is_packaged():
     """Then the wheel has it, and import-linter sees it; ``tests/test_wheel.py`` compares the two."""
     assert {path.parent for path in sources().values() if not path.with_name("__init__.py").exists()} == set()
 
 
-def test_files_of_tests_have_names_of_their_own():
+def test_names_of_test_files_are_unique():
     """Two of one name in different folders could not be collected by one run."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("__init__.py", "conftest.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []

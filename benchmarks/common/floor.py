@@ -145,7 +145,7 @@ def _copy(source: Array, target: Array) -> int:
 
 @cpu_kernel
 def random_reads(memory: Any, begin: Any, num_reads: Any, places: Any) -> Any:
-    """Read entries of ``feature_cache`` at random, ``len(places)`` at a time: the reads from number ``begin``. Returns the sum, so that none can be left out."""
+    """Read entries of ``memory`` at random, ``len(places)`` at a time: the reads from number ``begin``. Returns the sum, so that none can be left out."""
     total = np.int64(0)
     for first in range(begin, begin + num_reads, len(places)):
         for j in range(len(places)):
@@ -158,7 +158,7 @@ def random_reads(memory: Any, begin: Any, num_reads: Any, places: Any) -> Any:
 
 @cpu_kernel
 def random_updates(memory: Any, num_updates: Any, places: Any) -> None:
-    """Add one to entries of ``feature_cache`` at random, ``len(places)`` at a time."""
+    """Add one to entries of ``memory`` at random, ``len(places)`` at a time."""
     for first in range(0, num_updates, len(places)):
         for j in range(len(places)):
             places[j] = bounded(_hash(first + j), len(memory))

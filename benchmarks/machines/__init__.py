@@ -22,8 +22,8 @@ the last epoch, and ``step_s_error`` the worst of both. The rate has to be low e
 *Memory*: ``hoptrain fit`` as such processes again, one rank on each machine with files of its own. ``beyond`` is the most that a machine's processes hold
 beyond ``base``, what they do with hardly any data, that left out: the median of three runs, of which the first one compiles, with ``--quick`` one run (PSS: a
 page of a file counts once it was touched, shared out among those that map it; the largest median of five looks in a row). ``share`` are the machine's files,
-which are its part and what all have; ``cache`` is the option ``feature_cache``. It is left out where ``--only`` does not name it: the data has to be large beside
-batches and processes.
+which are its part and what all have; ``cache`` is the option ``feature_cache``. It is left out where ``--only`` does not name it: the data has to be large
+beside batches and processes.
 
 ``bytes_over_minimum``, ``bytes_over_optimum`` and ``bytes_saved_by_cache`` (``unplanned`` over what is sent with the largest share) are the worst of all
 cells; ``wire_over_minimum`` is the worst of ``rows`` over ``minimum``, ``max_weight_difference`` the largest of any weight; ``hung_cells`` counts.

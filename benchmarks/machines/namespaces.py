@@ -77,7 +77,7 @@ class Network:
         for machine, name in enumerate(self._names):
             port = f"port{machine}"
             _ip("netns", "add", name)
-            _ip("-n", name, "link", "add", INTERFACE, "type", "veth", "baseline", "name", port, "netns", self._switch)
+            _ip("-n", name, "link", "add", INTERFACE, "type", "veth", "peer", "name", port, "netns", self._switch)
             _ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
             _ip("-n", name, "address", "add", f"{self.addresses[machine]}/24", "dev", INTERFACE)
             for interface in ("lo", INTERFACE):

@@ -50,7 +50,7 @@ def _split_already(graphs: SmallGraphs, fold: int) -> SmallGraphs:
 
 
 def _of_npz(name: str, path: Path, fold: int) -> SmallGraphs:
-    vertices = load_dataset(name, root=path.parent)
+    nodes = load_dataset(name, root=path.parent)
     try:
         arrays = read_npz(path, ("graph_ptr", "graph_y", *({"fold10"} & npz_members(path).keys())))
         ptr, y, folds = arrays["graph_ptr"], arrays["graph_y"], arrays.get("fold10")
@@ -62,4 +62,4 @@ def _of_npz(name: str, path: Path, fold: int) -> SmallGraphs:
         raise InputError(
             f"{path}: fold10 is {folds.dtype} of shape {folds.shape}: one integer for each of the {len(y):,} graphs; correct it"
         )
-    return SmallGraphs(name=name, vertices=vertices, ptr=ptr, y=y, splits=folds_of(str(path), folds, len(y), fold))
+    return SmallGraphs(name=name, nodes=nodes, ptr=ptr, y=y, splits=folds_of(str(path), folds, len(y), fold))

@@ -31,7 +31,7 @@ class SmallGraphs:
 
     Attributes:
         name: for messages.
-        vertices: graph and features of all nodes, and of the edges where they have some; no edge joins two of the small graphs.
+        nodes: graph and features of all nodes, and of the edges where they have some; no edge joins two of the small graphs.
         ptr: (G+1,) int64: graph g has the nodes ``ptr[g]`` to ``ptr[g+1]``.
         y: (G,) int64 classes in [0, num_classes); or (G, num_classes) uint8 of 0 and 1 for several labels, int8 with -1 where some are unknown; or (G,)
             or (G, num_classes) float32 targets of a regression.
@@ -49,7 +49,7 @@ class SmallGraphs:
     """
 
     name: str = "graphs"
-    vertices: Dataset
+    nodes: Dataset
     ptr: Array
     y: Array
     splits: Mapping[str, Array] = field(default_factory=dict)
@@ -72,8 +72,8 @@ class SmallGraphs:
         check_labels(name, y, number, self.num_classes, "graph")
         for split, ids in self.splits.items():
             check_split(name, split, ids, number, y, "graph")
-        _check_shares(name, self.ptr, number, self.vertices)
-        if self.vertices.x is None:
+        _check_shares(name, self.ptr, number, self.nodes)
+        if self.nodes.x is None:
             raise InputError(f"{name} has no features of nodes: this task needs some; add x or node_label")
 
     def save(self, path: str | Path) -> None:
@@ -83,7 +83,7 @@ class SmallGraphs:
 
     def write_to(self, writer: FolderWriter) -> None:
         """Write the arrays of the nodes and of the graphs into a new folder."""
-        self.vertices.write_to(writer)
+        self.nodes.write_to(writer)
         own = {"graph_ptr": self.ptr, "graph_y": self.y} | {f"{_GRAPHS_OF}{split}": ids for split, ids in self.splits.items()}
         for name, array in own.items():
             writer.add(name, array)
@@ -96,13 +96,13 @@ class SmallGraphs:
         Raises:
             InputError: as ``Dataset.open``; a folder of something else.
         """
-        vertices = Dataset.open(path)
+        nodes = Dataset.open(path)
         arrays, meta = open_folder(Path(path), Dataset.kind, verify=False)
         if "graph_ptr" not in arrays or "num_graph_classes" not in meta:
-            raise InputError(f"{path} holds one graph, {vertices.name}: task: nodes reads it; name a folder that SmallGraphs.save wrote")
+            raise InputError(f"{path} holds one graph, {nodes.name}: task: nodes reads it; name a folder that SmallGraphs.save wrote")
         return cls(
-            name=vertices.name,
-            vertices=vertices,
+            name=nodes.name,
+            nodes=nodes,
             ptr=arrays["graph_ptr"],
             y=arrays["graph_y"],
             splits={name.removeprefix(_GRAPHS_OF): ids for name, ids in arrays.items() if name.startswith(_GRAPHS_OF)},
@@ -136,15 +136,15 @@ class SmallGraphs:
             for rows in ([data.x for data in graphs], [data.edge_attr for data in graphs])
         )
         y = np.concatenate([as_array(data.y).reshape(1, -1) for data in graphs])
-        vertices = Dataset(name=name, graph=Graph.from_edges(edges[0], edges[1], int(ptr[-1])), x=x, edge_attr=edge_attr)
+        nodes = Dataset(name=name, graph=Graph.from_edges(edges[0], edges[1], int(ptr[-1])), x=x, edge_attr=edge_attr)
         if splits is None and (given := getattr(dataset, "get_idx_split", None)) is not None:
             splits = {"val" if split == "valid" else split: ids for split, ids in given().items()}
         shared = folds_of(name, None, len(y), fold) if splits is None else {split: as_array(ids) for split, ids in splits.items()}
-        return cls(name=name, vertices=vertices, ptr=ptr, y=y, splits=shared)
+        return cls(name=name, nodes=nodes, ptr=ptr, y=y, splits=shared)
 
     def join(self, items: Array) -> dict[str, Array]:
         """The graphs of a batch as one, see ``hoptrain.trainers.tasks.items.graphs.GraphBatch``, and their labels ``y``."""
-        graph = self.vertices.graph
+        graph = self.nodes.graph
         sizes = self.ptr[items + 1] - self.ptr[items]
         ptr = np.concatenate([[0], np.cumsum(sizes)])
         nodes = _ranges(self.ptr[items], sizes)
@@ -152,15 +152,15 @@ class SmallGraphs:
         begins, ends = graph.indptr[self.ptr[items]].astype(np.int64), graph.indptr[self.ptr[items + 1]].astype(np.int64)
         edges = _ranges(begins, ends - begins)
         arrays = {
-            "x": take_rows(self.vertices.x, nodes).astype(np.float32),  # type: ignore[arg-type]
+            "x": take_rows(self.nodes.x, nodes).astype(np.float32),  # type: ignore[arg-type]
             "indptr": np.concatenate([[0], np.cumsum(degrees)]),
             "indices": take_rows(graph.indices, edges) + np.repeat(ptr[:-1] - self.ptr[items], ends - begins),
             "ptr": ptr,
             "y": self.y[items],
         }
-        if self.vertices.edge_attr is not None:
+        if self.nodes.edge_attr is not None:
             ids = edges if graph.edge_ids is None else take_rows(graph.edge_ids, edges)
-            arrays["edge_attr"] = take_rows(self.vertices.edge_attr, ids).astype(np.float32)
+            arrays["edge_attr"] = take_rows(self.nodes.edge_attr, ids).astype(np.float32)
         return arrays
 
 
@@ -201,16 +201,16 @@ def folds_of(name: str, folds: Array | None, number: int, fold: int) -> dict[str
     return splits
 
 
-def _check_shares(name: str, ptr: Array, number: int, vertices: Dataset) -> None:
+def _check_shares(name: str, ptr: Array, number: int, nodes: Dataset) -> None:
     """Refuse a ``ptr`` that does not share all nodes out, and edges between two graphs."""
-    num_nodes = vertices.graph.num_nodes
+    num_nodes = nodes.graph.num_nodes
     if not number or ptr.shape != (number + 1,) or ptr[0] != 0 or ptr[-1] != num_nodes or (np.diff(ptr) < 0).any():
         raise InputError(f"{name}: graph_ptr of shape {ptr.shape} does not share {num_nodes:,} nodes out to {number:,} graphs; correct it")
     if (empty := np.flatnonzero(np.diff(ptr) == 0)).size:
         raise InputError(f"{name}: graph {empty[0]} has no nodes: there is nothing to read in it; drop it, and its label")
-    counts = np.diff(vertices.graph.indptr)
+    counts = np.diff(nodes.graph.indptr)
     own = np.repeat(np.searchsorted(ptr, np.arange(num_nodes), side="right"), counts)
-    if (np.searchsorted(ptr, vertices.graph.indices, side="right") != own).any():
+    if (np.searchsorted(ptr, nodes.graph.indices, side="right") != own).any():
         raise InputError(f"{name}: an edge joins two of the small graphs: each stands by itself; correct graph_ptr or the edges")
 
 

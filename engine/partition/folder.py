@@ -222,7 +222,7 @@ def open_partition(path: str | Path, *, verify: bool | None = None) -> Partition
         raise InputError(f"{path} holds no parts of a data set: name a folder that 'hoptrain data partition' wrote")
     arrays, meta = open_folder(path, KIND, verify=verify)
     with complete_header(path):
-        data, has_columns = Dataset.open(path / GRAPH, verify=verify), meta.get("graph") == "partitioned"
+        data, has_columns = Dataset.open(path / GRAPH, verify=verify), meta.get("graph") in ("partitioned", "parted")
         place, bounds = arrays["place"], _checked_bounds(path, meta["bounds"], data.graph.num_nodes)
         with checking(path, verify) as is_new:
             if is_new:

@@ -27,8 +27,8 @@ class WorkerOptions:
 
     Examples:
         >>> from hoptrain import NeighborSampler, WorkerOptions, SampleLoader, load_dataset
-        >>> queue = WorkerOptions(prefetch_factor=4, timeout=30.0)  # batches that each worker may have ready; seconds after which it is replaced
-        >>> loader = SampleLoader(load_dataset("digits-knn"), NeighborSampler([5]), num_workers=2, queue=queue)
+        >>> options = WorkerOptions(prefetch_factor=4, timeout=30.0)  # batches that each worker may have ready; seconds after which it is replaced
+        >>> loader = SampleLoader(load_dataset("digits-knn"), NeighborSampler([5]), num_workers=2, worker_options=options)
         >>> len(loader)
         2
     """

@@ -225,7 +225,7 @@ def map_shared(path: str) -> Array:
 
 
 def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None) -> list[CachedTable]:
-    """What each of some tables has of ``feature_cache`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
+    """What each of some tables has of ``memory`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
 
     Where it is too little, tables have no slots (``hoptrain.engine.storage.budget``).
 
@@ -246,7 +246,7 @@ def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping
 
 
 def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
-    """How many slots fit ``feature_cache`` bytes, all that belongs to them included; as many as rows at most, and none where not one does."""
+    """How many slots fit ``memory`` bytes, all that belongs to them included; as many as rows at most, and none where not one does."""
     tables = bytes_for(0, num_rows, row_bytes)
     per_slot = bytes_for(1, num_rows, row_bytes) - tables
     return int(min(max((memory - memory // FORESEEN_SHARE - tables) // per_slot, 0), num_rows))

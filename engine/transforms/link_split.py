@@ -189,7 +189,7 @@ def _at_random(columns: RelationColumns, first: int, shares: Mapping[str, float]
 def _latest(columns: RelationColumns, first: int, shares: Mapping[str, float]) -> _Held:
     if columns.times is None:
         raise InputError(
-            "split is time and the edges of the graph have no times: give them to Graph.from_edges or HeteroGraph.from_edges, or hold links out by share"
+            "split is temporal and the edges of the graph have no times: give them to Graph.from_edges or HeteroGraph.from_edges, or set split to random"
         )
     keys = link_keys(columns, 0, first)
     order = np.argsort(columns.times, kind="stable")
@@ -215,7 +215,7 @@ def _latest(columns: RelationColumns, first: int, shares: Mapping[str, float]) -
 def _given(name: str, columns: RelationColumns, first: int, edge_splits: Mapping[str, Array], choice: SharedLinks) -> _Held:
     splits = {split: columns.csc_positions(ids) for split, ids in edge_splits.items()}
     if not splits.keys() - {"train"}:
-        raise InputError(f"split is given and {name} has no edge_splits but for training: give Dataset some, or hold links out by share")
+        raise InputError(f"split is predefined and {name} has no edge_splits but for training: give Dataset some, or set split to random")
     check_apart(name, columns, edge_splits)
     ends = np.stack([columns.indices.astype(np.int64), columns.destinations()])
     is_left = np.full(columns.num_edges, "train" not in splits)

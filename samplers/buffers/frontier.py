@@ -19,7 +19,7 @@ class Frontier:
     Attributes:
         workspace: holds the nodes.
         table: of the nodes' local ids.
-        num_graph_nodes: global ids are in [0, num_vertices).
+        num_graph_nodes: global ids are in [0, num_graph_nodes).
         dtype: of the nodes.
         name: of the nodes in the workspace.
         num_nodes: how many there are.

@@ -205,7 +205,7 @@ def _check_ends(name: str, block: Block) -> None:
 
 
 def _check_block(name: str, block: Block, sources: Array, destinations: Array, columns: RelationColumns) -> None:
-    """Check every entry of a block from the nodes ``sources`` to ``dst_range``, global ids; ``columns`` are the graph's, or the relation's."""
+    """Check every entry of a block from the nodes ``sources`` to ``destinations``, global ids; ``columns`` are the graph's, or the relation's."""
     if (np.diff(block.indptr) < 0).any():
         raise _BrokenRule(f"{name}.indptr that falls: offsets never do; correct it")
     _check_range(f"{name}.indices", block.indices, 0, block.num_src)

@@ -10,8 +10,7 @@ import numpy as np
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
-from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
-from hoptrain.engine.device import pin_pages as lock_pages
+from hoptrain.engine.device import PLACEMENTS, check_cuda, pin_pages, split_device, torch_on_device
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.checks import as_ids
 from hoptrain.engine.features.quantized import Columns
@@ -133,10 +132,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
             InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
         """
         self._of_feed: dict[str, Any] = {"bulk": bulk, "placement": feature_placement, "gpu_cache": gpu_cache}
-        workspace = workspace_on(
-            device, num_workers, worker_options, bulk, pin_memory, threads, cuda_graphs, graph_placement, self._of_feed
-        )
-        self._queue, self._page_lock, self._memory = worker_options, pin_memory, Recycled(max(2, workspace.threads + 1))
+        workspace = workspace_on(device, num_workers, worker_options, pin_memory, threads, cuda_graphs, graph_placement, self._of_feed)
+        self._queue, self._pin_memory, self._memory = worker_options, pin_memory, Recycled(max(2, workspace.threads + 1))
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self.task, self._columns = _task_on(data, sampler, schedule, workspace)
@@ -159,7 +156,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
 
             self.tier = Tier(task, **self._of_tier, num_workers=self.num_workers, worker_options=self._queue)
         if self.num_workers and self._pool is None:
-            on_map = lock_pages if self._page_lock else None
+            on_map = pin_pages if self._pin_memory else None
             self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=on_map)
         self._files = mapped_files(*(self.tier.mapped if self.tier else _arrays_of(task)))
         batches = self._pool.run if self._pool else self._here
@@ -226,9 +223,9 @@ class DeviceOptions(NamedTuple):
         Raises:
             InputError: an option that cannot be, or has no effect with the others; CUDA cannot be used.
         """
-        of_feed = {"placement": feature_placement, "gpu_cache": gpu_cache}
+        of_feed = {"bulk": bulk, "placement": feature_placement, "gpu_cache": gpu_cache}
         name = "cpu" if device is None else str(device)
-        workspace = workspace_on(name, 0, DEFAULTS, bulk, False, None, cuda_graphs, graph_placement, of_feed)
+        workspace = workspace_on(name, 0, DEFAULTS, False, None, cuda_graphs, graph_placement, of_feed)
         if workspace.device == "cpu":
             return None
         return cls(split_device(name)[1], bulk, graph_placement, feature_placement, gpu_cache, cuda_graphs)
@@ -263,7 +260,6 @@ def workspace_on(
     device: str,
     num_workers: int,
     worker_options: WorkerOptions,
-    bulk: int | None,
     pin_memory: bool,
     threads: int | None,
     cuda_graphs: bool,
@@ -276,7 +272,7 @@ def workspace_on(
         InputError: an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
     """
     kind, gpu = split_device(device)
-    _check_options(num_workers, worker_options, kind, gpu, bulk, pin_memory)
+    _check_options(num_workers, worker_options, kind, gpu, of_feed["bulk"], pin_memory)
     _check_placements(kind, num_workers, placement, of_feed["placement"], of_feed["gpu_cache"])
     return Workspace(threads_for(threads, num_workers, kind), kind, placement=placement, gpu=gpu, cuda_graphs=cuda_graphs)
 
@@ -289,7 +285,7 @@ def _check_options(
         raise InputError(f"num_workers is {num_workers}: it is at least 0; correct it")
     for name, value in vars(worker_options).items():
         if num_workers == 0 and value != getattr(DEFAULTS, name):
-            raise InputError(f"queue.{name} is {value} and num_workers 0: without workers there is no queue; leave it out")
+            raise InputError(f"worker_options.{name} is {value} and num_workers 0: without workers there is no queue; leave it out")
     if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
         raise InputError(f'bulk is {bulk}: it is at least 1 and goes with device="cuda" and num_workers=0; correct it or leave it out')
     if pin_memory and torch_on_device() is None:

@@ -45,11 +45,11 @@ def memory_bytes(memory: str) -> int | None:
     if memory == "auto":
         return None
     try:
-        _, num_bytes = parse_size(memory, "memory")
+        _, num_bytes = parse_size(memory, "feature_cache")
     except InputError:
         num_bytes = 0
     if not num_bytes:
-        raise InputError(f"memory is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
+        raise InputError(f"feature_cache is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
     return num_bytes
 
 
@@ -93,7 +93,7 @@ def budget_of(
     is_auto: bool = False,
     messages: Messages | None = None,
 ) -> Budget:
-    """What ``feature_cache`` bytes are for: the tables of ``files``, those of the stores that are held whole, and maybe edges or messages."""
+    """What ``memory`` bytes are for: the tables of ``files``, those of the stores that are held whole, and maybe edges or messages."""
     return Budget(
         memory=memory,
         sizes={name: (file.shape[0], file.row_bytes) for name, file in files.items()},

@@ -354,17 +354,17 @@ def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | Non
     if memory is None:
         if prefetch_steps is not None:
             raise InputError(
-                f"prefetch_steps is {prefetch_steps} without memory: it tells how far ahead rows are known; give memory, or leave it out"
+                f"prefetch_steps is {prefetch_steps} without feature_cache: it tells how far ahead rows are known; give feature_cache, or leave it out"
             )
         return {}
     num_bytes = memory_bytes(memory)
     if prefetch_steps is not None and prefetch_steps < 0:
         raise InputError(f"prefetch_steps is {prefetch_steps}: it is a number of steps, or 0; correct it")
     if (device := task.workspace.device) != "cpu":
-        raise InputError(f'memory is {memory} with device="{device}": the host reads the features from the disk; sample on the cpu')
+        raise InputError(f'feature_cache is {memory} with device="{device}": the host reads the features from the disk; sample on the cpu')
     if not feature_files(task.stores) or not isinstance(task.schedule, Schedule):
         raise InputError(
-            f"memory is {memory}: it is for features of a data set, in batches that are not cut up in a pipeline; leave it out"
+            f"feature_cache is {memory}: it is for features of a data set, in batches that are not cut up in a pipeline; leave it out"
         )
     if task.sampler.state() and prefetch_steps != 0:
         _log.warning(

@@ -50,7 +50,7 @@ class SamplingProgram(Sampler):
 
     Examples:
         >>> from hoptrain import SamplingProgram, load_dataset
-        >>> from hoptrain.samplers import below
+        >>> from hoptrain.samplers import randint
         >>> class OneEach(SamplingProgram):  # in each of two steps every node draws one of its in-edges
         ...     steps = 2
         ...     def next(self, transit, step, rng):

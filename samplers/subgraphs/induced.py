@@ -42,7 +42,7 @@ class Sources(NamedTuple):
     """(number + 1,) global ids, and room for one more."""
     number: int
     num_graph_nodes: int
-    """Global ids are in [0, num_vertices)."""
+    """Global ids are in [0, num_graph_nodes)."""
     table: RelabelTable
     """Which has them with their places."""
 

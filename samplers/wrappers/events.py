@@ -34,7 +34,7 @@ class EventSampler(Sampler):
 
     A node's neighbours are those of its last ``num_neighbors`` events from before the *step*, which all ranks share: no event of the batch,
     or later, is read (PyG's ``LastNeighborLoader``, without a state: Rossi et al. 2020, "Temporal graph networks for deep learning on dynamic
-    graphs"). The k negatives of an event are independent, each of the data's ``dst_range`` as likely; they may be its own destination. They
+    graphs"). The k negatives of an event are independent, each of the data's ``destinations`` as likely; they may be its own destination. They
     depend on the seed, the epoch and the event alone, not on the batch or the rank.
 
     The graph is ``Events.graph``. What is dealt out, and what ``sample`` takes as seeds, are the items of ``EventSchedule``. The seeds of

@@ -327,7 +327,7 @@ MISTAKES = {
     "features of an unknown relation": Mistake(
         lambda: data(edge_attr={("a", "s", "b"): np.ones(2)}),
         value="('a', 's', 'b')",
-        rule="heterogeneous edge_attr graph relations",
+        rule="typed edge_attr graph relations",
         remedy="a:r:b choose",
     ),
     "features of too few edges": Mistake(

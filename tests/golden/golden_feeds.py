@@ -152,10 +152,10 @@ FEEDS = {
     "chunks, by index": lambda folder: chunks(folder, chunks=2, chunking="by-index"),
     "links": lambda folder: links(folder, val_ratio=0.0, test_ratio=0.0),
     "links, held out": lambda folder: links(folder, val_ratio=0.05, test_ratio=0.1),
-    "events": events,
-    "events, rank 1 of 2": lambda folder: events(folder, rank=1, world_size=2),
-    "triples": lambda folder: triples(s.NeighborSampler([3, 2]), 4),
-    "triples, without messages, rank 1 of 2": lambda folder: triples(None, None, rank=1, world_size=2),
+    "temporal_links": events,
+    "temporal_links, rank 1 of 2": lambda folder: events(folder, rank=1, world_size=2),
+    "kg": lambda folder: triples(s.NeighborSampler([3, 2]), 4),
+    "kg, without messages, rank 1 of 2": lambda folder: triples(None, None, rank=1, world_size=2),
     "edges": lambda folder: edges(),
     "typed": types,
     "hetero, rank 1 of 2": hetero,
@@ -163,9 +163,9 @@ FEEDS = {
     "images": images,
     "images, changed": lambda folder: images(folder, shift=1, mirror=True),
     "graphs": lambda folder: items(folder, GraphDataModule, "rings", root=str(folder), batch_size=6),
-    "hops": lambda folder: items(folder, SIGNDataModule, str(folder / "vertices"), num_hops=2, batch_size=5),
-    "steady": lambda folder: nodes(folder, s.NeighborSampler([-1]), kind=SteadyDataModule),
-    "whole, rank 1 of 2": lambda folder: FullBatchDataModule(str(folder / "vertices"), seed=SEED).make_loader(1, 2, SEED),
+    "sign": lambda folder: items(folder, SIGNDataModule, str(folder / "vertices"), num_hops=2, batch_size=5),
+    "sse": lambda folder: nodes(folder, s.NeighborSampler([-1]), kind=SteadyDataModule),
+    "full_batch, rank 1 of 2": lambda folder: FullBatchDataModule(str(folder / "vertices"), seed=SEED).make_loader(1, 2, SEED),
 }
 
 

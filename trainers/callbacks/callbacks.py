@@ -30,7 +30,7 @@ _SHOWN = {
 }
 """What the progress bar shows of what is logged, beside the validation's score: its name there, and how it is written."""
 _EVERY_S = 0.1
-"""Seconds between two figures of ``ThroughputMonitor``: Lightning's bookkeeping of one costs a step up to a millisecond, and the progress bar is drawn no oftener."""
+"""Seconds between two figures of ``ThroughputMonitor``: Lightning's bookkeeping of one costs up to a millisecond, and the bar is drawn no more often."""
 
 
 class ThroughputMonitor(Callback):

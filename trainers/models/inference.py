@@ -62,10 +62,9 @@ def layerwise_inference(
 ) -> Tensor:
     """Scores of ``nodes`` (N,) from their full neighbourhoods: (N, num_classes) on ``device``. The model has to be in eval mode.
 
-    With several ranks the hidden layers are shared out and gathered, so every rank has to call this; the last layer each rank does for its
-    own ``nodes``. Where features lie in parts on several machines, each keeps the rows that it computed, and those of others come chunk by chunk, as features
-    do; on a graph in parts each computes nodes of its machine, in the last layer too. ``forward_inputs`` tells what the layers take beside activations: a block, or a
-    block and degrees. ``x`` (V, F) enters the first layer, by default the features. A chunk has about ``chunk_edges`` edges, by default ``edges_in``.
+    With several ranks each computes a share of the hidden layers and gathers the rest, so every rank has to call this. With features on several machines
+    each keeps the rows it computed and receives others chunk by chunk; on a partitioned graph each computes its machine's nodes. ``x`` (V, F) enters the
+    first layer, by default the features; ``forward_inputs`` names its other inputs. A chunk has about ``chunk_edges`` edges, by default ``edges_in``.
 
     A GPU's free memory, asked once unless ``free_bytes`` states it, is shared in four: features, as stored, and hidden layers, two at a time, stay on the GPU
     where a quarter each holds them; the rest is for a chunk. What does not fit lies on the CPU, and a chunk's rows travel through pinned memory.
@@ -96,9 +95,8 @@ def layerwise_inference(
     share, last = rows_per_rank(len(every), world_size), model.num_layers - 1
     free = free_memory(device) if free_bytes is None else free_bytes
     hidden: Tensor | Computed | None = None if x is None else x.to(device_for(device, x.nbytes, free))
-    output = _chunk_by_layer(
-        model, data, graph, forward_inputs, features_of(data, normalize, device, free if hidden is None else 0), device
-    )
+    features = features_of(data, normalize, device, free if hidden is None else 0)
+    output = _chunk_by_layer(model, data, graph, forward_inputs, features, device)
     for layer in range(last):
         if own is not None:
             hidden = own.compute(partial(apply, layer, hidden=hidden, to=host), every)

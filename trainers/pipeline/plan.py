@@ -106,7 +106,7 @@ class Plan:
         ends = [sum(counts[: run + 1]) for run in range(len(counts))]
         return [range(end - count, end) for end, count in zip(ends, counts, strict=True)]
 
-    def class_balanced_sampling(self, seconds: Sequence[float]) -> Plan:
+    def balanced(self, seconds: Sequence[float]) -> Plan:
         """The plan with the cuts for which the slowest run takes the least, by the layers' times.
 
         Of cuts that are equal in this the one with the shorter first runs is taken.

@@ -173,7 +173,7 @@ class PipelineStrategy(DDPStrategy):
     def _balanced(self, plan: Plan, task: Chunkable) -> Plan:
         if plan.balance is not None or plan.num_runs == 1:
             return plan
-        return plan.class_balanced_sampling(self.broadcast(self._layer_seconds(task)))
+        return plan.balanced(self.broadcast(self._layer_seconds(task)))
 
     def _layer_seconds(self, task: Chunkable) -> list[float]:
         """The layers' times, measured by rank 0."""

@@ -176,7 +176,7 @@ class EdgePredictor(Labelled, GraphTask):
         hidden_channels: int = 128,
         out_channels: int = 64,
         metric: str = TASKS["edges"].metric,
-        class_weight: Literal["class_balanced_sampling"] | None = None,
+        class_weight: Literal["balanced"] | None = None,
         **options: Any,
     ) -> None:
         """Build the model. The first five arguments come from the data when the command line is used.

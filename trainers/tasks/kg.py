@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import log
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.triples import Named, Triples, load_triples
-from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.wrappers.triples import TripleSampler
 from hoptrain.trainers.metrics.links import RankScore, title_of
@@ -27,7 +26,6 @@ from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
 
-Unseen = Literal["refuse", "keep"]
 _FURTHER = ("hits@1", "hits@3", "hits@10")
 """The scores that are logged beside the mean reciprocal rank."""
 
@@ -64,7 +62,7 @@ class TripleDataModule(SampledDataModule):
         sampler: Sampler | None = None,
         root: str | None = None,
         num_negatives: int | None = None,
-        unseen: Unseen = "refuse",
+        allow_unseen: bool = False,
         **feed: Any,
     ) -> None:
         """Open the triples.
@@ -74,20 +72,19 @@ class TripleDataModule(SampledDataModule):
             sampler: a NeighborSampler, whose hops are R-GCN's layers; left out for a model without messages.
             root: folder of the file; by default $HOPTRAIN_DATA.
             num_negatives: entities, drawn for each batch, that its triples are told from; by default all.
-            unseen: whether triples of validation and test may have entities or relations that nothing is learnt of (keep), or not (refuse).
+            allow_unseen: accept entities and relations that only validation and test have, of which nothing is learnt.
             feed: as ``SampledDataModule``; ``batch_size`` counts triples.
 
         Raises:
             InputError: as ``load_triples`` and ``TripleSampler``; entities or relations that training has not seen.
         """
-        check_choice("unseen", unseen, get_args(Unseen))
         data = opened(triples, load_triples, root=root)
         self.triples: Triples = data
         for what in get_args(Named):
-            if unseen == "refuse" and len(found := data.unseen(what)):
+            if not allow_unseen and len(found := data.unseen(what)):
                 raise InputError(
                     f"{data.name}: {len(found):,} {what}, {found[0]} for one, are in no triple that is trained on, and in some of validation or "
-                    "test: nothing is learnt of them; leave these triples out, or set unseen: keep to have them judged all the same"
+                    "test: nothing is learnt of them; leave these triples out, or set allow_unseen to evaluate them all the same"
                 )
         graph, sampler_of_triples = data.graph(), TripleSampler(data, sampler, num_negatives)  # type: ignore[arg-type]
         ends = {split: np.unique(rows[:, [0, 2]]) for split, rows in data.splits.items()}

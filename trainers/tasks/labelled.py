@@ -36,7 +36,7 @@ class Labelled(ScoredModule):
         Raises:
             InputError: a score that such labels have not, another weight.
         """
-        if class_weight not in (None, "class_balanced_sampling"):
+        if class_weight not in (None, "balanced"):
             raise InputError(f"class_weight is {class_weight!r}: it is balanced, or left out")
         self.name_score(metric)
         self._is_balanced = class_weight is not None

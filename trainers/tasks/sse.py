@@ -99,7 +99,7 @@ class SteadyStateClassifier(NodeClassifier):
         lr: float = 0.003,
         weight_decay: float = 0.0,
         metric: str = "acc",
-        class_weight: Literal["class_balanced_sampling"] | None = None,
+        class_weight: Literal["balanced"] | None = None,
     ) -> None:
         """Build the model. The first five arguments come from the data when the command line is used.
 
@@ -196,5 +196,5 @@ def _check(num_hops: int, counts: dict[str, int], update_rate: float, dropout: f
         if value < 1:
             raise InputError(f"{name} is {value}: it is at least 1; give for instance 64")
     if not 0 < update_rate <= 1:
-        raise InputError(f"step is {update_rate}: the share of the new state is above 0 and at most 1; give for instance 0.5")
+        raise InputError(f"update_rate is {update_rate}: the share of the new state is above 0 and at most 1; give for instance 0.5")
     check_training(dropout=dropout)

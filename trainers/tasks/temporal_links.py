@@ -134,7 +134,7 @@ class EventDataModule(SharedDataModule):
 
     def _evaluated(self, split: str) -> SampleLoader[MiniBatch]:
         if split not in self.data.splits:
-            raise InputError(f"{self.data.name} has no {split} events: its splits are {', '.join(self.data.splits)}; give {split}_share")
+            raise InputError(f"{self.data.name} has no {split} events: its splits are {', '.join(self.data.splits)}; give {split}_ratio")
         loader = self._loader(split, *((0, 1) if self.trainer is None else share_of(self.trainer)), self.seed, 0)
         loader.repeats = True  # the same negatives whenever it is gone through
         return loader

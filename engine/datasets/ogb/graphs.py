@@ -67,14 +67,14 @@ def read_molecules(name: str, folder: Path) -> SmallGraphs:
                 f"{raw / file}.csv.gz has {rows:,} rows, the graphs {wanted:,}: remove the data set's folder, and it is downloaded again"
             )
     src, dst = (edges + np.repeat(ptr[:-1], num_edges)[:, None]).T
-    vertices = Dataset(
+    nodes = Dataset(
         name=name,
         graph=Graph.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), int(ptr[-1])),
         x=narrow_features(x),
         edge_attr=_twice(narrow_features(edge_attr)),
         meta={"source": release.url, "licence": release.licence, "split": "OGB's: scaffold"},
     )
-    return SmallGraphs(name=name, vertices=vertices, ptr=ptr, y=y, splits=read_splits(folder / "split" / "scaffold"))
+    return SmallGraphs(name=name, nodes=nodes, ptr=ptr, y=y, splits=read_splits(folder / "split" / "scaffold"))
 
 
 def _twice(rows: Array) -> Array:

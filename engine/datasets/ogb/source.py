@@ -192,13 +192,13 @@ LAYOUTS = {
     ),
     "ogbn-papers100M": Layout(
         release=Release("ogbn-papers100M", 1, "papers100M-bin", 56.2, _ODC_BY),
-        split="temporal",
+        split="time",
         write=write_papers100m,
         note="directed as published: from the citing paper to the cited one",
     ),
     "ogbn-mag-papers": Layout(
         release=MAG,
-        split="temporal",
+        split="time",
         write=write_papers_of_mag,
         note=f"only papers and their citations of the heterogeneous graph; {_REVERSED}",
     ),

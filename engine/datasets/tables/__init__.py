@@ -1,1 +1,1 @@
-"""Tables in files, CSV or Parquet: their rows, the vertices that they name, and the data sets that several of them make."""
+"""Tables in files, CSV or Parquet: their rows, the nodes that they name, and the data sets that several of them make."""

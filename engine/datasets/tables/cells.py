@@ -11,13 +11,13 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 
 Kind: TypeAlias = Literal["id", "key", "text", "weight", "time", "number"]
-"""``id``: a vertex's whole number; ``key``: a vertex's name; ``text``: anything, nothing too; ``weight`` of an edge, its ``time``; ``number``: a feature."""
+"""``id``: a node's whole number; ``key``: a node's name; ``text``: anything, nothing too; ``weight`` of an edge, its ``time``; ``number``: a feature."""
 
 DTYPES: dict[Kind, Any] = {"id": np.int64, "key": str, "text": str, "weight": np.float64, "time": np.int64, "number": np.float64}
 """What pandas reads a column as."""
 _RULES: dict[Kind, str] = {
     "id": "the first ids are whole numbers, so all have to be; correct it, or import names by --ids text",
-    "key": "each vertex has an id; correct it or drop the row",
+    "key": "each node has an id; correct it or drop the row",
     "weight": "weights are finite and not negative; correct it",
     "time": "times are whole numbers; count a smaller unit",
     "number": "it has to be a finite number; encode it, or leave the column out",

@@ -1,7 +1,7 @@
 """A folder of tables, one for each node type and one for each relation: ``.csv``, ``.csv.gz`` or ``.parquet`` (by pyarrow).
 
-``nodes/paper.csv`` has a column ``id``, numbers or texts, no two alike: vertices are numbered in the order of rows. ``label`` holds classes, whole
-numbers from 0 on or names, empty for none; ``split`` the name of a vertex's split, empty for none; all other columns are features, in their order, of
+``nodes/paper.csv`` has a column ``id``, numbers or texts, no two alike: nodes are numbered in the order of rows. ``label`` holds classes, whole
+numbers from 0 on or names, empty for none; ``split`` the name of a node's split, empty for none; all other columns are features, in their order, of
 Parquet also columns of lists of equal length. ``edges/author__writes__paper.csv`` has ``src`` and ``dst``, ids of both types, and perhaps ``weight``
 and ``time``; ids of edges count its rows. Other columns of edges are not carried over. ``nodes.csv`` and ``edges.csv`` in place of these folders are
 a plain graph, whose edges may have features, too (``plain.py``).
@@ -33,12 +33,12 @@ _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
 def is_tables(folder: Path) -> bool:
-    """Whether a folder holds tables of vertices and of edges."""
+    """Whether a folder holds tables of nodes and of edges."""
     return bool(table_files(folder))
 
 
 def table_files(folder: Path) -> list[Path]:
-    """The tables of a folder; none unless there are some of vertices and some of edges."""
+    """The tables of a folder; none unless there are some of nodes and some of edges."""
     parts = [
         sorted(path for place in (folder, folder / name) for path in _tables(place, name if place == folder else None))
         for name in ("nodes", "edges")
@@ -73,11 +73,11 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
 
 
 def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
-    """The data set in a folder, in memory, validated: one on a typed graph, or a ``Dataset`` of ``nodes.csv`` and ``edges.csv``.
+    """The data set in a folder, in memory, validated: one on a heterogeneous graph, or a ``Dataset`` of ``nodes.csv`` and ``edges.csv``.
 
     Args:
         folder: of the tables.
-        seed_type: the type of a typed graph that is trained on; by default the only one with labels.
+        seed_type: the type of a heterogeneous graph that is trained on; by default the only one with labels.
 
     Raises:
         InputError: tables that are missing, or a row of one that cannot be: it names file, row, value and rule.
@@ -169,7 +169,7 @@ def _check_relations(relations: Mapping[Relation, Path], nodes: Mapping[str, str
             raise InputError(f"{relation!r} is no relation: {path} is that of (source type, name, destination type); give three texts")
         for end in (relation[0], relation[2]):
             if end not in nodes:
-                raise InputError(f"{path} joins type {end}: there is no table of its vertices; add one with a column id")
+                raise InputError(f"{path} joins type {end}: there is no table of its nodes; add one with a column id")
 
 
 def _seed_type(name: str, is_labelled: dict[str, bool], seed_type: str | None) -> str:
@@ -177,7 +177,7 @@ def _seed_type(name: str, is_labelled: dict[str, bool], seed_type: str | None) -
     labelled = [kind for kind, has in is_labelled.items() if has]
     if seed_type is None and len(labelled) != 1:
         raise InputError(
-            f"{name}: labels of {', '.join(labelled) or 'no type'}: vertices of one type are trained on; "
+            f"{name}: labels of {', '.join(labelled) or 'no type'}: nodes of one type are trained on; "
             + ("name it by seed_type (data.seed_type in a configuration)" if labelled else "give one table a column label")
         )
     if seed_type is not None and seed_type not in is_labelled:
@@ -193,7 +193,7 @@ def _relation(path: Path) -> Relation:
 
 
 class _Type:
-    """A type's vertices: their numbers, features, labels and splits."""
+    """A type's nodes: their numbers, features, labels and splits."""
 
     def __init__(self, path: Path) -> None:
         """Read its table."""

@@ -1,4 +1,4 @@
-"""The vertices that tables name: what a table of them holds, and how they are numbered."""
+"""The nodes that tables name: what a table of them holds, and how they are numbered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KNOWN: Mapping[str, Kind] = {"label": "text", "split": "text"}
 
 
 class VertexTable:
-    """What a table has for each vertex.
+    """What a table has for each node.
 
     Attributes:
         path: of the file.
@@ -66,9 +66,7 @@ class VertexTable:
         if not again.any():
             return slice(None)
         for row in np.flatnonzero(again):
-            self._bad.add(
-                self.path, f"{self.unit} {places[row]}", f"id is {ids[row]!r}: each vertex has one row; correct it or drop the row"
-            )
+            self._bad.add(self.path, f"{self.unit} {places[row]}", f"id is {ids[row]!r}: each node has one row; correct it or drop the row")
         self._bad.end(self.path)
         return ~again
 
@@ -107,7 +105,7 @@ def labels_of(table: VertexTable) -> tuple[Array, list[str] | None]:
 
 
 def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
-    """The vertices of each split, ascending, by the name that stands in its rows; "" is none. ``numbers`` (N,) are those of the rows, -1 for none.
+    """The nodes of each split, ascending, by the name that stands in its rows; "" is none. ``numbers`` (N,) are those of the rows, -1 for none.
 
     Raises:
         InputError: a name that looks like that of a split which training takes, and is another.
@@ -125,11 +123,11 @@ def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
 
 
 class Vertices:
-    """Numbers of vertices, from 0 on, by their ids: of a table in the order of its rows, or of all that tables name in ascending order.
+    """Numbers of nodes, from 0 on, by their ids: of a table in the order of its rows, or of all that tables name in ascending order.
 
     Attributes:
         is_number: whether ids are whole numbers, int64; else they are texts.
-        is_open: whether ids that were not there before become vertices; they have codes until ``close``.
+        is_open: whether ids that were not there before become nodes; they have codes until ``close``.
     """
 
     def __init__(self, ids: Array | int | None = None, *, is_number: bool = True, source: str = "") -> None:
@@ -194,7 +192,7 @@ class Vertices:
         return lambda codes: ranks[codes]
 
     def ids(self) -> Array | None:
-        """(V,) what the tables call each vertex; None where that is its number."""
+        """(V,) what the tables call each node; None where that is its number."""
         if self._index is None:
             return None
         ids: Array = self._index.to_numpy()
@@ -209,7 +207,7 @@ class Vertices:
 
     def rule(self) -> str:
         """What an id has to be."""
-        return f"{self.source} has rows 0 to {self._count - 1}" if self._index is None else f"no vertex of {self.source} has this id"
+        return f"{self.source} has rows 0 to {self._count - 1}" if self._index is None else f"no node of {self.source} has this id"
 
 
 def _ranks_in(ids: Array) -> Callable[[Array], Array]:
@@ -223,7 +221,7 @@ def _ranks_in(ids: Array) -> Callable[[Array], Array]:
 
 
 def numbers_of(texts: Array, vertices: Vertices, table: VertexTable, bad: BadRows) -> Array:
-    """Numbers (N,) of the vertices that a table's rows are about, -1 for those that are told to be none."""
+    """Numbers (N,) of the nodes that a table's rows are about, -1 for those that are told to be none."""
     ids, good = vertices.as_ids(texts)
     numbers = np.where(good, vertices.codes(ids), -1)
     for row in np.flatnonzero(numbers < 0):

@@ -31,7 +31,7 @@ _VERTEX_NAMES = ("label", "split")
 """Of columns, in any case of letters."""
 _PIECE = 1 << 22
 IDS = "ids.csv"
-"""In the folder of an imported data set: what the tables call its vertices, where that is not their number."""
+"""In the folder of an imported data set: what the tables call its nodes, where that is not their number."""
 
 
 def read_plain(
@@ -51,22 +51,22 @@ def read_plain(
     bad: BadRows | None = None,
     progress: Progress | None = None,
 ) -> tuple[Dataset, Array | None]:
-    """A data set, validated, and the ids (V,) of its vertices, None where each is its number.
+    """A data set, validated, and the ids (V,) of its nodes, None where each is its number.
 
-    Vertices are those of ``features``, in the order of its rows; without it those that any of the tables names, in the order of their ids.
+    Nodes are those of ``features``, in the order of its rows; without it those that any of the tables names, in the order of their ids.
 
     Args:
         edges: a table; columns ``src`` and ``dst`` (or ``source``, ``target``, ...; else the first two), ``weight`` and ``time`` where there
             are, all others features of edges. Ids of edges count its rows.
-        features: a table with ``id`` (else its first column), and perhaps ``label`` and ``split``; or ``.npy`` (V, F), row i for vertex i.
+        features: a table with ``id`` (else its first column), and perhaps ``label`` and ``split``; or ``.npy`` (V, F), row i for node i.
         labels: a table of ids and labels, or ``.npy``.
-        split: a table of ids and names of splits, or "random", 60/20/20 of the labelled vertices.
+        split: a table of ids and names of splits, or "random", 60/20/20 of the labelled nodes.
         columns: what the columns of ``edges`` are, in their order; "-" for one that is left out.
         drop: columns of any table that are left out.
         delimiter: of all tables, as ``header``: by default each is looked at.
         header: whether text files begin with the names of their columns.
         is_text: take ids for names, also where they look like numbers.
-        undirected: add the reverse of each edge that is no loop, numbered behind all. Unless edges have times, two vertices are joined once, as the
+        undirected: add the reverse of each edge that is no loop, numbered behind all. Unless edges have times, two nodes are joined once, as the
             first row says that names both, in either order; ``meta`` says how many rows do so again.
         name: of the data set.
         scratch: where a file without a name holds the edges meanwhile: 16 bytes an edge, with weights, times and features more.
@@ -121,7 +121,7 @@ def _about(
     bad: BadRows,
     progress: Progress | None,
 ) -> dict[str, VertexTable | Array]:
-    """The files about vertices that are given, by their role: tables, or arrays with a row for each vertex."""
+    """The files about nodes that are given, by their role: tables, or arrays with a row for each node."""
     about: dict[str, VertexTable | Array] = {}
     for role, path in paths.items():
         if path is None:
@@ -143,7 +143,7 @@ def _check_sources(about: Mapping[str, VertexTable | Array], split: Path | str |
         sources += ["--labels"] if role == "label" and isinstance(about.get(role), np.ndarray) else []
         sources += ["--split random"] if role == "split" and split == "random" else []
         if len(sources) > 1:
-            raise InputError(f"{' and '.join(sources)} state a {role} of vertices: one may; leave the column out of the others")
+            raise InputError(f"{' and '.join(sources)} state a {role} of nodes: one may; leave the column out of the others")
 
 
 def _meta(paths: Sequence[Path | None], classes: list[str] | None, bad: BadRows, repeats: int) -> dict[str, Any]:
@@ -164,13 +164,13 @@ def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_b
 
 
 def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: Vertices, edges: Path) -> None:
-    """Make codes of the edges' ends numbers, in place, once all ids are known. No vertex at all is a mistake."""
+    """Make codes of the edges' ends numbers, in place, once all ids are known. No node at all is a mistake."""
     for table in tables if vertices.is_open else ():
         ids, good = vertices.as_ids(table.ids)
         vertices.codes(ids[good])
     final = vertices.close()
     if len(vertices) == 0:
-        raise InputError(f"{edges} and what was given beside it name no vertex: no row could be read; correct the files")
+        raise InputError(f"{edges} and what was given beside it name no node: no row could be read; correct the files")
     if final is None:
         return
     for ends in (own["src"], own["dst"]):
@@ -179,7 +179,7 @@ def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: V
 
 
 def write_ids(folder: Path, ids: Array) -> None:
-    """Write what each vertex is called into a data set's folder: ``ids.csv``, a row a vertex."""
+    """Write what each node is called into a data set's folder: ``ids.csv``, a row a node."""
     with (folder / IDS).open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["vertex", "id"])
@@ -311,17 +311,17 @@ def _of_vertices(
 
 
 def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
-    """The vertices to split at random: those with a label, all where there are none."""
+    """The nodes to split at random: those with a label, all where there are none."""
     if y is None:
         labelled = np.arange(num_nodes)
     elif len(y) != num_nodes:
-        raise InputError(f"{name}: labels of {len(y):,} vertices: there are {num_nodes:,}; give one for each")
+        raise InputError(f"{name}: labels of {len(y):,} nodes: there are {num_nodes:,}; give one for each")
     else:
         is_one = ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
         labelled = np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
     if len(labelled) < len(SPLITS):
         raise InputError(
-            f"{name}: {len(labelled)} labelled vertices cannot be split at random: {', '.join(SPLITS)} need one each; label more, or give the split "
+            f"{name}: {len(labelled)} labelled nodes cannot be split at random: {', '.join(SPLITS)} need one each; label more, or give the split "
             "as a table"
         )
     return labelled
@@ -340,7 +340,7 @@ def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: 
 
 
 def _first_of_pair(own: Mapping[str, Array], num_nodes: int) -> Array:
-    """(E,) bool: whether no row above joins the same two vertices, in either order."""
+    """(E,) bool: whether no row above joins the same two nodes, in either order."""
     pairs = Graph.from_edges(np.minimum(own["src"], own["dst"]), np.maximum(own["src"], own["dst"]), num_nodes).without_repeats()
     is_first = np.zeros(len(own["src"]), bool)
     is_first[pairs.ids_of(np.arange(pairs.num_edges))] = True

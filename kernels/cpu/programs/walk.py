@@ -1,4 +1,4 @@
-"""The walks of ``hoptrain.samplers.programs.walks`` on the CPU: what ``hoptrain.kernels.cpu.programs.program`` makes of these programs, bit for bit, but faster.
+"""The walks of ``hoptrain.samplers.programs.walks`` on the CPU: what ``hoptrain.kernels.cpu.programs.program`` makes of these programs, bit-identical, faster.
 
 Walks go in chunks, all a step at a time. Their random words are computed for the whole chunk, so that the processor's vector units do it, and
 each pass over the chunk asks for what the next one reads.

@@ -37,7 +37,7 @@ class EdgeFiles:
 
     Attributes:
         graph: of which only ``indptr`` is looked at.
-        files: by the names of the graph's arrays (E,): "indices", and "weights", "times" and "edge_ids" where they are needed; of a heterogeneous graph ``named``
+        files: by the names of the graph's arrays (E,): "indices", and "weights", "times" and "edge_ids" where they are needed; of a hetero graph ``named``
             by relation.
     """
 

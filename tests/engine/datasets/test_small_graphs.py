@@ -37,7 +37,7 @@ def write(tmp_path, monkeypatch):
 
 def test_folds(write):
     graphs = load_small_graphs("rings", root=write(), fold=9)
-    assert (len(graphs.y), graphs.num_classes, graphs.vertices.num_features) == (COUNT, 2, 3)
+    assert (len(graphs.y), graphs.num_classes, graphs.nodes.num_features) == (COUNT, 2, 3)
     assert graphs.splits["test"].tolist() == [18, 19]
     assert graphs.splits["val"].tolist() == [0, 1]
     assert graphs.splits["train"].tolist() == list(range(2, 18))
@@ -118,7 +118,7 @@ def test_a_folder(tmp_path):
         assert {name: ids.tolist() for name, ids in again.splits.items()} == {name: ids.tolist() for name, ids in graphs.splits.items()}
     with refused("fold is 2", "mols own splits", "leave out"):
         load_small_graphs("mols", root=tmp_path, fold=2)
-    graphs.vertices.save(tmp_path / "one")
+    graphs.nodes.save(tmp_path / "one")
     with refused("mols", "one graph task: nodes", "folder SmallGraphs.save"):
         load_small_graphs("one", root=tmp_path)
 
@@ -127,7 +127,7 @@ def test_lists_and_tensors_are_taken():
     right = SmallGraphs.from_pyg(molecules())
     splits = {"train": list(range(5)), "val": torch.arange(5, 8)}
     for as_given in (list, torch.from_numpy):
-        again = SmallGraphs(vertices=right.vertices, ptr=as_given(right.ptr), y=as_given(right.y), splits=splits)
+        again = SmallGraphs(nodes=right.nodes, ptr=as_given(right.ptr), y=as_given(right.y), splits=splits)
         assert (again.ptr.tolist(), again.y.tolist()) == (right.ptr.tolist(), right.y.tolist())
         assert {name: ids.tolist() for name, ids in again.splits.items()} == {"train": list(range(5)), "val": [5, 6, 7]}
 
@@ -152,7 +152,7 @@ def graphs_without_vertices():
 
 def class_beyond_num_classes():
     right = SmallGraphs.from_pyg(molecules())
-    SmallGraphs(vertices=right.vertices, ptr=right.ptr, y=right.y, num_classes=2)
+    SmallGraphs(nodes=right.nodes, ptr=right.ptr, y=right.y, num_classes=2)
 
 
 MISTAKES = {

@@ -5,7 +5,9 @@ from cases.mistakes import Mistake, each_of
 from hoptrain.engine.queue.options import WorkerOptions
 
 MISTAKES = {
-    "no batch in advance": Mistake(lambda: WorkerOptions(prefetch_factor=0), value="prefetch is 0", rule="at least 1", remedy="correct"),
+    "no batch in advance": Mistake(
+        lambda: WorkerOptions(prefetch_factor=0), value="prefetch_factor is 0", rule="at least 1", remedy="correct"
+    ),
     "a timeout of nothing": Mistake(lambda: WorkerOptions(timeout=0), value="timeout is 0", rule="at least 0.1", remedy="correct"),
     "fewer restarts than none": Mistake(
         lambda: WorkerOptions(max_restarts=-1), value="-1", rule="max_restarts at least 0", remedy="correct"

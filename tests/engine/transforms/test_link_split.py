@@ -125,7 +125,7 @@ def test_copies_and_reverses_of_links_that_are_held_out(with_train):
     published = Dataset(edge_index=edge_index, edge_splits=splits, meta={"shared_links": "keep"})
     assert len(edges_of(given_of(published)[0])) == 4
     with refused("(2, that from 1 to 0", "data edges copies reverses", "data.leaked_edges drop keep"):
-        given_of(published, "refuse")
+        given_of(published, "error")
 
 
 def test_pairs_have_no_link_and_are_as_likely(graph):
@@ -269,7 +269,7 @@ def test_given_links_that_edges_tell_of():
         assert pairs(left.relations[BOUGHT]) == {(v, u) for u, v in kept}
     with refused("user:knows:user", "relation not graph", "user:buys:item, item:bought:user choose"):
         hetero_given(data, {KNOWS: None})
-    with refused("edge_splits", "item:bought:user split given shop", "Dataset share"):
+    with refused("edge_splits", "item:bought:user split predefined shop", "Dataset random"):
         hetero_given(data, {BOUGHT: BUYS})
     apart = replace(data, edge_splits={BUYS: {"val": [1], "test": [1, 2]}})
     with refused("from 0 to 3", "user:buys:item splits val test shop", "leave out one"):
@@ -347,7 +347,7 @@ MISTAKES = {
         lambda: held_out_of(Graph.from_edges(*ALL_LINKS, 5), {"val": 0.1}, by_time=True),
         value="time",
         rule="split graph no times",
-        remedy="Graph.from_edges share",
+        remedy="Graph.from_edges random",
     ),
     "links that are all of one time": Mistake(
         lambda: held_out_of(Graph.from_edges(*ALL_LINKS, 5, times=np.zeros(25, int)), {"val": 0.1}, by_time=True),
@@ -358,8 +358,8 @@ MISTAKES = {
     "given links of a data set without splits": Mistake(
         lambda: given_of(Dataset(graph=Graph.from_edges(*ALL_LINKS, 5))),
         value="edge_splits",
-        rule="split given data no",
-        remedy="Dataset share",
+        rule="split predefined data no",
+        remedy="Dataset random",
     ),
     "a reverse relation that is not named": Mistake(
         lambda: hetero_split(GRAPH, {BUYS: None}, SHARES),
@@ -383,7 +383,7 @@ MISTAKES = {
         lambda: hetero_split(NOT_TIMED, {BUYS: None}, SHARES, by_time=True),
         value="time",
         rule="user:buys:item split edges no times",
-        remedy="HeteroGraph.from_edges share",
+        remedy="HeteroGraph.from_edges random",
     ),
     "a relation without edges": Mistake(
         lambda: hetero_split(WITHOUT_EDGES, {BUYS: None}, SHARES),

@@ -49,7 +49,7 @@ def feed():
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
 def test_batches_are_those_of_their_addresses(work, feed, num_workers):
-    one, pids = feed(num_workers, prefetch=3, timeout=60), []
+    one, pids = feed(num_workers, prefetch_factor=3, timeout=60), []
     for epoch in (4, 9):
         wanted = [work.sampler.sample(work.graph, seeds, seed=7, epoch=epoch, batch=2 + step) for step, seeds in enumerate(ITEMS)]
         expected = [(*contents(batch), {"x": work.stores["x"][batch.node_ids].tolist()}) for batch in wanted]

@@ -208,7 +208,7 @@ def more_memory_than_is_free(loader_of, monkeypatch):
 MISTAKES = {
     "features in memory": Mistake(
         lambda dataset: SampleLoader(dataset, NeighborSampler([3]), feature_cache=MEMORY),
-        value="feature_cache",
+        value="memory",
         rule="features lie rows file",
         remedy="data.save open folder",
     ),
@@ -220,7 +220,7 @@ MISTAKES = {
     ),
     **{
         f"memory {wrong}": Mistake(
-            lambda loader_of, wrong=wrong: loader_of(feature_cache=wrong), value=wrong, rule="memory bytes unit auto", remedy="8GiB"
+            lambda loader_of, wrong=wrong: loader_of(feature_cache=wrong), value=wrong, rule="feature_cache bytes unit auto", remedy="8GiB"
         )
         for wrong in ("7", "0.5", "automatic")
     },
@@ -228,15 +228,18 @@ MISTAKES = {
         lambda loader_of: loader_of(feature_cache="8GB", prefetch_steps=-1), value="-1", rule="prefetch_steps number steps 0"
     ),
     "a prefetch_steps without memory": Mistake(
-        lambda loader_of: loader_of(prefetch_steps=4), value="4", rule="prefetch_steps without memory", remedy="give leave out"
+        lambda loader_of: loader_of(prefetch_steps=4), value="4", rule="prefetch_steps without feature_cache", remedy="give leave out"
     ),
     "memory where the GPU samples": Mistake(
-        lambda loader_of: loader_of(feature_cache="8GB", device="cuda"), value="8GB", rule='memory device="cuda" host reads', remedy="cpu"
+        lambda loader_of: loader_of(feature_cache="8GB", device="cuda"),
+        value="8GB",
+        rule='feature_cache device="cuda" host reads',
+        remedy="cpu",
     ),
     "batches that are cut up in a pipeline": Mistake(
         lambda saved: SampleLoader(saved, NeighborSampler([3]), feature_cache="8GB", schedule=SimpleNamespace()),
         value="8GB",
-        rule="memory features batches cut pipeline",
+        rule="feature_cache features batches cut pipeline",
         remedy="leave out",
     ),
     "more memory than is free": Mistake(

@@ -113,22 +113,22 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
 
 def test_too_little_is_said_with_the_least_that_would_do():
     sizes = {"x.paper": (1_000_000, 64), "x.author": (1_000_000, 32), "edge_attr": (500, 4)}
-    budget = Budget(feature_cache=9_000_000, sizes=sizes)
-    with refused("9,000,000", "memory 4,493,067 x.paper room 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
+    budget = Budget(memory=9_000_000, sizes=sizes)
+    with refused("9,000,000", "feature_cache 4,493,067 x.paper room 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
         budget.tables()
     least = budget.least({})
-    assert min(table.num_slots for table in replace(budget, feature_cache=least).tables()) == 1
-    with refused(f"{least - 1:,}", "memory room 1,000,000 rows", "least one row more step"):
-        replace(budget, feature_cache=least - 1).tables()
+    assert min(table.num_slots for table in replace(budget, memory=least).tables()) == 1
+    with refused(f"{least - 1:,}", "feature_cache room 1,000,000 rows", "least one row more step"):
+        replace(budget, memory=least - 1).tables()
     rows = {"x.paper": 30_000, "x.author": 999_000, "edge_attr": 500}
-    wider = replace(budget, feature_cache=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
-    rule = "memory auto 1,000,000 edge_attr.a whole 10,000,000 edges x.author step uses 999,000"
+    wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
+    rule = "feature_cache auto 1,000,000 edge_attr.a whole 10,000,000 edges x.author step uses 999,000"
     with refused("40,000,000", rule, "148MiB least batch_size fanouts"):
         wider.check(rows)
     least = wider.least(rows)
-    replace(wider, feature_cache=least).check(rows)
-    with refused(f"{least - 1:,}", "memory auto step uses 999,000", "148MiB least batch_size fanouts"):
-        replace(wider, feature_cache=least - 1).check(rows)
+    replace(wider, memory=least).check(rows)
+    with refused(f"{least - 1:,}", "feature_cache auto step uses 999,000", "148MiB least batch_size fanouts"):
+        replace(wider, memory=least - 1).check(rows)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"prefetch_steps": 0}], ids=["here", "workers", "when asked for"])
@@ -175,7 +175,7 @@ def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):
         task, worker_options = loader.task, WorkerOptions()
         batch, tables = task.rehearse(0), ["x", "edge_attr"]
         none, one = (memory_left.memory_left(task, tables, number, worker_options, 1)[0] for number in (0, 1))
-        assert none - one == memory_left._PROCESS_BYTES + 4 * 30_000 + (worker_options.prefetch + 1) * batch
+        assert none - one == memory_left._PROCESS_BYTES + 4 * 30_000 + (worker_options.prefetch_factor + 1) * batch
         in_memory = sum(array.nbytes for array in with_edges.graph.arrays().values()) + with_edges.y.nbytes
         task.graph, task.stores["y"] = with_edges.graph.in_memory(), np.array(with_edges.y)
         assert memory_left.memory_left(task, tables, 0, worker_options, 1)[0] - none == in_memory

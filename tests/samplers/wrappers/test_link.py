@@ -213,7 +213,7 @@ def test_filtered_negatives(graph):
     """Each node that an edge's source has no edge to, as often as any other; whether columns ascend or not."""
     for edge in (0, 8, 12):
         source, counts = graph.indices[edge], negatives_of(graph, "filtered", np.array([edge]), 100)
-        allowed = np.setdiff1d(np.arange(10), [source, *graph.dst_range()[graph.indices == source]])
+        allowed = np.setdiff1d(np.arange(10), [source, *graph.destinations()[graph.indices == source]])
         assert counts[allowed].sum() == 2000
         assert chi_square(counts[allowed], 2000 / len(allowed)) < 27.9  # at most 9 degrees of freedom
 
@@ -345,7 +345,7 @@ MISTAKES = {
         lambda: LinkSampler(link()), value="LinkSampler", rule="sampler chooses seeds", remedy="NeighborSampler"
     ),
     "pairs within destinations": Mistake(
-        lambda: link("pairs", dst_range=(0, 3)), value='"pairs"', rule="negatives destinations source", remedy="uniform"
+        lambda: link("pairs", dst_range=(0, 3)), value='"pairs"', rule="negatives dst_range source", remedy="uniform"
     ),
     "pairs with times": Mistake(
         lambda: LinkSampler(TemporalSampler([1]), "pairs"), value='"pairs"', rule="negatives TemporalSampler source", remedy="uniform"
@@ -358,15 +358,15 @@ MISTAKES = {
     ),
     **{
         f"destinations {wrong}": Mistake(
-            lambda wrong=wrong: link(dst_range=wrong), value=str(wrong), rule="destinations begin end", remedy="0 <= begin < end"
+            lambda wrong=wrong: link(dst_range=wrong), value=str(wrong), rule="dst_range begin end", remedy="0 <= begin < end"
         )
         for wrong in ((3, 3), (-1, 4), (0, 4, 5))
     },
     "destinations beyond the graph": Mistake(
-        lambda graph: link(dst_range=(0, 201)).sample(graph, np.array([3])), value="(0, 201)", rule="destinations graph 200 nodes"
+        lambda graph: link(dst_range=(0, 201)).sample(graph, np.array([3])), value="(0, 201)", rule="dst_range graph 200 nodes"
     ),
     "an edge that leads elsewhere": Mistake(
-        edge_beside_the_destinations, value="node 3", rule="edge destinations (20, 80)", remedy="leave out"
+        edge_beside_the_destinations, value="node 3", rule="edge dst_range (20, 80)", remedy="leave out"
     ),
     "an edge beyond the last": Mistake(
         lambda graph: link().sample(graph, np.array([0, 3000])), value="edge 3000", rule="not graph edges", remedy="0 2999"

@@ -13,7 +13,7 @@ from hoptrain.samplers import MVSSampler, NeighborSampler, SampleLoader
 @pytest.fixture
 def sampler(graph):
     """Prepared, with the norms of ten nodes set: a hundredfold range and a zero."""
-    sampler = MVSSampler(NeighborSampler([1]), 6, uniform=0.2).prepare(graph, np.arange(graph.num_nodes))
+    sampler = MVSSampler(NeighborSampler([1]), 6, uniform_mix=0.2).prepare(graph, np.arange(graph.num_nodes))
     sampler.update(np.arange(10), NORMS)
     return sampler
 
@@ -38,7 +38,7 @@ def test_seeds_come_as_often_as_their_norms_say(graph, sampler):
 def test_the_weighted_mean_loss_is_unbiased(graph, sampler):
     """And of less variance than uniform draws where the losses are as the norms."""
     losses = NORMS * 3 + np.arange(10)
-    even = MVSSampler(NeighborSampler([1]), 6, uniform=1.0)
+    even = MVSSampler(NeighborSampler([1]), 6, uniform_mix=1.0)
 
     def estimates(sampler):
         batches = [sampler.sample(graph, LARGE, batch=i) for i in range(3000)]
@@ -91,7 +91,9 @@ def test_the_file_goes_with_the_sampler(graph):
 
 MISTAKES = {
     "no draws": Mistake(lambda: MVSSampler(NeighborSampler([1]), 0), value="0", rule="num_draws mini-batch least one seed"),
-    "no share of uniform seeds": Mistake(lambda: MVSSampler(NeighborSampler([1]), 5, uniform=0), value="0", rule="uniform share (0, 1]"),
+    "no share of uniform seeds": Mistake(
+        lambda: MVSSampler(NeighborSampler([1]), 5, uniform_mix=0), value="0", rule="uniform share (0, 1]"
+    ),
     "a sampler that chooses its seeds": Mistake(
         lambda sampler: MVSSampler(sampler, 5), value="MVSSampler", rule="batches choose seeds", remedy="node-wise sampler"
     ),

@@ -42,10 +42,10 @@ def parts(task, folder, **case):
     """Data module and model of a task, with weights that are the same at each call."""
     torch.manual_seed(1)
     known = str(folder / "data" / "random")
-    if task == "whole":
+    if task == "full_batch":
         module = FullBatchDataModule(known, seed=4)
         return module, WholeGraphClassifier(7, 3, 2, hidden_channels=8, dropout=0.3, norm="batch")
-    if task == "steady":
+    if task == "sse":
         module = SteadyDataModule(known, NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
         return module, SteadyStateClassifier(7, 3, 1, 200, state_channels=8, hidden_channels=8, dropout=0.3)
     if case.get("arch") in OF_EDGES:
@@ -81,7 +81,7 @@ def without_dropout(model):
     return model
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "events"])
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "temporal_links"])
 def test_recomputed_layers_give_the_same_weights_to_the_bit(task, folder):
     made = [parts(task, folder) for _ in range(2)]
     plain = trained(*made[0])
@@ -118,7 +118,7 @@ def test_what_a_layer_keeps_is_what_enters_it(folder):
 @pytest.mark.parametrize("option", [ActivationCheckpointing, CompiledLayers])
 def test_what_has_no_layers_to_take_is_refused_in_a_line(option, folder):
     with refused("Scheduled", f"{option.__name__} layer model no layers", "leave out"):
-        trained(*parts("events", folder), option())
+        trained(*parts("temporal_links", folder), option())
     with refused("VRGCNSampler", f"{option.__name__} training call layer(i, x, ...) GNN", "leave out"):
         trained(*parts("vrgcn", folder), option())
 

@@ -76,7 +76,7 @@ def test_losses():
 
 def test_class_weights_are_scikit_learns():
     y = np.array([0, 0, 0, 1, 2, 2])
-    expected = compute_class_weight("class_balanced_sampling", classes=np.arange(3), y=y)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=y)
     assert class_weights(y, Labels("classes", 3)).tolist() == pytest.approx(expected)
     assert class_weights(y, Labels("classes", 4))[3] == 0
     with refused("class_weight is balanced", "labels targets only classes", "leave out"):
@@ -128,7 +128,7 @@ def classes(x):
 
 
 def test_classes_that_count_alike():
-    trainer, model, module = fitted(classes, class_weight="class_balanced_sampling")
+    trainer, model, module = fitted(classes, class_weight="balanced")
     y = torch.from_numpy(module.data.y[80:100])
     weights = class_weights(module.data.y[:80], Labels("classes", 2))
     outputs = model.eval().infer(np.arange(80, 100))
@@ -160,8 +160,8 @@ MISTAKES = {
         remedy="score num_classes multilabel",
     ),
     "weights of classes for several labels": Mistake(
-        lambda: fitted(several, class_weight="class_balanced_sampling"),
-        value="class_balanced_sampling",
+        lambda: fitted(several, class_weight="balanced"),
+        value="balanced",
         rule="class_weight labels only classes",
         remedy="leave out",
     ),

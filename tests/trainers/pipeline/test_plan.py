@@ -36,7 +36,7 @@ def test_cuts_by_time_have_the_shortest_slowest_run():
         seconds = list(rng.random(7))
         ends = [(0, *cut, 7) for cut in itertools.combinations(range(1, 7), stages - 1)]
         best = min(max(sum(seconds[a:b]) for a, b in itertools.pairwise(end)) for end in ends)
-        found = Plan(stages=stages).class_balanced_sampling(seconds).runs(7)
+        found = Plan(stages=stages).balanced(seconds).runs(7)
         assert max(sum(seconds[i] for i in run) for run in found) == pytest.approx(best)
 
 

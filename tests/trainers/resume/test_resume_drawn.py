@@ -187,8 +187,8 @@ def test_callbacks_of_a_run_that_is_stopped_and_resumed(data, number):
 
 
 KILLED_AT = {
-    "hetero": 4, "hetero_links": 5, "triples": 7, "events": 5, "recommend": 7, "links": 7, "edges": 7, "graphs-targets": 7, "graphs-labels": 7,
-    "class_balanced_sampling": 7,
+    "hetero": 4, "hetero_links": 5, "kg": 7, "temporal_links": 5, "recommend": 7, "links": 7, "edges": 7, "graphs-targets": 7, "graphs-labels": 7,
+    "balanced": 7,
 }  # fmt: skip
 """The batch before which a rank is killed, in the middle of an epoch."""
 EVERY_KILL = [(task, ranks) for task in KILLED_AT for ranks in (1, 2)]
@@ -203,7 +203,7 @@ def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
         "number": f"{ranks}-ranks-{task}", "ranks": ranks, "workers": workers[0], "accumulate": 1, "limit": None,
         "end": ("max_epochs", 2), "early": False, "swa": False, "extras": [], "min_epochs": None,
         "checkpoints": ["steps"], "every": 1, "moment": "on_train_batch_start",
-        "at": at, "kind": "SIGKILL", "victim": 1, "validate": 1.0, "recompute": ranks == 1 and task != "events",
+        "at": at, "kind": "SIGKILL", "victim": 1, "validate": 1.0, "recompute": ranks == 1 and task != "temporal_links",
     }  # fmt: skip
     (folder / case["number"]).mkdir()
     assert train(case, folder, "whole") == [0] * ranks, said(folder, case, "whole")
@@ -218,4 +218,4 @@ def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
 
 def test_every_task_is_killed():
     """But for samplers of task nodes, and for two tasks of items without a graph, whose trainings are drawn."""
-    assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"hops", "images", "graphs"}
+    assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"sign", "images", "graphs"}

@@ -64,7 +64,7 @@ def rings(dataset):
     src = np.setdiff1d(np.arange(19), np.arange(3, 19, 4))
     vertices = Dataset(name="paths", graph=Graph.from_edges(src, src + 1, 20), x=dataset.x[:20])
     splits = {"train": np.arange(3), "val": np.array([3]), "test": np.array([4])}
-    return SmallGraphs(name="paths", vertices=vertices, ptr=np.arange(0, 24, 4), y=np.arange(5) % 2, splits=splits, num_classes=2)
+    return SmallGraphs(name="paths", nodes=vertices, ptr=np.arange(0, 24, 4), y=np.arange(5) % 2, splits=splits, num_classes=2)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -142,7 +142,7 @@ MISTAKES = {
     "what a model takes without a model": Mistake(
         lambda: NodeClassifier(7, 3, 2, forward_inputs="edge_index"),
         value="edge_index",
-        rule="takes without model own",
+        rule="forward_inputs without model own",
         remedy="model leave out",
     ),
     "a number in place of a model": Mistake(

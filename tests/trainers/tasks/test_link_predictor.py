@@ -203,23 +203,23 @@ MISTAKES = {
     "negatives that are not given": Mistake(
         lambda: judged(groups(), {}, eval_negatives="predefined"),
         value="12 links of val",
-        rule="eval_negatives given data none",
+        rule="eval_negatives predefined data none",
         remedy="Dataset negatives uniform all",
     ),
     "negatives of links that are given, for others": Mistake(
         lambda: judged(groups(negatives=NEGATIVES), {}, split="random"),
         value="7 links of val",
-        rule="eval_negatives given data none",
+        rule="eval_negatives predefined data none",
         remedy="Dataset negatives uniform all",
     ),
     "shares beside links that are given": Mistake(
         lambda: judged(groups(), {}, val_ratio=0.2),
         value="val_ratio 0.2",
-        rule="split given test_ratio 0.1 edge_splits",
+        rule="split predefined test_ratio 0.1 edge_splits",
         remedy="leave out",
     ),
     "a word for the split": Mistake(
-        lambda: judged(groups(), {}, split="random"), value="'random'", rule="split one", remedy="share time given"
+        lambda: judged(groups(), {}, split="share"), value="'share'", rule="split one", remedy="random temporal predefined"
     ),
     "more hard negatives than there are": Mistake(
         lambda: judged(groups(), {"hard_negatives": 4}), value="hard_negatives is 4", rule="num_negatives 3", remedy="num_negatives more"

@@ -81,7 +81,7 @@ MISTAKES = {
     "a word for takes": Mistake(
         lambda: NodeClassifier(model=nn.Linear(2, 2), forward_inputs="edges"),
         value="'edges'",
-        rule="takes one",
+        rule="forward_inputs one",
         remedy="blocks blocks+degrees edge_index",
     ),
     "a graph for data": Mistake(lambda: NodeDataModule(data().graph, SAMPLER), value="a Graph", rule="data", remedy="name Dataset memory"),

@@ -29,8 +29,8 @@ def shop(**changed):
     return Dataset(name="shop", **{"graph": Graph.from_edges(src, dst, USERS + ITEMS), "edge_splits": splits} | changed)
 
 
-def parts(data=None, negatives="uniform", fanouts=(-1, -1), destinations=(USERS, USERS + ITEMS), num_negatives=1, feed=None, **model):
-    sampler = LinkSampler(NeighborSampler(list(fanouts), expand="new"), negatives, num_negatives, "none", destinations=destinations)
+def parts(data=None, negatives="uniform", fanouts=(-1, -1), dst_range=(USERS, USERS + ITEMS), num_negatives=1, feed=None, **model):
+    sampler = LinkSampler(NeighborSampler(list(fanouts), expand="new"), negatives, num_negatives, "none", dst_range=dst_range)
     module = LinkDataModule(data or shop(), sampler, **{"batch_size": 40, "num_workers": 0, "seed": 1} | (feed or {}))
     torch.manual_seed(0)
     options = {"arch": "lightgcn", "embeddings": "dense", "loss": "bpr", "l2": 0.01, "metric": "recall@5", "lr": 0.05} | model
@@ -171,25 +171,25 @@ MISTAKES = {
         lambda: parts(with_edge(2, 30)), value="shop", rule="edges learn 1 copies held", remedy="data.leaked_edges drop keep"
     ),
     "a word for shared links": Mistake(
-        lambda: parts(feed={"leaked_edges": "no"}), value="'no'", rule="leaked_edges one", remedy="refuse drop keep"
+        lambda: parts(feed={"leaked_edges": "no"}), value="'no'", rule="leaked_edges one", remedy="error drop keep"
     ),
     "shared links of shares": Mistake(
         lambda: parts(shop(edge_splits={}), feed={"leaked_edges": "drop"}),
         value="leaked_edges is drop",
-        rule="split share no copies",
+        rule="split random no copies",
         remedy="leave out",
     ),
     "a link that leads to no destination": Mistake(
         lambda: parts(dst_range=(20, 40)), value="(20, 40)", rule="linked val destinations neither", remedy="correct leave out"
     ),
     "pairs of any nodes beside destinations": Mistake(
-        lambda: parts(feed={"eval_negatives": "uniform"}), value="uniform", rule="eval_negatives sampler destinations", remedy="all given"
+        lambda: parts(feed={"eval_negatives": "uniform"}), value="uniform", rule="eval_negatives sampler dst_range", remedy="all predefined"
     ),
     "a K above the destinations": Mistake(
         lambda: fit(*parts(metric="recall@31")), value="recall@31", rule="score 30 destinations K", remedy="correct"
     ),
     "a score of the best beside some": Mistake(
-        lambda: fit(*parts(destinations=None, feed={"eval_negatives": "uniform"})),
+        lambda: fit(*parts(dst_range=None, feed={"eval_negatives": "uniform"})),
         value="recall@5",
         rule="eval_negatives not best destinations",
         remedy="set all",
@@ -210,7 +210,7 @@ MISTAKES = {
     "a word for the loss": Mistake(lambda: parts(loss="warp"), value="'warp'", rule="loss one", remedy="bce bpr"),
     "a word for embeddings": Mistake(lambda: parts(embeddings="yes"), value="'yes'", rule="embeddings one", remedy="none sparse dense"),
     "a loss of one source with pairs": Mistake(
-        lambda: fit(*parts(destinations=None, negatives="pairs", feed={"eval_negatives": "all"})),
+        lambda: fit(*parts(dst_range=None, negatives="pairs", feed={"eval_negatives": "all"})),
         value='"pairs"',
         rule="loss bpr negatives source",
         remedy='"uniform" loss: bce',

@@ -30,7 +30,7 @@ def run(data, folder, epochs, ckpt_path=None, **options):
     seed_everything(7)
     module = SteadyDataModule(data, NeighborSampler([-1]), batch_size=10, num_workers=0, seed=3)
     sizes = (module.num_features, module.num_classes, module.num_hops, module.num_nodes)
-    task = SteadyStateClassifier(*sizes, **{"state_channels": 4, "hidden_channels": 8, "updates": 30, "lr": 0.02} | options)
+    task = SteadyStateClassifier(*sizes, **{"state_channels": 4, "hidden_channels": 8, "num_updates": 30, "lr": 0.02} | options)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "use_distributed_sampler": False}
     trainer = Trainer(default_root_dir=folder, max_epochs=epochs, accelerator="cpu", num_sanity_val_steps=0, **quiet)
     trainer.fit(task, module, ckpt_path=ckpt_path, weights_only=True)
@@ -50,7 +50,7 @@ def by_definition(task, data, nodes):
 
 
 def test_an_update_is_that_of_the_definition(data, tmp_path):
-    task, _ = run(data, tmp_path, 1, step=0.25)
+    task, _ = run(data, tmp_path, 1, update_rate=0.25)
     before = task.states.clone()
     task.eval()
     with torch.no_grad():
@@ -73,7 +73,7 @@ def test_scores_are_the_readout_of_the_operator(data, tmp_path):
 
 @pytest.mark.promise
 def test_it_learns_and_the_states_come_to_rest(data, tmp_path):
-    task, trainer = run(data, tmp_path, 60, updates=200)
+    task, trainer = run(data, tmp_path, 60, num_updates=200)
     assert trainer.callback_metrics["train_acc"] > 0.9
     task.eval()
     for step in range(60):
@@ -99,10 +99,12 @@ def classifier(**options):
 
 MISTAKES = {
     "a sampler of two hops": Mistake(
-        lambda: classifier(num_layers=2), value="2 hops", rule="sampler steady states stand", remedy="one fanout [-1]"
+        lambda: classifier(num_layers=2), value="2 hops", rule="sampler sse states stand", remedy="one fanout [-1]"
     ),
-    "no updates": Mistake(lambda: classifier(updates=0), value="updates is 0", rule="least 1", remedy="give 64"),
-    "a step of nothing": Mistake(lambda: classifier(step=0.0), value="step is 0.0", rule="share new state above 0", remedy="give 0.5"),
+    "no updates": Mistake(lambda: classifier(num_updates=0), value="num_updates is 0", rule="least 1", remedy="give 64"),
+    "a step of nothing": Mistake(
+        lambda: classifier(update_rate=0.0), value="update_rate is 0.0", rule="share new state above 0", remedy="give 0.5"
+    ),
     "all dropped": Mistake(lambda: classifier(dropout=1.0), value="dropout is 1.0", rule="share dropped 0 below 1", remedy="give 0.5"),
 }
 

@@ -235,7 +235,6 @@ def test_triples_without_a_split_to_validate_on():
 
 MISTAKES = {
     "a list of triples": Mistake(lambda: TripleDataModule([]), value="list", rule="data", remedy="name Triples memory"),
-    "a word for what is unseen": Mistake(lambda: module_of(unseen="drop"), value="'drop'", rule="unseen one", remedy="refuse keep"),
     "no triples to test on": Mistake(
         lambda: TripleDataModule(BARE).test_dataloader(), value="bare", rule="no test triples splits train", remedy="add"
     ),

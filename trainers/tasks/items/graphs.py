@@ -89,7 +89,7 @@ class GraphDataModule(ItemDataModule):
         """
         data = opened(dataset, load_small_graphs, root=root, fold=fold)
         if not edge_features:
-            data = replace(data, vertices=replace(data.vertices, edge_attr=None, validate=False), validate=False)
+            data = replace(data, nodes=replace(data.nodes, edge_attr=None, validate=False), validate=False)
         super().__init__(data, batch_size, seed, num_workers, worker_options)
         self.joined: Joined | None = data.join, graph_tensors
         self._categorical = categorical
@@ -97,12 +97,12 @@ class GraphDataModule(ItemDataModule):
     @property
     def num_features(self) -> int:
         """F."""
-        return self.data.vertices.num_features
+        return self.data.nodes.num_features
 
     @property
     def num_edge_features(self) -> int:
         """D, 0 without features of edges."""
-        return self.data.vertices.num_edge_features
+        return self.data.nodes.num_edge_features
 
     @property
     def is_multilabel(self) -> bool:
@@ -120,7 +120,7 @@ class GraphDataModule(ItemDataModule):
         return self._categories("edge_attr")
 
     def _categories(self, name: str) -> tuple[int, ...]:
-        rows: Array | None = getattr(self.data.vertices, name)
+        rows: Array | None = getattr(self.data.nodes, name)
         if not self._categorical or rows is None:
             return ()
         if rows.dtype.kind not in "iu" or rows.min() < 0:
@@ -228,7 +228,7 @@ class GraphClassifier(ItemClassifier):
         dropout: float = 0.5,
         heads: int = 8,
         metric: str = TASKS["graphs"].metric,
-        class_weight: Literal["class_balanced_sampling"] | None = None,
+        class_weight: Literal["balanced"] | None = None,
         lr: float = 0.003,
         weight_decay: float = 0.0,
     ) -> None:

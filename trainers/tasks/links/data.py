@@ -131,8 +131,8 @@ def _hold_out(
     taken: Split = split or ("predefined" if any(own.edge_splits.get(relation) for relation in reverses) else "random")
     if taken == "predefined":
         if tuple(shares.values()) != SHARES:
-            told = " and ".join(f"{each}_share {share}" for each, share in shares.items())
-            raise InputError(f"split is given with {told}: the links held out are those of {data.name}'s edge_splits; leave them out")
+            told = " and ".join(f"{each}_ratio {share}" for each, share in shares.items())
+            raise InputError(f"split is predefined with {told}: the links held out are those of {data.name}'s edge_splits; leave them out")
         return given_links(data, reverses, leaked_edges)
     if leaked_edges is not None:
         raise InputError(
@@ -186,7 +186,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             eval_negatives: what links are told from in validation and test: as many uniform pairs that are no links, ``all`` nodes, each with
                 either end of the link, but for other links, or those given by ``Dataset.negatives``. By default given ones where there are some, all
                 where the sampler has ``dst_range``, else uniform.
-            leaked_edges: what becomes of edges to learn from that are copies or reverses of links held out, where the split is given: ``refuse`` is
+            leaked_edges: what becomes of edges to learn from that are copies or reverses of links held out, where the split is predefined: ``error`` is
                 the default, but for OGB's sets; ``drop`` leaves them out; ``keep`` is for contacts that recur.
             options: as ``NodeDataModule``; ``batch_size`` counts edges.
 
@@ -196,7 +196,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
         """
         _check_choices(split, eval_negatives, leaked_edges, EvalNegatives)
         self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # before the data is prepared
-        self._split, self._eval_negatives, self._shared_links = split, eval_negatives, leaked_edges
+        self._split, self._eval_negatives, self._leaked_edges = split, eval_negatives, leaked_edges
         self.known = self.passed = None
         super().__init__(dataset, sampler, **options)
 
@@ -206,7 +206,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             raise InputError(
                 f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
             )
-        made = _hold_out(data, {ONLY: ONLY}, self._shares, self._split_seed, self._split, self._shared_links)
+        made = _hold_out(data, {ONLY: ONLY}, self._shares, self._split_seed, self._split, self._leaked_edges)
         graph, links = data.graph.with_edges(made.is_kept[ONLY]), made.links
         self.bounds: Bounds = self.sampler.bounds(graph)
         self.ends = [((0, graph.num_nodes), self.bounds)]
@@ -226,14 +226,14 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             return dict.fromkeys(links)
         if kind == "uniform" and not is_open:
             raise InputError(
-                "eval_negatives is uniform and the sampler has destinations: pairs of any nodes are too easy to tell; take all or given"
+                "eval_negatives is uniform and the sampler has a dst_range: pairs of any nodes are too easy to tell apart; give all or predefined"
             )
         if kind == "predefined":
             for name, own in links.items():
                 found = data.negatives.get(name)
                 if found is None or (found.ndim == 3 and found.shape[1] != own.shape[1]):
                     raise InputError(
-                        f"eval_negatives is given and {data.name} has none for the {own.shape[1]:,} links of {name}: give Dataset negatives of "
+                        f"eval_negatives is predefined and {data.name} has none for the {own.shape[1]:,} links of {name}: give Dataset negatives of "
                         "the split, or take uniform or all"
                     )
             return dict(data.negatives)
@@ -247,7 +247,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
     @property
     def default_metric(self) -> str:
         """OGB's metric for its sets, else ROC AUC."""
-        return str(self.data.meta.get("metric", TASKS["links"].metric))
+        return str(self.data.meta.get("score", TASKS["links"].metric))
 
     def check_score(self, metric: str, number: int) -> None:
         """Raise if evaluation does not give a score.

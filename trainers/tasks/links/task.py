@@ -178,7 +178,7 @@ class HeteroLinkPredictor(Linked, HeteroTask):
         >>> from hoptrain import HeteroLinkDataModule, HeteroLinkPredictor, HeteroLinkSampler, HeteroSampler
         >>> sampler = HeteroLinkSampler(HeteroSampler([5, 5]), ("author", "writes", "paper"))
         >>> data = HeteroLinkDataModule("synthetic:mag", sampler, scale=0.001, num_workers=0, seed=1)
-        >>> sizes = {"in_channels": data.num_features, "num_vertices": data.num_vertices, "relations": data.relations}
+        >>> sizes = {"in_channels": data.num_features, "num_nodes": data.num_nodes, "relations": data.relations}
         >>> model = HeteroLinkPredictor(**sizes, link_relation=data.link_relation, num_layers=data.num_hops, embeddings=True)
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, data)

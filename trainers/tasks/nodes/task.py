@@ -83,7 +83,7 @@ class NodeClassifier(NodeTask, GraphTask):
         model: Any = None,
         forward_inputs: ForwardInputs = "blocks",
         metric: str = TASKS["nodes"].metric,
-        class_weight: Literal["class_balanced_sampling"] | None = None,
+        class_weight: Literal["balanced"] | None = None,
         **options: Any,
     ) -> None:
         """Build the model. The first four arguments come from the data when the command line is used, and with ``model`` where they are 0.
@@ -107,7 +107,7 @@ class NodeClassifier(NodeTask, GraphTask):
             raise InputError(f"{unused[0]} with a model of your own: it builds a GNN, which that takes the place of; leave it out")
         if model is None and forward_inputs != "blocks":
             raise InputError(
-                f"takes is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave takes out"
+                f"forward_inputs is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave forward_inputs out"
             )
         super().__init__(in_channels, num_classes, num_layers, None, model, forward_inputs, **options)
         self.learn(num_classes, multilabel, metric, class_weight)
@@ -193,7 +193,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
         model: Any = None,
         forward_inputs: HeteroForwardInputs = "blocks",
         metric: str = TASKS["hetero"].metric,
-        class_weight: Literal["class_balanced_sampling"] | None = None,
+        class_weight: Literal["balanced"] | None = None,
         arch: HeteroArch = "rgcn",
         hidden_channels: int = 64,
         embeddings: bool = False,
@@ -253,7 +253,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
         self.compare(["num_nodes", "relations", "seed_type"])
         if self.forward_inputs == "edge_index" and module.num_nodes:
             raise InputError(
-                f"takes is edge_index and nodes of type {next(iter(module.num_nodes))} have no features: PyG's models take some of each "
+                f"forward_inputs is edge_index and nodes of type {next(iter(module.num_nodes))} have no features: PyG's models take some of each "
                 "type; give them some, or a model that takes blocks"
             )
         self.take_labels_of_nodes()
@@ -282,7 +282,9 @@ def _check_model(model: Any, forward_inputs: HeteroForwardInputs, has_sizes: boo
     if isinstance(model, nn.Module) and gnn:
         raise InputError(f"{next(iter(gnn))} with a model of your own: it builds a HeteroGNN, which that takes the place of; leave it out")
     if model is None and forward_inputs != "blocks":
-        raise InputError(f"takes is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave takes out")
+        raise InputError(
+            f"forward_inputs is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave forward_inputs out"
+        )
     if model is None and not has_sizes:
         raise InputError("HeteroClassifier without a model and without its sizes: give in_channels, relations, seed_type and so on")
 

@@ -70,7 +70,7 @@ def test_a_typed_graph(tmp_path):
     check(load_hetero_dataset("mine", root=tmp_path))
     assert data.meta["not_carried"] == ["author__writes__paper.csv: note"]
     assert load_hetero_dataset(str(folder)).path == data.path
-    assert [entry.about for entry in list_datasets(tmp_path) if entry.name == "mine"] == ["tables of vertices and edges"]
+    assert [entry.about for entry in list_datasets(tmp_path) if entry.name == "mine"] == ["tables of nodes and edges"]
     write(folder, **{"edges/paper__cites__paper": "src,dst\np1,7\n7,7\n"})
     assert load_hetero_dataset(str(folder)).graph.num_edges == 5
 
@@ -166,7 +166,7 @@ def edge_of_a_table_without_vertices(tmp_path):
 
 
 def tables_by_path(folder):
-    """The paths of the tables of vertices by type, and of edges by relation."""
+    """The paths of the tables of nodes by type, and of edges by relation."""
     folder = write(folder / "mine")
     nodes = {name: folder / "nodes" / f"{name}.csv" for name in ("author", "paper")}
     return nodes, {("author", "writes", "paper"): folder / "edges" / "author__writes__paper.csv"}
@@ -189,7 +189,7 @@ def path_without_a_file(tmp_path):
 
 MISTAKES = {
     "a relation of a type without a table": Mistake(
-        relation_of_a_type_without_a_table, value="type field", rule="joins no table vertices", remedy="add column id"
+        relation_of_a_type_without_a_table, value="type field", rule="joins no table nodes", remedy="add column id"
     ),
     "a relation of one text": Mistake(
         relation_of_one_text, value="'writes'", rule="no relation (source destination", remedy="give three texts"
@@ -207,10 +207,10 @@ MISTAKES = {
         rule="author.csv, line 4 row",
         remedy="correct drop",
     ),
-    "a vertex without an id": Mistake(
+    "a node without an id": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n,0\n12,1\n"),
         value="id is ''",
-        rule="author.csv, line 3 vertex",
+        rule="author.csv, line 3 node",
         remedy="correct drop",
     ),
     "a table without ids": Mistake(
@@ -255,12 +255,12 @@ MISTAKES = {
     "no labels": Mistake(
         lambda tmp_path: paper(tmp_path, "id\n7\np1\n007\n"),
         value="no type",
-        rule="labels vertices trained",
+        rule="labels nodes trained",
         remedy="give table column label",
     ),
-    "a vertex to train on without a label": Mistake(
+    "a node to train on without a label": Mistake(
         lambda tmp_path: paper(tmp_path, PAPERS.replace("p2,2,1.5,,", "p2,2,1.5,,train")),
-        value="vertex 1",
+        value="node 1",
         rule="split train label (-1)",
         remedy="drop",
     ),
@@ -270,7 +270,7 @@ MISTAKES = {
         rule="line 4 train, test",
         remedy="write val",
     ),
-    "an edge of a table without vertices": Mistake(
+    "an edge of a table without nodes": Mistake(
         edge_of_a_table_without_vertices, value="src is 'Ada'", rule="writes__paper.csv, line 2 author.csv", remedy="add drop row"
     ),
     "edges of a type without a table": Mistake(
@@ -294,7 +294,7 @@ MISTAKES = {
     "an unknown destination": Mistake(
         lambda tmp_path: writes(tmp_path, "src,dst\n10,7\n12,07\n"),
         value="dst is '07'",
-        rule="line 3 vertex paper.csv",
+        rule="line 3 node paper.csv",
         remedy="add drop row",
     ),
     "a negative weight": Mistake(

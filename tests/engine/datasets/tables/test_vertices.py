@@ -1,4 +1,4 @@
-"""Vertices are numbered by their ids, whichever pieces these come in."""
+"""Nodes are numbered by their ids, whichever pieces these come in."""
 
 import numpy as np
 import pytest
@@ -40,4 +40,4 @@ def test_of_a_table_in_the_order_of_its_rows():
     assert vertices.is_number
     assert vertices.codes(np.array([3, 7, 5])).tolist() == [1, 0, -1]
     assert Vertices(np.array(["7", "03"], object)).codes(np.array(["03", "3"], object)).tolist() == [1, -1]
-    assert vertices.rule() == "no vertex of x.csv has this id"
+    assert vertices.rule() == "no node of x.csv has this id"

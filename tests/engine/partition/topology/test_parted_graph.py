@@ -59,7 +59,7 @@ def test_whether_any_edge_has_a_weight_is_known_everywhere(data, tmp_path, weigh
 
 
 def test_what_cannot_be_parted(data, tmp_path):
-    with refused("'part'", "graph one", "whole, parted"):
+    with refused("'part'", "graph one", "replicated, partitioned"):
         write_partition(data, tmp_path / "parts", 3, graph="part")
     edges = Dataset(name="made", graph=data.graph, x=data.x, edge_attr=np.zeros((300, 2)))
     with refused("made", "features edges stay whole", "leave graph='partitioned' out"):

@@ -1,4 +1,4 @@
-"""A heterogeneous graph whose edges have no room in memory: the batches of one in memory, whoever makes them and whatever dies; and each mistake is one line."""
+"""A heterogeneous graph whose edges do not fit in memory: its batches equal those of one in memory, also after faults; each input error is one line."""
 
 import hashlib
 import itertools

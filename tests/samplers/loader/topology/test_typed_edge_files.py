@@ -1,4 +1,4 @@
-"""Batches of a heterogeneous graph that are sampled together from files are those of one sampled alone from a graph in memory; nobody looks at what is mapped."""
+"""Batches of a heterogeneous graph that are sampled together from files equal those of one sampled alone from a graph in memory; the maps stay unread."""
 
 import numpy as np
 import pytest

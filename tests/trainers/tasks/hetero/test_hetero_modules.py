@@ -158,7 +158,7 @@ def test_class_weights(monkeypatch):
     """Of a step: each node's cross-entropy times N / (C n)."""
     y = np.where(np.arange(90) % 10 == 0, 2, np.arange(90) % 2)
     data = hetero_module(hetero_data(y=y))
-    model = hetero_classifier(data, class_weight="class_balanced_sampling", dropout=0.0)
+    model = hetero_classifier(data, class_weight="balanced", dropout=0.0)
     trainer(limit_train_batches=1).fit(model, data)
     batch = next(iter(data.train_dataloader())).to("cpu")
     monkeypatch.setattr(model, "log", lambda *arguments, **options: None)
@@ -167,7 +167,7 @@ def test_class_weights(monkeypatch):
     losses = nn.functional.cross_entropy(model(batch), batch.y, reduction="none")
     torch.testing.assert_close(model.training_step(batch, 0), (losses * weights[batch.y]).mean())
     with refused("class_weight is balanced", "labels targets only classes", "leave out"):
-        fitted(y.astype(np.float32) + 0.5, metric="rmse", class_weight="class_balanced_sampling")
+        fitted(y.astype(np.float32) + 0.5, metric="rmse", class_weight="balanced")
 
 
 def fit(model, data=DATA):
@@ -205,12 +205,15 @@ MISTAKES = {
         remedy="nn.Module HeteroClassifier(model=...)",
     ),
     "an unknown argument of a module": Mistake(
-        lambda: HeteroClassifier(model=Returns(1), forward_inputs="edges"), value="'edges'", rule="takes one", remedy="blocks edge_index"
+        lambda: HeteroClassifier(model=Returns(1), forward_inputs="edges"),
+        value="'edges'",
+        rule="forward_inputs one",
+        remedy="blocks edge_index",
     ),
     "what a module takes without a module": Mistake(
         lambda: hetero_classifier(hetero_module(DATA), embeddings=True, forward_inputs="edge_index"),
         value="edge_index",
-        rule="takes without model own",
+        rule="forward_inputs without model own",
         remedy="model leave out",
     ),
     "an option of our model beside a module": Mistake(
@@ -222,7 +225,7 @@ MISTAKES = {
     "a type without features for PyG's models": Mistake(
         lambda: fit(HeteroClassifier(model=Returns(1), forward_inputs="edge_index"), hetero_data()),
         value="type subject",
-        rule="takes edge_index no features PyG",
+        rule="forward_inputs edge_index no features PyG",
         remedy="model blocks",
     ),
     "a model for seeds of another type": Mistake(

@@ -213,7 +213,7 @@ MISTAKES = {
     ),
     "data of one type": Mistake(data_of_one_type, value="a Dataset", rule="data", remedy="name HeteroDataset HeteroDataset.from_pyg"),
     "a model of fewer nodes": Mistake(
-        fit_a_model_of_fewer_vertices, value="{'subject': 11}", rule="model num_vertices typed 12", remedy="data sampler"
+        fit_a_model_of_fewer_vertices, value="{'subject': 11}", rule="model num_nodes typed 12", remedy="data sampler"
     ),
     "a model without features of edges": Mistake(
         fit_a_model_without_edge_features, value="{}", rule="model edge_channels typed 'author:writes:paper': 2", remedy="data sampler"

@@ -210,7 +210,7 @@ def test_given_splits_are_taken_as_they_are():
     assert module_of(data, split="random").held_out["val"].links.shape != (2, 50)
     with refused("user:buys:item", "shop edges learn copies held", "data.leaked_edges drop keep"):
         module_of(data)
-    with refused("user:knows:user", "split given shop edge_splits", "Dataset share"):
+    with refused("user:knows:user", "split predefined shop edge_splits", "Dataset random"):
         module_of(data, both(), leaked_edges="drop")
 
 
@@ -270,7 +270,9 @@ MISTAKES = {
         remedy="exclude reverse reverse_relation 'bought'",
     ),
     **{
-        f"a {name}": Mistake(lambda wrong=wrong: module_of(dealt=wrong), value=value, rule="links typed", remedy="HeteroLinkSampler edges")
+        f"a {name}": Mistake(
+            lambda wrong=wrong: module_of(dealt=wrong), value=value, rule="links heterogeneous", remedy="HeteroLinkSampler edges"
+        )
         for name, wrong, value in (
             ("sampler of nodes", HeteroSampler([2], "item"), "HeteroSampler(fanouts=[2]"),
             ("sampler of plain graphs", NeighborSampler([2]), "NeighborSampler(fanouts=[2]"),
@@ -278,7 +280,7 @@ MISTAKES = {
         )
     },
     "a split by times without any": Mistake(
-        lambda: module_of(split="temporal"), value="user:buys:item", rule="split time edges no times", remedy="HeteroGraph share"
+        lambda: module_of(split="temporal"), value="user:buys:item", rule="split temporal edges no times", remedy="HeteroGraph random"
     ),
     "a type without features": Mistake(
         lambda: predictor_of(module_of(), embeddings=False), value="type item", rule="no features", remedy="embeddings: true 40"

@@ -151,7 +151,7 @@ def test_categories():
     layer = Categories((5, 4), 8)
     rows = torch.tensor([[0.0, 3.0], [4.0, 0.0]])
     torch.testing.assert_close(layer(rows), torch.stack([layer.vectors.weight[[0, 8]].sum(0), layer.vectors.weight[[4, 5]].sum(0)]))
-    trainer, _ = fitted(module, arch="gine", metric="auc", class_weight="class_balanced_sampling")
+    trainer, _ = fitted(module, arch="gine", metric="auc", class_weight="balanced")
     assert 0 <= float(trainer.callback_metrics["val_auc"]) <= 1
 
 
@@ -212,8 +212,8 @@ MISTAKES = {
         lambda: fitted(module_of(target), arch="gine"), value="num_classes is 1", rule="score acc classes two", remedy="rmse mae r2"
     ),
     "weights of classes for several labels": Mistake(
-        lambda: fitted(module_of(several), arch="gine", class_weight="class_balanced_sampling"),
-        value="class_balanced_sampling",
+        lambda: fitted(module_of(several), arch="gine", class_weight="balanced"),
+        value="balanced",
         rule="class_weight labels only classes",
         remedy="leave out",
     ),

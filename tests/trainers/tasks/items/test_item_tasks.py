@@ -139,7 +139,7 @@ def test_graphs_of_a_batch_do_not_touch(rings, readout):
         (["fit", "--task", "images"], "images"),
         (["fit", "--task=graphs"], "graphs"),
         (["fit", "--config", str(CONFIGS / "digits_vig.yaml")], "images"),
-        (["fit", "--config", str(CONFIGS / "digits_vig.yaml"), "--task", "sign"], "hops"),
+        (["fit", "--config", str(CONFIGS / "digits_vig.yaml"), "--task", "sign"], "sign"),
         (["fit", "--config", str(CONFIGS / "quickstart.yaml")], "nodes"),
     ],
 )
@@ -150,7 +150,7 @@ def test_which_task(arguments, task):
 def test_an_unknown_task(capsys):
     assert main(["fit", "--task", "molecules"]) == 2
     assert (
-        "task 'molecules' is unknown: choose one of nodes, adaptive, images, graphs, links, triples, edges, hetero, hetero_links, events, hops"
+        "task 'molecules' is unknown: choose one of nodes, adaptive, images, graphs, links, kg, edges, hetero, hetero_links, temporal_links, sign"
         in capsys.readouterr().err
     )
 

@@ -158,7 +158,7 @@ def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
     weights = []
     for ranks in (1, 2):
         options = {
-            "task": "whole", "data.dataset": "./small", "data.num_hops": 3, "data.chunk_edges": 100, "model.dropout": 0, "model.hidden_channels": 8,
+            "task": "full_batch", "data.dataset": "./small", "data.num_hops": 3, "data.chunk_edges": 100, "model.dropout": 0, "model.hidden_channels": 8,
             "model.arch": "gat", "seed_everything": 1, "trainer.max_epochs": 4, "trainer.devices": ranks, "trainer.accelerator": "cpu",
             "trainer.default_root_dir": f"run{ranks}", "trainer.enable_progress_bar": "false",
         }  # fmt: skip
