@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import InputError, reason_of, see
+from hoptrain.engine.errors import InputError, explain_hint, one_line
 
 PLACEMENTS = ("auto", "device", "pinned")
 """Where an array lies that a device reads: "device" memory, "pinned" host memory, or "auto", by what is free."""
@@ -30,7 +30,7 @@ def cuda_status(gpu: int | None = None) -> str | None:
     try:
         from hoptrain.kernels.numba_cuda import cuda
     except Exception as error:  # of a release of NumPy or CUDA that it does not know
-        return f"numba-cuda cannot be imported ({reason_of(error)}): install its versions of 'pip install hoptrain[cuda]'"
+        return f"numba-cuda cannot be imported ({one_line(error)}): install its versions of 'pip install hoptrain[cuda]'"
 
     if cuda.implementation != "NVIDIA":
         return (
@@ -45,7 +45,7 @@ def cuda_status(gpu: int | None = None) -> str | None:
             return f"there is no GPU {gpu}: they have the numbers 0 to {len(cuda.gpus) - 1}"
         device = cuda.gpus[gpu]  # to ask it makes no context there
     except Exception as error:  # the driver's own errors have no common class
-        return f"no CUDA device can be used: {reason_of(error).rstrip(' :.')}"
+        return f"no CUDA device can be used: {one_line(error).rstrip(' :.')}"
     return None if device.compute_capability >= (7, 0) else f"{device.name} is too old: kernels need compute capability 7.0"
 
 
@@ -67,7 +67,7 @@ def check_cuda(gpu: int | None = None) -> None:
     """
     reason = cuda_status(gpu)
     if reason is not None:
-        raise InputError(f'device is "cuda", but {reason}; or use device="cpu"' + see("cuda"))
+        raise InputError(f'device is "cuda", but {reason}; or use device="cpu"' + explain_hint("cuda"))
 
 
 def is_simulated() -> bool:

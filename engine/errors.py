@@ -87,12 +87,12 @@ EXPLAINED: Final = {
 """Cause and cure of what no line can tell, by the name that messages end with. `hoptrain explain NAME` prints an entry, docs/errors.md has all."""
 
 
-def see(name: str) -> str:
+def explain_hint(name: str) -> str:
     """The end of a message: where its entry in ``EXPLAINED`` can be read, also without a network."""
     return f" [hoptrain explain {name}]"
 
 
-def reason_of(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """What an error says, in one line; its kind where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__
 
@@ -111,7 +111,7 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
-def some_of(names: Iterable[object], most: int = 8) -> str:
+def join_limited(names: Iterable[object], most: int = 8) -> str:
     """The first names, as a message of one line may list them: ``a, b and 18 more``."""
     shown = [":".join(name) if isinstance(name, tuple) else str(name) for name in names]
     return ", ".join(shown) if len(shown) <= most else f"{', '.join(shown[: most - 1])} and {len(shown) - most + 1} more"
@@ -121,7 +121,7 @@ def not_carried(name: str, kind: str, left: Iterable[str], remedy: str = "") -> 
     """Return ``meta`` of a data set made from another library's object, and log a warning: ``left`` names what a ``kind`` of data set does not hold."""
     names = sorted(left)
     if names:
-        _log.warning("%s: a %s does not hold %s: no batch will have them%s", name, kind, some_of(names), remedy)
+        _log.warning("%s: a %s does not hold %s: no batch will have them%s", name, kind, join_limited(names), remedy)
     return {"not_carried": names} if names else {}
 
 
@@ -159,7 +159,7 @@ def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
 
 
 @contextmanager
-def naming(what: str) -> Iterator[None]:
+def error_context(what: str) -> Iterator[None]:
     """Put ``what`` before the message of a mistake that is found within: which of several it is about."""
     try:
         yield

@@ -9,7 +9,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_weights
 from hoptrain.engine.columns import RelationColumns, wide_ids
-from hoptrain.engine.errors import InputError, some_of
+from hoptrain.engine.errors import InputError, join_limited
 from hoptrain.engine.store import checking, complete_header, create_new_folder, open_folder
 
 KIND = "graph"
@@ -156,7 +156,7 @@ class Graph(RelationColumns):
             )
         edge_index, times = data.edge_index, None if time_attr is None else data.get(time_attr)
         if time_attr is not None and times is None:
-            raise InputError(f"data has no attribute {time_attr!r}: it has {some_of(sorted(data.keys()))}; name one of these")
+            raise InputError(f"data has no attribute {time_attr!r}: it has {join_limited(sorted(data.keys()))}; name one of these")
         if time_attr is not None and data.is_node_attr(time_attr):
             times = times_of_sources(times, ends_of(edge_index)[0])
         return cls.from_edge_index(edge_index, int(data.num_nodes), weights=getattr(data, "edge_weight", None), times=times)

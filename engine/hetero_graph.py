@@ -12,7 +12,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_weights
 from hoptrain.engine.columns import ARRAYS, RelationColumns, wide_ids
-from hoptrain.engine.errors import InputError, naming
+from hoptrain.engine.errors import InputError, error_context
 from hoptrain.engine.graph import ends_of, times_of_sources
 from hoptrain.engine.store import checking, complete_header, create_new_folder, open_folder
 from hoptrain.kernels.cpu.csc import first_out_of_range
@@ -71,7 +71,7 @@ class HeteroGraph:
         _check_named(relations, **given)
         for relation, (indptr, indices) in relations.items():
             options: Any = {name: values.get(relation) for name, values in given.items()}
-            with naming(self._name_of(relation)):
+            with error_context(self._name_of(relation)):
                 self._add(relation, RelationColumns(indptr, indices, self.num_nodes[relation[0]], **options))
 
     @classmethod
@@ -95,7 +95,7 @@ class HeteroGraph:
         _check_named(edges, **given)
         for relation, ends in edges.items():
             options: Any = {name: values.get(relation) for name, values in given.items()}
-            with naming(graph._name_of(relation)):
+            with error_context(graph._name_of(relation)):
                 if len(ends) != 2:
                     raise InputError(f"its edges are {len(ends)} arrays: give two, sources and destinations")
                 num_src, num_dst = graph.num_nodes[relation[0]], graph.num_nodes[relation[2]]
@@ -187,7 +187,7 @@ class HeteroGraph:
         graph = cls(header["num_nodes"], {})
         for i, relation in enumerate(map(tuple, header["relations"])):
             own = {name: arrays[f"{name}_{i}"] for name in ARRAYS if f"{name}_{i}" in arrays}
-            with naming(graph._name_of(relation)):
+            with error_context(graph._name_of(relation)):
                 graph._add(relation, RelationColumns.from_arrays(own, None, validate, graph.num_nodes[relation[0]]))
         return graph
 
@@ -296,7 +296,7 @@ def _ends(data: Any, relation: Relation) -> tuple[Array, Array]:
             f"{relation_name(relation)} has no edge_index but {', '.join(data[relation].keys()) or 'nothing'}: it holds (2, E) edges; give it "
             "one, as by an adj_t's coo()"
         )
-    with naming(relation_name(relation)):
+    with error_context(relation_name(relation)):
         return ends_of(edge_index)
 
 

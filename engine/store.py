@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import BFLOAT16, Array
-from hoptrain.engine.errors import InputError, naming, see
+from hoptrain.engine.errors import InputError, error_context, explain_hint
 from hoptrain.engine.files.untrusted import map_npy, open_regular, read_json
 
 FORMAT = "hoptrain-arrays"
@@ -169,7 +169,7 @@ def checking(path: Path, verify: bool | None = None) -> Iterator[bool]:
     """
     state = _state_of(path)
     is_new = not _is_checked(path) if verify is None else verify
-    with naming(str(path)) if is_new else nullcontext():
+    with error_context(str(path)) if is_new else nullcontext():
         yield is_new
     if is_new:
         with suppress(OSError, RuntimeError):  # without a place to remember it is checked again
@@ -267,16 +267,18 @@ def _open_array(path: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     try:
         array: Array = map_npy(file)
     except (OSError, ValueError):
-        raise InputError(f"{file} is missing, truncated or no .npy file: remove {path} and convert it again{see('damaged')}") from None
+        raise InputError(
+            f"{file} is missing, truncated or no .npy file: remove {path} and convert it again{explain_hint('damaged')}"
+        ) from None
     if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
-        raise InputError(f"{file} holds {array.dtype}: arrays are of numbers; convert them, and {path} again{see('damaged')}")
+        raise InputError(f"{file} holds {array.dtype}: arrays are of numbers; convert them, and {path} again{explain_hint('damaged')}")
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise InputError(
-            f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again{see('damaged')}"
+            f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again{explain_hint('damaged')}"
         )
     if verify and crc32(file) != entry["crc32"]:
         raise InputError(
-            f"{file} does not match its checksum: the file was altered or damaged; remove {path} and convert it again{see('damaged')}"
+            f"{file} does not match its checksum: the file was altered or damaged; remove {path} and convert it again{explain_hint('damaged')}"
         )
     return array
 

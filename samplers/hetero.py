@@ -7,7 +7,7 @@ from typing import Any, Self, TypeAlias
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import some_of
+from hoptrain.engine.errors import join_limited
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import HopSampler, Sampler
@@ -158,7 +158,9 @@ class HeteroFanoutSampler(BaseHeteroSampler, HopSampler[HeteroGraph, HeteroMiniB
         named, common = self.fanouts.keys() - {""}, self.fanouts.get("")
         if not named <= set(names.values()) or (common is None and named != set(names.values())):
             remedy = "name each once, or give some for the others (default, or without a name)" if common is None else "name some of these"
-            raise InputError(f"fanouts name {some_of(sorted(named))}, the graph's relations are {some_of(names.values())}: {remedy}")
+            raise InputError(
+                f"fanouts name {join_limited(sorted(named))}, the graph's relations are {join_limited(names.values())}: {remedy}"
+            )
         return {relation: self.fanouts.get(name, common or ()) for relation, name in names.items()}
 
 

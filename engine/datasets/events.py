@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
 from hoptrain.engine.columns import as_ids, check_ids
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.graph import Graph
 
@@ -202,7 +202,7 @@ def load_events(name: str, *, root: str | Path | None = None) -> Events:
     try:
         arrays = read_npz(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({reason_of(error)}): it is a .npz file without pickles; fetch it again") from None
+        raise InputError(f"{path} cannot be read ({one_line(error)}): it is a .npz file without pickles; fetch it again") from None
     missing = {"src", "dst", "t"} - arrays.keys()
     if missing:
         raise InputError(f"{path} has no {', '.join(sorted(missing))}: events are src, dst and t; choose another file")

@@ -15,7 +15,7 @@ from hoptrain.engine.datasets.images.cifar10 import find_cifar10
 from hoptrain.engine.datasets.load import REGISTRY, existing_root, open_either
 from hoptrain.engine.datasets.source import Counts
 from hoptrain.engine.datasets.tables.folders import is_tables
-from hoptrain.engine.errors import reason_of
+from hoptrain.engine.errors import one_line
 from hoptrain.engine.features.checks import num_classes_of
 from hoptrain.engine.files.untrusted import npz_shapes, read_npz
 
@@ -66,7 +66,7 @@ def _described(path: Path) -> Entry:
     try:
         about, counts = _in_folder(path) if path.is_dir() else _in_file(path)
     except (OSError, ValueError, KeyError, IndexError) as error:
-        about, counts = f"cannot be read ({reason_of(error)[:80]})", None
+        about, counts = f"cannot be read ({one_line(error)[:80]})", None
     return Entry(name=path.stem if path.suffix == ".npz" else path.name, about=about, origin=str(path), counts=counts, is_found=True)
 
 

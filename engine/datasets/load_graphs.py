@@ -9,7 +9,7 @@ from hoptrain.engine.datasets.load import existing_root, load_dataset
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.ogb.graphs import MOLECULES, load_molecules
 from hoptrain.engine.datasets.small_graphs import SmallGraphs, check_fold, folds_of
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import npz_members, read_npz
 
 
@@ -56,7 +56,7 @@ def _of_npz(name: str, path: Path, fold: int) -> SmallGraphs:
         ptr, y, folds = arrays["graph_ptr"], arrays["graph_y"], arrays.get("fold10")
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path} holds no small graphs ({reason_of(error)}): it needs graph_ptr, graph_y; task: nodes reads one graph"
+            f"{path} holds no small graphs ({one_line(error)}): it needs graph_ptr, graph_y; task: nodes reads one graph"
         ) from None
     if folds is not None and (folds.shape != (len(y),) or folds.dtype.kind not in "iu"):
         raise InputError(

@@ -29,7 +29,7 @@ from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.cache import open_cached
 from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features, random_splits
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import npz_members, parse_json, read_npz
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.hetero_dataset import HeteroDataset
@@ -204,7 +204,7 @@ def read(path: Path) -> Arrays:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path} cannot be read ({reason_of(error)}): it has to be a whole .npz file without pickles; fetch it again")
+    return InputError(f"{path} cannot be read ({one_line(error)}): it has to be a whole .npz file without pickles; fetch it again")
 
 
 def _check_kind(path: Path, arrays: Arrays) -> None:

@@ -16,7 +16,7 @@ from hoptrain.engine.dataset import SPLITS, Dataset
 from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, unusable
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.source import RANDOM_SPLIT, Counts, Source, narrow_features, random_splits
-from hoptrain.engine.errors import reason_of
+from hoptrain.engine.errors import one_line
 from hoptrain.engine.graph import Graph
 
 _VERSION = 2
@@ -37,7 +37,7 @@ def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
     except PermissionError as error:
         raise unusable(downloads(root), "written", error) from error
     except Exception as error:  # urllib, aiohttp, fsspec, ssl and zipfile each raise their own
-        reason = reason_of(error)[:200]
+        reason = one_line(error)[:200]
         remedy = f"its download failed ({reason}): give {name}.npz, or run once where there is a network and copy {downloads(root)}"
         raise not_found(name, root, remedy) from error
     return open_cached(Dataset, _key(name, root), lambda writer: convert_pyg(name, parts).write_to(writer))

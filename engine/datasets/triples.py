@@ -12,7 +12,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, as_array, is_integer
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found, places, read
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import open_regular
 from hoptrain.engine.graph import Graph
 
@@ -203,7 +203,7 @@ def _read_lines(path: Path) -> Array:
         with open_regular(path) as file:
             lines = file.read().decode("utf-8-sig").replace("\r\n", "\n").split("\n")  # names may hold what else ends a line in Unicode
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({reason_of(error)}): it is a text with a triple a line; fetch it again") from None
+        raise InputError(f"{path} cannot be read ({one_line(error)}): it is a text with a triple a line; fetch it again") from None
     fields = [line.split("\t") for line in lines if line]
     wrong = next((row for row in fields if len(row) != 3), None)
     if wrong is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import PLACEMENTS
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.gpu_memory.device_stream import DeviceStream, to_host
 from hoptrain.engine.gpu_memory.hot_rows import slots_of
 from hoptrain.engine.gpu_memory.meeting import Meeting
@@ -136,7 +136,7 @@ def _loads(name: str) -> bool:
         native.load(name)
     except Exception as error:  # CuPy's errors, the compiler's and the driver's have no common class
         warnings.warn(
-            f"{_DOING[name]} by Numba's kernels, since CuPy does not load those in CUDA C++: {reason_of(error)}; install the one for this "
+            f"{_DOING[name]} by Numba's kernels, since CuPy does not load those in CUDA C++: {one_line(error)}; install the one for this "
             "CUDA (pip install 'hoptrain[cuda]'), or uninstall it",
             RuntimeWarning,
             stacklevel=2,

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import is_simulated
-from hoptrain.engine.errors import reason_of
+from hoptrain.engine.errors import one_line
 from hoptrain.engine.gpu_memory.meeting import Meeting
 from hoptrain.engine.gpu_memory.one_copy import machine
 
@@ -121,7 +121,7 @@ def shared_out(rows: Array, hot: Array, meeting: Meeting, group: Sequence[int]) 
             lent.copy_to_device(mine)
             cuda.synchronize()  # the copy comes back before its last piece is there
         except Exception as error:  # the driver's own errors have no common class
-            handle, reason = None, reason_of(error)
+            handle, reason = None, one_line(error)
     same = zlib.crc32(rows[hot[:_COMPARED]].tobytes(), zlib.crc32(hot.tobytes()))
     told = meeting.exchange("where its hot rows lie", [handle, same])
     parts: list[Any] = []
@@ -133,7 +133,7 @@ def shared_out(rows: Array, hot: Array, meeting: Meeting, group: Sequence[int]) 
                 shape = (len(hot[part::number]), rows.shape[1])
                 parts.append(lent if rank == meeting.rank else borrow(told[rank][0], shape, rows.dtype))
         except Exception as error:
-            parts, reason = [], reason_of(error)
+            parts, reason = [], one_line(error)
     fine = meeting.exchange("whether it reads the hot rows of the others", len(parts) == number)
     if reason:
         _log.warning("GPUs cannot share their hot rows (%s): each keeps its own", reason)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import is_simulated
-from hoptrain.engine.errors import reason_of
+from hoptrain.engine.errors import one_line
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def registered(pages: Callable[[bool], Array]) -> Any | None:
         try:
             driver.cuMemHostRegister(array.ctypes.data, array.nbytes, PORTABLE | MAPPED | (READ_ONLY if is_read_only else 0))
         except Exception as error:  # the driver's own errors have no common class
-            reason = reason_of(error)
+            reason = one_line(error)
         else:
             weakref.finalize(array, _unregister, array.ctypes.data).atexit = False
             return cuda.as_cuda_array(_HostArray(array))

@@ -12,7 +12,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.deadline import Deadline
-from hoptrain.engine.errors import InputError, see
+from hoptrain.engine.errors import InputError, explain_hint
 from hoptrain.engine.partition.exchange import Swap
 from hoptrain.engine.queue.message_slot import FAILURE, Message, SharedMessageSlot
 
@@ -48,17 +48,19 @@ class CarriedExchange:
                 state = _state(self._carrier)
                 if state in ("", "Z", "X"):
                     raise InputError(
-                        "the process that exchanges rows with other machines was killed: by hand, or since memory ran out" + see("rows")
+                        "the process that exchanges rows with other machines was killed: by hand, or since memory ran out"
+                        + explain_hint("rows")
                     )
                 if state != "T":
                     stopped = Deadline(STOPPED_S)
                 elif stopped.is_over():
                     raise InputError(
-                        f"the process that exchanges rows with other machines was stopped (SIGSTOP) for {STOPPED_S:g} s" + see("rows")
+                        f"the process that exchanges rows with other machines was stopped (SIGSTOP) for {STOPPED_S:g} s"
+                        + explain_hint("rows")
                     )
             if patience.is_over():
                 raise InputError(
-                    f"rows of other machines have not come for {self._patience_s:g} s: one of them makes no steps" + see("rows")
+                    f"rows of other machines have not come for {self._patience_s:g} s: one of them makes no steps" + explain_hint("rows")
                 )
             time.sleep(_LOOK_S)
         kind, parts = self._answers.get(copy=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.deadline import Deadline
-from hoptrain.engine.errors import InputError, WorkerError, see
+from hoptrain.engine.errors import InputError, WorkerError, explain_hint
 from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS, START_S, WorkerOptions
 from hoptrain.engine.queue.preflight import check_files, check_memory, check_workers
@@ -153,7 +153,7 @@ class WorkerPool:
             worker.wait(_TICK_S)
         raise WorkerError(
             f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
-            + see("iterator")
+            + explain_hint("iterator")
         )
 
     def _look_after_workers(self) -> None:
@@ -184,7 +184,7 @@ class WorkerPool:
             times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
                 f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
-                "a sampler that fails so needs mending; for a slow one raise timeout" + see("workers")
+                "a sampler that fails so needs mending; for a slow one raise timeout" + explain_hint("workers")
             )
         _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self._queue.max_restarts)
         worker.replace()
@@ -197,7 +197,7 @@ def _pickle_task(task: Task) -> tuple[int, list[int]]:
     except (AttributeError, TypeError, pickle.PicklingError) as error:  # for locks, open files, sockets
         raise InputError(
             f"the sampler cannot be sent to worker processes ({error}): keep what is open, locked or running out of it, or use num_workers=0"
-            + see("sending")
+            + explain_hint("sending")
         ) from error
     file = anonymous_file("hoptrain-task")
     with open(file, "wb", closefd=False) as stream:

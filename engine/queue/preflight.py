@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
-from hoptrain.engine.errors import InputError, see
+from hoptrain.engine.errors import InputError, explain_hint
 from hoptrain.engine.machine import available_memory, usable_cores
 from hoptrain.engine.queue.ring import slot_bytes
 
@@ -45,7 +45,7 @@ def check_files(num_workers: int, num_slots: int) -> None:
     if used + needed > limit:
         raise InputError(
             f"{num_workers} workers need {needed} open files and {used} of {limit} are in use: "
-            f"raise the limit with 'ulimit -n {used + needed}', or use fewer num_workers or less prefetch_factor" + see("files")
+            f"raise the limit with 'ulimit -n {used + needed}', or use fewer num_workers or less prefetch_factor" + explain_hint("files")
         )
 
 
@@ -71,7 +71,7 @@ def check_memory(num_workers: int, num_slots: int, batch_bytes: int, buffer_dir:
         raise InputError(
             f"{num_workers} workers with {num_slots} batches of {slot / 2**20:.0f} MiB each need {needed / 2**20:.0f} MiB and "
             f"{available / 2**20:.0f} MiB are free{where}: use fewer num_workers, less prefetch_factor, a smaller batch_size, {remedy}"
-            + see("memory")
+            + explain_hint("memory")
         )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import WorkerError, see
+from hoptrain.engine.errors import WorkerError, explain_hint
 from hoptrain.engine.queue.ring import Lease, Slot, Spec, carve, total_bytes
 from hoptrain.engine.queue.shared_memory import anonymous_file
 from hoptrain.kernels.child_process import import_path, python
@@ -34,7 +34,7 @@ _LOOK_S = 0.005  # how often one looks for the end of a process
 _MESSAGE_S = 5.0  # how long a message may wait for room in the socket, or for its second half: only a stopped process lets it wait
 _LIMITS = (
     "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch_factor"
-    + see("workers")
+    + explain_hint("workers")
 )
 
 Notice = tuple[int, int, list[Spec], dict[str, Any]]

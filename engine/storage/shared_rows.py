@@ -29,7 +29,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.deadline import Deadline
-from hoptrain.engine.errors import InputError, WorkerError, see
+from hoptrain.engine.errors import InputError, WorkerError, explain_hint
 from hoptrain.engine.machine import available_memory
 from hoptrain.engine.queue.ring import Spec, carve, total_bytes
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
@@ -189,12 +189,13 @@ class SharedRows:
         while self.ready < tag:
             if self.arrays["taken"][rank, 0] >= tag_of(run + 1, -1):
                 raise WorkerError(
-                    f"the rows of step {step} are no longer asked for: its loader was iterated anew; take a new iterator" + see("iterator")
+                    f"the rows of step {step} are no longer asked for: its loader was iterated anew; take a new iterator"
+                    + explain_hint("iterator")
                 )
             if patience.is_over():
                 raise WorkerError(
                     f"the rows of step {step} have not come for {patience_s:g} s: the process that reads them has stopped; its messages "
-                    "stand above, on the first rank of this machine" + see("reader")
+                    "stand above, on the first rank of this machine" + explain_hint("reader")
                 )
             time.sleep(_LOOK_S)
 

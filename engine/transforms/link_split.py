@@ -17,7 +17,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.dataset import ONLY, BaseDataset
-from hoptrain.engine.errors import InputError, naming
+from hoptrain.engine.errors import InputError, error_context
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.kernels.cpu.shuffle import permutation, random_words
@@ -136,7 +136,7 @@ def _held_out(relations: Relations, reverses: Reverses, hold: Callable[[Relation
     links: dict[str, list[Array]] = {}
     for relation, reverse in reverses.items():
         columns, first = relations[relation], 0 if relation == reverse else relations[relation].num_src
-        with nullcontext() if relation == ONLY else naming(relation_name(relation)):
+        with nullcontext() if relation == ONLY else error_context(relation_name(relation)):
             is_left, own = hold(relation, first)
         is_kept[relation] &= is_left
         if reverse not in (None, relation):

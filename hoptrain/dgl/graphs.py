@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
-from hoptrain.engine.errors import some_of
+from hoptrain.engine.errors import join_limited
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.samplers.loader.given import version_of
 
@@ -94,7 +94,7 @@ def homogeneous(g: Any) -> Any:
     """
     if is_hetero(on_host(g)):
         raise InputError(
-            f"graph has the edge types {some_of(g.canonical_etypes)}: this one takes graphs of one type, as DGL's does; give dgl.to_homogeneous(g)"
+            f"graph has the edge types {join_limited(g.canonical_etypes)}: this one takes graphs of one type, as DGL's does; give dgl.to_homogeneous(g)"
         )
     return g
 
@@ -144,7 +144,7 @@ def feature_of_edges(g: Any, relation: tuple[str, str, str], name: str) -> Any:
     data = g.edges[relation].data
     of = f" of {relation_name(relation)}" * is_hetero(g)
     if name not in data:
-        raise InputError(f"edges{of} have no feature {name!r}: they have {some_of(data) or 'none'}; name one of these")
+        raise InputError(f"edges{of} have no feature {name!r}: they have {join_limited(data) or 'none'}; name one of these")
     if data[name].numel() != g.num_edges(relation):
         raise InputError(
             f"the feature {name!r}{of} has the shape {tuple(data[name].shape)}: edges are chosen by one number each; give such a feature"

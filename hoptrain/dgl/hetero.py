@@ -13,7 +13,7 @@ from hoptrain.dgl.graphs import Converted, adjacency_of, as_ids, ids_and_weights
 from hoptrain.dgl.outputs import block_of, graph_of, ids_for, of_mean_one
 from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import some_of
+from hoptrain.engine.errors import join_limited
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import HeteroMiniBatch, Sampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
@@ -67,7 +67,7 @@ def hetero_converted(g: Any, weights: str | None = None) -> HeteroConverted:
     values = {relation: g.edges[relation].data[weights] for relation in g.canonical_etypes if weights in g.edges[relation].data}
     if weights is not None and not values:
         names = sorted({name for relation in g.canonical_etypes for name in g.edges[relation].data})
-        raise InputError(f"edges have no feature {weights!r}: they have {some_of(names) or 'none'}; name one of these")
+        raise InputError(f"edges have no feature {weights!r}: they have {join_limited(names) or 'none'}; name one of these")
     state = id(g._graph), *((relation, id(own), version_of(own)) for relation, own in values.items())
     kept = _KEPT.setdefault(g, {})
     if weights not in kept or kept[weights][0] != state:
@@ -125,7 +125,7 @@ def fanouts_by_relation(g: Any, fanouts: Any, what: str = "fanouts of a layer") 
         given = {g.to_canonical_etype(name): n for name, n in layer.items()} if isinstance(layer, Mapping) else dict.fromkeys(own, layer)
         lacking = [relation_name(relation) for relation in own if relation not in given]
         if lacking:
-            raise InputError(f"{what} lack {some_of(lacking)}: give a number for every edge type")
+            raise InputError(f"{what} lack {join_limited(lacking)}: give a number for every edge type")
         for relation, numbers in own.items():
             numbers.append(int(given[relation]))
     return own
@@ -139,12 +139,12 @@ def by_type(g: Any, values: Any, types: list[Any], what: str) -> dict[Any, Array
     """
     if not isinstance(values, Mapping):
         if len(types) != 1:
-            raise InputError(f"{what} are a tensor: the graph has the types {some_of(types)}; give a dict by type")
+            raise InputError(f"{what} are a tensor: the graph has the types {join_limited(types)}; give a dict by type")
         values = {types[0]: values}
     values = {g.to_canonical_etype(name) if isinstance(types[0], tuple) else name: ids for name, ids in values.items()}
     unknown = [name for name in values if name not in types]
     if unknown:
-        raise InputError(f"{what} of {unknown[0]!r}: the graph has the types {some_of(types)}; name one of these")
+        raise InputError(f"{what} of {unknown[0]!r}: the graph has the types {join_limited(types)}; name one of these")
     return {name: as_ids(ids) for name, ids in values.items()}
 
 

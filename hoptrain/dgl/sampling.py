@@ -15,7 +15,7 @@ from hoptrain.dgl.hetero import by_type, fanouts_by_relation
 from hoptrain.dgl.outputs import dgl
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import some_of
+from hoptrain.engine.errors import join_limited
 from hoptrain.samplers import Workspace
 from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables, build_alias_tables
 from hoptrain.samplers.checks import check_nodes
@@ -69,7 +69,9 @@ def _canonical(g: Any, metapath: Any) -> list[tuple[str, str, str]]:
     known = {name: relation for relation in g.canonical_etypes for name in (relation, relation[1])}
     unknown = [name for name in metapath if name not in known]
     if unknown or not metapath:
-        raise InputError(f"metapath is {list(metapath)}: its steps are edge types of the graph, {some_of(g.canonical_etypes)}; correct it")
+        raise InputError(
+            f"metapath is {list(metapath)}: its steps are edge types of the graph, {join_limited(g.canonical_etypes)}; correct it"
+        )
     path = [g.to_canonical_etype(name) for name in metapath]
     for before, after in pairwise(path):
         if before[2] != after[0]:

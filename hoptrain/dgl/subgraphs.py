@@ -16,7 +16,7 @@ from hoptrain.dgl.hetero import hetero_sampler, hetero_subgraph_of, items_by_typ
 from hoptrain.dgl.outputs import dgl, subgraph_of
 from hoptrain.dgl.sampler import Sampled, as_fanouts
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import reason_of
+from hoptrain.engine.errors import one_line
 from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.samplers import HeteroSampler, Sampler
 from hoptrain.samplers import NeighborSampler as Neighbor
@@ -147,7 +147,7 @@ def _read(path: Path, k: int, num_nodes: int) -> Any:
     try:
         cluster_of = read_npz(path, ["cluster_of"])["cluster_of"]
     except (ValueError, OSError) as error:
-        raise InputError(f"{path} holds no clusters that hoptrain wrote ({reason_of(error)}): {remedy}") from None
+        raise InputError(f"{path} holds no clusters that hoptrain wrote ({one_line(error)}): {remedy}") from None
     if cluster_of.shape != (num_nodes,) or cluster_of.max(initial=-1) >= k:
         raise InputError(f"{path} holds the clusters of {len(cluster_of):,} nodes, of a graph or a k other than these: {remedy}")
     return cluster_of

@@ -14,7 +14,7 @@ from torch_geometric.sampler import NumNeighbors
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import some_of
+from hoptrain.engine.errors import join_limited
 
 STRATEGIES = {"uniform": "uniform", "last": "recent"}
 """PyG's word for a strategy -> hoptrain's."""
@@ -36,7 +36,7 @@ def checked_fanouts(num_neighbors: Any, *, is_hetero: bool = False) -> Any:
     lists = {"": values}
     default = getattr(num_neighbors, "default", None)
     if is_hetero and isinstance(values, dict) and (values or default is not None):
-        lists = {f" of {some_of([name])}": own for name, own in values.items()} | ({} if default is None else {" by default": default})
+        lists = {f" of {join_limited([name])}": own for name, own in values.items()} | ({} if default is None else {" by default": default})
     for of, own in lists.items():
         if not isinstance(own, list | tuple) or not all(isinstance(number, int | np.integer) for number in own):
             by_type = ", or a dict of such lists by edge type" if is_hetero else ""
@@ -65,7 +65,7 @@ def check_sampling(data: Any, subgraph_type: Any, strategy: str, time_attr: Any,
     known = {name for store in data.stores for name in store}
     for name in (weight_attr, time_attr):
         if name is not None and name not in known:
-            raise InputError(f"data has no attribute {name!r}: it has {some_of(sorted(known))}; name one of these")
+            raise InputError(f"data has no attribute {name!r}: it has {join_limited(sorted(known))}; name one of these")
     if isinstance(data, HeteroData) and time_attr is not None:
         of_nodes, of_edges = (any(time_attr in store for store in stores) for stores in (data.node_stores, data.edge_stores))
         if of_nodes and of_edges:
@@ -108,7 +108,7 @@ def checked_seeds(data: Any, given: Any) -> tuple[Any, int]:
     if kind not in data.node_types:
         raise InputError(
             f"input_nodes is {_shown(given)}: of a HeteroData it is a type of nodes, or a tuple of a type and nodes of it; the types are "
-            f"{some_of(data.node_types)}"
+            f"{join_limited(data.node_types)}"
         )
     nodes = checked_nodes(own, data[kind].num_nodes, f"input_nodes of {kind}")
     return (kind, nodes), _number(nodes, data[kind].num_nodes)
@@ -132,7 +132,7 @@ def checked_links(data: Any, given: Any) -> tuple[Any, int]:
         if kind not in data.edge_types:
             raise InputError(
                 f"edge_label_index is {_shown(given)}: of a HeteroData it is an edge type, or a tuple of an edge type and links; the types are "
-                f"{some_of(data.edge_types)}"
+                f"{join_limited(data.edge_types)}"
             )
         data, what = data[kind], f"edge_label_index of {':'.join(kind)}"
     own = data.edge_index if links is None else _integers(links, what)

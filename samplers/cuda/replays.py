@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable
 
-from hoptrain.engine.errors import reason_of
+from hoptrain.engine.errors import one_line
 from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 
 MOST_SHAPES = 8
@@ -52,6 +52,6 @@ class Replays:
         except Exception as error:  # the driver's own errors have no common class
             self._is_on = False
             warnings.warn(
-                f"bulks are queued launch by launch, since they cannot be captured: {reason_of(error)}", RuntimeWarning, stacklevel=2
+                f"bulks are queued launch by launch, since they cannot be captured: {one_line(error)}", RuntimeWarning, stacklevel=2
             )
             return None

@@ -13,7 +13,7 @@ import numpy as np
 from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.columns import RelationColumns
-from hoptrain.engine.errors import see
+from hoptrain.engine.errors import explain_hint
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers.base import Sampler, SomeBatch
 from hoptrain.samplers.batch.minibatch import ONLY, Block, MiniBatch, SampledBatch
@@ -63,7 +63,7 @@ def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, ask
         if asked is not None and is_on_host:
             _check_contents(batch, sampler, sampler.graph_of(graph), asked)
     except _BrokenRule as broken:
-        raise InputError(f"{type(sampler).__name__} returned {broken}{see('returned')}") from None
+        raise InputError(f"{type(sampler).__name__} returned {broken}{explain_hint('returned')}") from None
 
 
 def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: bool) -> None:

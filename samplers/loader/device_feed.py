@@ -12,7 +12,7 @@ from typing import Any, Generic
 from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import check_cuda
-from hoptrain.engine.errors import see
+from hoptrain.engine.errors import explain_hint
 from hoptrain.engine.features.quantized import Columns
 from hoptrain.engine.gpu_memory.device_store import DeviceRows
 from hoptrain.engine.gpu_memory.device_stream import DeviceStream
@@ -187,5 +187,5 @@ class DeviceFeed(Generic[SomeBatch]):
         if run != self._run:
             raise WorkerError(
                 f"batch {step} was asked of an iterator that is no longer valid: its loader was iterated anew; take a new iterator"
-                + see("iterator")
+                + explain_hint("iterator")
             )

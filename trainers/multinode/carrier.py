@@ -18,7 +18,7 @@ from torch import distributed
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import see
+from hoptrain.engine.errors import explain_hint
 from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
 from hoptrain.engine.partition.rows import Links, PartitionedFeatures
 from hoptrain.engine.queue.message_slot import FAILURE, SharedMessageSlot
@@ -81,7 +81,7 @@ def _guard(letters: str, carrier: int, is_over: threading.Event) -> None:
             looks[pid] = looks.get(pid, 0) + 1 if sight.is_gone or sight.is_stopped else 0
             if looks[pid] >= (_GONE_LOOKS if sight.is_gone else _STOPPED_LOOKS):
                 how = sight.how_it_ended() if sight.is_gone else f"was stopped (SIGSTOP) for {_STOPPED_LOOKS} s"
-                _fail(InputError(f"the process that {what} other machines {how}" + see("rows")))
+                _fail(InputError(f"the process that {what} other machines {how}" + explain_hint("rows")))
 
 
 def _fail(error: InputError) -> None:

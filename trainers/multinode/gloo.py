@@ -11,7 +11,7 @@ from torch import distributed
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import see
+from hoptrain.engine.errors import explain_hint
 from hoptrain.engine.partition.exchange import exchange_by
 from hoptrain.engine.queue.message_slot import Message, split
 
@@ -43,7 +43,7 @@ class GlooExchange:
         except RuntimeError as error:  # torch has no other class for what its connections do
             text = " ".join(str(error).split())
             raise InputError(
-                f"rows of other machines do not come any more: one of them has ended, and says why (gloo: {text})" + see("rows")
+                f"rows of other machines do not come any more: one of them has ended, and says why (gloo: {text})" + explain_hint("rows")
             ) from None
 
     def _swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:

@@ -22,12 +22,12 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import see
+from hoptrain.engine.errors import explain_hint
 
 _HOST = socket.gethostname()
 _SURE_S = 60.0
 """A writer in another container may have this machine's name and process ids of its own."""
-_REMEDY = "give a .ckpt file that a run has written" + see("checkpoint")
+_REMEDY = "give a .ckpt file that a run has written" + explain_hint("checkpoint")
 
 
 def last_checkpoint(*folders: str, below: str = "") -> str | None:

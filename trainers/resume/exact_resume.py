@@ -18,7 +18,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import see
+from hoptrain.engine.errors import explain_hint
 from hoptrain.trainers.resume.place import After, Place, place_of, write_counters
 
 _KEY = "hoptrain"
@@ -236,18 +236,18 @@ class ExactResume(Callback):
         if saved["half_stepped"]:
             raise InputError(
                 "the checkpoint was written while the optimiser was changing the weights (an exception, or a second Ctrl-C): they are of no step; "
-                "go on from another one, last.ckpt for instance" + see("checkpoint")
+                "go on from another one, last.ckpt for instance" + explain_hint("checkpoint")
             )
         place, ranks = Place(**saved["place"]), saved["ranks"]
         if len(ranks) < saved["world_size"]:
             raise InputError(
                 f"the checkpoint has the state of rank {min(ranks)} alone: an exception in one of {saved['world_size']} ranks wrote it; go on from "
-                "another one, last.ckpt for instance" + see("checkpoint")
+                "another one, last.ckpt for instance" + explain_hint("checkpoint")
             )
         if place.begun and set(ranks) != set(range(trainer.world_size)):
             raise InputError(
                 f"the checkpoint has the state of rank {', '.join(map(str, ranks))} in the middle of an epoch, and the run has {trainer.world_size} ranks: "
-                "go on with as many, or from a checkpoint of an epoch's end" + see("checkpoint")
+                "go on with as many, or from a checkpoint of an epoch's end" + explain_hint("checkpoint")
             )
         write_counters(checkpoint["loops"]["fit_loop"], place)
         self._saved = saved

@@ -15,7 +15,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.ogb.pickled import ArrayUnpickler, plain
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import open_regular
 
 _SHAPE = (3, 32, 32)  # channels first, as in the archive
@@ -52,7 +52,7 @@ def read_cifar10(files: Sequence[Path]) -> tuple[tuple[Array, Array], tuple[Arra
         try:
             part = _from_binary(content) if name.endswith(".bin") else _from_pickle(content)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, pickle.UnpicklingError) as error:
-            raise InputError(f"{name} in {files[0].parent} is no batch of CIFAR-10 ({reason_of(error)}): fetch the archive again") from None
+            raise InputError(f"{name} in {files[0].parent} is no batch of CIFAR-10 ({one_line(error)}): fetch the archive again") from None
         (test if name.startswith("test") else train).append(part)
     return _join(train), _join(test)
 
@@ -64,7 +64,7 @@ def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
                 with open_regular(file) as stream:
                     yield file.name, stream.read()
             except (OSError, ValueError) as error:
-                raise InputError(f"{file} cannot be read ({reason_of(error)}): make it readable, or fetch the archive again") from None
+                raise InputError(f"{file} cannot be read ({one_line(error)}): make it readable, or fetch the archive again") from None
         return
     folder = _ARCHIVES[files[0].name]
     try:
@@ -75,7 +75,7 @@ def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
                     raise KeyError(f"{name} is no file")
                 yield name, member.read()
     except (OSError, EOFError, KeyError, ValueError, tarfile.TarError) as error:
-        raise InputError(f"{files[0]} cannot be read ({reason_of(error)}): fetch the archive again") from None
+        raise InputError(f"{files[0]} cannot be read ({one_line(error)}): fetch the archive again") from None
 
 
 def _from_binary(content: bytes) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from hoptrain.engine.datasets.cache import convert_once, fingerprint
 from hoptrain.engine.datasets.images.cifar10 import find_cifar10, read_cifar10
 from hoptrain.engine.datasets.npz import find_npz, places
 from hoptrain.engine.datasets.source import RANDOM_SPLIT, random_splits
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation
@@ -136,7 +136,7 @@ def _read_npz(path: Path) -> ImageSet:
         arrays = list(read_npz(path, ("train_x", "train_y", "test_x", "test_y")).values())
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path} is no set of images ({reason_of(error)}): it needs train_x, train_y, test_x, test_y; choose another file"
+            f"{path} is no set of images ({one_line(error)}): it needs train_x, train_y, test_x, test_y; choose another file"
         ) from None
     train, test = (arrays[0], arrays[1]), (arrays[2], arrays[3])
     for part, (x, y) in (("train", train), ("test", test)):

@@ -15,7 +15,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import check_room
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import map_npy, read_npz
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter
@@ -46,7 +46,7 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
         raise
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
-            f"{raw} is missing a file or holds a damaged one ({reason_of(error)}): remove it and download {name} again"
+            f"{raw} is missing a file or holds a damaged one ({one_line(error)}): remove it and download {name} again"
         ) from None
     data = Dataset(name=name, graph=graph, x=x, y=y, splits=splits, meta=meta)
     writer.add("y", y)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hoptrain.engine.datasets.cache import unusable
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 
 ACCEPT = "HOPTRAIN_ACCEPT_OGB_LICENCE"
 _STALL_S = 60.0
@@ -57,7 +57,7 @@ def download(release: Release, folder: Path) -> None:
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
         if not (folder / "raw").is_dir():  # else another process was faster
             raise InputError(
-                f"{release.name} is not at {folder} and its download from {release.url} failed ({reason_of(error)}): "
+                f"{release.name} is not at {folder} and its download from {release.url} failed ({one_line(error)}): "
                 f"try again where there is a network, or unpack the archive there as {folder.name}"
             ) from error
     finally:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.ogb.pickled import read_torch_file
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 
 _FILES = {"train": "train", "val": "valid", "test": "test"}
 
@@ -46,7 +46,7 @@ def read_links(folder: Path) -> Links:
         years = [np.asarray(part["year"], np.int64).reshape(-1) for part in parts.values()] if "year" in parts["train"] else []
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InputError(
-            f"{folder} holds no split of links ({reason_of(error)}): remove the data set's folder, and download it again"
+            f"{folder} holds no split of links ({one_line(error)}): remove the data set's folder, and download it again"
         ) from None
     src, dst = (np.concatenate([ends["train"][i], ends["train"][1 - i], ends["val"][i], ends["test"][i]]) for i in (0, 1))
     bounds = np.cumsum([0, 2 * len(ends["train"][0]), len(ends["val"][0]), len(ends["test"][0])])
@@ -59,7 +59,7 @@ def _load(path: Path) -> Mapping[str, Any]:
         part = read_torch_file(path)
     except Exception as error:  # a damaged pickle raises whatever it likes
         raise InputError(
-            f"{path} is missing, damaged, or holds more than arrays ({reason_of(error)[:200]}): remove the data set's folder, and it is "
+            f"{path} is missing, damaged, or holds more than arrays ({one_line(error)[:200]}): remove the data set's folder, and it is "
             "downloaded again"
         ) from None
     if not isinstance(part, dict):

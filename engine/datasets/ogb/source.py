@@ -19,7 +19,7 @@ from hoptrain.engine.datasets.ogb.binary import write_binary
 from hoptrain.engine.datasets.ogb.download import Release, download
 from hoptrain.engine.datasets.ogb.links import read_links
 from hoptrain.engine.datasets.source import Counts, Source
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter
 
@@ -157,7 +157,7 @@ def read_csv(stem: Path, dtype: type[np.generic]) -> Array:
         table: Array = pandas.read_csv(path, header=None, dtype=dtype).to_numpy()
     except (OSError, EOFError, ValueError) as error:
         raise InputError(
-            f"{path} is missing or damaged ({reason_of(error)}): remove the data set's folder, and it is downloaded again"
+            f"{path} is missing or damaged ({one_line(error)}): remove the data set's folder, and it is downloaded again"
         ) from None
     return table
 

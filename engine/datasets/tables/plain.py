@@ -20,7 +20,7 @@ from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
 from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, numbers_of, splits_of
 from hoptrain.engine.datasets.tables.rows import Progress, Table
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph
 
@@ -287,7 +287,7 @@ def _npy(path: Path) -> Array:
     try:
         array = np.asarray(map_npy(path))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({reason_of(error)}): it is an array as np.save writes it; write it anew") from None
+        raise InputError(f"{path} cannot be read ({one_line(error)}): it is an array as np.save writes it; write it anew") from None
     if array.dtype.kind not in "biuf":
         raise InputError(f"{path} is of {array.dtype}: features and labels are real numbers; encode them, or give names in a table")
     return array

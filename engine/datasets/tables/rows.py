@@ -23,7 +23,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import DTYPES, EXACT, WHOLE, Kind, is_good, mistake, parsed
-from hoptrain.engine.errors import InputError, reason_of
+from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import open_regular
 
 BYTES = 1 << 24
@@ -289,7 +289,7 @@ def _opened(read: Callable[[], Any], path: Path) -> Any:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as error:  # those of pyarrow are ValueErrors
         remedy = "give the path of a file that is there" if isinstance(error, FileNotFoundError) else "correct it or write it anew"
-        raise InputError(f"{path} cannot be read ({reason_of(error)}): {remedy}") from None
+        raise InputError(f"{path} cannot be read ({one_line(error)}): {remedy}") from None
 
 
 def _parquet() -> Any:
