@@ -1,6 +1,6 @@
-"""Graph and feature stores, data sets, epoch schedule, shared-memory queue, worker pool. Knows no sampling algorithm, imports no torch.
+"""Graphs, data sets, features, the schedule of an epoch, the shared-memory queue and its worker processes. No sampling algorithm, no torch import.
 
-The names are imported when they are first used, so that the command can look at a machine, and tell a mistake, without waiting for NumPy.
+Names are imported at first use, so that the command line can check its options without waiting for NumPy and Numba.
 """
 
 from importlib import import_module

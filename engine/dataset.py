@@ -1,4 +1,4 @@
-"""Data sets: what those on one node type and on several share, and the data set with one node type."""
+"""The data set with one node type, ``Dataset``, and ``BaseDataset``, which it shares with ``HeteroDataset``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ONLY: Relation = ("", "", "")
 
 
 class Contents(NamedTuple):
-    """What a data set has by node type and by relation; the only node type of a ``Dataset`` is "", its relation ``ONLY``."""
+    """A data set's contents by node type and relation. The only node type of a ``Dataset`` is "", its only relation ``ONLY``."""
 
     num_nodes: Mapping[str, int]
     relations: Mapping[Relation, RelationColumns]
@@ -47,7 +47,7 @@ class Contents(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class BaseDataset(ABC):
-    """Labels and splits of the nodes of one type, and features of any; what is kept by type or relation is named by subclasses."""
+    """The base of all data sets: labels and splits of one node type. Subclasses add graph, features and edge splits."""
 
     kind: ClassVar[str]
 
@@ -63,18 +63,18 @@ class BaseDataset(ABC):
     @property
     @abstractmethod
     def num_seed_nodes(self) -> int:
-        """V: nodes that may be seeds."""
+        """Number of nodes of the type that has labels and splits, V."""
 
     @abstractmethod
     def contents(self) -> Contents:
-        """Return features, edges and splits of edges by node type and relation."""
+        """Return features, edges and edge splits by node type and relation."""
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _take_in(self) -> None:
-        """Take labels and splits as arrays, masks as ids, and count the classes where their number is not given."""
+        """Convert labels to arrays and splits to node ids, and count the classes if ``num_classes`` is 0."""
         y = None if self.y is None else as_labels(taken_in(self.y))
         self._set(y=y, num_classes=self.num_classes or (0 if y is None else num_classes_of(y)))
         self._set(splits={split: as_ids(self.name, split, as_array(ids), self.num_seed_nodes) for split, ids in self.splits.items()})
@@ -94,12 +94,12 @@ class BaseDataset(ABC):
                 check_split(self._named(relation), split, ids, number, edge_y, "edge")
 
     def _narrow(self) -> None:
-        """Keep labels and splits in the dtypes that folders have."""
+        """Convert labels and splits to the dtypes of stored data sets."""
         y = None if self.y is None else self.y.astype(label_dtype(self.y), copy=False)
         self._set(y=y, splits=_as_int64(self.splits))
 
     def _named(self, key: str | Relation) -> str:
-        """Return the name of the data set, and of one of its node types or relations."""
+        """Return a label for messages: the data set's name and that of a node type or relation."""
         name = key if isinstance(key, str) else relation_name(key)
         return f"{self.name}, {name}" if name.strip(":") else self.name
 
@@ -107,7 +107,7 @@ class BaseDataset(ABC):
         """Return the node ids of a split, (N,) int64.
 
         Raises:
-            InputError: there is no such split, or it is empty.
+            InputError: the split does not exist or is empty.
         """
         if name not in self.splits:
             known = ", ".join(self.splits) or "none at all"
@@ -118,18 +118,18 @@ class BaseDataset(ABC):
 
     @property
     def is_multilabel(self) -> bool:
-        """Whether a node may have several labels."""
+        """True if a node may have several labels."""
         return self.y is not None and self.y.ndim == 2 and not self.is_regression
 
     @property
     def is_regression(self) -> bool:
-        """Whether labels are targets of a regression."""
+        """True if the labels are regression targets."""
         return self.y is not None and self.y.dtype.kind == "f"
 
     def stores(self) -> dict[str, Rows]:
-        """Return the rows that there are, by the name that they have for a batch.
+        """Return all feature and label tables by the names that batches use.
 
-        By node ``x`` (``x.TYPE`` where nodes have types) and ``y``, by edge id ``edge_attr`` (``edge_attr.SOURCE:NAME:DESTINATION``).
+        Node tables are ``x`` (``x.TYPE`` for several node types) and ``y``. ``edge_attr`` (``edge_attr.SOURCE:NAME:DESTINATION``) is by edge id.
         """
         own = self.contents()
         by_node = {f"x.{kind}" if kind else "x": rows for kind, rows in own.x.items()}
@@ -137,20 +137,20 @@ class BaseDataset(ABC):
         return by_node | ({} if self.y is None else {"y": self.y}) | by_edge
 
     def save(self, path: str | Path, features: str | None = None) -> None:
-        """Write the data set as a folder; ``path`` must not exist yet. ``open`` opens it again.
+        """Write the data set into a new folder. ``path`` must not exist yet; ``open`` reads it.
 
         Args:
             path: the folder.
-            features: what those of nodes and edges are written as: int8, int4, float16 or bfloat16; by default as they are.
+            features: storage format of node and edge features: int8, int4, float16 or bfloat16; by default their dtype is kept.
 
         Raises:
-            InputError: a folder that exists or cannot be written; a format that does not exist, or that the features do not fit into.
+            InputError: the folder exists or cannot be written, or the format is unknown or cannot represent the features.
         """
         with create_new_folder(Path(path), self.kind) as writer:
             self.write_to(writer, features)
 
     def write_to(self, writer: FolderWriter, features: str | None = None) -> None:
-        """Write the arrays and the header's entries into a new folder; ``features`` as of ``save``."""
+        """Write arrays and header entries with ``writer``. ``features`` is the storage format, as in ``save``."""
         tables = self._tables()
         if features is not None:
             tables = narrowed(self.name, tables, features, writer.create)
@@ -159,15 +159,15 @@ class BaseDataset(ABC):
         writer.meta.update(self.header())
 
     def arrays(self) -> dict[str, Array]:
-        """Return every array by the name of its file."""
+        """Return all arrays by their file names."""
         return self._arrays(self._tables())
 
     def header(self) -> dict[str, Any]:
-        """Return what the header of the folder states in addition to the arrays."""
+        """Return the entries of the folder's header."""
         return {"name": self.name, "num_classes": self.num_classes, "info": dict(self.meta)} | self.graph.header()
 
     def _tables(self) -> dict[str, Rows]:
-        """Return features by the names of their files: by number, since a type may be called anything."""
+        """Return feature tables by file name. Types are numbered, because a type's name may not be a valid file name."""
         own = self.contents()
         return {f"x{end}": rows for end, rows in _numbered(own.x)} | {f"edge_attr{end}": rows for end, rows in _numbered(own.edge_attr)}
 
@@ -179,14 +179,14 @@ class BaseDataset(ABC):
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None) -> Self:
-        """Open a folder memory-mapped: nothing is copied, and processes share the pages.
+        """Open a folder as memory-mapped arrays: nothing is copied, and processes share the pages.
 
         Args:
             path: a folder written by ``save``.
-            verify: compare checksums; by default for folders up to 256 MiB.
+            verify: whether to compare checksums; by default only for folders up to 256 MiB.
 
         Raises:
-            InputError: not such a folder, or one that is truncated or altered.
+            InputError: the folder was not written by ``save``, or is truncated or altered.
         """
         path = Path(path)
         arrays, meta = open_folder(path, cls.kind, verify=verify)
@@ -205,35 +205,35 @@ class BaseDataset(ABC):
     @classmethod
     @abstractmethod
     def _parts_in(cls, path: Path, arrays: dict[str, Array], meta: Mapping[str, Any], is_new: bool) -> dict[str, Any]:
-        """Return the fields of a subclass, of a folder's arrays and its header."""
+        """Return the subclass's fields, read from a folder's arrays and header."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Dataset(BaseDataset):
-    """Graph, features, labels and splits of V nodes and of their edges; read-only.
+    """Graph, features, labels and splits of V nodes and their edges; read-only.
 
-    Constructing one validates it; ``Dataset.open`` trusts the checksums instead. Arrays may be given as NumPy's or torch's; labels and splits of
-    another integer dtype are converted. ``Dataset(x=x, y=y, edge_index=edge_index, splits={"train": train_mask})`` is all that training needs.
+    The constructor validates its arguments; ``Dataset.open`` relies on checksums instead. Arrays may be NumPy arrays or torch tensors. Labels and
+    splits of other integer dtypes are converted. Training needs no more than ``Dataset(x=x, y=y, edge_index=edge_index, splits={"train": train_mask})``.
 
     Attributes:
-        name: for messages and logs.
+        name: name of the data set in messages and logs.
         graph: the graph; or give ``edge_index``.
         x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), ``QuantizedRows``, or None.
-        edge_attr: (R, D) features of the edges as stored, of any dtype that x may have, or None: row i is of the edge whose id (``Graph.edge_ids``)
-            is i, so that they stand in the order of ``edge_index``; R is more than the largest id. (R,) is taken as (R, 1).
+        edge_attr: (R, D) edge features as stored, of any dtype that x may have, or None. Row i belongs to the edge with id i
+            (``Graph.edge_ids``), so rows follow the order of ``edge_index``. R must exceed the largest id. (R,) is taken as (R, 1).
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels, int8 with -1
-            where some are unknown; or (V,) or (V, num_classes) float32 targets of a regression, NaN for none; or None.
-        splits: node ids, (N,) int64, by name: ``train``, ``val``, ``test`` or any other identifier; given as ids or as masks (V,) of bool.
-        num_classes: number of classes (or targets), 0 without labels; where 0 is given, what the labels have.
-        edge_y: (R,) labels of edges by id, as those of nodes, but that floating ones are always targets; or None.
-        edge_splits: edge ids, (N,) int64, by name: edges to learn from and to be judged by, where a task is about edges or links.
-        negatives: pairs of nodes that are no links, to judge links by, by the name of a split with N edges: (2, M) int64 for all of them, or
-            (2, N, K), K for each; sources above destinations.
-        meta: source, licence, where the split comes from: anything JSON can hold.
-        path: the folder it was opened from, or None.
-        validate: an argument only: False for arrays that are right by construction.
-        edge_index: an argument only: edges (2, E), a row of sources and one of destinations, in place of ``graph``; V is then the number of rows
-            of x or y, else the largest id plus one.
+            where some are unknown; or (V,) or (V, num_classes) float32 regression targets, NaN for none; or None.
+        splits: node ids (N,) int64 by name: ``train``, ``val``, ``test`` or any other identifier. Boolean masks (V,) are converted.
+        num_classes: number of classes or targets; 0 to count them from the labels, and 0 without labels.
+        edge_y: (R,) edge labels by edge id, encoded as ``y``, except that floats are always regression targets; or None.
+        edge_splits: edge ids (N,) int64 by split name, for tasks on edges or links: edges to train on and to evaluate.
+        negatives: negative pairs of nodes for link evaluation, by the name of a split with N edges: (2, M) int64 for the whole split, or
+            (2, N, K) with K for each edge. Row 0 has sources, row 1 destinations.
+        meta: source, licence, origin of the split and the like: anything that JSON can represent.
+        path: the folder that the data set was opened from, or None.
+        validate: constructor argument only: False skips the checks, for arrays that are known to be valid.
+        edge_index: constructor argument only: edges (2, E), sources and destinations, instead of ``graph``. V is then the number of rows
+            of x or y, else the largest node id plus one.
 
     Examples:
         >>> import numpy as np
@@ -264,15 +264,17 @@ class Dataset(BaseDataset):
         self._set(edge_y=edge_y, edge_splits=_as_int64(self.edge_splits), negatives=_as_int64(self.negatives))
 
     def _take_graph(self, edge_index: Any) -> None:
-        """Take edges as a graph, and what they and the nodes have as arrays."""
+        """Build the graph if ``edge_index`` is given, and convert features, edge labels and negatives to arrays."""
         if (self.graph is None) == (edge_index is None):
-            raise InputError(f"{self.name} has {'no edges' if edge_index is None else 'a graph and an edge_index'}: give one of the two")
+            raise InputError(
+                f"{self.name} has {'neither graph nor edge_index' if edge_index is None else 'both graph and edge_index'}: give one of the two"
+            )
         x, edge_attr = taken_in(self.x), as_rows(self.edge_attr)
         rows = next((len(array) for array in (x, None if self.y is None else as_array(self.y)) if array is not None and array.ndim), None)
         graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
         if not isinstance(graph, Graph):
             raise InputError(
-                f"{self.name}: graph is a {type(graph).__name__}: give a Graph, or the whole as Dataset.from_pyg or from_dgl take it"
+                f"{self.name}: graph is a {type(graph).__name__}: it must be a Graph; use Dataset.from_pyg or Dataset.from_dgl for objects of these libraries"
             )
         edge_splits = {
             name: as_ids(self.name, name, as_array(ids), graph.num_edge_ids(), "edges") for name, ids in self.edge_splits.items()
@@ -284,7 +286,7 @@ class Dataset(BaseDataset):
         )
 
     def _check_edges(self) -> None:
-        """Refuse labels of edges, and negatives, that the graph cannot have."""
+        """Raise InputError if edge labels or negatives do not fit the graph."""
         if self.edge_y is not None:
             number = max(self.graph.num_edge_ids(), len(self.edge_y))
             check_labels(f"{self.name}, edges", self.edge_y, number, num_classes_of(self.edge_y), "edge")
@@ -292,11 +294,11 @@ class Dataset(BaseDataset):
             number = len(self.edge_splits.get(split, ()))
             if pairs.ndim not in (2, 3) or len(pairs) != 2 or not is_integer(pairs.dtype) or (pairs.ndim == 3 and pairs.shape[1] != number):
                 raise InputError(
-                    f"{self.name}: negatives of {split} are {pairs.dtype} of shape {pairs.shape}: they are pairs (2, M), or (2, {number}, K) "
-                    f"for the {number:,} edges of this split; correct them"
+                    f"{self.name}: negatives of {split} are {pairs.dtype} of shape {pairs.shape}: they must be integer pairs (2, M), or "
+                    f"(2, {number}, K) for the {number:,} edges of this split; reshape or convert them"
                 )
             if pairs.size and not 0 <= pairs.min() <= pairs.max() < self.graph.num_nodes:
-                raise InputError(f"{self.name}: negatives of {split} leave the nodes 0 to {self.graph.num_nodes - 1}: correct them")
+                raise InputError(f"{self.name}: negatives of {split} leave the nodes 0 to {self.graph.num_nodes - 1}: drop these pairs")
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} ({len(ids):,})" for split, ids in self.splits.items()) or "none"
@@ -304,29 +306,29 @@ class Dataset(BaseDataset):
 
     @property
     def num_features(self) -> int:
-        """F, 0 without features."""
+        """Number of node features, F; 0 without features."""
         return 0 if self.x is None else int(self.x.shape[1])
 
     @property
     def num_edge_features(self) -> int:
-        """D, 0 without features of edges."""
+        """Number of edge features, D; 0 without edge features."""
         return 0 if self.edge_attr is None else int(self.edge_attr.shape[1])
 
     @property
     def num_seed_nodes(self) -> int:
-        """V: nodes that may be seeds."""
+        """Number of nodes, V."""
         return self.graph.num_nodes
 
     def contents(self) -> Contents:
-        """Return features, edges and splits of edges by node type, which is "", and by relation, which is ``ONLY``."""
+        """Return features, edges and edge splits by node type, which is "", and by relation, which is ``ONLY``."""
         x = {} if self.x is None else {"": self.x}
         edge_attr = {} if self.edge_attr is None else {ONLY: self.edge_attr}
         return Contents({"": self.graph.num_nodes}, {ONLY: self.graph}, x, edge_attr, {ONLY: self.edge_splits})
 
     def in_memory(self) -> Dataset:
-        """Return the same data set with graph and features in memory of this process, in huge pages where the system grants them.
+        """Return a copy with graph and features in this process's memory, in huge pages if the system grants them.
 
-        See ``Graph.in_memory``: for sampling within one process. Features lie there in addition to what the system caches of their file.
+        Use it for sampling within one process (see ``Graph.in_memory``). The page cache may hold the features' file in addition.
         """
         return replace(self, graph=self.graph.in_memory(), x=in_memory(self.x), edge_attr=in_memory(self.edge_attr), validate=False)
 
@@ -347,18 +349,18 @@ class Dataset(BaseDataset):
 
     @classmethod
     def from_pyg(cls, data: Any, *, name: str = "data", time_attr: str | None = None) -> Dataset:
-        """Read a homogeneous ``torch_geometric.data.Data``: ``edge_index``, and ``x``, ``y``, ``train_mask``, ``val_mask``, ``test_mask`` where it has them.
+        """Read a homogeneous ``torch_geometric.data.Data``: ``edge_index`` and, if set, ``x``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``.
 
-        Labels (V, 1) are taken as (V,), floating ones as the integers that they are. Edges keep their numbers (``Graph.edge_ids``) and their
-        ``edge_weight``, which becomes ``Graph.weights``, and ``edge_attr``. ``meta["not_carried"]`` and a warning name what is left out.
+        Labels (V, 1) become (V,); floating labels that are whole numbers become integers. Edges keep their order as ids (``Graph.edge_ids``);
+        ``edge_weight`` becomes ``Graph.weights``. ``edge_attr`` is kept. A warning and ``meta["not_carried"]`` name the attributes that are dropped.
 
         Args:
             data: the graph.
-            name: for messages.
-            time_attr: what times of edges or of nodes are called, as in ``Graph.from_pyg``.
+            name: name of the data set in messages.
+            time_attr: name of an edge or node attribute with integer times. With node times, an edge has its source's time.
 
         Raises:
-            InputError: it has no edge_index, or something that a data set cannot hold, as an edge_weight below 0.
+            InputError: ``edge_index`` is missing, or an attribute is not valid in a data set, such as a negative ``edge_weight``.
         """
         graph = Graph.from_pyg(data, time_attr=time_attr)
         left = {*data.keys()} - {"edge_index", "edge_weight", "edge_attr", "x", "y", "num_nodes", time_attr, *MASKS}
@@ -367,9 +369,9 @@ class Dataset(BaseDataset):
 
     @classmethod
     def from_dgl(cls, graph: Any, *, name: str = "data") -> Dataset:
-        """Read a homogeneous ``dgl.DGLGraph`` with ``feat``, ``label`` and masks in ``ndata``, as DGL's data sets have them; else as ``from_pyg``.
+        """Read a homogeneous ``dgl.DGLGraph`` with ``feat``, ``label`` and masks in ``ndata``, as in DGL's data sets; ``edata["feat"]`` becomes ``edge_attr``.
 
-        Of ``edata`` it takes ``feat`` as ``edge_attr``. Weights have no name of their own there: ``Graph.from_edges`` takes them beside ``graph.edges()``.
+        DGL gives weights no fixed name: pass them to ``Graph.from_edges`` with ``graph.edges()``. Labels and dropped fields are treated as in ``from_pyg``.
         """
         made, nodes, edges = Graph.from_dgl(graph), graph.ndata, getattr(graph, "edata", {})
         meta = not_carried(name, "Dataset", {*nodes} - {"feat", "label", *MASKS} | {*edges} - {"feat"})
@@ -378,18 +380,18 @@ class Dataset(BaseDataset):
 
 
 def masks_in(held: Any) -> dict[str, Array]:
-    """Return the masks (V,) that an object of another library holds under the names of ``MASKS``, by split."""
+    """Return the masks (V,) of a PyG or DGL object by split, for example ``train_mask`` as ``train``."""
     masks = {split: held.get(name) for split, name in zip(SPLITS, MASKS, strict=True)}
     return {split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None}
 
 
 def with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """Return the arrays whose names begin so, by the rest of the name."""
+    """Return the arrays whose names begin with ``prefix``, keyed by the rest of the name."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _numbered(by_key: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield how the names of an entry's files end, and the entry: by number, but for the only type or relation."""
+    """Yield (file name suffix, value) for each key: ``_NUMBER``, or "" for the only type or relation."""
     yield from (("" if key in ("", ONLY) else f"_{number}", value) for number, (key, value) in enumerate(by_key.items()))
 
 

@@ -1,4 +1,4 @@
-"""How long to wait for another process."""
+"""A timeout for waiting on other processes that does not count the time in which this process was suspended."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _LONGEST_LOOK_S = 2.0
 
 
 class Deadline:
-    """Seconds of waiting for another process, counted while this one could run.
+    """A suspend-safe timeout for waiting on another process, in seconds.
 
-    A job that was suspended (by a scheduler, by Ctrl-Z, by a machine asleep) goes on with the clock far ahead, and those it waits for were
-    suspended with it. So the time between two looks counts for two seconds at most.
+    After a suspension (by a scheduler, by Ctrl-Z, by a sleeping machine) the clock is far ahead, although the awaited processes were suspended,
+    too. So the time between two checks counts for at most two seconds.
     """
 
     def __init__(self, seconds: float) -> None:
-        """Begin to wait."""
+        """Start the timeout."""
         self._left = seconds
         self._looked = time.monotonic()
 
     def is_over(self) -> bool:
-        """Look once; to be called at least every second."""
+        """Return whether the time is over. Call it at least every second."""
         now = time.monotonic()
         self._left -= min(now - self._looked, _LONGEST_LOOK_S)
         self._looked = now

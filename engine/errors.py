@@ -1,4 +1,4 @@
-"""What goes wrong: a mistake of the caller's or a worker's failure, what more there is to say of some, and how an unknown name is answered."""
+"""Exceptions, the longer explanations that ``hoptrain explain`` prints, and helpers to write error messages."""
 
 from __future__ import annotations
 
@@ -13,96 +13,98 @@ _log = logging.getLogger(__name__)
 
 
 class InputError(ValueError):
-    """A mistake that the user can mend. The message is one line: the value, the rule, the remedy. The command line exits with 2.
+    """An error in the input that the user can fix. Its message is one line: value, rule, remedy. The command line exits with code 2.
 
     Examples:
-        >>> from hoptrain import InputError, NeighborSampler
+        >>> from hoptrain import Graph, InputError
         >>> try:
-        ...     NeighborSampler([10, -5])
+        ...     Graph([0, 2, 1], [0])
         ... except InputError as error:
         ...     print(error)
-        fanout -5 in [10, -5]: a hop takes 1 to 67108863 edges a node, or -1 for all, or a share of them such as 0.5, above 0 and at most 1.0; correct it
+        indptr falls from 2 to 1 at node 1: offsets must never descend; rebuild it with Graph.from_edges
     """
 
 
 class WorkerError(RuntimeError):
-    """A sampler process failed, died or went silent. The message names the worker, the batch and what is known."""
+    """A sampler process that failed, died or stopped responding. The message names the worker, the batch and the known cause."""
 
 
 EXPLAINED: Final = {
     "workers": (
-        "A worker process failed, died or made nothing for `timeout` seconds, `max_restarts` times in a row, or the system let none start. The message "
-        "has the last cause: an exception with its traceback, a signal, an exit code, or a limit.",
-        "After an exception mend the sampler; with `num_workers=0` it is raised where a debugger stops. SIGKILL without a reason mostly means that the machine "
-        "ran out of memory (`dmesg` tells): fewer workers, a smaller batch, or `buffer_dir`. A sampler that is only slow: a larger `timeout`. A limit: "
-        "`ulimit -a` shows it.",
+        "A worker process raised an exception, died, or produced no batch for `timeout` seconds, `max_restarts` times in a row. Or the system could not "
+        "start one. The message has the last cause: an exception with its traceback, a signal, an exit code, or a limit.",
+        "After an exception, fix the sampler; with `num_workers=0` the exception is raised in this process, where a debugger stops. SIGKILL without a reason "
+        "usually means that the machine ran out of memory (see `dmesg`): use fewer workers, a smaller batch, or `buffer_dir`. For a sampler that is only slow, "
+        "raise `timeout`. `ulimit -a` shows the limits.",
     ),
     "memory": (
-        "The queue keeps some batches for each worker, of the largest size that the sampler may make. That memory is reserved before the first batch, so "
-        "that a training does not die in its middle; it is not there, in the control group of this process or on the machine.",
-        "Lower `num_workers`, `prefetch_factor` or `batch_size`; or give `buffer_dir` (`--data.worker_options.buffer_dir`), a folder on a disk.",
+        "The queue reserves memory for several batches per worker, of the largest size that the sampler may produce. It does so before the first batch, so "
+        "that training does not fail later. This process's control group or the machine has too little free memory.",
+        "Use fewer `num_workers`, less `prefetch_factor` or a smaller `batch_size`. Or set `buffer_dir` (`--data.worker_options.buffer_dir`) to a folder with free space.",
     ),
     "files": (
-        "Each batch in the queue is an open file or two. The limit of this process on open files is below what the workers need.",
-        "Raise it by `ulimit -n` as the message says, in the shell that starts the training; or fewer `num_workers`, less `prefetch_factor`.",
+        "Each batch in the queue takes one or two open files. This process's limit on open files is below what the workers need.",
+        "Raise the limit with `ulimit -n`, as the message says, in the shell that starts the training. Or use fewer `num_workers` or less `prefetch_factor`.",
     ),
     "sending": (
-        "With workers the sampler goes to processes of their own. It holds what stays with its process: an open file, a lock, a thread, a socket.",
-        "Open it in the worker, at the first batch, instead of in `__init__`; or `num_workers=0`.",
+        "Workers are separate processes, to which the sampler is sent. It holds an object that cannot be sent: an open file, a lock, a thread, a socket.",
+        "Open it in the worker, at the first batch, instead of in `__init__`. Or use `num_workers=0`.",
     ),
     "iterator": (
-        "A loader has one iterator at a time: a second `iter(loader)`, or `close()`, ends the one before. That one was asked for a batch.",
-        "One `for` loop over a loader at a time. For two at once make two loaders; their graph and features are in memory once.",
+        "A loader has one iterator at a time: a second `iter(loader)`, or `close()`, ends the previous one. A batch was requested from an ended iterator.",
+        "Use one `for` loop over a loader at a time. For two at once, make two loaders; they share graph and features in memory.",
     ),
     "reader": (
-        "With `feature_cache` one process of each machine reads the features for all ranks. It made no rows for longer than every rank waits.",
-        "Its own messages stand above, those of the first rank of this machine. If the disk is only slow: a smaller `batch_size`, or more `feature_cache`.",
+        "With `feature_cache`, one process of each machine reads the features for all ranks. It delivered no rows within the ranks' time limit.",
+        "Look for its own messages in the output of this machine's first rank. If the disk is only slow, use a smaller `batch_size` or more `feature_cache`.",
     ),
     "rows": (
-        "Features lie in parts on several machines, whose processes ask one another for rows. One of them has ended, was killed or stopped, or makes no steps.",
-        "The machine that is the cause says why, and its rank is named at the end. Started again, the run goes on by `--ckpt_path last`. Where machines do not "
-        "find one another at all: ports between them have to be open, and `GLOO_SOCKET_IFNAME` names the network interface.",
+        "Features are partitioned over several machines, whose processes request rows from each other. One process ended, was killed or stopped, or makes no "
+        "progress.",
+        "The machine at fault prints the cause, and its rank is named at the end of the output. Start the run again with `--ckpt_path last` to resume it. If "
+        "machines never connect, open the ports between them and set `GLOO_SOCKET_IFNAME` to the network interface.",
     ),
     "damaged": (
-        "A folder of data is kept with a checksum, a type and a shape for each array. One of them is not as it was written: the disk was full, a copy was cut "
-        "short, or somebody changed it.",
-        "Remove the folder and make it again, from the source that it came from; what lies in `$HOPTRAIN_CACHE` is made again by itself.",
+        "A data folder stores a checksum, a dtype and a shape for each array. One array does not match: the disk was full, a copy was truncated, or the file "
+        "was changed.",
+        "Remove the folder and create it again from its source. Data in `$HOPTRAIN_CACHE` are recreated automatically.",
     ),
     "returned": (
-        "The first batch of each process is checked in full: ids are integers that exist, a block's destinations are the first of its sources, weights "
-        "are finite. A sampler returned another one.",
-        "Call `sampler.sample(graph, seeds)` alone, and look at the array that the message names. `SamplingProgram` builds correct blocks by itself.",
+        "The first batch of each process is checked in full: ids must be integers that exist, a block's destinations must be the first of its sources, and "
+        "weights must be finite. The sampler returned a batch that breaks one of these rules.",
+        "Call `sampler.sample(graph, seeds)` on its own and inspect the array that the message names. Blocks that `SamplingProgram` builds always pass.",
     ),
     "checkpoint": (
-        "The file is none of Lightning's, was cut short, holds code (checkpoints are read without any), or was written at a moment from which no run can go on "
-        "bit for bit: in the middle of an optimiser's step, or by one of several ranks.",
-        "Another checkpoint, `last.ckpt` for instance. A checkpoint of a program of your own with more than tensors and plain values: load it there, and save "
-        "its `state_dict`.",
+        "The file is not a Lightning checkpoint, is truncated, or contains code (checkpoints are loaded without executing any). Or it was written at a point "
+        "from which no run can resume with bit-identical results: within an optimiser step, or by one of several ranks.",
+        "Give another checkpoint, such as `last.ckpt`. If a checkpoint of your own program has more than tensors and plain values, load it there and save its "
+        "`state_dict`.",
     ),
     "cuda": (
-        "Sampling on a GPU needs the extra `cuda`, a driver of NVIDIA's, and a device that can be seen. The message says which of them is missing.",
-        '`hoptrain doctor --gpu` looks for each and says what to do. Or `device="cpu"`, `--data.sampler_device cpu`.',
+        "Sampling on a GPU needs the extra `cuda`, an NVIDIA driver, and a visible device. The message says which one is missing.",
+        'Run `hoptrain doctor --gpu`, which checks each of them and prints the remedy. Or use `device="cpu"` or `--data.sampler_device cpu`.',
     ),
 }
-"""Cause and cure of what no line can tell, by the name that messages end with. `hoptrain explain NAME` prints an entry, docs/errors.md has all."""
+"""(cause, remedy) of errors that one line cannot explain, by the name at the end of their messages. ``hoptrain explain NAME`` and docs/errors.md show them."""
 
 
 def explain_hint(name: str) -> str:
-    """The end of a message: where its entry in ``EXPLAINED`` can be read, also without a network."""
+    """Return the end of a message that points to its entry in ``EXPLAINED``."""
     return f" [hoptrain explain {name}]"
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, in one line; its kind where it says nothing."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """Return an exception's message in one line, without an error number; its class name if it has no message."""
+    text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror and error.filename else str(error)
+    return re.sub(r"^\[Errno -?\d+\] ", "", " ".join(text.split())) or type(error).__name__
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Return text with its control characters, and what is no character at all, escaped: names in a file could steer the terminal.
+    r"""Return text with control characters and unprintable characters escaped, because names in a file could control the terminal.
 
     Args:
-        text: what is to be shown.
-        keep: characters that stay as they are, such as line ends.
+        text: the text to show.
+        keep: characters that are not escaped, such as line ends.
 
     Examples:
         >>> print(printable("a name \x1b[31m"))
@@ -111,25 +113,30 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
+def an(noun: object) -> str:
+    """Return a noun with its indefinite article, such as ``an int64`` or ``a float32``."""
+    return f"{'an' if str(noun)[:1] in 'aeio' else 'a'} {noun}"
+
+
 def join_limited(names: Iterable[object], most: int = 8) -> str:
-    """The first names, as a message of one line may list them: ``a, b and 18 more``."""
+    """Return the first names as text for a message: ``a, b and 18 more``."""
     shown = [":".join(name) if isinstance(name, tuple) else str(name) for name in names]
     return ", ".join(shown) if len(shown) <= most else f"{', '.join(shown[: most - 1])} and {len(shown) - most + 1} more"
 
 
 def not_carried(name: str, kind: str, left: Iterable[str], remedy: str = "") -> dict[str, Any]:
-    """Return ``meta`` of a data set made from another library's object, and log a warning: ``left`` names what a ``kind`` of data set does not hold."""
+    """Log a warning about attributes ``left`` that a data set of class ``kind`` cannot store, and return them as an entry for ``meta``."""
     names = sorted(left)
     if names:
-        _log.warning("%s: a %s does not hold %s: no batch will have them%s", name, kind, join_limited(names), remedy)
+        _log.warning("%s: a %s cannot store %s: batches will not have them%s", name, kind, join_limited(names), remedy)
     return {"not_carried": names} if names else {}
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """``did you mean X?`` with the names of ``known`` nearest to ``name``; empty where none is near.
+    """Return ``did you mean X?`` with up to two names of ``known`` closest to ``name``; "" if none is close.
 
-    Names may have parts, as ``data.batch_size`` or ``synthetic:reddit``: a part that was left out (``batch_size``) or cut short (``data.batch``) counts as
-    near, and names of the same first part come before others.
+    Names may have components, such as ``data.batch_size`` or ``synthetic:reddit``. A name with a missing (``batch_size``) or truncated
+    (``data.batch``) component counts as close. Names with the same first component are preferred.
     """
     last = _last_part(name)
     if not last:
@@ -137,7 +144,7 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     near = [each for each in known if _last_part(each) == last] or [each for each in known if each.startswith(name)]
     beside = [each for each in known if each.partition(".")[0] == name.partition(".")[0]] if "." in name else []
     near = near or difflib.get_close_matches(name, beside or known, n=2, cutoff=0.7)
-    if not near:  # of another first part, or without one
+    if not near:  # the first component differs or is missing
         lasts = difflib.get_close_matches(last, [_last_part(each) for each in known], n=1, cutoff=0.7)
         near = [each for each in known if _last_part(each) in lasts]
     return f"did you mean {' or '.join(near[:2])}?" if near else ""
@@ -148,19 +155,19 @@ def _last_part(name: str) -> str:
 
 
 def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a value that is none of the ``choices``.
+    """Raise InputError if a value is not one of ``choices``.
 
     Raises:
-        InputError: it is none of them.
+        InputError: ``value`` is not among the choices; the message suggests the closest one.
     """
     if value not in choices:
         near = f"; {hint}" if isinstance(value, str) and (hint := did_you_mean(value, choices)) else ""
-        raise InputError(f"{option} is {value!r}: it is one of {', '.join(choices)}{near}")
+        raise InputError(f"{option} is {value!r}: it must be one of {', '.join(choices)}{near}")
 
 
 @contextmanager
 def error_context(what: str) -> Iterator[None]:
-    """Put ``what`` before the message of a mistake that is found within: which of several it is about."""
+    """Prefix the message of an InputError raised in the body with ``what``, which names the object concerned."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The data set with several node types: features by type, labels and splits of the nodes of one type."""
+"""The data set with several node types: features by type, labels and splits of one node type."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class HeteroDataset(BaseDataset):
-    """Graph, features, labels and splits; read-only, validated when it is made.
+    """Heterogeneous graph, features, labels and splits; read-only, validated by the constructor.
 
     Attributes:
-        name: for messages and logs.
+        name: name of the data set in messages and logs.
         graph: the heterogeneous graph.
-        seed_type: the type of the nodes that are trained on; V of them.
-        x: (V_t, F_t) features as stored, or ``QuantizedRows``, for the types t that have some; all arrays may be NumPy's or torch's.
-        edge_attr: (R, D) features of edges as stored, of any dtype that x may have, for the relations that have some: row i is of the edge whose id
-            (``RelationColumns.edge_ids``) is i; (R,) is one feature.
-        y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 targets of a regression, NaN
+        seed_type: the type of the V nodes that have labels and splits.
+        x: (V_t, F_t) features as stored, or ``QuantizedRows``, for the types t that have some. All arrays may be NumPy arrays or torch tensors.
+        edge_attr: (R, D) edge features as stored, of any dtype that x may have, for the relations that have some. Row i belongs to the edge
+            with id i (``RelationColumns.edge_ids``). (R,) is one feature.
+        y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 regression targets, NaN
             for none; or None.
-        splits: node ids of ``seed_type``, (N,), or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
-        edge_splits: edge ids (N,) int64 of a relation by name, ``train``, ``val``, ``test``, by relation: links to learn from and to be judged by.
-        num_classes: number of classes (or targets), 0 without labels; where 0 is given, what the labels have.
-        meta: source, licence, where the split comes from: anything JSON can hold.
-        path: the folder it was opened from, or None.
-        validate: an argument only: False for arrays that are right by construction.
+        splits: node ids (N,) of ``seed_type``, or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
+        edge_splits: edge ids (N,) int64 by relation, then by split name: links to train on and to evaluate.
+        num_classes: number of classes or targets; 0 to count them from the labels, and 0 without labels.
+        meta: source, licence, origin of the split and the like: anything that JSON can represent.
+        path: the folder that the data set was opened from, or None.
+        validate: constructor argument only: False skips the checks, for arrays that are known to be valid.
 
     Examples:
         >>> import numpy as np
@@ -64,12 +64,12 @@ class HeteroDataset(BaseDataset):
         self._narrow()
 
     def _take_by_type(self) -> None:
-        """Take features as arrays and splits of edges as ids; refuse those of types and relations that the graph does not have."""
+        """Convert features to arrays and edge splits to ids. Raise InputError for unknown types and relations."""
         for field_name in ("x", "edge_attr", "splits", "edge_splits"):
             if not isinstance(getattr(self, field_name), Mapping):
                 raise InputError(
-                    f"{self.name}: {field_name} is no mapping: it is a dictionary, x by type, edge_attr by relation, splits by name, edge_splits by "
-                    "relation and name; give one"
+                    f"{self.name}: {field_name} is a {type(getattr(self, field_name)).__name__}: it must be a dictionary; key x by type, edge_attr by "
+                    "relation, splits by name, edge_splits by relation and name"
                 )
         self._check_known("seed_type is", [self.seed_type], self.graph.num_nodes)
         self._check_known("x of a type is", self.x, self.graph.num_nodes)
@@ -89,13 +89,15 @@ class HeteroDataset(BaseDataset):
 
     def _edge_ids(self, relation: Relation, splits: Mapping[str, Any]) -> dict[str, Array]:
         if not isinstance(splits, Mapping):
-            raise InputError(f"{self._named(relation)}: edge_splits are no mapping: they are ids by name; give a dictionary")
+            raise InputError(
+                f"{self._named(relation)}: edge_splits are a {type(splits).__name__}: give a dictionary of edge ids by split name"
+            )
         number = self.graph.relations[relation].num_edge_ids()
         ids = {split: as_ids(self._named(relation), split, as_array(ids), number, "edges") for split, ids in splits.items()}
         return {split: own.astype(np.int64, copy=False) for split, own in ids.items()}
 
     def _check_disjoint(self) -> None:
-        """Refuse a node in two splits of one family, as train_5 and val_5."""
+        """Raise InputError if a node is in two splits of one family, such as train_5 and val_5."""
         families = {split: split.partition("_") for split in self.splits}
         for one, other in combinations(self.splits, 2):
             (kind, _, family), (other_kind, _, other_family) = families[one], families[other]
@@ -104,7 +106,7 @@ class HeteroDataset(BaseDataset):
             both = np.intersect1d(self.splits[one], self.splits[other])
             if len(both):
                 raise InputError(
-                    f"{self.name}: node {both[0]} is in the splits {one} and {other}: they share none; drop it from one of them"
+                    f"{self.name}: node {both[0]} is in the splits {one} and {other}: they must not share nodes; drop it from one of them"
                 )
 
     def __repr__(self) -> str:
@@ -113,21 +115,21 @@ class HeteroDataset(BaseDataset):
 
     @property
     def num_seed_nodes(self) -> int:
-        """V: nodes that may be seeds."""
+        """Number of nodes of ``seed_type``, V."""
         return self.graph.num_nodes[self.seed_type]
 
     def contents(self) -> Contents:
-        """Return features, edges and splits of edges by node type and relation."""
+        """Return features, edges and edge splits by node type and relation."""
         return Contents(self.graph.num_nodes, self.graph.relations, self.x, self.edge_attr, self.edge_splits)
 
     def header(self) -> dict[str, Any]:
-        """Return what the header of the folder states in addition to the arrays."""
+        """Return the entries of the folder's header."""
         by_relation = {"edge_features": self.edge_attr, "edge_splits": self.edge_splits}
         own = {"seed_type": self.seed_type, "features": list(self.x)} | {name: list(map(list, of)) for name, of in by_relation.items()}
         return BaseDataset.header(self) | own
 
     def with_reverse(self) -> HeteroDataset:
-        """Return the data set with each relation also turned round, in memory, as ``HeteroGraph.with_reverse``; edges have their original's features."""
+        """Return a copy with reverse relations, as ``HeteroGraph.with_reverse`` builds them. Reversed edges share the features of their originals."""
         graph = self.graph.with_reverse()
         turned = dict(zip(list(graph.relations)[len(self.graph.relations) :], self.graph.relations, strict=True))
         edge_attr = {**self.edge_attr, **{new: self.edge_attr[old] for new, old in turned.items() if old in self.edge_attr}}
@@ -135,7 +137,7 @@ class HeteroDataset(BaseDataset):
 
     @classmethod
     def _parts_in(cls, path: Path, arrays: dict[str, Array], meta: Mapping[str, Any], is_new: bool) -> dict[str, Any]:
-        # folders of versions before have the graph in a folder of its own, other names for splits of edges, or neither them nor edge features
+        # older versions stored the graph in a subfolder, named edge splits differently, or stored neither edge splits nor edge features
         is_old = "relations" not in meta
         prefix = "edge_split_" if is_old else "edges_of_"
         return {
@@ -150,13 +152,13 @@ class HeteroDataset(BaseDataset):
 
     @classmethod
     def from_dgl(cls, graph: Any, seed_type: str | None = None, *, name: str = "data") -> HeteroDataset:
-        """Read a ``dgl.DGLGraph`` with its types: of each type and relation ``feat`` where it has some; ``label`` and masks are those of ``seed_type``.
+        """Read a heterogeneous ``dgl.DGLGraph``: ``feat`` of nodes and edges, and ``label`` and masks of ``seed_type``.
 
-        By default that is the only type with a ``label``. Edges keep DGL's ids; weights have no name of their own there: ``HeteroGraph.from_edges`` takes them.
-        What is left ``meta["not_carried"]`` and a warning name.
+        ``seed_type`` is by default the only node type with a ``label``. Edges keep DGL's ids. DGL gives weights no fixed name: pass them to
+        ``HeteroGraph.from_edges``. A warning and ``meta["not_carried"]`` name the fields that are dropped.
 
         Raises:
-            InputError: as ``from_pyg``.
+            InputError: no or several types have labels and ``seed_type`` is not given, or a field is not valid in a data set.
         """
         held = {kind: graph.nodes[kind].data for kind in graph.ntypes}
         seed_type = _seed_type(name, [kind for kind, own in held.items() if "label" in own], seed_type)
@@ -178,25 +180,25 @@ class HeteroDataset(BaseDataset):
     def from_pyg(
         cls, data: Any, seed_type: str | None = None, *, name: str = "data", weight_attr: str | None = None, time_attr: str | None = None
     ) -> HeteroDataset:
-        """Read a ``torch_geometric.data.HeteroData``: its edges, of each type ``x`` and of each relation ``edge_attr`` where it has some.
+        """Read a ``torch_geometric.data.HeteroData``: its edges and, if set, ``x`` of node types and ``edge_attr`` of edge types.
 
-        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``, by default the only type with a ``y``. What is left
-        ``meta["not_carried"]`` and a warning name.
+        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``. A warning and ``meta["not_carried"]`` name the
+        attributes that are dropped.
 
         Args:
             data: the graph.
-            seed_type: the type of the nodes that are trained on.
-            name: for messages.
-            weight_attr: what weights of edges are called, as in ``HeteroGraph.from_pyg``.
-            time_attr: what times of edges or of nodes are called, as there.
+            seed_type: the node type to train on; by default the only one with a ``y``.
+            name: name of the data set in messages.
+            weight_attr: name of the edge attribute with weights; at least one edge type must have it.
+            time_attr: name of an edge or node attribute with integer times. With node times, an edge has its source's time.
 
         Raises:
-            InputError: no type has labels, or several have, and none was named; something that a data set cannot hold.
+            InputError: no or several types have labels and ``seed_type`` is not given, or an attribute is not valid in a data set.
         """
         graph = HeteroGraph.from_pyg(data, weight_attr=weight_attr, time_attr=time_attr)
         labelled = [kind for kind in data.node_types if getattr(data[kind], "y", None) is not None]
         seed_type = _seed_type(name, labelled, seed_type)
-        seeds = data[seed_type] if seed_type in data.node_types else {}  # else it would be added there
+        seeds = data[seed_type] if seed_type in data.node_types else {}  # data[seed_type] would create a missing type
         left = {kind: {*data[kind].keys()} - {"x", "num_nodes", time_attr} for kind in data.node_types}
         left |= {kind: {*data[kind].keys()} - {"edge_index", "edge_attr", weight_attr, time_attr} for kind in data.edge_types}
         return cls(
@@ -216,7 +218,7 @@ class HeteroDataset(BaseDataset):
 
 
 def _left_out(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: str, remedy: str = "") -> dict[str, Any]:
-    """Return ``not_carried`` of what another library's object holds by type; labels and masks of ``seed_type`` are carried."""
+    """Return ``not_carried()`` for the attributes by type. Labels and masks of ``seed_type`` are carried."""
     of_seeds = {labels, *MASKS}
     left = (
         f"{kind if isinstance(kind, str) else relation_name(kind)} {key}"
@@ -227,7 +229,9 @@ def _left_out(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: s
 
 
 def _seed_type(name: str, labelled: list[str], seed_type: str | None) -> str:
-    """The type that is trained on: the one that was named, or the only one of those with labels."""
+    """Return the given seed type, or the only type with labels."""
     if seed_type is None and len(labelled) != 1:
-        raise InputError(f"{name}: labels of {', '.join(labelled) or 'no type'}: nodes of one type are trained on; name it by seed_type")
+        raise InputError(
+            f"{name}: labels of {', '.join(labelled) or 'no type'}: the nodes of one type are trained on; name it with seed_type"
+        )
     return seed_type or labelled[0]

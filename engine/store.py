@@ -1,6 +1,6 @@
-"""Arrays in a folder: ``.npy`` files and a small JSON header, written in whole or not at all, opened memory-mapped.
+"""Folders of arrays: ``.npy`` files and a JSON header, written atomically and opened memory-mapped.
 
-The header (``header.json``) states format, version, kind and counts, and for every array its file, dtype, shape and CRC-32.
+The header (``header.json``) has format, version, kind and metadata, and for every array its file, dtype, shape and CRC-32 checksum.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ FORMAT = "hoptrain-arrays"
 VERSION = 1
 HEADER = "header.json"
 VERIFY_LIMIT = 256 << 20
-"""Folders up to this many bytes are checked whole on every opening; larger ones by file sizes, and whole by ``hoptrain data info``."""
+"""Folders up to this many bytes are verified in full on each opening. Larger ones are checked by file size, and in full by ``hoptrain data info``."""
 LEFTOVER_SECONDS = 24 * 60 * 60
-"""The temporary folder of a writer that was killed is removed when nothing in it has changed for so long."""
+"""Age in seconds at which the temporary folder of a killed writer is removed."""
 
 PIECE = 64 << 20
-"""Bytes that are read at once to compare a checksum."""
+"""Bytes read at once when a checksum is computed."""
 _OPENED: dict[Path, str] = {}
-"""Folders that this process has opened, and their files when it did last."""
+"""Folders that this process has opened -> state of their files at the last opening."""
 _MOST_MARKS = 1000
 _CHECKS = 1
-"""Raised where checks are added: folders that were checked by fewer are checked once more."""
+"""Version of the validation; increase it when checks are added, so that folders are validated once more."""
 
 
 def cache_root() -> Path:
-    """``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``."""
+    """Return the cache folder: ``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``."""
     return Path(os.environ.get("HOPTRAIN_CACHE") or Path.home() / ".cache" / "hoptrain")
 
 
 class FolderWriter:
-    """Fills a new folder; see ``create_folder``."""
+    """A writer that ``create_folder`` yields to add arrays and metadata to a new folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Write into ``folder``, which exists."""
+        """Write into an existing folder."""
         self.folder = folder
         self.meta: dict[str, Any] = {}
 
     def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> Array:
-        """A new array on disk, memory-mapped for writing: for arrays larger than memory. Its room is taken here, since later a full disk is a SIGBUS."""
+        """Create an array on disk, memory-mapped for writing. Its disk space is allocated now, because a full disk would raise SIGBUS later."""
         path = self.folder / f"{name}.npy"
         array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
         with path.open("r+b") as file:
@@ -64,7 +64,7 @@ class FolderWriter:
         return array
 
     def add(self, name: str, array: Array) -> None:
-        """Write an array; one that ``create`` made is there already."""
+        """Write an array, or flush one that ``create`` returned."""
         path = self.folder / f"{name}.npy"
         if isinstance(array, np.memmap) and str(array.filename) == str(path.resolve()):
             array.flush()
@@ -72,16 +72,16 @@ class FolderWriter:
         try:
             np.save(path, array, allow_pickle=False)
         except OSError as error:
-            if error.errno is None:  # NumPy's, of a write that was cut short
+            if error.errno is None:  # NumPy raises this after a short write
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise
 
 
 @contextmanager
 def create_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
-    """Write a folder under a temporary name; rename it to ``path`` when the body has ended well, delete it otherwise.
+    """Write a folder under a temporary name and rename it to ``path`` if the body succeeds; delete it otherwise.
 
-    Two processes that write the same ``path`` do not disturb each other: the first to end wins, the other's work is dropped.
+    Several processes may write the same ``path``: the first to finish wins, and the work of the others is dropped.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear_leftovers(path)
@@ -104,24 +104,26 @@ def create_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
 
 @contextmanager
 def create_new_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
-    """``create_folder`` for a place of the user's, where nothing may be lost.
+    """Write a folder like ``create_folder``, but never over an existing path.
 
     Raises:
-        InputError: ``path`` exists, or cannot be written.
+        InputError: ``path`` exists or cannot be written.
     """
     if path.exists():
-        raise InputError(f"{path} exists: {kind} folders are not written over; remove it or name another folder")
+        raise InputError(f"{path} exists: {kind} folders are not overwritten; remove it or name another folder")
     try:
         with create_folder(path, kind) as writer:
             yield writer
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror or error}): make room, or name a folder of your own") from error
+        raise InputError(
+            f"{path} cannot be written ({error.strerror or error}): free disk space, or name a folder that you can write to"
+        ) from error
 
 
 def _clear_leftovers(path: Path) -> None:
-    """Remove the temporary folders of earlier writers of ``path`` that were killed."""
+    """Remove the temporary folders that killed writers of ``path`` left."""
     for folder in list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}")):
-        with suppress(OSError):  # another process clears it as well, or it is not ours
+        with suppress(OSError):  # another process removes it, too, or it is another user's
             changed = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
             if time.time() - changed > LEFTOVER_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -137,17 +139,17 @@ def _write_header(folder: Path, kind: str, meta: Mapping[str, Any]) -> None:
 
 
 def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Open a folder written by ``create_folder``: its arrays, memory-mapped read-only, and its ``meta``.
+    """Open a folder written by ``create_folder``. Return its arrays, memory-mapped read-only, and its ``meta``.
 
-    Loaders see before each batch that files are as long as they were (``hoptrain.engine.queue.shared_memory.check_whole``).
+    Loaders check before each batch that no file was truncated (``hoptrain.engine.queue.shared_memory.check_whole``).
 
     Args:
         path: the folder.
-        kind: what it has to hold, as its writer said.
-        verify: compare checksums; by default if the folder is no larger than ``VERIFY_LIMIT`` and ``checking`` remembers none that is as it is.
+        kind: the kind that the header must have.
+        verify: whether to compare checksums; by default if the folder is no larger than ``VERIFY_LIMIT`` and was not validated in its present state.
 
     Raises:
-        InputError: no such folder, another format, version or kind, a file that is missing, truncated or altered.
+        InputError: the folder does not exist, has another format, version or kind, or a file is missing, truncated or altered.
     """
     header = read_header(path, kind)
     _OPENED[path.resolve()] = _state_of(path)
@@ -159,20 +161,20 @@ def open_folder(path: Path, kind: str, *, verify: bool | None = None) -> tuple[d
 
 @contextmanager
 def checking(path: Path, verify: bool | None = None) -> Iterator[bool]:
-    """Yield whether the contents of a folder have to be validated, and remember that they were if the body ends well.
+    """Yield whether a folder's contents must be validated. If the body succeeds, record that they were.
 
-    That is a pass over the arrays, so it is made once for a folder: the cache keeps the sizes and times of its files. ``verify`` True makes it again,
-    False leaves it out.
+    Validation takes a pass over the arrays, so it is done once: the cache records the sizes and times of the folder's files. ``verify`` True validates
+    again, False skips it.
 
     Raises:
-        InputError: the body's, with the folder named.
+        InputError: the body raised it; the folder's path is added to the message.
     """
     state = _state_of(path)
     is_new = not _is_checked(path) if verify is None else verify
     with error_context(str(path)) if is_new else nullcontext():
         yield is_new
     if is_new:
-        with suppress(OSError, RuntimeError):  # without a place to remember it is checked again
+        with suppress(OSError, RuntimeError):  # if it cannot be recorded, it is validated again next time
             mark = _mark_of(path)
             mark.parent.mkdir(parents=True, exist_ok=True)
             own = mark.with_name(f"{mark.name}.{os.getpid()}")
@@ -184,19 +186,17 @@ def checking(path: Path, verify: bool | None = None) -> Iterator[bool]:
 
 
 def check_unchanged(path: Path) -> None:
-    """Refuse to read on from a folder whose files were replaced or rewritten since this process opened it: their maps may hold anything.
+    """Raise InputError if a folder's files were replaced or rewritten since this process opened it: the memory maps may then hold anything.
 
     Raises:
-        InputError: the files are other ones.
+        InputError: files have changed.
     """
     opened = _OPENED.get(path.resolve())
     if opened is None or opened == (now := _state_of(path)):
         return
     sizes = [{name: size for name, size, *_ in json.loads(state)[1:]} for state in (opened, now)]
-    if not any(sizes[1].get(name, 0) < size for name, size in sizes[0].items()):  # a file that was cut off is named where it is read
-        raise InputError(
-            f"{path} has changed since it was opened: a run reads its files to the end; start the run again, on a folder that stays"
-        )
+    if not any(sizes[1].get(name, 0) < size for name, size in sizes[0].items()):  # truncated files are reported where they are read
+        raise InputError(f"{path} has changed since it was opened: files must not change during a run; start the run again")
 
 
 def _is_checked(path: Path) -> bool:
@@ -211,22 +211,22 @@ def _mark_of(path: Path) -> Path:
 
 
 def _state_of(path: Path) -> str:
-    """Sizes, times and numbers of a folder's files."""
+    """Return sizes, modification times and inodes of a folder's files as JSON."""
     files = sorted((entry.name, entry.stat()) for entry in os.scandir(path) if entry.is_file())
     return json.dumps([_CHECKS, *([name, own.st_size, own.st_mtime_ns, own.st_ino] for name, own in files)])
 
 
 @contextmanager
 def complete_header(path: Path) -> Iterator[None]:
-    """Turn a KeyError, from an array or entry that a folder's header does not have, into the user's error."""
+    """Turn a KeyError for a missing array or header entry into an InputError."""
     try:
         yield
     except KeyError as error:
-        raise InputError(f"{path} has no {error.args[0]!r} in its header: it was not written by hoptrain; convert it again") from None
+        raise InputError(f"{path} has no {error.args[0]!r} in its header: the header must be complete; convert the data again") from None
 
 
 def kind_of(path: Path) -> str | None:
-    """What a folder says it holds; None where it says nothing that can be read."""
+    """Return the kind of a folder's contents, None if it has no readable header."""
     try:
         kind = read_json(path / HEADER)["kind"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -235,10 +235,10 @@ def kind_of(path: Path) -> str | None:
 
 
 def read_header(path: Path, kind: str) -> dict[str, Any]:
-    """The header of a folder, checked for format, version and kind."""
+    """Return a folder's header. Raise InputError if format, version or kind differ."""
     if not path.is_dir():
         raise InputError(
-            f"{path} is not a folder: name one written by hoptrain ('hoptrain data import' or 'hoptrain data convert' makes it)"
+            f"{path} is not a folder: it must be written by hoptrain; make one with 'hoptrain data import' or 'hoptrain data convert'"
         )
     try:
         header = read_json(path / HEADER)
@@ -248,17 +248,15 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
             raise TypeError
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
-            f"{path} has no readable {HEADER}: it was not written by hoptrain; make one with 'hoptrain data convert'"
+            f"{path} has no readable {HEADER}: a folder written by hoptrain is needed; make one with 'hoptrain data convert'"
         ) from None
     if found != (FORMAT, VERSION, kind):
         raise InputError(
-            f"{path} holds {found[2]!r} in format {found[0]} {found[1]}, wanted is {kind!r} in {FORMAT} {VERSION}: convert it again"
+            f"{path} holds {found[2]!r} in format {found[0]} {found[1]}, but {kind!r} in {FORMAT} {VERSION} is needed: convert it again"
         )
     for file, *_ in entries.values():
-        if os.path.basename(file) != file:
-            raise InputError(
-                f"{path / HEADER} names the file {file!r} outside its folder: it was not written by hoptrain; convert it again"
-            )
+        if os.path.basename(file) != file or file in ("", ".", ".."):
+            raise InputError(f"{path / HEADER} names the file {file!r}: files must be in the folder itself; convert the data again")
     return header  # type: ignore[no-any-return]
 
 
@@ -268,23 +266,25 @@ def _open_array(path: Path, entry: Mapping[str, Any], verify: bool) -> Array:
         array: Array = map_npy(file)
     except (OSError, ValueError):
         raise InputError(
-            f"{file} is missing, truncated or no .npy file: remove {path} and convert it again{explain_hint('damaged')}"
+            f"{file} is missing, truncated or not an .npy file: remove {path} and convert it again{explain_hint('damaged')}"
         ) from None
     if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
-        raise InputError(f"{file} holds {array.dtype}: arrays are of numbers; convert them, and {path} again{explain_hint('damaged')}")
+        raise InputError(
+            f"{file} holds {array.dtype}: arrays must hold numbers; remove {path} and convert it again{explain_hint('damaged')}"
+        )
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise InputError(
             f"{file} holds {array.dtype.str} {list(array.shape)}, its header says {entry['dtype']} {entry['shape']}: convert it again{explain_hint('damaged')}"
         )
     if verify and crc32(file) != entry["crc32"]:
         raise InputError(
-            f"{file} does not match its checksum: the file was altered or damaged; remove {path} and convert it again{explain_hint('damaged')}"
+            f"{file} does not match its checksum: it was altered or damaged; remove {path} and convert it again{explain_hint('damaged')}"
         )
     return array
 
 
 def crc32(file: Path) -> int:
-    """Checksum of a file, read in pieces."""
+    """Return the CRC-32 checksum of a file."""
     value = 0
     with open_regular(file) as stream:
         while piece := stream.read(PIECE):

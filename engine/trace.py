@@ -1,7 +1,7 @@
-"""A run's batches as a file that chrome://tracing and https://ui.perfetto.dev open.
+"""Writes the timings of a run's batches as a trace file for chrome://tracing and https://ui.perfetto.dev.
 
-One rank is a process of the trace; its rows ("threads") are wait, copy and train, and one for each process that samples, or several where that makes
-several batches at once; the queue's depth is a counter. Times are microseconds of ``time.perf_counter``, so the files of the ranks of a machine share one axis.
+One rank is a process of the trace. Its rows ("threads") are wait, copy and train, and one or more for each sampler process, if it makes several batches
+at once. The queue's length is a counter. Times are microseconds of ``time.perf_counter``, so the files of all ranks of a machine share one time axis.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from hoptrain.engine.timeline import STAGES, BatchTimes, Span
 
 _log = logging.getLogger(__name__)
 
-_ROWS = {"wait": 1, "copy": 2, "train": 3}  # 0 is the idle thread to some viewers
+_ROWS = {"wait": 1, "copy": 2, "train": 3}  # some viewers treat 0 as the idle thread
 
 
 def trace_path(path: Path, rank: int, world_size: int) -> Path:
-    """The file of a rank: ``path`` itself with one rank, else ``out.rank0.json`` for ``out.json``."""
+    """Return the trace file of a rank: ``path`` for a single rank, else for example ``out.rank0.json`` for ``out.json``."""
     return path if world_size == 1 else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
 
 
 def check_trace_path(path: Path) -> None:
-    """Look whether the file can be written; an existing one stays as it is.
+    """Check that the file can be written; an existing file is not changed.
 
     Raises:
-        InputError: it cannot.
+        InputError: the file cannot be opened for writing.
     """
     existed = path.exists()
     _open(path, "a").close()
@@ -40,15 +40,15 @@ def check_trace_path(path: Path) -> None:
 
 
 class TraceFile:
-    """Written as the batches come, so that memory does not grow with the run; valid JSON after ``close()``."""
+    """A trace file that is written batch by batch, so memory does not grow with the run. It is valid JSON after ``close()``."""
 
     def __init__(self, path: Path, rank: int = 0) -> None:
-        """Open the file, over an older one.
+        """Open the file for writing, replacing an existing one.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: the file cannot be opened for writing.
         """
-        self._rows: dict[int, dict[int, float]] = {}  # a sampling process's id -> its rows, and when the last span of each ends
+        self._rows: dict[int, dict[int, float]] = {}  # process id of a sampler -> {row: end of its last span}
         self._file = _open(path, "w")
         self._file.write('{"displayTimeUnit": "ms", "traceEvents": [')
         self._separator = "\n"
@@ -57,7 +57,7 @@ class TraceFile:
             self._name_row(row, name)
 
     def add(self, times: BatchTimes) -> None:
-        """Write a batch's events. If the disk refuses, the training goes on without them."""
+        """Write a batch's events. If writing fails, a warning is logged and training continues without a trace."""
         if not self._file.closed:
             with self._or_end():
                 self._add(times)
@@ -67,7 +67,7 @@ class TraceFile:
         try:
             yield
         except OSError as error:
-            _log.warning("the timeline is not complete, its file cannot be written any more: %s", error)
+            _log.warning("the timeline is incomplete, because its file cannot be written: %s", error)
             with suppress(OSError):
                 self._file.close()
 
@@ -78,7 +78,7 @@ class TraceFile:
         self._write({"ph": "C", "name": "queue", "ts": _microseconds(times.wait[1]), "args": {"ready": times.num_ready}})
 
     def _row_of_making(self, times: BatchTimes) -> int:
-        """One of its process that is free when the batch is begun: a viewer would hide one of two spans that overlap."""
+        """Return a row of the sampler process that is free when the batch begins, because viewers hide one of two overlapping spans."""
         rows = self._rows.setdefault(times.pid, {})
         row = next((row for row, end in rows.items() if end <= times.sample[0]), None)
         if row is None:
@@ -101,7 +101,7 @@ class TraceFile:
         self._separator = ",\n"
 
     def close(self) -> None:
-        """Complete the file. May be called again."""
+        """Finish and close the file. Further calls do nothing."""
         if not self._file.closed:
             with self._or_end():
                 self._file.write("\n]}\n")
@@ -113,10 +113,10 @@ def _open(path: Path, mode: str) -> Any:
         return open(path, mode)  # the caller closes it
     except OSError as error:
         raise InputError(
-            f"the timeline {path} cannot be written ({error.strerror}): name a file in a folder that is there and open to you"
+            f"the timeline {path} cannot be written ({error.strerror}): name a file in an existing folder that you can write to"
         ) from error
 
 
 def _microseconds(seconds: float) -> int:
-    """Whole ones: of fractions a viewer's sum of beginning and duration may lie beyond the next span's beginning, and one would hide the other."""
+    """Return whole microseconds: with fractions, rounding could let a span end after the next one begins, and viewers would hide one."""
     return round(seconds * 1e6)

@@ -1,4 +1,4 @@
-"""Where converted data sets are kept, and how one gets there once."""
+"""The cache of converted data sets: its folders, and conversion at first use."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ D = TypeVar("D", bound=BaseDataset)
 
 
 def converted(key: str) -> Path:
-    """Return the folder of a converted data set; it may not exist yet.
+    """Return the cache folder of a converted data set; it may not exist yet.
 
     Raises:
-        InputError: this user may not look into the cache.
+        InputError: this user may not read the cache.
     """
     return _readable(cache_root() / "datasets") / key
 
 
 def downloads(root: Path | None) -> Path:
-    """Return where raw files are downloaded to: ``root``, else a folder of the cache.
+    """Return the folder for downloaded files: ``root``, else a folder of the cache.
 
     Raises:
-        InputError: this user may not look into the cache.
+        InputError: this user may not read the cache.
     """
     return root if root is not None else _readable(cache_root() / "downloads")
 
@@ -40,16 +40,16 @@ def _readable(folder: Path) -> Path:
         os.scandir(folder).close()
     except PermissionError as error:
         raise unusable(folder, "read", error) from error
-    except OSError:  # it does not exist, or whoever needs it says what is wrong with it
+    except OSError:  # it does not exist, or its user reports the error
         pass
     return folder
 
 
 def unusable(path: Path, done: str, error: OSError) -> InputError:
-    """Return the error that a path in the cache cannot be ``done``, "read" or "written"."""
+    """Return the InputError for a cache path that cannot be "read" or "written", as ``done`` says."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedy = (
-        "make room, or set $HOPTRAIN_CACHE to a folder with some"
+        "free disk space, or set $HOPTRAIN_CACHE to a folder with free space"
         if is_full
         else "set $HOPTRAIN_CACHE, or root, to a folder that you can write"
     )
@@ -60,7 +60,7 @@ def is_folder(path: Path) -> bool:
     """Return whether the path is a folder of arrays written by hoptrain.
 
     Raises:
-        InputError: this user may not look into it.
+        InputError: this user may not read the folder.
     """
     try:
         return (path / HEADER).is_file()
@@ -69,13 +69,13 @@ def is_folder(path: Path) -> bool:
 
 
 def convert_once(key: str, kind: str, write: Callable[[FolderWriter], None]) -> Path:
-    """The folder in the cache that is called ``key``; ``write`` makes it first if it is not there.
+    """Return the cache folder called ``key``; if it does not exist, ``write`` creates it first.
 
-    ``key`` has to change with the source and with the converter. Two processes may convert at once: each writes a folder of its own and
-    the first to end gives it the name.
+    ``key`` must change with the source and with the converter. Several processes may convert at once: each writes its own folder, and the first
+    to finish renames it to ``key``.
 
     Raises:
-        InputError: the cache cannot be written, or what ``write`` raises.
+        InputError: the cache cannot be written, or ``write`` raises it.
     """
     path = converted(key)
     if not is_folder(path):
@@ -88,25 +88,25 @@ def convert_once(key: str, kind: str, write: Callable[[FolderWriter], None]) -> 
 
 
 def open_cached(kind: type[D], key: str, write: Callable[[FolderWriter], None]) -> D:
-    """Open the converted data set called ``key``, made first as by ``convert_once``; ``kind`` is its class.
+    """Open the converted data set called ``key`` as class ``kind``; if it does not exist, ``write`` creates it first.
 
     Raises:
-        InputError: as ``convert_once`` and ``Dataset.open``.
+        InputError: the cache cannot be written or read, or ``write`` raises it.
     """
     return kind.open(convert_once(key, kind.kind, write))
 
 
 def check_room(folder: Path, num_bytes: int) -> None:
-    """Refuse to start what cannot end: writing to a mapped file on a full disk kills the process instead of raising an error."""
+    """Raise InputError if the disk has too little space, because writing to a memory-mapped file on a full disk kills the process."""
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
         raise InputError(
-            f"{folder.parent} has {free / 1e9:.1f} GB free, but {num_bytes / 1e9:.1f} GB are needed: make room, set $HOPTRAIN_CACHE "
-            "to another disk, or take a smaller scale where there is one"
+            f"{folder.parent} has {free / 1e9:.1f} GB free, but {num_bytes / 1e9:.1f} GB are needed: free disk space, set $HOPTRAIN_CACHE "
+            "to another disk, or give a smaller scale if the data set has one"
         )
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """Eight hexadecimal digits that change when a file is replaced: from names, sizes and times, not from the contents."""
+    """Return eight hexadecimal digits that change when a file is replaced, from names, sizes and times, not from contents."""
     stats = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files))
     return f"{zlib.crc32(repr(list(stats)).encode()):08x}"

@@ -1,4 +1,4 @@
-"""``diabetes-knn``: 442 patients joined to their nearest neighbours, and a target. Real data that needs neither network nor files."""
+"""``diabetes-knn``: a graph of 442 diabetes patients and their nearest neighbours, with a regression target. Available offline."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _GRID = 10_000
 
 
 def load_diabetes_knn(name: str, root: Path | None, scale: float) -> Dataset:
-    """Convert once, then open."""
+    """Open the data set, converted at the first call."""
     return open_cached(Dataset, f"{name}-{_VERSION}", lambda writer: convert_diabetes().write_to(writer))
 
 
 def convert_diabetes() -> Dataset:
-    """scikit-learn's copy (Efron et al. 2004): x (442, 10) float32 with mean 0 and variance 1, y (442,) float32 likewise, edges both ways."""
+    """Convert scikit-learn's copy (Efron et al. 2004): x (442, 10) and y (442,), float32 with mean 0 and variance 1; undirected edges."""
     from sklearn.datasets import load_diabetes
 
-    x, target = load_diabetes(return_X_y=True)  # each column of length 1
+    x, target = load_diabetes(return_X_y=True)  # scikit-learn scales columns to norm 1
     x, y = x * len(x) ** 0.5, (target - target.mean()) / target.std()
     nearest = nearest_neighbors(np.round(x * _GRID).astype(np.int64), NEIGHBORS)
     dst = np.repeat(np.arange(len(x)), NEIGHBORS)
@@ -47,7 +47,7 @@ def convert_diabetes() -> Dataset:
 
 SOURCES = {
     "diabetes-knn": Source(
-        about="442 real patients joined to their 8 nearest neighbours, a target",
+        about="442 real patients with their 8 nearest neighbours, and a regression target",
         origin="scikit-learn, offline",
         load=load_diabetes_knn,
         counts=Counts(442, 4_986, 10, 1),

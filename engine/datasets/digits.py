@@ -1,4 +1,4 @@
-"""``digits-knn``: 1,797 handwritten digits joined to their nearest neighbours. Real data that needs neither network nor files."""
+"""``digits-knn``: a graph of 1,797 handwritten digits and their nearest neighbours. Available offline."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _VERSION = 1
 
 
 def load_digits_knn(name: str, root: Path | None, scale: float) -> Dataset:
-    """Convert once, then open."""
+    """Open the data set, converted at the first call."""
     return open_cached(Dataset, f"{name}-{_VERSION}", lambda writer: convert_digits().write_to(writer))
 
 
 def convert_digits() -> Dataset:
-    """scikit-learn's copy of the UCI digits: x (1797, 64) float32 in [0, 1], ten classes, edges both ways between nearest neighbours."""
+    """Convert scikit-learn's copy of the UCI digits: x (1797, 64) float32 in [0, 1], ten classes, undirected edges."""
     from sklearn.datasets import load_digits
 
     pixels, y = load_digits(return_X_y=True)
@@ -45,7 +45,7 @@ def convert_digits() -> Dataset:
 
 
 def nearest_neighbors(points: Array, k: int) -> Array:
-    """(N, k) int64: the k nearest other points of each, ties by id; exact, since the coordinates (N, D) are integers."""
+    """Return the k nearest other points of each point (N, D), (N, k) int64, ties by id. Exact, because coordinates are integers."""
     norms = (points * points).sum(axis=1)
     distances = norms[:, None] + norms[None, :] - 2 * (points @ points.T)
     np.fill_diagonal(distances, np.iinfo(np.int64).max)
@@ -54,7 +54,7 @@ def nearest_neighbors(points: Array, k: int) -> Array:
 
 SOURCES = {
     "digits-knn": Source(
-        about="1,797 real digits joined to their 8 nearest neighbours",
+        about="1,797 real digits with their 8 nearest neighbours",
         origin="scikit-learn, offline",
         load=load_digits_knn,
         counts=Counts(1_797, 19_858, 64, 10),

@@ -1,4 +1,4 @@
-"""Events in time: who met whom and when, as temporal interaction graphs have them."""
+"""Events of a temporal interaction graph, such as messages between users, and loading from ``.npz`` files."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.graph import Graph
 
 _LARGEST = 2**53
-"""From here on not every whole number is a float64."""
+"""From this number on, float64 cannot represent all integers."""
 _NONE: Array = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Events:
-    """E events in the order of time; checked when they are made. Arrays may be NumPy's or torch's.
+    """E events in order of time, validated by the constructor. Arrays may be NumPy arrays or torch tensors.
 
-    An event's number is its place. Events of equal times stay in their order.
+    An event's number is its index. Events with equal times keep their order.
 
     Attributes:
-        src: (E,) nodes in [0, V).
-        dst: (E,) nodes in [0, V).
-        t: (E,) whole numbers that never fall, integer or floating; int64 once they are taken in.
-        messages: (E, D) numbers that come with the events, or None; float32 once they are taken in.
-        num_nodes: V; 0, the default, takes the largest node plus one.
-        destinations: (N,) nodes that may be destinations, which negatives are drawn from; none, the default, takes those that are one.
-        ends: of training and of validation, numbers of events: (a, b) trains on events 0 to a - 1, validates on a to b - 1 and tests on the
-            others; None where shares decide (``divided``).
-        name: for messages.
+        src: (E,) source nodes in [0, V).
+        dst: (E,) destination nodes in [0, V).
+        t: (E,) times, whole numbers that never decrease, of integer or float dtype. Stored as int64.
+        messages: (E, D) features of the events, or None. Stored as float32.
+        num_nodes: number of nodes V; by default 0, which means the largest node plus one.
+        destinations: (N,) nodes that may be destinations, from which negatives are drawn; by default those that occur in ``dst``.
+        ends: event numbers (a, b) at which training and validation end: events 0 to a - 1 are for training, a to b - 1 for validation, the
+            others for testing. None if shares decide (``divided``).
+        name: name of the data set in messages.
 
     Examples:
         >>> from hoptrain import Events
@@ -78,20 +78,20 @@ class Events:
         if t.ndim != 1 or len(set(lengths.values())) > 1 or not t.size:
             found = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
             raise InputError(
-                f"{self.name}: {found} entries: an event has one of each, and there is at least one; give arrays of equal length"
+                f"{self.name}: {found} entries: there must be at least one event, with one entry of each; give arrays of equal length"
             )
         if not is_integer(t.dtype) and not (t.dtype.kind == "f" and (np.abs(t) < _LARGEST).all() and (t == np.rint(t)).all()):
             raise InputError(
-                f"{self.name}: t is {t.dtype} and not all of it whole: times are whole numbers, below 2**53; count a smaller unit"
+                f"{self.name}: t is {t.dtype} with values that are not whole: times must be whole numbers below 2**53; use a smaller unit"
             )
         if t.dtype == np.uint64:
-            raise InputError(f"{self.name}: t is uint64: times are integers up to int64; convert them")
+            raise InputError(f"{self.name}: t is uint64: times must be integers up to int64; convert them")
         whole: Array = t.astype(np.int64)
         falls = np.flatnonzero(whole[1:] < whole[:-1])
         if len(falls):
             k = int(falls[0]) + 1
             raise InputError(
-                f"{self.name}: event {k} has time {whole[k]} and the one before {whole[k - 1]}: events are in the order of time; sort them by t"
+                f"{self.name}: event {k} has time {whole[k]} and the one before {whole[k - 1]}: events must be in order of time; sort them by t"
             )
         return whole
 
@@ -99,7 +99,7 @@ class Events:
         messages = as_array(self.messages)
         if messages.ndim != 2 or len(messages) != len(self.t) or not messages.shape[1]:
             raise InputError(
-                f"{self.name}: messages have shape {messages.shape}: they are a row of numbers for each of {len(self.t):,} events; reshape them"
+                f"{self.name}: messages have shape {messages.shape}: they must be one row of numbers for each of {len(self.t):,} events; reshape them"
             )
         check_numbers(self.name, "messages", messages)
         return messages.astype(np.float32)
@@ -107,8 +107,8 @@ class Events:
     def _ends(self, train: int, val: int) -> tuple[int, int]:
         if not 0 < train <= val <= len(self.t):
             raise InputError(
-                f"{self.name}: ends are {train} and {val}: training has an event at least, validation ends behind it and at most at "
-                f"{len(self.t):,}; correct them"
+                f"{self.name}: ends are {train} and {val}: they must satisfy 0 < training <= validation <= {len(self.t):,} events; "
+                "give such numbers"
             )
         return train, val
 
@@ -117,74 +117,76 @@ class Events:
 
     @property
     def message_channels(self) -> int:
-        """D, 0 without messages."""
+        """Number of message features, D; 0 without messages."""
         return 0 if self.messages is None else self.messages.shape[1]
 
     @property
     def splits(self) -> Mapping[str, Array]:
-        """Numbers of events of ``train``, ``val`` and ``test``; of those that have some.
+        """Event numbers of ``train``, ``val`` and ``test`` by split name, without empty splits.
 
         Raises:
-            InputError: nothing says where training ends.
+            InputError: ``ends`` is None.
         """
         if self.ends is None:
-            raise InputError(f"{self.name} has no ends of training and validation: Events(ends=...) states them, divided() makes them")
+            raise InputError(
+                f"{self.name} has no ends of training and validation: splits need them; give Events(ends=...), or call divided()"
+            )
         bounds = (0, *self.ends, len(self.t))
         parts = {name: np.arange(bounds[i], bounds[i + 1]) for i, name in enumerate(SPLITS)}
         return {name: numbers for name, numbers in parts.items() if len(numbers)}
 
     def divided(self, val_ratio: float, test_ratio: float) -> Events:
-        """With ``ends`` by shares of the time, as PyG's ``TemporalData.train_val_test_split``: events of equal times are not parted.
+        """Return a copy with ``ends`` by shares of the events, like PyG's ``TemporalData.train_val_test_split``. Events of equal times stay together.
 
         Args:
-            val_ratio: of the events, for validation.
-            test_ratio: of the events, for the test.
+            val_ratio: share of the events for validation.
+            test_ratio: share of the events for testing.
 
         Raises:
-            InputError: shares that leave nothing to train on, or a split without an event.
+            InputError: a share is negative, nothing is left for training, or a split with a positive share is empty.
         """
         if not (val_ratio >= 0 and test_ratio >= 0 and val_ratio + test_ratio < 1):
             raise InputError(
-                f"val_ratio is {val_ratio} and test_ratio {test_ratio}: both are at least 0 and together below 1; correct them"
+                f"val_ratio is {val_ratio} and test_ratio {test_ratio}: both must be 0 or more, and their sum below 1; lower them"
             )
         times = np.quantile(self.t, [1 - val_ratio - test_ratio, 1 - test_ratio])
         train, val = (int(np.searchsorted(self.t, time, side="right")) for time in times)
         for split, share, number in (("val", val_ratio, val - train), ("test", test_ratio, len(self.t) - val)):
             if share and not number:
                 raise InputError(
-                    f"{split} has no event: {split}_ratio is {share} of {len(self.t):,} events; give a larger share, or 0 for none"
+                    f"{split}_share is {share} of {len(self.t):,} events: the {split} split has no event; give a larger share, or 0 for none"
                 )
         return replace(self, ends=(train, val))
 
     def graph(self) -> Graph:
-        """Each event as an edge in both directions, ids k and E + k of event k, whose times are the *numbers* of the events: no two are equal."""
+        """Return the events as edges in both directions. Event k gives the edge ids k and E + k. Times are event numbers, hence distinct."""
         src, dst = np.concatenate([self.src, self.dst]), np.concatenate([self.dst, self.src])
         return Graph.from_edges(src, dst, self.num_nodes, times=np.tile(np.arange(len(self.t)), 2))
 
     @classmethod
     def from_pyg(cls, data: Any, **others: Any) -> Events:
-        """From PyG's ``TemporalData``: ``src``, ``dst``, ``t`` and, where there are some, ``msg``. ``others`` are as of the class.
+        """Read PyG's ``TemporalData``: ``src``, ``dst``, ``t`` and, if present, ``msg``. ``others`` are further arguments of ``Events``.
 
         Raises:
-            InputError: it has none of these; as the class.
+            InputError: an attribute is missing, or the events are invalid.
         """
         missing = [name for name in ("src", "dst", "t") if getattr(data, name, None) is None]
         if missing:
             raise InputError(
-                f"{type(data).__name__} has no {', '.join(missing)}: events are PyG's TemporalData; give one, or arrays to Events"
+                f"{type(data).__name__} has no {', '.join(missing)}: a PyG TemporalData is needed; give one, or arrays to Events"
             )
         return cls(src=data.src, dst=data.dst, t=data.t, messages=getattr(data, "msg", None), **others)
 
 
 def load_events(name: str, *, root: str | Path | None = None) -> Events:
-    """Read a ``.npz`` file with ``src``, ``dst`` and ``t``, and optionally ``messages`` (or ``msg``), ``num_nodes``, ``dst_range`` and ``ends``.
+    """Read a ``.npz`` file with ``src``, ``dst``, ``t`` and optionally ``messages`` (or ``msg``), ``num_nodes``, ``dst_range`` and ``ends``.
 
     Args:
-        name: of the file without ``.npz``, in ``root`` or ``$HOPTRAIN_DATA``; or its path.
-        root: folder of the file.
+        name: name of the file without ``.npz``, in ``root`` or ``$HOPTRAIN_DATA``; or its path.
+        root: folder that holds the file.
 
     Raises:
-        InputError: it is not there, or holds something else.
+        InputError: the file is not found, or does not hold valid events.
 
     Examples:
         >>> import numpy as np, tempfile
@@ -202,15 +204,15 @@ def load_events(name: str, *, root: str | Path | None = None) -> Events:
     try:
         arrays = read_npz(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({one_line(error)}): it is a .npz file without pickles; fetch it again") from None
+        raise InputError(f"{path} cannot be read ({one_line(error)}): it must be a .npz file without pickles; fetch it again") from None
     missing = {"src", "dst", "t"} - arrays.keys()
     if missing:
-        raise InputError(f"{path} has no {', '.join(sorted(missing))}: events are src, dst and t; choose another file")
+        raise InputError(f"{path} has no {', '.join(sorted(missing))}: events need src, dst and t; choose another file")
     for key, shapes in (("num_nodes", ((), (1,))), ("ends", ((2,),))):
         if key in arrays and (arrays[key].shape not in shapes or arrays[key].dtype.kind not in "iu"):
             number = "two integers" if key == "ends" else "an integer"
             raise InputError(
-                f"{path}: {key} is {arrays[key].dtype} of shape {arrays[key].shape}: it is {number}; correct it or leave it out"
+                f"{path}: {key} is {arrays[key].dtype} of shape {arrays[key].shape}: it must be {number}; convert it or leave it out"
             )
     return Events(
         src=arrays["src"],

@@ -1,4 +1,4 @@
-"""``list_datasets``: what anybody can get, and the files and folders that lie on this machine, with the counts read from them."""
+"""``list_datasets``: the known data sets, and the files and folders of this machine, with their sizes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _TYPED = "a heterogeneous graph, for task: hetero"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A line of ``list_datasets``.
+    """An entry of ``list_datasets`` that describes one data set.
 
     Attributes:
-        name: for ``load_dataset``, or what ``about`` says.
-        about: one line.
-        origin: where it comes from; for a file or a folder its path.
-        counts: V, E, F, C, or None if not known before it is loaded, or not of that kind.
-        is_present: whether it can be had without the network.
-        is_found: whether it is a file or a folder of this machine, that others need not have.
+        name: name to pass to ``load_dataset``, or to the loader of the task in ``about``.
+        about: description in one line.
+        origin: origin of the data; the path for a file or folder.
+        counts: numbers of nodes, edges, features and classes; None if unknown before loading, or not applicable.
+        is_present: whether it is available offline.
+        is_found: whether it is a file or folder of this machine rather than a registered data set.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Entry:
 
 
 def list_datasets(root: str | Path | None = None) -> list[Entry]:
-    """What anybody can get, in order of names; after it the ``.npz`` files and hoptrain folders in ``root`` and ``$HOPTRAIN_DATA``.
+    """Return the registered data sets by name, then the ``.npz`` files and folders in ``root`` and ``$HOPTRAIN_DATA``.
 
     Raises:
-        InputError: a root that does not exist.
+        InputError: ``root`` is not a folder.
     """
     root = existing_root(root)
     known = [

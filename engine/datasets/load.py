@@ -1,4 +1,4 @@
-"""``load_dataset`` and ``load_hetero_dataset``: the one registry of graphs, and the order in which a name is looked for."""
+"""``load_dataset`` and ``load_hetero_dataset``, and the registry of data sets that they know by name."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ REGISTRY: Mapping[str, Source] = (
 
 
 def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset:
-    """Open a data set, memory-mapped; the first time it is downloaded, generated or converted into the cache.
+    """Open a data set, memory-mapped. The first call downloads, generates or converts it into the cache.
 
-    Looked for in this order: a path to a hoptrain folder, to one of tables (``tables/folders.py``) or to a ``.npz`` file; a hoptrain folder
-    ``root/name`` or ``root`` itself;
-    ``name.npz`` in ``root`` and in ``$HOPTRAIN_DATA``; the registry (see ``list_datasets``). Conversions are kept in
-    ``$HOPTRAIN_CACHE/datasets`` or ``~/.cache/hoptrain/datasets``.
+    These are tried in order: a path to a hoptrain folder, to a folder of tables (``tables/folders.py``) or to a ``.npz`` file; a hoptrain
+    folder ``root/name`` or ``root`` itself; ``name.npz`` in ``root`` and in ``$HOPTRAIN_DATA``; the registry (see ``list_datasets``).
+    Conversions are kept in ``$HOPTRAIN_CACHE/datasets`` or ``~/.cache/hoptrain/datasets``.
 
     Args:
-        name: a name of the registry, of a file or folder in ``root``, or a path.
-        root: a folder that holds data sets, or to which they are downloaded.
+        name: name of a data set in the registry or of a file or folder in ``root``, or a path.
+        root: folder that holds data sets, and to which they are downloaded.
         scale: share of a ``synthetic:`` set to generate, in (0, 1].
 
     Raises:
-        InputError: an unknown name, a root that does not exist, a scale that cannot be honoured, a file that cannot be read, a download
-            that failed or that needs a licence to be accepted.
+        InputError: the name is unknown, ``root`` does not exist, ``scale`` is not possible for this data set, a file cannot be read, or a download
+            failed or needs its licence to be accepted.
 
     Examples:
         >>> from hoptrain import load_dataset
@@ -52,24 +51,24 @@ def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.
     """
     data = load_any(name, root=root, scale=scale)
     if isinstance(data, HeteroDataset):
-        raise InputError(f"{name} is a heterogeneous graph (nodes of several kinds), not a homogeneous one: {TYPED_REMEDY}")
+        raise InputError(f"{name} is a heterogeneous graph (several node types), not a homogeneous one: {TYPED_REMEDY}")
     return data
 
 
 def load_hetero_dataset(
     name: str, *, root: str | Path | None = None, scale: float = 1.0, add_reverse: bool = False, seed_type: str | None = None
 ) -> HeteroDataset:
-    """Open a data set on a heterogeneous graph; where it is looked for, and what is kept, as by ``load_dataset``.
+    """Open a data set with a heterogeneous graph; ``load_dataset`` describes where it is searched for and cached.
 
     Args:
-        name: a name of the registry, of a file or folder in ``root``, or a path.
-        root: a folder that holds data sets, or to which they are downloaded.
+        name: name of a data set in the registry or of a file or folder in ``root``, or a path.
+        root: folder that holds data sets, and to which they are downloaded.
         scale: share of a ``synthetic:`` set to generate, in (0, 1].
-        add_reverse: turn each relation round as well (``HeteroGraph.with_reverse``), once: that is kept in the cache, too.
-        seed_type: the type that is trained on, of a folder of tables where several types have labels; other data sets state theirs.
+        add_reverse: True to add a reverse of each relation (``HeteroGraph.with_reverse``); the result is cached, too.
+        seed_type: node type to train on, for a folder of tables in which several types have labels. Other data sets define it.
 
     Raises:
-        InputError: as ``load_dataset``; or the data set has nodes of one kind only, or another ``seed_type``.
+        InputError: the data set cannot be loaded (see ``load_dataset``), has one node type only, or has another ``seed_type``.
 
     Examples:
         >>> from hoptrain import load_hetero_dataset
@@ -79,22 +78,24 @@ def load_hetero_dataset(
     """
     data = load_any(name, root=root, scale=scale, seed_type=seed_type)
     if isinstance(data, Dataset):
-        raise InputError(f"{name} has nodes of one kind: task: nodes trains on it; choose a data set with several ('hoptrain data list')")
+        raise InputError(
+            f"{name} has one node type: task: nodes trains on it; choose a data set with several node types ('hoptrain data list')"
+        )
     if seed_type not in (None, data.seed_type):
         raise InputError(f"seed_type is {seed_type!r}: {name} has labels of {data.seed_type} alone; leave it out")
     return _reversed(data) if add_reverse else data
 
 
 def _reversed(data: HeteroDataset) -> HeteroDataset:
-    """Return the data set with reverse relations, from the cache: named by what the folder's header holds, checksums included."""
+    """Return the data set with reverse relations from the cache. Its key is derived from the folder's header, which has checksums."""
     path = Path(str(data.path))
-    headers = sorted(path.rglob(HEADER))  # folders of versions before have one for the graph too
+    headers = sorted(path.rglob(HEADER))  # folders of older versions have a second header for the graph
     key = f"{path.name}-reverse-{zlib.crc32(b''.join(file.read_bytes() for file in headers)):08x}"
     return open_cached(HeteroDataset, key, lambda writer: data.with_reverse().write_to(writer))
 
 
 def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0, seed_type: str | None = None) -> Dataset | HeteroDataset:
-    """``load_dataset`` or ``load_hetero_dataset``, by what is found; ``seed_type`` is that of tables."""
+    """Open a homogeneous or heterogeneous data set, whichever is found. ``seed_type`` is used for tables only."""
     root, scale = existing_root(root), float(scale)
     source = REGISTRY.get(name)
     if source is None and _is_path(name):
@@ -117,12 +118,12 @@ def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0, s
 
 
 def existing_root(root: str | Path | None) -> Path | None:
-    """The folder that holds the data sets, if one is given; it has to be there."""
+    """Return ``root`` as a path, or None. Raise InputError if it is not a folder."""
     if root is None:
         return None
     root = Path(root).expanduser()
     if not root.is_dir():
-        raise InputError(f"root {root} is not a folder: it holds the data sets; create it or name another")
+        raise InputError(f"root {root} is not a folder: root must be the folder of the data sets; create it or name another")
     return root
 
 
@@ -137,35 +138,35 @@ def _open_path(path: Path, seed_type: str | None = None) -> Dataset | HeteroData
 
 
 def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | HeteroDataset:
-    """Open a folder of a data set, typed or not; ``verify`` compares checksums."""
+    """Open the folder of a homogeneous or heterogeneous data set. ``verify`` compares checksums."""
     kind = kind_of(folder)
     if kind not in (HeteroDataset.kind, Dataset.kind, None):
         raise InputError(
-            f"{folder} holds {kind!r}, not a data set: name a folder that holds one, and a folder of 'hoptrain data partition' by data.partitions"
+            f"{folder} holds {kind!r}, not a data set: name a data set's folder; use data.partitions for a folder of 'hoptrain data partition'"
         )
     return (HeteroDataset if kind == HeteroDataset.kind else Dataset).open(folder, verify=verify)
 
 
 def _open_as(folder: Path, name: str, scale: float) -> Dataset | HeteroDataset:
-    """Open a folder that has to hold what was asked for."""
+    """Open a folder. Raise InputError if it holds a data set of another name or scale."""
     data = open_either(folder)
     if data.name != name and folder.name != name:
-        raise InputError(f"root {folder} holds {data.name!r}, not {name!r}: ask for what it holds or name another root")
+        raise InputError(f"root {folder} holds {data.name!r}, not {name!r}: give this name, or another root")
     if data.meta.get("scale", 1.0) != scale:
-        raise InputError(f"{folder} holds {name} at scale {data.meta.get('scale', 1.0)}, not {scale}: ask for that scale or drop root")
+        raise InputError(f"{folder} holds {name} at scale {data.meta.get('scale', 1.0)}, not {scale}: give this scale, or leave root out")
     return data
 
 
 def _check_unscaled(name: str, scale: float) -> None:
     if scale != 1.0:
-        raise InputError(f"scale is {scale}: {name} has one size, only synthetic: sets are scaled; leave scale at 1.0")
+        raise InputError(f"scale is {scale}: only synthetic: data sets can be scaled, not {name}; leave scale at 1.0")
 
 
 def _unknown(name: str, root: Path | None) -> InputError:
     if near := did_you_mean(name, list(REGISTRY)):
-        return InputError(f"{name!r} is no data set that is known, nor a file or folder: {near}")
+        return InputError(f"{name!r} is not a known data set, file or folder: {near}")
     looked = ", ".join(map(str, npz.places(root))) or "neither root nor $HOPTRAIN_DATA is given"
     return InputError(
-        f"{name!r} is no data set that is known, nor a file or folder ({looked}): 'hoptrain data list' names what there is, "
-        "'hoptrain data import' makes one of your tables"
+        f"{name!r} is not a known data set, file or folder ({looked}): 'hoptrain data list' lists the known data sets, "
+        "'hoptrain data import' makes one from your tables"
     )

@@ -1,4 +1,4 @@
-"""``load_small_graphs``: the order in which a name of many small graphs is looked for."""
+"""``load_small_graphs``, which finds and opens data sets of many small graphs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from hoptrain.engine.files.untrusted import npz_members, read_npz
 
 
 def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 0) -> SmallGraphs:
-    """Open many small graphs.
+    """Open a data set of many small labelled graphs.
 
-    Looked for in this order: a folder that ``SmallGraphs.save`` wrote, ``name`` itself or ``root/name``; ``name.npz`` in ``root`` or
-    ``$HOPTRAIN_DATA``, as for ``load_dataset`` and with ``graph_ptr``, ``graph_y``, and ``fold10`` if it has folds; OGB's molecules.
+    These are tried in order: a folder that ``SmallGraphs.save`` wrote, ``name`` itself or ``root/name``; ``name.npz`` in ``root`` or
+    ``$HOPTRAIN_DATA``, as for ``load_dataset``, with ``graph_ptr``, ``graph_y`` and optionally ``fold10``; OGB's molecules.
 
     Args:
-        name: for instance ``tu_mutag`` or ``ogbg-molhiv``.
-        root: folder of the file, or where OGB's files are, or are downloaded to.
-        fold: the one of the ten folds that is the test split; the one after it is for validation, all others for training. Where the file has no
-            ``fold10``, folds are dealt out by hoptrain's permutation with seed 0. A folder and OGB's molecules have splits of their own.
+        name: name of the data set, for example ``tu_mutag`` or ``ogbg-molhiv``, or a path.
+        root: folder of the file or of OGB's files, and to which the latter are downloaded.
+        fold: number of the fold, of ten, that is the test split. The next one is for validation, all others are for training. Without ``fold10``
+            in the file, hoptrain's permutation with seed 0 assigns the folds. Folders and OGB's molecules have their own splits.
 
     Raises:
-        InputError: it is not there, or holds no small graphs with features; a fold that does not exist, or of data with splits of their own.
+        InputError: the data set is not found, has no small graphs with features, has no such fold, or has its own splits and ``fold`` is given.
     """
     check_fold(fold)
     place = existing_root(root)
@@ -38,14 +38,14 @@ def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 
         return _split_already(load_molecules(name, place), fold)
     if path is None:
         raise not_found(
-            name, place, f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA, or take one of OGB's ogbg-mol sets"
+            name, place, f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA, or use one of OGB's ogbg-mol sets"
         )
     return _of_npz(name, path, fold)
 
 
 def _split_already(graphs: SmallGraphs, fold: int) -> SmallGraphs:
     if fold:
-        raise InputError(f"fold is {fold} and {graphs.name} has splits of its own, {', '.join(graphs.splits)}: leave it out")
+        raise InputError(f"fold is {fold} but {graphs.name} has its own splits, {', '.join(graphs.splits)}: leave fold out")
     return graphs
 
 
@@ -56,10 +56,10 @@ def _of_npz(name: str, path: Path, fold: int) -> SmallGraphs:
         ptr, y, folds = arrays["graph_ptr"], arrays["graph_y"], arrays.get("fold10")
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path} holds no small graphs ({one_line(error)}): it needs graph_ptr, graph_y; task: nodes reads one graph"
+            f"{path} holds no small graphs ({one_line(error)}): it needs graph_ptr and graph_y; use task: nodes for a single graph"
         ) from None
     if folds is not None and (folds.shape != (len(y),) or folds.dtype.kind not in "iu"):
         raise InputError(
-            f"{path}: fold10 is {folds.dtype} of shape {folds.shape}: one integer for each of the {len(y):,} graphs; correct it"
+            f"{path}: fold10 is {folds.dtype} of shape {folds.shape}: it must be one integer for each of the {len(y):,} graphs; convert it"
         )
     return SmallGraphs(name=name, nodes=nodes, ptr=ptr, y=y, splits=folds_of(str(path), folds, len(y), fold))

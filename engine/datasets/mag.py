@@ -1,8 +1,8 @@
-"""``synthetic:mag``: a generated stand-in with the types, relations and sizes of ogbn-mag (Hu et al. 2020), at any scale, the same on every machine.
+"""``synthetic:mag``: a generated data set with the types, relations and sizes of ogbn-mag (Hu et al. 2020), at any scale, identical on every machine.
 
-Ranks, communities and features are as those of ``engine/datasets/synthetic.py``, with a law of degrees for either end of a relation. The community of a
-rank is the rest of its division by the number of classes, in every type; that of a paper is its class. Only papers have features. Papers come in an
-order of time, which the splits follow; a paper cites earlier ones.
+Ranks, communities and features are generated as in ``engine/datasets/synthetic.py``, with a degree distribution for each end of a relation. The community
+of a node is its rank modulo the number of classes, in every node type; that of a paper is its class. Only papers have features. Papers are ordered in
+time, which the splits follow, and cite earlier papers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 
 _VERSION = 1
 _SEED = 9
-"""Of papers; each relation has one of its own behind it. Smaller ones are those of the plain sets."""
+"""Seed of the papers; relation i has the seed _SEED + 1 + i. Smaller seeds belong to the homogeneous data sets."""
 _CHANNELS, _CLASSES, _SIGNAL = 128, 349, 0.13
 _NODES = {"paper": 736_389, "author": 1_134_649, "institution": 8_740, "field_of_study": 59_965}
 _SPLIT = {"train": 629_571, "val": 64_879, "test": 41_939}
@@ -33,12 +33,13 @@ _SPLIT = {"train": 629_571, "val": 64_879, "test": 41_939}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Law:
-    """How the edges of a relation are drawn.
+    """The parameters from which a relation's edges are drawn.
 
     Attributes:
-        num_edges: at scale 1.
-        offsets: of the law of sources and that of destinations; see ``synthetic.Recipe``. From the number of nodes on all are about as likely.
-        inside: share of the edges whose destination is moved to the community of the source.
+        num_edges: number of edges at scale 1.
+        offsets: offsets of the distributions of sources and of destinations (see ``synthetic.Recipe``);
+            the distribution is almost uniform if the offset exceeds the number of nodes.
+        inside: share of the edges whose destination is moved into the source's community.
     """
 
     num_edges: int
@@ -55,16 +56,16 @@ _LAWS: dict[Relation, _Law] = {
 
 
 def load_mag(name: str, root: Path | None, scale: float) -> HeteroDataset:
-    """Generate once, then open.
+    """Open the data set, generated at the first call.
 
     Raises:
-        InputError: a scale outside (0, 1], or one that leaves fewer than two papers per class.
+        InputError: ``scale`` is outside (0, 1] or leaves fewer than two papers per class.
     """
     least = 2 * _CLASSES / _NODES["paper"]
     if not least <= scale <= 1:
         raise InputError(
-            f"scale is {scale}: it is the share of {name} to generate, at most 1 and, for two papers of each class, from {least:.2g} on; "
-            "give for instance 0.02"
+            f"scale is {scale}: it must be a share of {name} in [{least:.2g}, 1], which leaves two papers of each class; "
+            "give for example 0.02"
         )
     return open_cached(HeteroDataset, f"{name.replace(':', '-')}-{scale!r}-{_VERSION}", lambda writer: _write(writer, name, scale))
 
@@ -93,12 +94,12 @@ def _write(writer: FolderWriter, name: str, scale: float) -> None:
             "split": "the papers in their order of time: shares of ogbn-mag's, which are years",
             "note": "directed as ogbn-mag; duplicate edges may occur, self loops do not",
         },
-        validate=False,  # right by construction
+        validate=False,  # valid by construction
     ).write_to(writer)
 
 
 def _graph(num_nodes: dict[str, int], in_time: Array, scale: float) -> HeteroGraph:
-    """Relation by relation, each with a seed of its own."""
+    """Generate the edges of each relation, each with its own seed."""
     when = np.empty_like(in_time)
     when[in_time] = np.arange(len(in_time))
     columns = {}
@@ -114,12 +115,12 @@ def _graph(num_nodes: dict[str, int], in_time: Array, scale: float) -> HeteroGra
             is_early = when[src] < when[dst]
             src[is_early], dst[is_early] = dst[is_early], src[is_early]
         made = HeteroGraph.from_edges(num_nodes, {relation: (src, dst)}).relations[relation]
-        columns[relation] = made.indptr, made.indices  # nobody has given these edges ids: their places are
+        columns[relation] = made.indptr, made.indices  # generated edges have no ids except positions
     return HeteroGraph(num_nodes, columns)
 
 
 def _splits(in_time: Array) -> dict[str, Array]:
-    """The first papers to train on, the last ones for the test."""
+    """Split papers in order of time: the first for training, the last for testing."""
     shares = np.cumsum([0, *_SPLIT.values()]) / _NODES["paper"]
     bounds = np.rint(shares * len(in_time)).astype(np.int64)
     return {split: np.sort(in_time[begin:end]) for split, begin, end in zip(_SPLIT, bounds[:-1], bounds[1:], strict=True)}

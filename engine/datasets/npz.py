@@ -1,17 +1,24 @@
-"""``NAME.npz`` files: a graph as CSC arrays, features dense or as CSR parts, labels, masks.
+"""``NAME.npz`` files: a graph in CSC form, dense or CSR features, labels and masks.
 
-Members of a graph with one node type: ``indptr``, ``indices``; ``x``, or ``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``; ``y`` (-1: no label;
-two-dimensional: several labels); ``train_mask``, ``val_mask``, ``test_mask``, or ``split_train`` and so on, ids or masks; without them and with labels
-the split is random; ``node_label`` (a kind of node, taken as a feature where there is no ``x``); ``edge_attr``, a row for each entry of ``indices``;
-``rel_src``, ``rel_dst``, ``rel_type``, classes of directed edges; ``test_pairs`` (N, 2), links of users and items that are held out for the test, with
-``users`` in ``meta``, their number: a user's node id, an item's less that number; ``meta``, a JSON text.
+Members for a graph with one node type:
 
-Of a graph with several: ``rel_A__B_indptr`` and ``rel_A__B_indices``, the edges from type A to type B (the relation (A, "to", B); with ``rel_A__NAME__B_``
-it has that name); ``TYPE_x``, or its CSR parts, for the types that have features; ``y``; masks as above, or several such splits, ``train_mask_20`` and so
-on, which become ``train_20`` and so on; in ``meta`` also ``node_types``, the number of nodes of each type, and ``target``, the type that ``y`` and the
-masks are of.
+- ``indptr`` and ``indices``: the edges.
+- ``x``, or ``x_indptr``, ``x_indices``, ``x_data`` and ``x_shape``: features. Without them ``node_label``, a small integer per node, is one-hot encoded.
+- ``y``: labels, -1 for none; two-dimensional for several labels.
+- ``train_mask``, ``val_mask``, ``test_mask``, or ``split_train`` and so on, ids or masks. Without them labelled nodes are split at random.
+- ``edge_attr``: edge features, a row for each entry of ``indices``.
+- ``rel_src``, ``rel_dst``, ``rel_type``: classes of directed edges.
+- ``test_pairs`` (N, 2): test links of users and items, with the number of ``users`` in ``meta``. Users have their node ids, items theirs minus this number.
+- ``meta``: a JSON object.
 
-Other members are not carried over; ``meta["not_carried"]`` names them.
+Members for several node types:
+
+- ``rel_A__B_indptr`` and ``rel_A__B_indices``: the edges of the relation (A, "to", B). ``rel_A__NAME__B_`` gives it another name.
+- ``TYPE_x``, or its CSR members: features of the types that have some.
+- ``y`` and masks as above, or several splits ``train_mask_20`` and so on, which become ``train_20`` and so on.
+- ``meta`` with ``node_types``, the number of nodes of each type, and ``target``, the type of ``y`` and the masks.
+
+Other members are ignored; ``meta["not_carried"]`` names them.
 """
 
 from __future__ import annotations
@@ -38,7 +45,7 @@ from hoptrain.engine.machine import available_memory
 
 Arrays: TypeAlias = dict[str, Array]
 
-TYPED_REMEDY = "task: hetero trains on it (in Python load_hetero_dataset opens it)"
+TYPED_REMEDY = "task: hetero trains on it (load_hetero_dataset in Python)"
 
 _VERSION = 4
 IDENTITY_LIMIT = 4096
@@ -51,18 +58,18 @@ _CARRIED = {*_OF_EDGES, "indptr", "indices", "x", *_CSR, "y", *_MASKS, *_IDS, "n
 
 
 def places(root: Path | None) -> list[Path]:
-    """The folders where files are looked for: ``root``, then ``$HOPTRAIN_DATA``."""
+    """Return the folders that are searched for files: ``root``, then ``$HOPTRAIN_DATA``."""
     variable = os.environ.get("HOPTRAIN_DATA")
     return [place for place in (root, Path(variable) if variable else None) if place is not None]
 
 
 def find_npz(name: str, root: Path | None) -> Path | None:
-    """The file ``name.npz`` in the first of the places that has it."""
+    """Return the file ``name.npz`` in the first of these folders that has it, else None."""
     return next((place / f"{name}.npz" for place in places(root) if (place / f"{name}.npz").is_file()), None)
 
 
 def not_found(name: str, root: Path | None, remedy: str) -> InputError:
-    """The error for a data set that is in none of the places."""
+    """Return the InputError for a data set that is in none of these folders."""
     root_text = "no root was given" if root is None else f"root {root} has no {name}.npz"
     variable = os.environ.get("HOPTRAIN_DATA")
     variable_text = f"$HOPTRAIN_DATA ({variable}) has none" if variable else "$HOPTRAIN_DATA is not set"
@@ -70,10 +77,10 @@ def not_found(name: str, root: Path | None, remedy: str) -> InputError:
 
 
 def load_npz(path: Path) -> Dataset | HeteroDataset:
-    """Convert a file once, then open the folder; the key changes with the checksums of its members.
+    """Open the data set of a file, converted at the first call. The cache key contains the checksums of the file's members.
 
     Raises:
-        InputError: no such file, no .npz, truncated, or no graph.
+        InputError: the file does not exist, is not a whole .npz file, or holds no graph.
     """
     try:
         members = npz_members(path)
@@ -85,10 +92,10 @@ def load_npz(path: Path) -> Dataset | HeteroDataset:
 
 
 def convert_npz(path: Path) -> Dataset | HeteroDataset:
-    """Return the data set in a file, in memory, validated.
+    """Read and validate the data set of a file, in memory.
 
     Raises:
-        InputError: a file that cannot be read, or that lacks something.
+        InputError: the file cannot be read, or a member is missing or invalid.
     """
     arrays = read(path)
     meta = read_meta(path, arrays)
@@ -100,7 +107,7 @@ def convert_npz(path: Path) -> Dataset | HeteroDataset:
     meta["split"] = split_note or meta.get("split", "none")
     x = features(path, arrays)
     if x is None and y is not None and len(y) <= IDENTITY_LIMIT:
-        # Without anything to tell nodes apart a small graph gets their identity; a large one would need V * V bytes.
+        # without features a small graph gets one-hot node ids; a large one would need V * V bytes
         x, meta["features"] = np.eye(len(arrays["indptr"]) - 1, dtype=np.uint8), "identity: the source has none"
     graph = Graph(arrays["indptr"], arrays["indices"])
     edge_splits: Arrays = {}
@@ -126,7 +133,7 @@ def _typed(path: Path, arrays: Arrays, meta: dict[str, Any]) -> HeteroDataset:
     }
     missing = next((f"{prefix}indices" for prefix in relations.values() if f"{prefix}indices" not in arrays), None)
     if missing is not None:
-        raise InputError(f"{path} has no {missing} beside its indptr: a relation has both; correct it")
+        raise InputError(f"{path} has no {missing}, but its indptr: a relation needs both; add it")
     columns = {relation: (arrays[f"{prefix}indptr"], arrays[f"{prefix}indices"]) for relation, prefix in relations.items()}
     x = {kind: rows for kind in num_nodes if (rows := _features_of(path, arrays, kind)) is not None}
     splits = {found[1] + (found[2] or ""): arrays[name] for name in arrays if (found := _MASK.fullmatch(name))}
@@ -148,38 +155,38 @@ def _with_rest(meta: dict[str, Any], left: set[str]) -> dict[str, Any]:
 
 
 def _types(path: Path, meta: dict[str, Any]) -> tuple[dict[str, int], str]:
-    """Return the number of nodes of each type, and the type that is trained on."""
+    """Return the number of nodes of each type, and the type to train on."""
     num_nodes, target = meta.get("node_types"), meta.get("target")
     if not isinstance(num_nodes, dict) or not all(isinstance(number, int) for number in num_nodes.values()) or target not in num_nodes:
         raise InputError(
-            f"{path}: meta has node_types {num_nodes} and target {target!r}: it states the number of nodes of each type, and one of the types "
-            "as that of y; add them"
+            f"{path}: meta has node_types {num_nodes} and target {target!r}: node_types must be the number of nodes of each type, and target the "
+            "type of y; add them"
         )
     return num_nodes, str(target)
 
 
 def _relation(path: Path, name: str) -> Relation:
-    """Return the relation that an array's name states."""
+    """Return the relation that a member's name encodes."""
     parts = name.removeprefix("rel_").removesuffix("_indptr").split("__")
     if len(parts) not in (2, 3):
         raise InputError(
-            f"{path}: {name} names no relation: it is rel_SOURCE__DESTINATION_indptr, or rel_SOURCE__NAME__DESTINATION_indptr; rename it"
+            f"{path}: {name} names no relation: it must be rel_SOURCE__DESTINATION_indptr or rel_SOURCE__NAME__DESTINATION_indptr; rename it"
         )
     return parts[0], parts[1] if len(parts) == 3 else "to", parts[-1]
 
 
 def _features_of(path: Path, arrays: Arrays, kind: str) -> Array | None:
-    """Return the features of a node type, under the names that a file with one type has."""
+    """Return the features of a node type, None without."""
     return features(path, {name.removeprefix(f"{kind}_"): array for name, array in arrays.items() if name.startswith(f"{kind}_x")})
 
 
 def _with_test_links(path: Path, graph: Graph, pairs: Array, users: Any) -> tuple[Graph, Arrays]:
-    """The graph with the links held out besides, one edge each from a user to an item, and the ids of the edges by split."""
+    """Return the graph with the test links added as edges from user to item, and the edge ids by split."""
     items = graph.num_nodes - users if isinstance(users, int) else 0
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not is_integer(pairs.dtype) or not 0 < items < graph.num_nodes:
         raise InputError(
-            f"{path}: test_pairs is {pairs.dtype} of shape {pairs.shape} and meta has users {users!r}: they are (N, 2) integers, a user and an "
-            "item each, and users in meta is the number of users; correct them"
+            f"{path}: test_pairs is {pairs.dtype} of shape {pairs.shape} and meta has users {users!r}: test_pairs must be (N, 2) integers, a user and "
+            "an item each, and users the number of users; correct them"
         )
     wrong = np.flatnonzero((pairs < 0).any(1) | (pairs >= [users, items]).any(1))
     if len(wrong):
@@ -192,10 +199,10 @@ def _with_test_links(path: Path, graph: Graph, pairs: Array, users: Any) -> tupl
 
 
 def read(path: Path) -> Arrays:
-    """All arrays of a file.
+    """Read all arrays of a file.
 
     Raises:
-        InputError: no whole file, or one with pickles.
+        InputError: the file is not a whole .npz file, or has pickles.
     """
     try:
         return read_npz(path)
@@ -204,52 +211,54 @@ def read(path: Path) -> Arrays:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path} cannot be read ({one_line(error)}): it has to be a whole .npz file without pickles; fetch it again")
+    return InputError(f"{path} cannot be read ({one_line(error)}): it must be a whole .npz file without pickles; fetch it again")
 
 
 def _check_kind(path: Path, arrays: Arrays) -> None:
-    """Other kinds of data come as .npz files too; say what was found, and who reads it, instead of a missing key."""
+    """Raise InputError for .npz files with other kinds of data. The message names the kind and the task that reads it."""
     other = other_kind(arrays)
     if other is not None:
         kind, remedy = other
-        raise InputError(f"{path} holds {kind}, not a homogeneous graph (indptr and indices of one kind of node): {remedy}")
+        raise InputError(f"{path} holds {kind}, not a homogeneous graph (indptr and indices of one node type): {remedy}")
 
 
 def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What a file with members of these names holds where it is not one graph, and what to do with it."""
+    """Return (kind, remedy) for a file whose member names are not those of a single homogeneous graph, else None."""
     names = arrays.keys()
     if is_hetero(names):
-        return "a heterogeneous graph (nodes of several kinds)", TYPED_REMEDY
+        return "a heterogeneous graph (several node types)", TYPED_REMEDY
     if {"indptr", "indices"} <= names:
         return None
     if {"src", "dst", "t"} <= names:
-        remedy = "task: temporal_links reads it, by data.events; or make a graph by Graph.from_edges(src, dst, num_nodes, times=t), for TemporalSampler"
+        remedy = "task: temporal_links reads it with data.events; or make a graph with Graph.from_edges(src, dst, num_nodes, times=t), for TemporalSampler"
         return "a temporal graph (events src, dst, t)", remedy
     if {"train", "valid", "test"} <= names:
-        return "a knowledge graph (triples head, relation, tail)", "task: kg reads it, by data.triples"
+        return "a knowledge graph (triples head, relation, tail)", "task: kg reads it with data.triples"
     if {"train_x", "train_y"} <= names:
-        return "labelled samples without edges (train_x, train_y)", "task: images reads it where they are images, by data.images"
-    remedy = "choose another file; one of your own holds indptr and indices by destination (CSC), x and y, or is made by Dataset(...).save(folder)"
+        return "labelled samples without edges (train_x, train_y)", "if they are images, task: images reads it with data.images"
+    remedy = (
+        "choose another file; a graph needs indptr and indices by destination (CSC), x and y; or write one with Dataset(...).save(folder)"
+    )
     return f"the arrays {', '.join(sorted(names)[:8]) or '(none)'}", remedy
 
 
 def is_hetero(names: Iterable[str]) -> bool:
-    """Whether a file with members of these names holds a heterogeneous graph."""
+    """Return whether member names are those of a heterogeneous graph."""
     return any(name == "node_type" or (name.startswith("rel_") and "__" in name) for name in names)
 
 
 def read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
-    """What a file says of itself."""
+    """Return the file's ``meta`` with its name as the default ``source``."""
     if "meta" not in arrays:
         return {"source": path.name}
     try:
         return {"source": path.name} | dict(parse_json(str(arrays["meta"])))
     except (ValueError, TypeError):
-        raise InputError(f"{path}: meta is no JSON object: it has to be a text like '{{\"source\": ...}}'; correct or remove it") from None
+        raise InputError(f"{path}: meta is not a JSON object: it must be a text like '{{\"source\": ...}}'; correct or remove it") from None
 
 
 def features(path: Path, arrays: Arrays) -> Array | None:
-    """The features (V, F) of a file's nodes, if it has some."""
+    """Return the node features (V, F) of a file, None without."""
     if "x" in arrays:
         return narrow_features(arrays["x"])
     if set(_CSR) <= arrays.keys():
@@ -266,17 +275,17 @@ def _dense(path: Path, indptr: Array, indices: Array, data: Array, shape: Array)
         or shape.min() < 0
         or (len(indices) and not 0 <= indices.min() <= indices.max() < shape[1])
     ):
-        raise InputError(f"{path}: x_indices leaves the {shape.tolist()} entries of x_shape: a column is in [0, F); fetch the file again")
+        raise InputError(f"{path}: x_indices leaves the x_shape {shape.tolist()}: column indices must be in [0, F); fetch the file again")
     try:
         matrix = csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape.tolist()))
     except ValueError as error:
-        raise InputError(f"{path}: x_indptr, x_indices and x_data are no CSR matrix ({error}); fetch the file again") from None
+        raise InputError(f"{path}: x_indptr, x_indices and x_data are not a CSR matrix ({error}); fetch the file again") from None
     matrix.sum_duplicates()
-    matrix.data = narrow_features(matrix.data)  # before there are V * F of them
+    matrix.data = narrow_features(matrix.data)  # narrow before the dense V * F array is made
     needed = int(shape[0]) * int(shape[1]) * matrix.data.itemsize
     if needed > (there := available_memory()):
         raise InputError(
-            f"{path}: x_shape is {shape.tolist()}: dense features of it take {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free; "
+            f"{path}: x_shape is {shape.tolist()}: dense features take {needed / 1e9:,.1f} GB, but {there / 1e9:,.1f} GB of memory are free; "
             "keep fewer columns"
         )
     dense: Array = matrix.toarray()
@@ -285,30 +294,32 @@ def _dense(path: Path, indptr: Array, indices: Array, data: Array, shape: Array)
 
 def _one_hot(path: Path, kinds: Array) -> Array:
     if kinds.ndim != 1 or not is_integer(kinds.dtype) or kinds.min(initial=0) < 0 or kinds.max(initial=0) > 65535:
-        raise InputError(f"{path}: node_label is {kinds.dtype} of shape {kinds.shape}: it holds one small integer per node; correct it")
+        raise InputError(
+            f"{path}: node_label is {kinds.dtype} of shape {kinds.shape}: it must be one integer in [0, 65535] per node; convert it"
+        )
     x = np.zeros((len(kinds), int(kinds.max(initial=-1)) + 1), np.uint8)
     x[np.arange(len(kinds)), kinds] = 1
     return x
 
 
 def labels(path: Path, arrays: Arrays) -> Array | None:
-    """The labels (V,) or (V, C) of a file's nodes, if it has some."""
+    """Return the node labels (V,) or (V, C) of a file, None without."""
     y = arrays.get("y")
     if y is None:
         return None
     if y.ndim not in (1, 2) or not is_integer(y.dtype):
-        raise InputError(f"{path}: y is {y.dtype} of shape {y.shape}: labels are integers, one (or one row) per node; correct it")
+        raise InputError(f"{path}: y is {y.dtype} of shape {y.shape}: labels must be integers, one (or one row) per node; convert it")
     return y
 
 
 def edge_classes(path: Path, arrays: Arrays) -> Array | None:
-    """The classes (E,) of a file's edges, if it has some; -1 for an edge that none is stated for, or several."""
+    """Return the edge classes (E,) of a file, None without. An edge with no class or several classes has -1."""
     if not set(_OF_EDGES) <= arrays.keys():
         return None
     src, dst, kinds = (arrays[name] for name in _OF_EDGES)
     num_nodes, indices = len(arrays["indptr"]) - 1, arrays["indices"]
     if not len(src) == len(dst) == len(kinds) or not is_integer(kinds.dtype) or kinds.min(initial=0) < 0:
-        raise InputError(f"{path}: rel_src, rel_dst and rel_type do not state a class from 0 on of as many edges each; correct them")
+        raise InputError(f"{path}: rel_src, rel_dst and rel_type must be of equal length, with integer classes of 0 or more; correct them")
     keys = np.repeat(np.arange(num_nodes), np.diff(arrays["indptr"])) * num_nodes + indices
     order = np.argsort(keys)
     stated = dst.astype(np.int64) * num_nodes + src
@@ -322,7 +333,7 @@ def edge_classes(path: Path, arrays: Arrays) -> Array | None:
 
 
 def _splits(path: Path, arrays: Arrays, y: Array | None) -> tuple[Arrays, str | None]:
-    """The splits, and a note where the file's ``meta`` does not tell of them."""
+    """Return the splits and, unless ``meta`` describes them, a note on their origin."""
     if given := {split: arrays[name] for split, name in zip(SPLITS, _IDS, strict=True) if name in arrays}:
         return given, "the file's"
     if y is None:
@@ -333,6 +344,6 @@ def _splits(path: Path, arrays: Arrays, y: Array | None) -> tuple[Arrays, str | 
     for mask in _MASKS:
         if arrays[mask].shape != (len(y),) or arrays[mask].dtype != bool:
             raise InputError(
-                f"{path}: {mask} is {arrays[mask].dtype} of shape {arrays[mask].shape}: a mask is one bool per node; correct it"
+                f"{path}: {mask} is {arrays[mask].dtype} of shape {arrays[mask].shape}: a mask must be one bool per node; convert it"
             )
     return {split: arrays[f"{split}_mask"] for split in SPLITS}, None

@@ -1,6 +1,6 @@
-"""Data sets downloaded by PyTorch Geometric (imported on use only) and converted once.
+"""Data sets that PyTorch Geometric downloads. PyG is imported only when it is needed.
 
-PyG unpickles some of the files that it downloads; where that is unwelcome, give a ``NAME.npz`` instead, which is looked for first.
+PyG unpickles some of the downloaded files. To avoid that, provide a ``NAME.npz`` file, which takes precedence.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CLASSES = {"reddit": "Reddit", "flickr": "Flickr"}
 
 
 def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
-    """Download under ``root`` (or the cache), convert once, open.
+    """Open a data set of PyG, downloaded to ``root`` (or the cache) and converted at the first call.
 
     Raises:
-        InputError: the download failed, with where a file was looked for before.
+        InputError: the download failed; the message says where files were searched for.
     """
     if root is None and is_folder(converted(_key(name, None))):
         return Dataset.open(converted(_key(name, None)))
@@ -44,7 +44,7 @@ def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
 
 
 def fetch(name: str, folder: Path) -> dict[str, list[Any]]:
-    """Download if need be; the graphs (``torch_geometric.data.Data``) by split, or all under ``""`` where masks make the splits."""
+    """Download if necessary and return PyG's ``Data`` objects by split, or all under ``""`` if masks define the splits."""
     datasets = importlib.import_module("torch_geometric.datasets")
     if name == "ppi":
         return {split: list(datasets.PPI(str(folder), split)) for split in SPLITS}
@@ -54,7 +54,7 @@ def fetch(name: str, folder: Path) -> dict[str, list[Any]]:
 
 
 def convert_pyg(name: str, parts: dict[str, list[Any]]) -> Dataset:
-    """Join the graphs block-diagonally, in the order of ``parts``; a key other than ``""`` is the split of all its nodes."""
+    """Join graphs into one block-diagonal graph, in the order of ``parts``. A key other than ``""`` is the split of all its nodes."""
     graphs = [data for part in parts.values() for data in part]
     begins = np.cumsum([0] + [int(data.num_nodes) for data in graphs])
     edges = [data.edge_index.cpu().numpy() + begin for data, begin in zip(graphs, begins[:-1], strict=True)]
@@ -86,7 +86,7 @@ def _splits(parts: dict[str, list[Any]], begins: Array, y: Array) -> tuple[dict[
 
 
 def _key(name: str, root: Path | None) -> str:
-    """Files under a ``root`` of the user's may change, so they are part of the key; those in the cache are ours."""
+    """Return the cache key. Files in a user's ``root`` may change, so the key depends on them; files in the cache do not change."""
     if root is None:
         return f"{name}-pyg{_VERSION}"
     files = [file for file in (root / f"pyg-{name}").rglob("*") if file.is_file()]

@@ -1,4 +1,4 @@
-"""Many small labelled graphs: one large graph of their nodes side by side, and where each of them begins."""
+"""Data sets of many small labelled graphs, stored as one block-diagonal graph and the node range of each small graph."""
 
 from __future__ import annotations
 
@@ -25,19 +25,17 @@ _GRAPHS_OF = "graphs_of_"
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SmallGraphs:
-    """G labelled graphs with V nodes in all; read-only.
-
-    Constructing one validates it.
+    """G labelled graphs with V nodes in total; read-only, validated by the constructor.
 
     Attributes:
-        name: for messages.
-        nodes: graph and features of all nodes, and of the edges where they have some; no edge joins two of the small graphs.
-        ptr: (G+1,) int64: graph g has the nodes ``ptr[g]`` to ``ptr[g+1]``.
+        name: name of the data set in messages.
+        vertices: data set of the joined graph: all nodes, edges and their features. No edge connects two of the small graphs.
+        ptr: (G+1,) int64: graph g has the nodes ``ptr[g]`` to ``ptr[g+1] - 1``.
         y: (G,) int64 classes in [0, num_classes); or (G, num_classes) uint8 of 0 and 1 for several labels, int8 with -1 where some are unknown; or (G,)
-            or (G, num_classes) float32 targets of a regression.
+            or (G, num_classes) float32 regression targets.
         splits: graph numbers, (M,) int64: ``train``, ``val``, ``test``.
-        num_classes: number of classes, labels or targets; where 0 is given, what ``y`` has.
-        validate: an argument only: False for what is right by construction.
+        num_classes: number of classes, labels or targets; 0 to count them from ``y``.
+        validate: constructor argument only: False skips the checks, for arrays that are known to be valid.
 
     Examples:
         >>> import numpy as np
@@ -72,18 +70,18 @@ class SmallGraphs:
         check_labels(name, y, number, self.num_classes, "graph")
         for split, ids in self.splits.items():
             check_split(name, split, ids, number, y, "graph")
-        _check_shares(name, self.ptr, number, self.nodes)
-        if self.nodes.x is None:
-            raise InputError(f"{name} has no features of nodes: this task needs some; add x or node_label")
+        _check_shares(name, self.ptr, number, self.vertices)
+        if self.vertices.x is None:
+            raise InputError(f"{name} has no features of nodes: small graphs need them; add x or node_label")
 
     def save(self, path: str | Path) -> None:
-        """Write the graphs as a folder; ``path`` must not exist yet. ``open`` and ``load_small_graphs`` open it again."""
+        """Write the graphs into a new folder. ``path`` must not exist yet; ``open`` and ``load_small_graphs`` read it."""
         with create_new_folder(Path(path), Dataset.kind) as writer:
             self.write_to(writer)
 
     def write_to(self, writer: FolderWriter) -> None:
-        """Write the arrays of the nodes and of the graphs into a new folder."""
-        self.nodes.write_to(writer)
+        """Write the arrays and header entries of all graphs with ``writer``."""
+        self.vertices.write_to(writer)
         own = {"graph_ptr": self.ptr, "graph_y": self.y} | {f"{_GRAPHS_OF}{split}": ids for split, ids in self.splits.items()}
         for name, array in own.items():
             writer.add(name, array)
@@ -91,15 +89,17 @@ class SmallGraphs:
 
     @classmethod
     def open(cls, path: str | Path) -> SmallGraphs:
-        """Open a folder memory-mapped.
+        """Open a folder that ``save`` wrote, memory-mapped.
 
         Raises:
-            InputError: as ``Dataset.open``; a folder of something else.
+            InputError: the folder is not a data set's, is truncated or altered, or holds a single graph.
         """
         nodes = Dataset.open(path)
         arrays, meta = open_folder(Path(path), Dataset.kind, verify=False)
         if "graph_ptr" not in arrays or "num_graph_classes" not in meta:
-            raise InputError(f"{path} holds one graph, {nodes.name}: task: nodes reads it; name a folder that SmallGraphs.save wrote")
+            raise InputError(
+                f"{path} holds one graph, {vertices.name}: a folder of SmallGraphs.save is needed; name one, or use task: nodes"
+            )
         return cls(
             name=nodes.name,
             nodes=nodes,
@@ -113,18 +113,18 @@ class SmallGraphs:
     def from_pyg(
         cls, dataset: Iterable[Any], *, splits: Mapping[str, Any] | None = None, fold: int = 0, name: str = "graphs"
     ) -> SmallGraphs:
-        """PyG's ``Dataset``, ``InMemoryDataset`` or a list of ``Data``, each with ``x``, ``edge_index`` and ``y``, and ``edge_attr`` where all have it.
+        """Read a PyG ``Dataset`` or a list of ``Data``, each with ``x``, ``edge_index`` and ``y``. ``edge_attr`` is read if all graphs have it.
 
-        Labels become what ``Dataset.from_pyg`` makes of them: floating ones integers where all are whole, NaN then no label; other floating ones targets.
+        Labels are treated as in ``Dataset.from_pyg``: floats that are all whole become integers, with NaN as no label; other floats are targets.
 
         Args:
             dataset: the graphs.
-            splits: graph numbers by split; by default those of the data set's ``get_idx_split()``, as OGB's have it, else ten folds.
-            fold: of the folds; as ``load_small_graphs``.
-            name: for messages.
+            splits: graph numbers by split; by default those of ``dataset.get_idx_split()``, as in OGB, else by ten folds.
+            fold: number of the fold that is the test split, as in ``load_small_graphs``.
+            name: name of the data set in messages.
 
         Raises:
-            InputError: a graph without features, label or nodes; features of edges that only some have; as ``SmallGraphs``.
+            InputError: a graph has no features, label or nodes, only some graphs have edge features, or the graphs are invalid.
         """
         graphs = list(dataset)
         _check_parts(name, graphs)
@@ -143,8 +143,8 @@ class SmallGraphs:
         return cls(name=name, nodes=nodes, ptr=ptr, y=y, splits=shared)
 
     def join(self, items: Array) -> dict[str, Array]:
-        """The graphs of a batch as one, see ``hoptrain.trainers.tasks.items.graphs.GraphBatch``, and their labels ``y``."""
-        graph = self.nodes.graph
+        """Return the arrays of a ``GraphBatch`` (``hoptrain.trainers.tasks.items.graphs``): the given graphs joined, and their labels ``y``."""
+        graph = self.vertices.graph
         sizes = self.ptr[items + 1] - self.ptr[items]
         ptr = np.concatenate([[0], np.cumsum(sizes)])
         nodes = _ranges(self.ptr[items], sizes)
@@ -165,26 +165,26 @@ class SmallGraphs:
 
 
 def check_fold(fold: int) -> None:
-    """Whether there is such a fold.
+    """Raise InputError if there is no such fold.
 
     Raises:
-        InputError: there is none.
+        InputError: ``fold`` is not in 0 to 9.
     """
     if not 0 <= fold < FOLDS:
-        raise InputError(f"fold is {fold}: there are {FOLDS}; give one from 0 to {FOLDS - 1}")
+        raise InputError(f"fold is {fold}: it must be one of {FOLDS} folds; give a number from 0 to {FOLDS - 1}")
 
 
 def folds_of(name: str, folds: Array | None, number: int, fold: int) -> dict[str, Array]:
-    """Splits of ``number`` graphs by ten folds: one for the test, the one after it for validation, all others for training.
+    """Return splits of ``number`` graphs by ten folds: ``fold`` is for testing, the next one for validation, all others are for training.
 
     Args:
-        name: of the graphs, for messages.
-        folds: (number,) integers, the fold of each; None deals them out by hoptrain's permutation with seed 0.
-        number: G.
-        fold: that of the test, 0 to 9.
+        name: name of the data set in messages.
+        folds: (number,) integers, the fold of each graph; None to assign folds by hoptrain's permutation with seed 0.
+        number: number of graphs.
+        fold: the test fold, 0 to 9.
 
     Raises:
-        InputError: a fold that does not exist, or holds no graphs.
+        InputError: the fold does not exist, or a split has no graphs.
     """
     check_fold(fold)
     if folds is None:
@@ -195,52 +195,58 @@ def folds_of(name: str, folds: Array | None, number: int, fold: int) -> dict[str
     for split in SPLITS:
         if not len(splits[split]):
             raise InputError(
-                f"{name}: with fold {fold} no graph is for {split}: its folds are {', '.join(map(str, np.unique(folds)))}, of 0 to {FOLDS - 1}; "
+                f"{name}: with fold {fold} no graph is for {split}: fold10 has the folds {', '.join(map(str, np.unique(folds)))} of 0 to {FOLDS - 1}; "
                 "choose another fold, or correct fold10"
             )
     return splits
 
 
-def _check_shares(name: str, ptr: Array, number: int, nodes: Dataset) -> None:
-    """Refuse a ``ptr`` that does not share all nodes out, and edges between two graphs."""
-    num_nodes = nodes.graph.num_nodes
+def _check_shares(name: str, ptr: Array, number: int, vertices: Dataset) -> None:
+    """Raise InputError if ``ptr`` does not divide all nodes among the graphs, or an edge connects two graphs."""
+    num_nodes = vertices.graph.num_nodes
     if not number or ptr.shape != (number + 1,) or ptr[0] != 0 or ptr[-1] != num_nodes or (np.diff(ptr) < 0).any():
-        raise InputError(f"{name}: graph_ptr of shape {ptr.shape} does not share {num_nodes:,} nodes out to {number:,} graphs; correct it")
+        raise InputError(
+            f"{name}: graph_ptr of shape {ptr.shape} does not divide {num_nodes:,} nodes among {number:,} graphs; give {number + 1:,} offsets from 0 to {num_nodes}"
+        )
     if (empty := np.flatnonzero(np.diff(ptr) == 0)).size:
-        raise InputError(f"{name}: graph {empty[0]} has no nodes: there is nothing to read in it; drop it, and its label")
-    counts = np.diff(nodes.graph.indptr)
+        raise InputError(f"{name}: graph {empty[0]} has no nodes: each graph needs at least one node; drop it and its label")
+    counts = np.diff(vertices.graph.indptr)
     own = np.repeat(np.searchsorted(ptr, np.arange(num_nodes), side="right"), counts)
-    if (np.searchsorted(ptr, nodes.graph.indices, side="right") != own).any():
-        raise InputError(f"{name}: an edge joins two of the small graphs: each stands by itself; correct graph_ptr or the edges")
+    if (np.searchsorted(ptr, vertices.graph.indices, side="right") != own).any():
+        raise InputError(f"{name}: an edge connects two of the small graphs: edges must stay within one; correct graph_ptr or the edges")
 
 
 def _check_parts(name: str, graphs: list[Any]) -> None:
-    """Refuse PyG's graphs that cannot be put side by side."""
+    """Raise InputError if PyG graphs lack an attribute or have different numbers of features."""
     if not graphs:
-        raise InputError(f"{name} has no graphs: give some")
+        raise InputError(f"{name} has no graphs: at least one is needed; give some")
     for what, names in (("no features of nodes", "x"), ("no edge_index", "edge_index"), ("no label", "y")):
         lacking = next((number for number, data in enumerate(graphs) if getattr(data, names, None) is None), None)
         if lacking is not None:
-            raise InputError(f"{name}: graph {lacking} has {what}: every graph has {names}; add it, for instance by a transform")
+            raise InputError(f"{name}: graph {lacking} has {what}: every graph needs {names}; add it, for example with a transform")
     with_attr = [data.edge_attr is not None for data in graphs]
     if any(with_attr) and not all(with_attr):
-        raise InputError(f"{name}: graph {with_attr.index(False)} has no edge_attr and others have: all have it, or none; correct it")
+        raise InputError(
+            f"{name}: graph {with_attr.index(False)} has no edge_attr, but others have: all or none must have it; add or remove it"
+        )
     for column in ("x", "edge_attr", "y"):
         widths = [1 if rows is None else _columns(rows).shape[1] for rows in (getattr(data, column) for data in graphs)]
         if column == "y":
             widths = [int(as_array(data.y).size) for data in graphs]
         if len(set(widths)) > 1:
             number = next(number for number, width in enumerate(widths) if width != widths[0])
-            raise InputError(f"{name}: graph {number} has {widths[number]} columns of {column}, graph 0 has {widths[0]}: make them alike")
+            raise InputError(
+                f"{name}: graph {number} has {widths[number]} columns of {column}, graph 0 has {widths[0]}: they must be equal; add or drop columns"
+            )
 
 
 def _columns(rows: Any) -> Array:
-    """Rows (N, D) of features; (N,) is taken as (N, 1)."""
+    """Return features as (N, D); (N,) becomes (N, 1)."""
     array = as_array(rows)
     return array[:, None] if array.ndim == 1 else array
 
 
 def _ranges(begins: Array, sizes: Array) -> Array:
-    """``begins[i]`` to ``begins[i] + sizes[i]`` one after another, (sum of sizes,) int64."""
+    """Return the concatenated ranges [begins[i], begins[i] + sizes[i]), (sum of sizes,) int64."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(begins - before, sizes) + np.arange(sizes.sum())

@@ -1,8 +1,8 @@
-"""``synthetic:*``: generated stand-ins with the sizes of well-known data sets, at any scale, the same on every machine.
+"""``synthetic:*``: generated data sets with the sizes of well-known ones, at any scale, identical on every machine.
 
-Degrees follow a power law with exponent 2.5. A class is a community: of the edges, about ``inside`` join two nodes of one class. The
-features are a class mean buried in noise, so that one node's features tell little and the average over its neighbourhood much. The two
-directions of an edge are both stored; duplicate edges may occur, as in any such model, and self loops do not.
+Degrees follow a power law with exponent 2.5. A class is a community: about a share ``inside`` of the edges connects two nodes of one class.
+Features are a class mean plus much noise, so that a node's own features say little about its class, and the average over its neighbourhood much.
+Both directions of an edge are stored. Duplicate edges may occur, as in any such model; self loops do not.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from hoptrain.kernels.cpu.shuffle import permutation
 
 _VERSION = 1
 _COUNTS_BYTES = 2 << 30
-"""Memory for the counts of all parts together; fewer parts where there are very many nodes."""
+"""Memory for the edge counts of all threads; with very many nodes fewer threads are used."""
 
 _ROWS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """What makes one set.
+    """The parameters from which a synthetic data set is generated.
 
     Attributes:
-        counts: V, E, F, C at scale 1.
-        split: nodes of train, val and test at scale 1.
-        offset: the rank r is drawn with probability ~ (r + offset) ** (-2/3); a larger one lowers the largest degree.
-        seed: of all its random numbers.
-        inside: share of the pairs whose second end is moved to the community of the first.
-        signal: size of a feature's class mean, the noise being 1.
-        dtype: of the features.
+        counts: numbers of nodes, edges, features and classes at scale 1.
+        split: number of nodes of train, val and test at scale 1.
+        offset: rank r is drawn with probability proportional to (r + offset) ** (-2/3); a larger offset lowers the largest degree.
+        seed: seed of all random numbers.
+        inside: share of the edges whose second node is moved into the first one's community.
+        signal: standard deviation of the class means, relative to noise of 1.
+        dtype: dtype of the features.
     """
 
     counts: Counts
@@ -69,8 +69,8 @@ RECIPES = {
         signal=0.15,
         dtype="float16",
     ),
-    # Graphs of "The Case for Sampling on Very Large Graphs". PPI has 121 labels of which a node may have several; here it has one. The last three
-    # have neither features nor classes: both numbers are made up, as their splits are.
+    # Graphs of "The Case for Sampling on Very Large Graphs". Nodes of PPI may have several of its 121 labels; here each has one. The last three
+    # have neither features nor classes: both numbers and the splits are made up.
     "ppi": Recipe(counts=Counts(56_944, 1_637_432, 50, 121), split=(44_906, 6_514, 5_524), offset=106, seed=5, signal=0.2),
     "orkut": Recipe(counts=Counts(3_072_441, 234_370_166, 128, 32), split=(1_500_000, 500_000, 1_072_441), offset=66, seed=6),
     "patents": Recipe(counts=Counts(3_774_768, 33_037_896, 128, 32), split=(1_900_000, 600_000, 1_274_768), offset=930, seed=7),
@@ -79,10 +79,10 @@ RECIPES = {
 
 
 def load_synthetic(name: str, root: Path | None, scale: float) -> Dataset:
-    """Generate once, then open.
+    """Open a synthetic data set, generated at the first call.
 
     Raises:
-        InputError: a scale outside (0, 1], or one that leaves fewer than two nodes per class.
+        InputError: ``scale`` is outside (0, 1] or leaves fewer than two nodes per class.
     """
     recipe = RECIPES[name.removeprefix("synthetic:")]
     counts = scaled_counts(name, recipe, scale)
@@ -91,9 +91,9 @@ def load_synthetic(name: str, root: Path | None, scale: float) -> Dataset:
 
 
 def scaled_counts(name: str, recipe: Recipe, scale: float) -> Counts:
-    """V and E times scale, E even; F and C as they are."""
+    """Return the sizes with V and E multiplied by ``scale``, E even; F and C are unchanged."""
     if not 0 < scale <= 1:
-        raise InputError(f"scale is {scale}: it is the share of {name} to generate, in (0, 1]; give for instance 0.02")
+        raise InputError(f"scale is {scale}: it must be a share of {name} in (0, 1]; give for example 0.02")
     num_nodes = round(recipe.counts.num_nodes * scale)
     if num_nodes < 2 * recipe.counts.num_classes:
         raise InputError(
@@ -104,7 +104,7 @@ def scaled_counts(name: str, recipe: Recipe, scale: float) -> Counts:
 
 
 def generate(writer: FolderWriter, name: str, recipe: Recipe, counts: Counts, scale: float) -> None:
-    """Write the whole data set, array by array, straight into its files."""
+    """Generate the data set array by array, directly into memory-mapped files."""
     row_bytes = 8 + 8 + counts.num_features * np.dtype(recipe.dtype).itemsize
     check_room(writer.folder, counts.num_nodes * row_bytes + counts.num_edges * id_dtype(counts.num_nodes).itemsize)
     factor, shift = affine_bijection(counts.num_nodes)
@@ -126,12 +126,12 @@ def generate(writer: FolderWriter, name: str, recipe: Recipe, counts: Counts, sc
     }
     data = Dataset(
         name=name, graph=graph, x=x, y=y, splits=splits, num_classes=counts.num_classes, meta=meta, validate=False
-    )  # right by construction, and reading all of it again would take long
+    )  # valid by construction, and validation would take long
     writer.meta.update(data.header())
 
 
 def _write_graph(writer: FolderWriter, recipe: Recipe, counts: Counts, factor: int, shift: int) -> Graph:
-    """Generate the pairs twice: to count the edges of every column, and to place them."""
+    """Generate the edges twice: first to count them by column, then to store them."""
     num_nodes, num_edges = counts.num_nodes, counts.num_edges
     law = (np.uint64(recipe.seed), num_edges // 2, counts.num_classes, law_start(recipe.offset, num_nodes))
     inside = np.uint64(round(recipe.inside * (1 << 32)))
@@ -147,7 +147,7 @@ def _write_graph(writer: FolderWriter, recipe: Recipe, counts: Counts, factor: i
 
 
 def law_start(offset: int, num_nodes: int) -> float:
-    """Where the inverse of the law begins: the cube root of offset / V, in steps of 2**-16 by integers, since libm's differ."""
+    """Return the start of the distribution's inverse: the cube root of offset / V, rounded down to 2**-16 by integer arithmetic, since libm versions differ."""
     low, high = 0, 1 << 16
     while high - low > 1:
         middle = (low + high) // 2
@@ -156,7 +156,7 @@ def law_start(offset: int, num_nodes: int) -> float:
 
 
 def affine_bijection(num_nodes: int) -> tuple[int, int]:
-    """(factor, shift) of rank -> (factor * rank + shift) mod V; the golden ratio spreads neighbouring ranks over all ids."""
+    """Return (factor, shift) of the bijection rank -> (factor * rank + shift) mod V. The golden ratio spreads adjacent ranks over all ids."""
     factor = max(1, num_nodes * 618_033_989 // 1_000_000_000)
     while math.gcd(factor, num_nodes) != 1:
         factor += 1
@@ -164,7 +164,7 @@ def affine_bijection(num_nodes: int) -> tuple[int, int]:
 
 
 def _fill_features(recipe: Recipe, y: Array, x: Array) -> None:
-    """By pieces, since Numba does not write float16; NumPy rounds each piece into the file."""
+    """Write features in pieces of float32, which NumPy converts to the file's dtype, because Numba cannot write float16."""
     means = np.empty((recipe.counts.num_classes, x.shape[1]), np.float64)
     kernels.class_means(np.uint64(recipe.seed), means)
     for begin in range(0, len(x), _ROWS):
@@ -175,7 +175,7 @@ def _fill_features(recipe: Recipe, y: Array, x: Array) -> None:
 
 def _splits(recipe: Recipe, num_nodes: int, scale: float) -> dict[str, Array]:
     sizes = [max(1, round(size * scale)) for size in recipe.split]
-    sizes[2] = min(sizes[2], num_nodes - sizes[0] - sizes[1])  # rounding up thrice may ask for one node too many
+    sizes[2] = min(sizes[2], num_nodes - sizes[0] - sizes[1])  # three sizes rounded up may exceed V
     bounds = np.cumsum([0, *sizes])
     order = permutation(num_nodes, recipe.seed, 0)
     return {split: np.sort(order[begin:end]) for split, begin, end in zip(("train", "val", "test"), bounds[:-1], bounds[1:], strict=True)}

@@ -1,4 +1,4 @@
-"""Triples: what a knowledge graph states, as head, relation and tail, and the statements that are held out."""
+"""Triples (head, relation, tail) of a knowledge graph, with splits, and loading from ``.npz`` files and text."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _MEMBERS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Triples:
-    """Statements (head, relation, tail) about V entities by R relations; checked when they are made. Arrays may be NumPy's or torch's.
+    """Triples (head, relation, tail) of V entities and R relations, validated by the constructor. Arrays may be NumPy arrays or torch tensors.
 
-    A triple's number is its place in its split. Relation R + r is the inverse of relation r: (tail, R + r, head) says what (head, r, tail) says, so
-    that whoever looks for a triple's head looks for the tail of its inverse.
+    A triple's number is its index in its split. Relation R + r is the inverse of relation r: (tail, R + r, head) is equivalent to
+    (head, r, tail). So the search for a triple's head is a search for the tail of its inverse.
 
     Attributes:
-        splits: (N, 3) integers by name, ``train`` and maybe ``val`` and ``test``: heads, relations and tails; int64 once they are taken in.
-        num_nodes: V; 0, the default, takes the largest entity plus one.
-        num_relations: R; 0, the default, takes the largest relation plus one.
-        name: for messages.
+        splits: (N, 3) integers by split name, ``train`` and optionally ``val`` and ``test``: heads, relations and tails. Stored as int64.
+        num_nodes: number of entities V; by default 0, which means the largest entity plus one.
+        num_relations: number of relations R; by default 0, which means the largest relation plus one.
+        name: name of the data set in messages.
 
     Examples:
         >>> from hoptrain import Triples
@@ -49,9 +49,7 @@ class Triples:
     def __post_init__(self) -> None:
         taken = {split: self._taken(split, as_array(rows)) for split, rows in self.splits.items()}
         if not len(taken.get("train", ())):
-            raise InputError(
-                f"{self.name} has no triples to train on: its splits are {', '.join(taken) or 'none'}; give some by splits['train']"
-            )
+            raise InputError(f"{self.name} has no triples to train on: its splits are {', '.join(taken) or 'none'}; add splits['train']")
         every = np.concatenate(list(taken.values()))
         number = self.num_nodes or int(every[:, [0, 2]].max()) + 1, self.num_relations or int(every[:, 1].max()) + 1
         for name, value in zip(("splits", "num_nodes", "num_relations"), (taken, *number), strict=True):
@@ -62,10 +60,10 @@ class Triples:
 
     def _taken(self, split: str, rows: Array) -> Array:
         if split not in SPLITS:
-            raise InputError(f"{self.name} has a split {split!r}: triples are split into {', '.join(SPLITS)}; rename it")
+            raise InputError(f"{self.name} has a split {split!r}: splits must be named {', '.join(SPLITS)}; rename it")
         if rows.ndim != 2 or rows.shape[1] != 3 or not is_integer(rows.dtype):
             raise InputError(
-                f"{self.name}: {split} is {rows.dtype} of shape {rows.shape}: triples are rows of three integers, head, relation and tail; convert it"
+                f"{self.name}: {split} is {rows.dtype} of shape {rows.shape}: triples must be rows of three integers, head, relation and tail; convert it"
             )
         return np.ascontiguousarray(rows, np.int64)
 
@@ -76,8 +74,8 @@ class Triples:
             row, column = wrong[0]
             what, kinds = ("head", "relation", "tail")[column], ("entities", "relations", "entities")[column]
             raise InputError(
-                f"{self.name}: the {what} of {split} triple {row} is {rows[row, column]}: {kinds} are 0 to {limits[column] - 1}; correct it, or "
-                f"state num_{'relations' if column == 1 else 'nodes'}"
+                f"{self.name}: the {what} of {split} triple {row} is {rows[row, column]}: {kinds} are 0 to {limits[column] - 1}; drop the triple, or "
+                f"give a larger num_{'relations' if column == 1 else 'nodes'}"
             )
 
     def _check_distinct(self) -> None:
@@ -90,7 +88,7 @@ class Triples:
             one, other = (list(self.splits)[np.searchsorted(ends, order[again[0] + k], side="right")] for k in (0, 1))
             where = f"twice in {one}" if one == other else f"in {one} and in {other}"
             raise InputError(
-                f"{self.name}: triple ({head}, {relation}, {tail}) stands {where}: a triple is stated once, and what is trained on tests nothing; "
+                f"{self.name}: triple ({head}, {relation}, {tail}) is {where}: each triple must occur once, since a trained triple tests nothing; "
                 f"drop one of them ({len(again):,} in all)"
             )
 
@@ -99,42 +97,42 @@ class Triples:
         return f"Triples({self.name}, {self.num_nodes:,} entities, {self.num_relations:,} relations, {splits})"
 
     def graph(self) -> Graph:
-        """The training's T triples as edges in both directions: triple k from head to tail with the id k, back with the id T + k."""
+        """Return the T training triples as edges in both directions: triple k has id k from head to tail, and id T + k back."""
         heads, _, tails = self.splits["train"].T
         return Graph.from_edges(np.concatenate([heads, tails]), np.concatenate([tails, heads]), self.num_nodes)
 
     def relations_of_edges(self, graph: Graph) -> Array:
-        """(2 T,) int64, the relation of the edge at each place of ``graph()``: those from tail to head have the inverse one."""
+        """Return the relation of the edge at each position of ``graph()``, (2 T,) int64. Edges from tail to head have the inverse relation."""
         relations = self.splits["train"][:, 1]
         found: Array = np.concatenate([relations, self.num_relations + relations])[graph.ids_of(np.arange(graph.num_edges))]
         return found
 
     def queries(self, split: str) -> Array:
-        """(2 N, 3): the triples of a split, each with its inverse behind it."""
+        """Return the triples of a split, each followed by its inverse, (2 N, 3)."""
         heads, relations, tails = self.splits[split].T
         both = np.stack([self.splits[split], np.stack([tails, self.num_relations + relations, heads], axis=1)], axis=1)
         return both.reshape(-1, 3)
 
     def unseen(self, what: Named = "entities") -> Array:
-        """The entities, or the relations, that triples of other splits name and none of the training's does, ascending."""
+        """Return the entities (or relations) that occur in other splits but not in training, ascending."""
         columns = [0, 2] if what == "entities" else [1]
         train, *others = (np.unique(rows[:, columns]) for rows in (self.splits["train"], *self.splits.values()))
         return np.setdiff1d(np.concatenate(others), train)
 
     @classmethod
     def from_pyg(cls, train: Any, val: Any = None, test: Any = None, **others: Any) -> Triples:
-        """From PyG's ``Data`` with ``edge_index``, ``edge_type`` and ``num_nodes``: one a split (``FB15k_237``), or one with masks (``WordNet18RR``).
+        """Read PyG's ``Data`` with ``edge_index``, ``edge_type`` and ``num_nodes``: one per split (``FB15k_237``), or one with masks (``WordNet18RR``).
 
-        ``others`` are as of the class.
+        ``others`` are further arguments of ``Triples``.
 
         Raises:
-            InputError: one has no edge_type; as the class.
+            InputError: an object has no edge_type, or the triples are invalid.
         """
         given = {split: data for split, data in zip(SPLITS, (train, val, test), strict=True) if data is not None}
         for data in given.values():
             if getattr(data, "edge_type", None) is None:
                 raise InputError(
-                    f"{type(data).__name__} has no edge_type: triples are edges with a relation each; give PyG's Data of a knowledge graph"
+                    f"{type(data).__name__} has no edge_type: triples are edges with a relation each; give the PyG Data of a knowledge graph"
                 )
         rows = {split: np.stack([*as_array(data.edge_index), as_array(data.edge_type)])[[0, 2, 1]].T for split, data in given.items()}
         masks = {split: getattr(train, f"{split}_mask", None) for split in SPLITS}
@@ -144,17 +142,17 @@ class Triples:
 
 
 def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
-    r"""Read a ``.npz`` file with ``train``, ``valid`` and ``test`` of shape (N, 3), or a folder with ``train.txt``, ``valid.txt`` and ``test.txt``.
+    r"""Read triples from a ``.npz`` file with ``train``, ``valid`` and ``test`` (N, 3), or a folder with ``train.txt``, ``valid.txt`` and ``test.txt``.
 
-    A line of text is a head, a relation and a tail, parted by tabs; entities and relations are numbered in the order of their names. Splits but
-    the training's may be missing.
+    A line of text is a head, a relation and a tail, separated by tabs. Entities and relations are numbered in alphabetical order. All splits except
+    training may be missing.
 
     Args:
-        name: of the file without ``.npz`` or of the folder, in ``root`` or ``$HOPTRAIN_DATA``; or a path.
-        root: where it lies.
+        name: name of the file without ``.npz``, or of the folder, in ``root`` or ``$HOPTRAIN_DATA``; or a path.
+        root: folder that holds the file or folder.
 
     Raises:
-        InputError: it is not there, or holds something else; as ``Triples``.
+        InputError: nothing is found, the file holds something else, or the triples are invalid.
 
     Examples:
         >>> import pathlib, tempfile
@@ -174,16 +172,16 @@ def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
     path = Path(name) if name.endswith(".npz") else find_npz(name, folder)
     if path is None:
         raise not_found(
-            name, folder, f"put {name}.npz, or a folder {name} with train.txt, there, and name the place as root or in $HOPTRAIN_DATA"
+            name, folder, f"put {name}.npz, or a folder {name} with train.txt, into a folder and name that as root or in $HOPTRAIN_DATA"
         )
     arrays = read(path)
     splits = {split: arrays[key] for split, keys in _MEMBERS.items() for key in keys if key in arrays}
     if "train" not in splits:
-        raise InputError(f"{path} has no train: triples are train, valid and test of shape (N, 3); choose another file")
+        raise InputError(f"{path} has no train: it must have train, valid and test of shape (N, 3); choose another file")
     numbers = {number: arrays[number] for number in ("num_nodes", "num_relations") if number in arrays}
     for number, value in numbers.items():
         if value.size != 1 or value.dtype.kind not in "iu":
-            raise InputError(f"{path}: {number} is {value.dtype} of shape {value.shape}: it is an integer; correct it or leave it out")
+            raise InputError(f"{path}: {number} is {value.dtype} of shape {value.shape}: it must be an integer; convert it or leave it out")
     return Triples(splits=splits, **{number: int(value.item()) for number, value in numbers.items()}, name=path.stem)
 
 
@@ -198,15 +196,21 @@ def _read_folder(folder: Path) -> Triples:
 
 
 def _read_lines(path: Path) -> Array:
-    """(N, 3) texts."""
+    """Return the triples of a text file as strings, (N, 3)."""
     try:
         with open_regular(path) as file:
-            lines = file.read().decode("utf-8-sig").replace("\r\n", "\n").split("\n")  # names may hold what else ends a line in Unicode
+            lines = (
+                file.read().decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+            )  # not splitlines(): names may contain other Unicode line separators
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({one_line(error)}): it is a text with a triple a line; fetch it again") from None
+        raise InputError(
+            f"{path} cannot be read ({one_line(error)}): it must be a text file with one triple per line; fetch it again"
+        ) from None
     fields = [line.split("\t") for line in lines if line]
     wrong = next((row for row in fields if len(row) != 3), None)
     if wrong is not None:
         number = lines.index("\t".join(wrong)) + 1
-        raise InputError(f"{path}, line {number}: {len(wrong)} fields: a line is a head, a relation and a tail, parted by tabs; correct it")
+        raise InputError(
+            f"{path}, line {number}: {len(wrong)} fields: a line must be a head, a relation and a tail, separated by tabs; correct the line"
+        )
     return np.array(fields, dtype=np.str_).reshape(-1, 3)

@@ -1,1 +1,1 @@
-"""Features of nodes and of edges: what they may be, and tables of them in fewer bytes."""
+"""Feature tables of nodes and edges: checks, quantisation, and reading of rows."""

@@ -1,4 +1,4 @@
-"""What a data set takes: features, labels, targets and splits, as arrays or tensors, and what is refused of them."""
+"""Conversions and checks of a data set's features, labels, targets and splits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEVERAL = {"node": "nodes", "edge": "edges", "graph": "graphs"}
 
 
 def taken_in(rows: Any) -> Any:
-    """A tensor or another array as NumPy's, C-contiguous, since kernels gather rows that lie one behind another; ``QuantizedRows`` and None as they are."""
+    """Return a tensor or array-like as a C-contiguous array, as the gather kernels need. ``QuantizedRows`` and None are returned unchanged."""
     if rows is None or isinstance(rows, QuantizedRows):
         return rows
     array = as_array(rows)
@@ -22,27 +22,27 @@ def taken_in(rows: Any) -> Any:
 
 
 def as_rows(edge_attr: Any) -> Any:
-    """Return features of edges as a data set takes them: (R,) as (R, 1)."""
+    """Return edge features as an array (R, D); (R,) becomes (R, 1)."""
     rows = taken_in(edge_attr)
     return rows[:, None] if rows is not None and rows.ndim == 1 else rows
 
 
 def check_features(name: str, x: Rows | None, num_nodes: int) -> None:
-    """Refuse features that are not a row of finite numbers for each node."""
+    """Raise InputError if features are not one row of finite numbers for each node."""
     if x is None:
         return
     if x.ndim != 2 or len(x) != num_nodes:
-        raise InputError(f"{name}: x has shape {x.shape}: features are one row for each of the {num_nodes:,} nodes; reshape x")
+        raise InputError(f"{name}: x has shape {x.shape}: features need one row for each of the {num_nodes:,} nodes; reshape x")
     _check_numbers(name, "x", x)
 
 
 def check_edge_features(name: str, edge_attr: Rows | None, num_ids: int) -> None:
-    """Refuse features of edges that are not a row of finite numbers for each edge id, of which there are ``num_ids``."""
+    """Raise InputError if edge features are not one row of finite numbers for each of at least ``num_ids`` edge ids."""
     if edge_attr is None:
         return
     if edge_attr.ndim != 2 or len(edge_attr) < num_ids:
         raise InputError(
-            f"{name}: edge_attr has shape {edge_attr.shape}: it has a row for each edge in the order of edge_index, {num_ids:,} at least; reshape it"
+            f"{name}: edge_attr has shape {edge_attr.shape}: it needs one row for each edge in the order of edge_index, {num_ids:,} or more; reshape it"
         )
     _check_numbers(name, "edge_attr", edge_attr)
 
@@ -54,22 +54,22 @@ def _check_numbers(name: str, what: str, rows: Rows) -> None:
     columns, codes = rows.columns, rows.codes
     if codes.dtype != np.uint8 or codes.shape[1:] != (columns.width,):
         raise InputError(
-            f"{name}: {what} has codes {codes.dtype} of shape {codes.shape}: {columns.format} of {len(columns.scale)} columns is uint8 "
+            f"{name}: {what} has codes {codes.dtype} of shape {codes.shape}: {columns.format} codes of {len(columns.scale)} columns must be uint8 "
             f"({len(codes)}, {columns.width}); quantise it again"
         )
     if not (np.isfinite(columns.scale).all() and np.isfinite(columns.zero).all()):
-        raise InputError(f"{name}: {what} has a scale or a zero that is not finite: features are; quantise it again")
+        raise InputError(f"{name}: {what} has a scale or a zero that is not finite: both must be finite; quantise it again")
 
 
 def num_classes_of(y: Array) -> int:
-    """Return C: columns of (V, C) labels, or one more than the largest class of (V,); 1 for targets (V,); 0 for what are no labels."""
+    """Return the number of classes: C for (V, C), the largest class plus one for integers (V,), 1 for targets (V,), 0 for other arrays."""
     if y.ndim not in (1, 2) or y.dtype.kind not in "iubf":
         return 0
     return int(y.shape[1]) if y.ndim == 2 else 1 if y.dtype.kind == "f" else max(int(y.max()) + 1, 0) if len(y) else 0
 
 
 def label_dtype(y: Array) -> Any:
-    """Return what labels are kept as: targets float32, classes int64, several labels uint8, or int8 where some are unknown."""
+    """Return the stored dtype of labels: float32 for targets, int64 for classes, uint8 for multi-labels, int8 if some of these are unknown."""
     return (
         np.float32
         if y.dtype.kind == "f"
@@ -82,58 +82,62 @@ def label_dtype(y: Array) -> Any:
 
 
 def as_ids(name: str, split: str, ids: Array, num_nodes: int, what: str = "nodes") -> Array:
-    """Return the ids of a split of nodes, or ``what``, that is given as ids or as a mask (V,) of bool."""
+    """Return the ids of a split that is given as ids or as a boolean mask (V,). ``what`` names the items in messages."""
     if ids.dtype != bool:
         return ids
     if ids.shape != (num_nodes,):
         raise InputError(
-            f"{name}: the mask of split {split} has shape {ids.shape}: it is one bool for each of the {num_nodes:,} {what}; give one, or ids"
+            f"{name}: the mask of split {split} has shape {ids.shape}: it must be one bool for each of the {num_nodes:,} {what}; give one, or ids"
         )
     return np.flatnonzero(ids)
 
 
 def check_labels(name: str, y: Array | None, number: int, num_classes: int, what: str = "node") -> None:
-    """Refuse labels, or floating targets, that are not one, or one row, for each node (or edge, or graph) of ``number``, within their range.
+    """Raise InputError if labels are not one entry or row for each of ``number`` nodes, edges or graphs, or are out of range.
 
-    Targets are finite, or NaN for none.
+    Regression targets must be finite, or NaN for no label.
     """
     if y is None:
         return
     is_target = y.dtype.kind == "f"
     if y.ndim not in (1, 2) or len(y) != number or not (is_target or is_integer(y.dtype)):
         raise InputError(
-            f"{name}: y is {y.dtype} of shape {y.shape}: labels are integers, or floating targets, one (or one row) for each of the {number:,} "
+            f"{name}: y is {y.dtype} of shape {y.shape}: labels must be integers, or floating targets, one (or one row) for each of the {number:,} "
             f"{_SEVERAL[what]}; reshape or convert it"
         )
     if y.ndim == 2 and y.shape[1] != num_classes:
-        raise InputError(f"{name}: y has {y.shape[1]} columns, but num_classes is {num_classes}: state the number of columns")
+        raise InputError(
+            f"{name}: y has {y.shape[1]} columns, but num_classes is {num_classes}: they must be equal; set num_classes to the number of columns"
+        )
     if is_target:
         if np.isinf(y).any():
-            raise InputError(f"{name}: y has infinities: targets are finite, or NaN for none; replace them")
+            raise InputError(f"{name}: y has infinities: targets must be finite, or NaN for none; replace them")
         return
     low, high = -1, num_classes if y.ndim == 1 else 2
     bad = np.argwhere((y < low) | (y >= high))
     if len(bad):
         place = ", ".join(str(i) for i in bad[0])
         raise InputError(
-            f"{name}: y[{place}] is {y[tuple(bad[0])]}: labels are in [{low}, {high}); correct it or num_classes ({num_classes})"
+            f"{name}: y[{place}] is {y[tuple(bad[0])]}: labels must be in [{low}, {high}); correct y or num_classes ({num_classes})"
         )
 
 
 def check_split(name: str, split: str, ids: Array, number: int, y: Array | None, what: str = "node") -> None:
-    """Refuse a split that is no list of distinct labelled nodes (or edges) of ``number``."""
+    """Raise InputError if a split is not a list of distinct, labelled nodes (or edges) in [0, number)."""
     if not split.isidentifier():
-        raise InputError(f"{name}: a split is called {split!r}: its name is part of a file's, so only letters, digits and _; rename it")
+        raise InputError(
+            f"{name}: a split is named {split!r}: it becomes part of a file name, so it must consist of letters, digits and _; rename it"
+        )
     if ids.ndim != 1 or not is_integer(ids.dtype):
         raise InputError(
-            f"{name}: split {split} is {ids.dtype} of shape {ids.shape}: a split is a list of {what} ids; use np.flatnonzero(mask)"
+            f"{name}: split {split} is {ids.dtype} of shape {ids.shape}: a split must be a list of {what} ids; use np.flatnonzero(mask)"
         )
     bad = ids[(ids < 0) | (ids >= number)]
     if len(bad):
         raise InputError(f"{name}: split {split} names {what} {bad[0]}: {_SEVERAL[what]} are 0 to {number - 1}; drop it from the split")
     if len(np.unique(ids)) != len(ids):
         raise InputError(
-            f"{name}: split {split} names {'an' if what == 'edge' else 'a'} {what} twice: every {what} counts once; use np.unique(ids)"
+            f"{name}: split {split} names {'an' if what == 'edge' else 'a'} {what} twice: every {what} must occur once; use np.unique(ids)"
         )
     if y is None or (y.ndim == 2 and y.dtype.kind != "f"):
         return
@@ -141,5 +145,5 @@ def check_split(name: str, split: str, ids: Array, number: int, y: Array | None,
     if is_none.any():
         item = ids[np.flatnonzero(is_none)[0]]
         raise InputError(
-            f"{name}: {what} {item} of split {split} has no label ({y[item]}): a split holds labelled {_SEVERAL[what]}; drop it from the split"
+            f"{name}: {what} {item} of split {split} has no label ({y[item]}): a split must hold labelled {_SEVERAL[what]}; drop it from the split"
         )

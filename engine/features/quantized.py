@@ -1,7 +1,7 @@
-"""Features as codes of 8 or 4 bits, with a scale and a zero for each column: a quarter or an eighth of the bytes of float32.
+"""Quantised features: 8-bit or 4-bit codes with a scale and a zero for each column, a quarter or an eighth of float32's size.
 
-Codes are what lies in the file, in a cache, in the queue and in the copy to a device; a batch is expanded where a model takes it
-(``SampledBatch.to``). Labels, times and the graph's weights, which samplers draw by, are never quantised.
+Files, caches, the queue and copies to a device hold codes. A batch is expanded to numbers just before a model takes it (``SampledBatch.to``).
+Labels, times and edge weights, which samplers use as probabilities, are never quantised.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from hoptrain.kernels.cpu.storage import quantized as kernels
 
 _BITS = {"int8": 8, "int4": 4, "float16": 16, "bfloat16": 16}
 FORMATS = tuple(_BITS)
-"""What features can be narrowed to."""
+"""Storage formats that features can be converted to."""
 _CODED = ("int8", "int4")
 _WHOLE = 1 << 24
-"""Integers up to it are exact in float32."""
+"""Integers up to this one are exact in float32."""
 PIECE = 8 << 20
-"""Numbers that are narrowed at once, about: the table may be larger than memory."""
+"""Approximate number of values that are converted at once, because the table may be larger than memory."""
 
 Create: TypeAlias = Callable[[str, Any, tuple[int, ...]], Array]
-"""``create(name, dtype, shape)`` of a new array: in memory, or a file's (``FolderWriter.create``)."""
+"""A function ``create(name, dtype, shape)`` that returns a new array, in memory or in a file (``FolderWriter.create``)."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Columns:
-    """What the codes of a table's F columns stand for: ``zero + scale * code``, float32.
+    """The quantisation parameters of F columns. A code stands for the float32 number ``zero + scale * code``.
 
     Attributes:
-        format: "int8", whose codes are 0 to 255, or "int4", 0 to 15.
-        scale: (F,) float32 of 16 significant bits, 0 where all numbers of a column are the same.
-        zero: (F,) float32, the number of code 0.
+        format: "int8" with codes 0 to 255, or "int4" with codes 0 to 15.
+        scale: (F,) float32 with 16 significant bits; 0 if all numbers of a column are equal.
+        zero: (F,) float32, the number that code 0 stands for.
     """
 
     format: str
@@ -45,11 +45,11 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """Bytes of a row: F, or half as many."""
+        """Bytes per row: F for int8, F / 2 rounded up for int4."""
         return len(self.scale) if self.format == "int8" else (len(self.scale) + 1) // 2
 
     def expand(self, codes: Array, out: Array | None = None) -> Array:
-        """Codes (N, width) uint8 as numbers (N, F) float32, in ``out`` where it is given."""
+        """Expand codes (N, width) uint8 to numbers (N, F) float32, in ``out`` if given."""
         out = np.empty((len(codes), len(self.scale)), np.float32) if out is None else out
         kernel = kernels.expand if self.format == "int8" else kernels.expand_packed
         kernel(np.ascontiguousarray(codes), np.asarray(self.scale), np.asarray(self.zero), out)
@@ -58,11 +58,11 @@ class Columns:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class QuantizedRows:
-    """A table (N, F) of float32 that is kept as codes. It is in the place of an array: ``np.take(rows, ids, axis=0)`` and ``np.asarray(rows)`` give numbers.
+    """A quantised table (N, F) that acts like a float32 array: ``np.take(rows, ids, axis=0)`` and ``np.asarray(rows)`` give numbers.
 
     Attributes:
         codes: (N, columns.width) uint8.
-        columns: what they stand for.
+        columns: quantisation parameters of the columns.
     """
 
     codes: Array
@@ -70,22 +70,22 @@ class QuantizedRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, F)."""
+        """Shape of the table, (N, F)."""
         return len(self.codes), len(self.columns.scale)
 
     @property
     def ndim(self) -> int:
-        """2."""
+        """Number of dimensions, always 2."""
         return 2
 
     @property
     def size(self) -> int:
-        """N * F."""
+        """Number of values, N * F."""
         return len(self.codes) * len(self.columns.scale)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the numbers."""
+        """Data type of the expanded numbers, float32."""
         return np.dtype(np.float32)
 
     def __len__(self) -> int:
@@ -95,21 +95,21 @@ class QuantizedRows:
         return f"QuantizedRows({self.columns.format}, shape={self.shape})"
 
     def __getitem__(self, rows: Any) -> Any:
-        """A slice of rows is a view, codes as before; a row, or rows by ids or a mask, are numbers."""
+        """Return a quantised view for a slice, or the numbers of rows for an index, ids or a mask."""
         if isinstance(rows, slice):
             return replace(self, codes=self.codes[rows])
         if isinstance(rows, tuple):
-            raise InputError(f"an index {rows} into quantised features: they have an index of rows alone; take np.asarray(rows) first")
+            raise InputError(f"index {rows} into quantised features: they must be indexed by row alone; use np.asarray(rows) first")
         return self._numbers(self.codes[rows])
 
     def take(self, indices: Any, axis: int | None = None, out: Array | None = None, mode: str = "raise") -> Array:
-        """The numbers of rows, as ``np.take``, which calls it.
+        """Return the numbers of rows; ``np.take`` calls this method.
 
         Raises:
-            InputError: along another axis than 0.
+            InputError: ``axis`` is not 0.
         """
         if axis != 0:
-            raise InputError(f"np.take of quantised features with axis {axis}: rows are taken, by axis=0; take np.asarray(rows) for others")
+            raise InputError(f"np.take of quantised features with axis {axis}: axis must be 0; use np.asarray(rows) for others")
         return self._numbers(np.take(self.codes, indices, axis=0, mode=mode), out)  # type: ignore[call-overload]
 
     def _numbers(self, codes: Array, out: Array | None = None) -> Array:
@@ -117,33 +117,33 @@ class QuantizedRows:
         return numbers.reshape(*codes.shape[:-1], len(self.columns.scale))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """All numbers, which is what NumPy asks for; ``copy`` cannot be False."""
+        """Return all numbers in a new array, for NumPy; ``copy`` cannot be False."""
         if copy is False:
-            raise ValueError("quantised features are numbers in new memory only: leave copy=False out")
+            raise ValueError("quantised features cannot be viewed as numbers: leave copy=False out")
         return self.columns.expand(self.codes).astype(dtype or np.float32, copy=False)
 
 
 Rows: TypeAlias = Array | QuantizedRows
-"""A table of features: an array (N, F), or codes in its place."""
+"""A feature table: an array (N, F), or ``QuantizedRows``."""
 
 
 def codes_of(rows: Any) -> Any:
-    """What is gathered, cached and sent of a table: itself, or its codes."""
+    """Return the array to gather, cache and send: a table's codes, or the table itself if it is not quantised."""
     return rows.codes if isinstance(rows, QuantizedRows) else rows
 
 
 def format_of(rows: Rows) -> str:
-    """How numbers are kept, for people."""
+    """Return the storage format as text, for example 'int8' or 'float16'."""
     return rows.columns.format if isinstance(rows, QuantizedRows) else "bfloat16" if rows.dtype == BFLOAT16 else str(rows.dtype)
 
 
 def in_memory(rows: Rows | None) -> Rows | None:
-    """A copy of a table in memory of this process."""
+    """Return a copy of a table in this process's memory."""
     return replace(rows, codes=np.array(rows.codes)) if isinstance(rows, QuantizedRows) else None if rows is None else np.array(rows)
 
 
 def files_of(name: str, rows: Rows) -> dict[str, Array]:
-    """The arrays of a table by the names of their files: those of codes tell the format, so that nobody takes them for numbers."""
+    """Return a table's arrays by file name. The names of codes contain their format, so that they are not mistaken for numbers."""
     if not isinstance(rows, QuantizedRows):
         return {name: rows}
     columns = rows.columns
@@ -151,7 +151,7 @@ def files_of(name: str, rows: Rows) -> dict[str, Array]:
 
 
 def rows_in(arrays: dict[str, Array], name: str) -> Any:
-    """The table of that name among ``files_of``, ``Rows``; None where there is none."""
+    """Return the table ``name`` from arrays by file name, as ``files_of`` returns them; None if it is not among them."""
     for form in _CODED:
         if (codes := arrays.get(f"{name}_{form}")) is not None:
             return QuantizedRows(codes, Columns(form, arrays[f"{name}_scale"], arrays[f"{name}_zero"]))
@@ -159,22 +159,22 @@ def rows_in(arrays: dict[str, Array], name: str) -> Any:
 
 
 def narrowed(name: str, tables: dict[str, Rows], features: str, create: Create) -> dict[str, Rows]:
-    """The tables of a data set in a narrower format; those that it would not make smaller stay as they are.
+    """Convert a data set's tables to a narrower format. Tables that would not become smaller are returned unchanged.
 
     Args:
-        name: of the data set, for messages.
-        tables: features by the name of their file.
-        features: one of ``FORMATS``.
-        create: makes the arrays.
+        name: name of the data set in messages.
+        tables: feature tables by file name.
+        features: storage format, one of ``FORMATS``.
+        create: function that creates the new arrays.
 
     Raises:
-        InputError: another format; no table that it makes smaller, or one that is quantised already; as ``quantize``.
+        InputError: the format is unknown, would make no table smaller or cannot represent the features, or a table is already quantised.
     """
     check_choice("features", features, FORMATS)
     for what, rows in tables.items():
         if isinstance(rows, QuantizedRows):
             raise InputError(
-                f"{name}: {what} is {format_of(rows)} already: it would be rounded twice; convert the data set that it was made from"
+                f"{name}: {what} is already {format_of(rows)}: converting again would round twice; convert the original data set"
             )
     smaller = {
         what: quantize(rows, features, what=f"{name}: {what}", create=create, name=what)
@@ -183,12 +183,14 @@ def narrowed(name: str, tables: dict[str, Rows], features: str, create: Create) 
     }
     if not smaller:
         kept = ", ".join(f"{what} is {format_of(rows)}" for what, rows in tables.items()) or "there are none"
-        raise InputError(f"{name}: features as {features}, and {kept}: that makes none smaller; leave it out, or take a narrower format")
+        raise InputError(
+            f"{name}: features is {features}, but {kept}: the format must make a table smaller; leave features out, or give a narrower format"
+        )
     return tables | smaller
 
 
 class _Range(NamedTuple):
-    """Of the F columns of a table: least and largest numbers, float32, and whether all are integers."""
+    """The range of a table's F columns: minimum and maximum (F,) float32, and whether all values are integers (F,) bool."""
 
     low: Array
     high: Array
@@ -196,24 +198,24 @@ class _Range(NamedTuple):
 
 
 def quantize(x: Array, features: str, *, what: str = "x", create: Create | None = None, name: str = "x") -> Rows:
-    """A table in another format.
+    """Convert a feature table to another storage format.
 
-    Codes go from a column's least number to its largest in even steps, so a number is off by half a step at most (and by float32's own rounding). 0 stays 0 in
-    a column that has it within its range, and a column of integers that the codes can count stays exact. With float16 and
-    bfloat16 numbers are rounded to the nearest, halves to even.
+    Codes divide a column's range from minimum to maximum into equal steps, so the error is at most half a step, in addition to float32's own
+    rounding. 0 stays exact in a column whose range includes it, and so do integers if there are enough codes for them. float16 and bfloat16
+    round to nearest, ties to even.
 
     Args:
         x: (N, F) finite numbers.
-        features: one of ``FORMATS``.
-        what: what it is called in messages.
-        create: makes the arrays, by default in memory.
-        name: their name for ``create``.
+        features: storage format, one of ``FORMATS``.
+        what: name of the table in messages.
+        create: function that creates the new arrays; by default in memory.
+        name: name of the table for ``create``.
 
     Returns:
-        ``QuantizedRows``, or (N, F) of float16 or ``BFLOAT16``.
+        ``QuantizedRows``, or an array (N, F) of float16 or ``BFLOAT16``.
 
     Raises:
-        InputError: another format; a number that is not finite as float32, or beyond what the format reaches to.
+        InputError: the format is unknown, or a number is not finite as float32 or out of the format's range.
     """
     check_choice("features", features, FORMATS)
     create = create or (lambda _, dtype, shape: np.empty(shape, dtype))
@@ -240,17 +242,17 @@ def quantize(x: Array, features: str, *, what: str = "x", create: Create | None 
 
 
 def columns_of(found: _Range, top: int, form: str) -> Columns:
-    """Scale and zero of columns whose codes are 0 to ``top``."""
+    """Return scale and zero of columns whose codes are 0 to ``top``."""
     low, high = found.low.astype(np.float64), found.high.astype(np.float64)
     is_counted = found.is_whole & (high - low <= top) & (np.maximum(abs(low), abs(high)) <= _WHOLE)
     scale = np.where(high == low, 0.0, np.where(is_counted, 1.0, _rounded_up((high - low) / top)))
-    has_zero = (low < 0) & (high >= 0)  # then a code has to stand for 0
+    has_zero = (low < 0) & (high >= 0)  # then one code must stand for 0 exactly
     zero = np.where(has_zero, 0.0 - scale * np.rint(-low / np.where(has_zero, scale, 1.0)), low)
     return Columns(form, scale.astype(np.float32), zero.astype(np.float32))
 
 
 def _rounded_up(scale: Array) -> Array:
-    """Of 16 significant bits, and at least as large; not so small that a product with a code is rounded."""
+    """Round scales up to 16 significant bits, with a lower bound that keeps products with codes exact."""
     fraction, exponent = np.frexp(np.maximum(scale, 2.0**-125))
     rounded: Array = np.ldexp(np.ceil(fraction * 2**16) / 2**16, exponent)
     return rounded
@@ -273,14 +275,14 @@ def _pieces(x: Array) -> list[slice]:
 
 
 def _check(what: str, rows: slice, numbers: Array, most: float) -> None:
-    """Refuse numbers that are not finite, or larger than ``most``."""
+    """Raise InputError if numbers are not finite or exceed ``most`` in magnitude."""
     bad = ~np.isfinite(numbers) | (abs(numbers) > most)
     if bad.any():
         row, column = np.argwhere(bad)[0]
         is_large = np.isfinite(numbers[row, column])
         rule = (
-            f"this format reaches to {most:g}; scale the column, or take bfloat16"
+            f"this format's largest number is {most:g}; scale the column, or use bfloat16"
             if is_large
-            else "features are finite in float32; replace it"
+            else "features must be finite in float32; replace it"
         )
         raise InputError(f"{what}[{rows.start + row}, {column}] is {numbers[row, column]:g}: {rule}")

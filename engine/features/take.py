@@ -1,7 +1,7 @@
-"""Rows of a table by their numbers, where no cache knows them before: evaluation, and what is put together from many small graphs.
+"""Reading rows of feature tables by id without a cache, for evaluation and for batches of many small graphs.
 
-A table that is larger than the memory that is free is read from its file, ascending and past the page cache: by the map each of its rows would push
-others out that are needed sooner, those of the graph among them.
+A table that is larger than free memory is read from its file in ascending order, bypassing the page cache. Reading it through the memory map would
+evict other pages that are needed sooner, such as those of the graph.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class SharedOutRows(Protocol):
-    """A table whose rows lie on several machines. All ranks take rows together, as often as each needs, and then each calls ``finish``."""
+    """A table partitioned over several machines. All ranks call ``take`` as often as each needs, and then each calls ``finish``."""
 
     def take(self, ids: Array) -> Array:
         """Return the rows (N, ...) of ``ids`` (N,)."""
         ...
 
     def finish(self) -> None:
-        """Answer the ranks that still take rows; this one takes no more for now."""
+        """Serve the ranks that still take rows, after this rank's last ``take``."""
 
 
 def take_rows(table: Rows | SharedOutRows, ids: Array) -> Array:
-    """Return ``table[ids]`` of a table (V, ...), for ids (N,) in [0, V); of ``QuantizedRows`` the numbers.
+    """Return ``table[ids]`` of a table (V, ...) for ids (N,) in [0, V), as numbers if the table is quantised.
 
     Raises:
-        InputError: the file has no such row any more, or its device fails; a table on several machines cannot reach one of them.
+        InputError: the file was truncated, its device fails, or another machine cannot be reached.
     """
     if isinstance(table, QuantizedRows):
         return table.columns.expand(take_rows(table.codes, ids))
@@ -48,20 +48,20 @@ def take_rows(table: Rows | SharedOutRows, ids: Array) -> Array:
         return taken
     out = np.empty((len(ids), *table.shape[1:]), table.dtype)
     path = str(file.filename)
-    inode = os.stat(path).st_ino if os.path.exists(path) else 0  # another file may have come in its place
+    inode = os.stat(path).st_ino if os.path.exists(path) else 0  # another file may have replaced it
     _reader(inode, path, file.offset, table.shape, table.dtype).gather(ids, out)
     return out
 
 
 def finish_rows(table: Rows | SharedOutRows | None) -> None:
-    """Answer the ranks that still take rows of a table on several machines; of other tables nothing is done."""
+    """Serve the ranks that still take rows of a table on several machines. Does nothing for other tables."""
     if (rows := codes_of(table)) is not None and not isinstance(rows, np.ndarray):
         rows.finish()
 
 
 @lru_cache(maxsize=16)
 def _reader(inode: int, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> FileRows:
-    """Kept open from one call to the next."""
+    """Return a reader, cached so that the file stays open between calls."""
     from hoptrain.engine.storage.file_rows import FileRows
 
     return FileRows(path, offset, shape, dtype)

@@ -57,9 +57,9 @@ ENDS = {
     },
     "an unsigned id beyond 63 bits": Mistake(
         lambda: Graph.from_edges(np.array([2**64 - 1], np.uint64), np.array([0], np.uint64), num_nodes=3),
-        value="node -1",
-        rule="source edge 0 3 nodes",
-        remedy="0 to 2 larger num_nodes",
+        value="node 18446744073709551615",
+        rule="src[0] below 2**63",
+        remedy="drop",
     ),
     **{
         f"a node {wrong} of {dtype.__name__} in a graph of four": Mistake(

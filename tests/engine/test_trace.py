@@ -70,7 +70,7 @@ def test_a_full_disk_ends_the_trace_only(caplog):
     for _ in range(100):
         trace.add(TIMES)
     trace.close()
-    assert caplog.text.count("the timeline is not complete, its file cannot be written any more: [Errno 28]") == 1
+    assert caplog.text.count("the timeline is incomplete, because its file cannot be written: [Errno 28]") == 1
 
 
 def test_ranks_write_files_of_their_own():

@@ -1,1 +1,1 @@
-"""Pictures: CIFAR-10, scikit-learn's digits, NAME.npz files."""
+"""Labelled images: CIFAR-10, scikit-learn's digits, NAME.npz files."""

@@ -1,6 +1,6 @@
-"""The CIFAR-10 archive as its authors publish it (Krizhevsky 2009): the python version or the binary version, unpacked or as ``.tar.gz``.
+"""Reading of the published CIFAR-10 archive (Krizhevsky 2009): the python or the binary version, unpacked or as ``.tar.gz``.
 
-The python version consists of pickles, of which nothing is executed: see ``hoptrain.engine.datasets.ogb.pickled``.
+The python version consists of pickles. They are read without executing code (``hoptrain.engine.datasets.ogb.pickled``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ARCHIVES = {"cifar-10-python.tar.gz": "cifar-10-batches-py", "cifar-10-binary.t
 
 
 def find_cifar10(folders: Sequence[Path]) -> list[Path]:
-    """The six files of an unpacked archive, or the archive alone; empty where none of the folders has it whole."""
+    """Return the six files of an unpacked archive, or the archive file. Empty if no folder has a complete one."""
     for folder in folders:
         for name, members in _NAMES.items():
             files = [folder / name / member for member in members]
@@ -41,10 +41,10 @@ def find_cifar10(folders: Sequence[Path]) -> list[Path]:
 
 
 def read_cifar10(files: Sequence[Path]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Training and test images of what ``find_cifar10`` found, each (x, y): (N, 32, 32, 3) uint8 and (N,) int64.
+    """Read the files of ``find_cifar10`` and return training and test images, each (x, y): (N, 32, 32, 3) uint8 and (N,) int64.
 
     Raises:
-        InputError: a file that cannot be read or holds something else.
+        InputError: a file cannot be read or is not a CIFAR-10 batch.
     """
     train: list[tuple[Array, Array]] = []
     test: list[tuple[Array, Array]] = []
@@ -52,7 +52,9 @@ def read_cifar10(files: Sequence[Path]) -> tuple[tuple[Array, Array], tuple[Arra
         try:
             part = _from_binary(content) if name.endswith(".bin") else _from_pickle(content)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, pickle.UnpicklingError) as error:
-            raise InputError(f"{name} in {files[0].parent} is no batch of CIFAR-10 ({one_line(error)}): fetch the archive again") from None
+            raise InputError(
+                f"{name} in {files[0].parent} is not a batch of CIFAR-10 ({one_line(error)}): fetch the archive again"
+            ) from None
         (test if name.startswith("test") else train).append(part)
     return _join(train), _join(test)
 
@@ -68,7 +70,7 @@ def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
         return
     folder = _ARCHIVES[files[0].name]
     try:
-        with open_regular(files[0]) as stream, tarfile.open(fileobj=stream) as archive:  # members are read, never unpacked to the disk
+        with open_regular(files[0]) as stream, tarfile.open(fileobj=stream) as archive:  # members are read in memory, never extracted
             for name in _NAMES[folder]:
                 member = archive.extractfile(f"{folder}/{name}")
                 if member is None:
@@ -79,7 +81,7 @@ def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _from_binary(content: bytes) -> tuple[Array, Array]:
-    """Rows of one byte for the class and the pixels after it."""
+    """Parse rows of one byte for the class, followed by the pixels."""
     rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
     return _checked(rows[:, 1:], rows[:, 0])
 

@@ -1,4 +1,4 @@
-"""Labelled images: opened by name, converted once a machine, memory-mapped."""
+"""``load_images``: labelled images by name, converted at the first call, memory-mapped."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from hoptrain.kernels.cpu.shuffle import permutation
 KIND = "images"
 _VERSION = 1
 _VAL_SHARE = 10
-"""Where a source has no validation split, one image in so many of its training images is taken out for it."""
+"""If a source has no validation split, one in this many of its training images becomes one."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ImageSet:
-    """N labelled images of one size; read-only.
+    """A data set of N labelled images of one size; read-only.
 
     Attributes:
-        name: for messages.
+        name: name of the data set in messages.
         x: (N, H, W, C) uint8, 0 to ``white``.
         y: (N,) int64 classes in [0, num_classes).
         splits: image numbers, (M,) int64: ``train``, ``val``, ``test``.
         num_classes: number of classes.
-        white: the largest value a pixel can have.
-        meta: source, licence, where the split comes from.
+        white: largest possible pixel value.
+        meta: source, licence and origin of the split.
     """
 
     name: str
@@ -49,25 +49,25 @@ class ImageSet:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(H, W, C)."""
+        """Shape of an image, (H, W, C)."""
         height, width, channels = self.x.shape[1:]
         return int(height), int(width), int(channels)
 
 
 def load_images(name: str, *, root: str | Path | None = None) -> ImageSet:
-    """Open a set of images, converted into the cache the first time.
+    """Open a data set of images. The first call converts it into the cache.
 
     Args:
         name: ``digits`` (scikit-learn's, offline); ``cifar10``, from its archive as published (the python or the binary version, unpacked or
             not) in ``root`` or ``$HOPTRAIN_DATA``; else ``name.npz`` there, with ``train_x``, ``train_y``, ``test_x``, ``test_y``.
-        root: folder of the files.
+        root: folder that holds the files.
 
     Raises:
-        InputError: it is not there, or cannot be read.
+        InputError: the data set is not found or cannot be read.
     """
     folder = None if root is None else Path(root).expanduser()
     if folder is not None and not folder.is_dir():
-        raise InputError(f"root {folder} is not a folder: it holds the images; create it or name another")
+        raise InputError(f"root {folder} is not a folder: root must be the folder of the images; create it or name another")
     if name == "digits":
         return _open_cached(f"digits-images{_VERSION}", _read_digits)
     if name == "cifar10":
@@ -83,7 +83,7 @@ def load_images(name: str, *, root: str | Path | None = None) -> ImageSet:
 def _not_found(name: str, root: Path | None) -> InputError:
     looked = ", ".join(map(str, places(root))) or "no folder, since neither root nor $HOPTRAIN_DATA is given"
     wanted = "cifar-10-batches-py, cifar-10-batches-bin or one of their .tar.gz archives" if name == "cifar10" else f"{name}.npz"
-    return InputError(f"images {name!r} are not on this machine (looked in {looked}): put {wanted} there, or take 'digits'")
+    return InputError(f"images {name!r} are not on this machine (looked in {looked}): put {wanted} there, or use 'digits'")
 
 
 def _open_cached(key: str, read: Callable[[], ImageSet]) -> ImageSet:
@@ -115,7 +115,7 @@ def _read_digits() -> ImageSet:
 
 
 def _with_val(name: str, train: tuple[Array, Array], test: tuple[Array, Array]) -> ImageSet:
-    """The set of (x, y) pairs, with a validation split taken from the training images."""
+    """Return an image set from training and test (x, y), with a validation split taken from the training images."""
     count, total = len(train[1]), len(train[1]) + len(test[1])
     order = permutation(count, 0, 0)
     bound = count - count // _VAL_SHARE
@@ -136,16 +136,16 @@ def _read_npz(path: Path) -> ImageSet:
         arrays = list(read_npz(path, ("train_x", "train_y", "test_x", "test_y")).values())
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path} is no set of images ({one_line(error)}): it needs train_x, train_y, test_x, test_y; choose another file"
+            f"{path} is not a set of images ({one_line(error)}): it needs train_x, train_y, test_x, test_y; choose another file"
         ) from None
     train, test = (arrays[0], arrays[1]), (arrays[2], arrays[3])
     for part, (x, y) in (("train", train), ("test", test)):
         if x.ndim != 4 or x.dtype != np.uint8 or x.shape[1:] != train[0].shape[1:]:
             raise InputError(
-                f"{path}: {part}_x is {x.dtype} of shape {x.shape}: images are (N, H, W, C) uint8, all of one size; convert it"
+                f"{path}: {part}_x is {x.dtype} of shape {x.shape}: images must be (N, H, W, C) uint8, all of one size; convert it"
             )
         if y.shape != (len(x),) or not is_integer(y.dtype) or y.min(initial=0) < 0:
             raise InputError(
-                f"{path}: {part}_y is {y.dtype} of shape {y.shape}: one class from 0 on for each of the {len(x):,} images; correct it"
+                f"{path}: {part}_y is {y.dtype} of shape {y.shape}: it must be one class of 0 or more for each of the {len(x):,} images; convert it"
             )
     return _with_val(path.stem, train, test)

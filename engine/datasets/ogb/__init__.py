@@ -1,1 +1,1 @@
-"""The Open Graph Benchmark: its data sets, their download, and its binary layout."""
+"""Open Graph Benchmark (OGB): its data sets, their download, and its file formats."""

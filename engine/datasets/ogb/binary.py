@@ -1,4 +1,4 @@
-"""OGB's binary layout (papers100M): arrays larger than most memories, which go from ``raw/data.npz`` to disk without passing through it."""
+"""OGB's binary format (papers100M): arrays larger than most memories, converted from ``raw/data.npz`` on disk without loading them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from hoptrain.kernels.cpu.csc import coo_into_csc, first_out_of_range, sort_colu
 
 
 def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
-    """Convert ``raw/data.npz`` and ``raw/node-label.npz``; features keep the dtype that they are stored in.
+    """Convert ``raw/data.npz`` and ``raw/node-label.npz`` into a new folder. Features keep their stored dtype.
 
     Args:
-        writer: of the new folder.
-        raw: folder of the two files.
-        name: of the data set.
+        writer: writer of the new folder.
+        raw: folder that holds the two files.
+        name: name of the data set.
         splits: node ids by split.
-        meta: source, licence and so on.
+        meta: source, licence and other metadata.
 
     Raises:
-        InputError: a file is missing, damaged or not of this layout.
+        InputError: a file is missing, damaged or of another format.
     """
     try:
         with zipfile.ZipFile(raw / "data.npz") as archive, tempfile.TemporaryDirectory(dir=writer.folder.parent) as scratch:
             check_room(writer.folder, sum(member.file_size for member in archive.infolist()) * 5 // 4)
             graph = _write_graph(writer, archive, Path(scratch))
-            # A member of an .npz is a .npy file, which is just what the folder holds: it is unpacked into place.
+            # a member of an .npz is a .npy file, the format of the folder's arrays: extract it directly
             x = _unpack(archive, "node_feat", writer.folder / "x.npy")
         y = np.nan_to_num(read_npz(raw / "node-label.npz")["node_label"].reshape(-1), nan=-1).astype(np.int64)
     except InputError:
@@ -62,7 +62,7 @@ def _write_graph(writer: FolderWriter, archive: zipfile.ZipFile, scratch: Path) 
         bad = first_out_of_range(ids, num_nodes)
         if bad >= 0:
             raise InputError(
-                f"edge {bad} of {archive.filename} names node {ids[bad]}: nodes are 0 to {num_nodes - 1}; download the file again"
+                f"edge {bad} of {archive.filename} has node {ids[bad]}: nodes must be 0 to {num_nodes - 1}; download the file again"
             )
     indptr = writer.create("indptr", offset_dtype(len(src)), (num_nodes + 1,))
     indices = writer.create("indices", id_dtype(num_nodes), (len(src),))
@@ -72,7 +72,7 @@ def _write_graph(writer: FolderWriter, archive: zipfile.ZipFile, scratch: Path) 
 
 
 def _unpack(archive: zipfile.ZipFile, member: str, path: Path) -> Array:
-    """Copy a member of an .npz to a file and map that."""
+    """Extract a member of an .npz to a file and map it."""
     with archive.open(f"{member}.npy") as source, path.open("wb") as target:
         shutil.copyfileobj(source, target, 1 << 24)
     return map_npy(path)

@@ -1,4 +1,4 @@
-"""Download of an Open Graph Benchmark archive, after its licence has been accepted."""
+"""Download of an Open Graph Benchmark archive, after the user has accepted its licence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _URL = "https://snap.stanford.edu/ogb/data"
 
 
 class Release(NamedTuple):
-    """One archive: the set's name and version, the folder inside the archive, its size in GB if that is known, its licence, OGB's folder for it."""
+    """An archive of OGB: data set name, version, folder in the archive, size in GB if known, licence, and folder on OGB's server."""
 
     name: str
     version: int
@@ -31,18 +31,18 @@ class Release(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Where the archive is."""
+        """URL of the archive."""
         return f"{_URL}/{self.room}/{self.archive}.zip"
 
 
 def download(release: Release, folder: Path) -> None:
-    """Fetch and unpack an archive as ``folder``; it appears there whole or not at all.
+    """Download and extract an archive as ``folder``, completely or not at all.
 
     Raises:
-        InputError: the licence was not accepted, or there is no network, no room or no whole archive.
+        InputError: the licence was not accepted, the network or disk space is missing, or the archive is damaged.
     """
     accept_licence(release)
-    from ogb.utils.url import download_url, extract_zip  # importing ogb looks for a newer release over the network
+    from ogb.utils.url import download_url, extract_zip  # importing ogb checks for a newer release over the network
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -51,14 +51,14 @@ def download(release: Release, folder: Path) -> None:
         raise unusable(folder.parent, "written", error) from error
     patience = socket.getdefaulttimeout()
     try:
-        socket.setdefaulttimeout(_STALL_S)  # ogb would wait for a silent server for ever
+        socket.setdefaulttimeout(_STALL_S)  # ogb sets no timeout
         extract_zip(download_url(release.url, str(scratch)), str(scratch))
         (scratch / release.archive).rename(folder)
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
-        if not (folder / "raw").is_dir():  # else another process was faster
+        if not (folder / "raw").is_dir():  # otherwise another process was faster
             raise InputError(
                 f"{release.name} is not at {folder} and its download from {release.url} failed ({one_line(error)}): "
-                f"try again where there is a network, or unpack the archive there as {folder.name}"
+                f"try again with a network, or unpack the archive there as {folder.name}"
             ) from error
     finally:
         socket.setdefaulttimeout(patience)
@@ -66,14 +66,14 @@ def download(release: Release, folder: Path) -> None:
 
 
 def accept_licence(release: Release) -> None:
-    """State licence and size; go on if the variable says so, ask on a terminal, never wait where nobody can answer."""
+    """Print licence and size, and require acceptance: by the environment variable, or by a question if there is a terminal."""
     size = "" if release.gigabytes is None else f"{release.gigabytes} GB "
     print(f"{release.name}: {size}from {release.url}, licence {release.licence}", file=sys.stderr)
     if os.environ.get(ACCEPT) == "1":
         return
     if not sys.stdin or not sys.stdin.isatty():
         raise InputError(
-            f"{release.name} is to be downloaded under the licence {release.licence}: it has to be accepted; set {ACCEPT}=1 if you do"
+            f"{release.name} has the licence {release.licence}: it must be accepted before the download; set {ACCEPT}=1 to accept it"
         )
     if input("Download it and accept the licence? (y/N) ").strip().lower() != "y":
         raise InputError(f"{release.name} was not downloaded: its licence was declined; set {ACCEPT}=1 to accept it without a question")

@@ -1,6 +1,6 @@
-"""Molecules of the Open Graph Benchmark (Hu et al. 2020), many small graphs: read from OGB's own files on disk, as ``source.py`` does.
+"""OGB's molecules (Hu et al. 2020), data sets of many small graphs, read from OGB's own files.
 
-Edges are stored once there and read in both directions, each with the same features, as OGB's loader does.
+The files have each edge once. It is read in both directions with the same features, as by OGB's loader.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MOLECULES: Mapping[str, Release] = {
     )
     for name in _NAMES
 }
-"""By name; all have 9 categories of an atom, 3 of a bond, and the scaffold split."""
+"""Releases by data set name. All have 9 categorical features of an atom, 3 of a bond, and the scaffold split."""
 
 
 def load_molecules(name: str, root: Path | None) -> SmallGraphs:
-    """Download under ``root`` (or the cache) if need be, convert once, open.
+    """Open a data set of molecules, downloaded to ``root`` (or the cache) and converted at the first call.
 
     Raises:
         InputError: the licence was not accepted, the download failed, or the files are of another release or damaged.
@@ -43,14 +43,14 @@ def load_molecules(name: str, root: Path | None) -> SmallGraphs:
         download(release, folder)
     if not (folder / f"RELEASE_v{release.version}.txt").exists():
         raise InputError(
-            f"{folder} is not release {release.version} of {name} (no RELEASE_v{release.version}.txt): remove the folder, and it is downloaded again"
+            f"{folder} is not release {release.version} of {name} (no RELEASE_v{release.version}.txt): remove the folder, so that it is downloaded again"
         )
     key = f"{name}-ogb{_VERSION}-{fingerprint(folder.rglob('*.csv.gz'))}"
     return SmallGraphs.open(convert_once(key, Dataset.kind, lambda writer: read_molecules(name, folder).write_to(writer)))
 
 
 def read_molecules(name: str, folder: Path) -> SmallGraphs:
-    """The graphs in a folder of OGB's, in memory, validated.
+    """Read and validate the graphs of a folder in OGB's format, in memory.
 
     Raises:
         InputError: a file is missing, damaged, or does not fit the others.
@@ -64,7 +64,7 @@ def read_molecules(name: str, folder: Path) -> SmallGraphs:
     for file, (rows, wanted) in found.items():
         if rows != wanted:
             raise InputError(
-                f"{raw / file}.csv.gz has {rows:,} rows, the graphs {wanted:,}: remove the data set's folder, and it is downloaded again"
+                f"{raw / file}.csv.gz has {rows:,} rows, but the graphs have {wanted:,}: remove the data set's folder, so that it is downloaded again"
             )
     src, dst = (edges + np.repeat(ptr[:-1], num_edges)[:, None]).T
     nodes = Dataset(

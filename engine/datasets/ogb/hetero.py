@@ -1,4 +1,4 @@
-"""Typed graphs of the Open Graph Benchmark, in its csv layout: ``raw/relations/A___name___B/edge.csv.gz``, ``raw/num-node-dict.csv.gz`` and so on."""
+"""OGB's heterogeneous graphs, read from its csv format: ``raw/relations/A___name___B/edge.csv.gz``, ``raw/num-node-dict.csv.gz`` and so on."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 
 _KEY = "ogbn-mag-typed"
-"""``ogbn-mag`` alone once was what ``ogbn-mag-papers`` is."""
+"""Cache key; ``ogbn-mag`` was used in older versions for what is now ``ogbn-mag-papers``."""
 
 
 def load_typed(name: str, root: Path | None, scale: float) -> HeteroDataset:
-    """Download under ``root`` (or the cache) if need be, convert once, open.
+    """Open a heterogeneous data set of OGB, downloaded to ``root`` (or the cache) and converted at the first call.
 
     Raises:
-        InputError: as ``load_ogb``.
+        InputError: the licence was not accepted, the download failed, or the files are of another release or damaged.
     """
     return open_cached(HeteroDataset, ready_key(_KEY, MAG, root), lambda writer: _read(fetched(MAG, root)).write_to(writer))
 
 
 def _read(folder: Path) -> HeteroDataset:
-    """All nodes and edges; features, labels and splits of the types that have some. Relations are in OGB's order, that of their names."""
+    """Read all nodes and edges, and the features, labels and splits that exist. Relations are in OGB's order, which is alphabetical."""
     raw, split = folder / "raw", folder / "split" / "time"
     num_nodes = {kind: int(number) for kind, number in zip(*read_csv(raw / "num-node-dict", np.str_), strict=True)}
     relations: list[Relation] = sorted((str(a), str(name), str(b)) for a, name, b in read_csv(raw / "triplet-type-list", np.str_))
@@ -62,14 +62,16 @@ def _features(raw: Path, kind: str) -> Path:
 
 
 def _one_of(stem: Path) -> str:
-    """The only type that a table of types and whether they have something names.
+    """Return the only type that a table of (type, flag) marks.
 
     Raises:
-        InputError: it names none, or several.
+        InputError: no type is marked, or several are.
     """
     named = [str(kind) for kind, has in zip(*read_csv(stem, np.str_), strict=True) if has == "True"]
     if len(named) != 1:
-        raise InputError(f"{stem}.csv.gz names {', '.join(named) or 'no type'}: one type of {MAG.name} has labels; download it again")
+        raise InputError(
+            f"{stem}.csv.gz names {', '.join(named) or 'no type'}: exactly one type of {MAG.name} must have labels; download it again"
+        )
     return named[0]
 
 

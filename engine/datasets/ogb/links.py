@@ -1,6 +1,6 @@
-"""OGB's link sets: the files of their splits, ``train.pt``, ``valid.pt`` and ``test.pt``, which torch has written, dictionaries of arrays.
+"""Splits of OGB's link data sets: ``train.pt``, ``valid.pt`` and ``test.pt``, dictionaries of arrays written by torch.
 
-They are pickles, of which nothing is executed: see ``hoptrain.engine.datasets.ogb.pickled``.
+The files are pickles. They are read without executing code (``hoptrain.engine.datasets.ogb.pickled``).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _FILES = {"train": "train", "val": "valid", "test": "test"}
 
 
 class Links(NamedTuple):
-    """Links of all splits, and what each of validation and test is told from."""
+    """The links of all splits of an OGB data set, and the negatives for validation and test."""
 
     src: Array
-    """(E,) int64: the links of the training and their reverses, then those of validation, then those of the test."""
+    """(E,) int64 sources: training links, their reverses, validation links, test links."""
     dst: Array
-    """(E,) int64."""
+    """(E,) int64 destinations, in the same order."""
     splits: dict[str, Array]
-    """Numbers of edges by split."""
+    """Edge numbers by split."""
     negatives: dict[str, Array]
-    """(2, M) pairs for all links, or (2, N, K), K for each."""
+    """Negative pairs by split: (2, M) for all links, or (2, N, K) with K for each."""
     times: Array | None
-    """(E,) years, where they have some."""
+    """(E,) years, None if the data set has none."""
 
 
 def read_links(folder: Path) -> Links:
-    """Read the three files.
+    """Read the three files of a split.
 
     Raises:
-        InputError: one is missing or damaged, holds what may not be read, or is of another layout.
+        InputError: a file is missing, damaged or of another format, or contains objects other than arrays.
     """
     parts = {split: _load(folder / f"{file}.pt") for split, file in _FILES.items()}
     try:
@@ -46,7 +46,7 @@ def read_links(folder: Path) -> Links:
         years = [np.asarray(part["year"], np.int64).reshape(-1) for part in parts.values()] if "year" in parts["train"] else []
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InputError(
-            f"{folder} holds no split of links ({one_line(error)}): remove the data set's folder, and download it again"
+            f"{folder} holds no split of links ({one_line(error)}): remove the data set's folder, so that it is downloaded again"
         ) from None
     src, dst = (np.concatenate([ends["train"][i], ends["train"][1 - i], ends["val"][i], ends["test"][i]]) for i in (0, 1))
     bounds = np.cumsum([0, 2 * len(ends["train"][0]), len(ends["val"][0]), len(ends["test"][0])])
@@ -57,18 +57,18 @@ def read_links(folder: Path) -> Links:
 def _load(path: Path) -> Mapping[str, Any]:
     try:
         part = read_torch_file(path)
-    except Exception as error:  # a damaged pickle raises whatever it likes
+    except Exception as error:  # a damaged pickle may raise any exception
         raise InputError(
-            f"{path} is missing, damaged, or holds more than arrays ({one_line(error)[:200]}): remove the data set's folder, and it is "
+            f"{path} is missing, damaged, or holds more than arrays ({one_line(error)[:200]}): remove the data set's folder, so that it is "
             "downloaded again"
         ) from None
     if not isinstance(part, dict):
-        raise InputError(f"{path} holds a {type(part).__name__}: a split of links is a dictionary of arrays; download it again")
+        raise InputError(f"{path} holds a {type(part).__name__}: a split of links must be a dictionary of arrays; download it again")
     return part
 
 
 def _ends(part: Mapping[str, Any]) -> Array:
-    """(2, N) int64, sources above destinations."""
+    """Return a split's links, (2, N) int64: sources, then destinations."""
     pairs = np.stack([part["source_node"], part["target_node"]]) if "source_node" in part else np.asarray(part["edge"]).T
     return _pairs(pairs, 2)
 

@@ -1,7 +1,7 @@
-"""Pickles of arrays, as NumPy and torch write them, read without executing anything that they say, NumPy's and torch's own unpickling included.
+"""Reading of NumPy's and torch's pickled arrays without executing any code from the file, nor NumPy's or torch's own unpickling functions.
 
-The few names that such a file may hold give inert records of their arguments, of which arrays are made here. Any other name is refused. torch itself
-reads pickles of protocol 4, as OGB's, only by executing them.
+The few global names that such files need give inert records of their arguments, from which arrays are built here. All other names are refused. torch
+itself can read pickles of protocol 4, such as OGB's, only by executing them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _STORAGES = {
     "Double": "f8",
     "Bool": "b1",
 }
-"""What torch calls storages, and NumPy their numbers."""
+"""Torch storage types and their NumPy dtype codes."""
 _CODES = {*_STORAGES.values(), "u2", "u4", "u8"}
 
 
 class Record:
-    """What a name in a pickle was given: arguments, and the state that follows."""
+    """An inert record of a call in a pickle: a name's arguments, and the state that follows."""
 
     def __init__(self, kind: str, *arguments: Any) -> None:
-        """Take what the file says, unread."""
+        """Store the arguments without interpreting them."""
         self.kind = kind
         self.arguments = arguments
         self.state: Any = ()
@@ -49,7 +49,7 @@ class Record:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Protocol 2 writes bytes as text: ``_codecs.encode``."""
+    """Replace ``_codecs.encode``, by which protocol 2 stores bytes as text."""
     if encoding not in ("latin1", b"latin1"):
         raise pickle.UnpicklingError(f"its bytes are in {encoding!r}")
     return text.encode("latin1")
@@ -61,32 +61,32 @@ _KNOWN: dict[tuple[str, str], Any] = {
     **{(f"numpy.{core}.multiarray", "_reconstruct"): partial(Record, "array") for core in ("core", "_core")},
     **{("torch", f"{name}Storage"): code for name, code in _STORAGES.items()},
     ("torch._utils", "_rebuild_tensor_v2"): partial(Record, "tensor"),
-    ("collections", "OrderedDict"): dict,  # a tensor's hooks
+    ("collections", "OrderedDict"): dict,  # backward hooks of a tensor
     ("_codecs", "encode"): _encode,
-    **{(module, "bytes"): lambda: b"" for module in ("__builtin__", "builtins")},  # none, in protocol 2
+    **{(module, "bytes"): lambda: b"" for module in ("__builtin__", "builtins")},  # empty bytes in protocol 2
 }
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Gives records for the names with which arrays and tensors are pickled, and refuses every other."""
+    """An unpickler that returns records for the names of arrays and tensors, and refuses all other names."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """What stands for a name in the file."""
+        """Return the replacement for a name. Raise UnpicklingError for unknown names."""
         if (module, name) not in _KNOWN:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which no array needs")
         return _KNOWN[module, name]
 
     def persistent_load(self, pid: Any) -> Record:
-        """Of torch's, which storage a tensor is of: its numbers lie outside of the pickle."""
+        """Return a record of a tensor's storage, whose numbers are stored outside the pickle."""
         _, code, key, *_ = pid
         return Record("storage", code, key)
 
 
 def read_torch_file(path: Path) -> Any:
-    """What ``torch.save`` has written, of little-endian numbers, in either of its formats and any protocol: plain values, arrays and tensors, these as arrays.
+    """Read a file of ``torch.save``, in either format and any protocol, with little-endian numbers. Tensors are returned as arrays.
 
     Raises:
-        Exception: of many kinds, as a damaged pickle raises them; ``pickle.UnpicklingError`` for one that names more than arrays.
+        Exception: the file is damaged (any class), or names more than arrays (``pickle.UnpicklingError``).
     """
     with open_regular(path) as stream:
         if zipfile.is_zipfile(stream):
@@ -104,10 +104,10 @@ def read_torch_file(path: Path) -> Any:
 
 
 def plain(value: Any, storages: Mapping[str, bytes] | None = None) -> Any:
-    """What was unpickled, with arrays in place of records; ``storages`` are the numbers of tensors, by key.
+    """Return an unpickled value with arrays instead of records. ``storages`` has the bytes of tensors by key.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: records that describe no array.
+        ValueError, TypeError, KeyError, AttributeError: a record does not describe an array.
     """
     if isinstance(value, dict):
         return {key: plain(own, storages) for key, own in value.items()}
@@ -137,17 +137,17 @@ def _tensor(record: Record, storages: Mapping[str, bytes]) -> Array:
 
 
 def _storages(value: Any) -> list[Record]:
-    """The storages of all tensors in what was unpickled."""
+    """Return the storage records of all tensors in an unpickled value."""
     if isinstance(value, dict | list | tuple):
         return [record for own in (value.values() if isinstance(value, dict) else value) for record in _storages(own)]
     return [value.arguments[0]] if isinstance(value, Record) and value.kind == "tensor" else []
 
 
 def _old_storage(stream: BinaryIO, itemsize: int) -> bytes:
-    """The next storage of torch's old format: how many numbers there are, and these."""
+    """Read the next storage of torch's old format: a count, then that many numbers."""
     return stream.read(struct.unpack("<q", stream.read(8))[0] * itemsize)
 
 
 def _text(value: Any) -> str:
-    """Python 2 wrote bytes."""
+    """Return a text that Python 2 may have pickled as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,7 +1,7 @@
-"""Node and link data sets of the Open Graph Benchmark, read from OGB's own files on disk.
+"""OGB's node and link data sets, read from OGB's own files.
 
-The layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so what it has downloaded is used as it is, and it does the download
-here too. Its loader is not used: it asks questions on the terminal and unpickles its cache.
+The folder layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so its downloads are used as they are, and it does the download here, too.
+Its loader is not used, because it asks questions on the terminal and unpickles its cache.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ODC_BY = "ODC-BY (https://opendatacommons.org/licenses/by/1-0/)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """What is particular to one data set.
+    """The download, split and conversion of one data set.
 
     Attributes:
-        release: what to download.
-        split: folder of the split's files.
-        write: (writer, folder, layout) converts the raw files.
-        note: what was done to the graph; goes into ``meta``.
+        release: archive to download.
+        split: name of the split's folder.
+        write: function (writer, folder, layout) that converts the raw files.
+        note: how the graph was changed, for ``meta``.
     """
 
     release: Release
@@ -45,7 +45,7 @@ class Layout:
 
 
 def load_ogb(name: str, root: Path | None, scale: float) -> Dataset:
-    """Download under ``root`` (or the cache) if need be, convert once, open.
+    """Open a data set of OGB, downloaded to ``root`` (or the cache) and converted at the first call.
 
     Raises:
         InputError: the licence was not accepted, the download failed, or the files are of another release or damaged.
@@ -56,10 +56,10 @@ def load_ogb(name: str, root: Path | None, scale: float) -> Dataset:
 
 
 def fetched(release: Release, root: Path | None) -> Path:
-    """The folder of a release's files, downloaded if it is not there.
+    """Return the folder of a release's files, downloaded if necessary.
 
     Raises:
-        InputError: as ``load_ogb``.
+        InputError: the licence was not accepted, the download failed, or the folder has another release.
     """
     folder = _raw_folder(release, root)
     if not (folder / "raw").is_dir():
@@ -67,13 +67,13 @@ def fetched(release: Release, root: Path | None) -> Path:
     if not (folder / f"RELEASE_v{release.version}.txt").exists():
         raise InputError(
             f"{folder} is not release {release.version} of {release.name} (no RELEASE_v{release.version}.txt): "
-            "remove the folder, and it is downloaded again"
+            "remove the folder, so that it is downloaded again"
         )
     return folder
 
 
 def ready_key(name: str, release: Release, root: Path | None) -> str:
-    """What a conversion is called. Files under a ``root`` of the user's may change, so they are part of the key, and fetched; those in the cache are ours."""
+    """Return the cache key. A user's ``root`` is downloaded first, and the key depends on its files, which may change. The cache's own files do not."""
     if root is None:
         return f"{name}-ogb{_VERSION}"
     folder = fetched(release, root)
@@ -82,12 +82,12 @@ def ready_key(name: str, release: Release, root: Path | None) -> str:
 
 
 def is_present(name: str, release: Release, root: Path | None) -> bool:
-    """Whether a set can be had without the network."""
+    """Return whether a data set is available offline."""
     return (_raw_folder(release, root) / "raw").is_dir() or is_folder(converted(ready_key(name, release, None)))
 
 
 def write_csv(writer: FolderWriter, folder: Path, layout: Layout) -> None:
-    """The layout with one kind of node and edge (arxiv, products)."""
+    """Convert OGB's csv format with one node and edge type (arxiv, products)."""
     edges, num_nodes = read_csv(folder / "raw" / "edge", np.int64), int(read_csv(folder / "raw" / "num-node-list", np.int64)[0, 0])
     x = read_csv(folder / "raw" / "node-feat", np.float32)
     y = read_csv(folder / "raw" / "node-label", np.float64)
@@ -95,7 +95,7 @@ def write_csv(writer: FolderWriter, folder: Path, layout: Layout) -> None:
 
 
 def write_papers_of_mag(writer: FolderWriter, folder: Path, layout: Layout) -> None:
-    """The relation paper-cites-paper of the heterogeneous layout, with the papers' features, labels and splits."""
+    """Convert the relation paper-cites-paper of ogbn-mag, with the papers' features, labels and splits."""
     raw = folder / "raw"
     edges = read_csv(raw / "relations" / "paper___cites___paper" / "edge", np.int64)
     x = read_csv(raw / "node-feat" / "paper" / "node-feat", np.float32)
@@ -104,13 +104,13 @@ def write_papers_of_mag(writer: FolderWriter, folder: Path, layout: Layout) -> N
 
 
 def write_papers100m(writer: FolderWriter, folder: Path, layout: Layout) -> None:
-    """The binary layout, piece by piece: its arrays are larger than most memories."""
+    """Convert OGB's binary format (papers100M) on disk, because its arrays are larger than most memories."""
     splits = read_splits(folder / "split" / layout.split)
     write_binary(writer, folder / "raw", layout.release.name, splits, _meta(layout))
 
 
 def write_links(writer: FolderWriter, folder: Path, layout: Layout) -> None:
-    """The layout of links: those of the training in both directions, the others once, with OGB's pairs that are none."""
+    """Convert a link data set: training links in both directions, the others once, with OGB's negatives."""
     num_nodes = int(read_csv(folder / "raw" / "num-node-list", np.int64)[0, 0])
     features = folder / "raw" / "node-feat"
     links = read_links(folder / "split" / layout.split)
@@ -143,13 +143,13 @@ def _meta(layout: Layout) -> dict[str, str]:
 
 
 def read_splits(folder: Path) -> dict[str, Array]:
-    """The splits that lie in a folder, under hoptrain's names."""
+    """Read the splits of a folder, by hoptrain's names."""
     files = {"train": "train", "val": "valid", "test": "test"}
     return {split: np.sort(read_csv(folder / file, np.int64)[:, 0]) for split, file in files.items()}
 
 
 def read_csv(stem: Path, dtype: type[np.generic]) -> Array:
-    """A table (N, columns) without a header."""
+    """Read a compressed table (N, columns) without a header."""
     import pandas  # type: ignore[import-untyped]
 
     path = stem.with_name(f"{stem.name}.csv.gz")
@@ -157,7 +157,7 @@ def read_csv(stem: Path, dtype: type[np.generic]) -> Array:
         table: Array = pandas.read_csv(path, header=None, dtype=dtype).to_numpy()
     except (OSError, EOFError, ValueError) as error:
         raise InputError(
-            f"{path} is missing or damaged ({one_line(error)}): remove the data set's folder, and it is downloaded again"
+            f"{path} is missing or damaged ({one_line(error)}): remove the data set's folder, so that it is downloaded again"
         ) from None
     return table
 
@@ -170,7 +170,7 @@ MAG = Release("ogbn-mag", 2, "mag", 0.4, _ODC_BY)
 _REVERSED = "made undirected as in OGB's examples: reverse edges added, each edge once"
 
 LINK_SCORES = {"ogbl-citation2": "mrr", "ogbl-collab": "hits@50", "ogbl-ddi": "hits@20", "ogbl-ppa": "hits@100"}
-"""What OGB judges each set by."""
+"""Official metric of each data set."""
 
 
 def _of_links(name: str, archive: str, split: str) -> Layout:
@@ -216,10 +216,10 @@ def _ogb(name: str, about: str, *counts: int) -> tuple[str, Source]:
 
 SOURCES = dict(
     [
-        _ogb("ogbl-citation2", "papers of MAG, which cites which"),
-        _ogb("ogbl-collab", "authors who write together"),
-        _ogb("ogbl-ddi", "interactions of drugs"),
-        _ogb("ogbl-ppa", "associations of proteins"),
+        _ogb("ogbl-citation2", "papers of MAG and their citations"),
+        _ogb("ogbl-collab", "authors and their collaborations"),
+        _ogb("ogbl-ddi", "drugs and their interactions"),
+        _ogb("ogbl-ppa", "proteins and their associations"),
         _ogb("ogbn-arxiv", "arXiv papers and their citations", 169_343, 2_315_598, 128, 40),
         _ogb("ogbn-mag-papers", "papers of ogbn-mag and their citations alone", 736_389, 10_792_672, 128, 349),
         _ogb("ogbn-papers100M", "papers of MAG, directed citations", 111_059_956, 1_615_685_872, 128, 172),

@@ -1,4 +1,4 @@
-"""Rows that cannot be read: the first ends the reading, or each is told and the last line of the file ends it, or they are left out."""
+"""Handling of table rows that cannot be read: raise at the first, report each and raise at the end of the file, or skip them."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from pathlib import Path
 from hoptrain.engine.errors import InputError
 
 SHOWN = 20
-"""So many rows of a file are told one by one."""
+"""Number of bad rows per file that are reported one by one."""
 
 
 class BadRows:
-    """What becomes of rows that cannot be read.
+    """A collector of table rows that cannot be read: it raises, reports or skips them.
 
     Args:
-        tell: is given a line about each of them, the first ``SHOWN`` of a file; by default the first one is raised.
-        skip: leave them out; otherwise the reading of their file ends with an ``InputError``.
+        tell: function that receives one line of text for each of the first ``SHOWN`` bad rows of a file; None to raise at the first bad row.
+        skip: True to skip bad rows; False to raise an ``InputError`` at the end of their file.
     """
 
     def __init__(self, tell: Callable[[str], None] | None = None, *, skip: bool = False) -> None:
-        """None so far."""
+        """Start without bad rows."""
         self.tell, self.skip = tell, skip
         self.skipped: dict[str, int] = {}
         self._here = 0
 
     def add(self, path: Path, place: str, what: str) -> None:
-        """A row of a file, by its ``place`` ("line 3"): what its value is, the rule and the remedy.
+        """Record a bad row by its ``place`` ("line 3"). ``what`` has its value, the rule and the remedy.
 
         Raises:
-            InputError: just that, where nobody is told.
+            InputError: the row is bad, and rows are neither reported nor skipped.
         """
         line = f"{path}, {place}: {what}"
         if self.tell is None and not self.skip:
@@ -39,16 +39,16 @@ class BadRows:
             self.tell(line)
 
     def end(self, path: Path) -> None:
-        """At the end of a file.
+        """Finish a file.
 
         Raises:
-            InputError: it has rows that cannot be read, and they are not left out.
+            InputError: the file has bad rows, and they are not skipped.
         """
         count, self._here = self._here, 0
         if not count:
             return
         if self.tell is not None and count > SHOWN:
-            self.tell(f"{path}: and {count - SHOWN:,} rows more")
+            self.tell(f"{path}: and {count - SHOWN:,} more rows")
         if not self.skip:
-            raise InputError(f"{path}: {count:,} row{'s' * (count > 1)} cannot be read; correct them, or leave them out by --skip-bad-rows")
+            raise InputError(f"{path}: {count:,} row{'s' * (count > 1)} cannot be read; correct them, or skip them with --skip-bad-rows")
         self.skipped[path.name] = self.skipped.get(path.name, 0) + count

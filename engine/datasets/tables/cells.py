@@ -1,4 +1,4 @@
-"""What a cell of a table may be, by the kind of its column: checked a column at a time, and one by one where that finds something."""
+"""Rules for table cells by kind of column, checked for whole columns, and cell by cell if a column has an error."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 
 Kind: TypeAlias = Literal["id", "key", "text", "weight", "time", "number"]
-"""``id``: a node's whole number; ``key``: a node's name; ``text``: anything, nothing too; ``weight`` of an edge, its ``time``; ``number``: a feature."""
+"""Kind of a column: ``id``, integer node ids; ``key``, names of nodes; ``text``, any text; ``weight`` and ``time`` of edges; ``number``, a feature."""
 
 DTYPES: dict[Kind, Any] = {"id": np.int64, "key": str, "text": str, "weight": np.float64, "time": np.int64, "number": np.float64}
-"""What pandas reads a column as."""
+"""The dtype with which pandas reads a column of each kind."""
 _RULES: dict[Kind, str] = {
-    "id": "the first ids are whole numbers, so all have to be; correct it, or import names by --ids text",
-    "key": "each node has an id; correct it or drop the row",
-    "weight": "weights are finite and not negative; correct it",
-    "time": "times are whole numbers; count a smaller unit",
-    "number": "it has to be a finite number; encode it, or leave the column out",
+    "id": "the first ids are whole numbers, so all must be; correct it, or import ids as names with --ids text",
+    "key": "each node must have an id; correct it or drop the row",
+    "weight": "weights must be finite and 0 or more; correct it",
+    "time": "times must be whole numbers; use a smaller unit",
+    "number": "it must be a finite number; encode it, or leave the column out",
 }
 EXACT = 1 << 53
-"""From here on a double is not every whole number."""
+"""From this number on, float64 cannot represent all integers."""
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
-"""A whole number as it is written by itself: 7, not 007 or 7.0."""
+"""An integer in its usual notation: 7, not 007 or 7.0."""
 
 
 def is_good(kind: Kind, values: Array) -> Array:
-    """Which values (N,) or (N, D) of a column, of its kind's dtype already, are in their range: (N,) bool."""
+    """Return which rows of a column's values, (N,) or (N, D) of its kind's dtype, are in range, (N,) bool."""
     if kind == "key":
         return np.array(values != "", bool)
     if kind not in ("weight", "number"):
@@ -40,7 +40,7 @@ def is_good(kind: Kind, values: Array) -> Array:
 
 
 def parsed(kind: Kind, cell: str) -> Any:
-    """A cell's value, or None if it has none of this kind."""
+    """Parse a cell. Return its value, or None if it is not valid for this kind."""
     if kind in ("key", "text"):
         return cell if cell or kind == "text" else None
     cell = cell.strip()
@@ -50,16 +50,16 @@ def parsed(kind: Kind, cell: str) -> Any:
         number = float(cell) if "_" not in cell else math.nan
     except ValueError:
         return None
-    if kind in ("id", "time"):  # 7.0 is 7, as programs write whole numbers in a column with gaps; 007 is a name
+    if kind in ("id", "time"):  # accept 7.0, which programs write in columns with missing values; 007 is a name
         return int(number) if abs(number) < EXACT and number.is_integer() and not _LEADING_ZERO.match(cell) else None
     return number if math.isfinite(number) and (number >= 0 or kind == "number") else None
 
 
 def mistake(name: str, kind: Kind, value: object) -> str:
-    """What is wrong with a value."""
+    """Return the message for a wrong value: column, value, rule and remedy."""
     return f"{name} is {str(value)[:60]!r}: {_RULES[kind]}"
 
 
 def are_whole(texts: Array) -> bool:
-    """Whether all texts (N,) are whole numbers as they are written by themselves."""
+    """Return whether all texts (N,) are integers in their usual notation."""
     return all(WHOLE.fullmatch(text) for text in texts)

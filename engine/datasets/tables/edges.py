@@ -1,4 +1,4 @@
-"""A table of edges in pieces: numbers of its ends, weights, times and features."""
+"""Reading of an edge table in pieces: source and destination numbers, weights, times and features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KNOWN: Mapping[str, Kind] = {"weight": "weight", "time": "time"}
 
 
 def features_of(table: Table) -> list[str]:
-    """The columns that are neither ends nor known."""
+    """Return the feature columns: all except ``src``, ``dst``, ``weight`` and ``time``."""
     return [name for name in table.names if name not in ("src", "dst", *KNOWN)]
 
 
@@ -30,17 +30,19 @@ def edge_pieces(
     features: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Array]]:
-    """Rows of a table with columns ``src`` and ``dst``, some at a time.
+    """Yield the rows of a table with columns ``src`` and ``dst``, some at a time.
 
-    ``src`` and ``dst`` (N,) int64 are as ``Vertices.codes`` has them; where there are, ``weights`` (N,) float32, ``times`` (N,) int64 and ``features``
-    (N, D) float32.
+    Each piece has ``src`` and ``dst`` (N,) int64, numbered by ``Vertices.codes``, and if present ``weights`` (N,) float32, ``times`` (N,) int64 and
+    ``features`` (N, D) float32.
 
     Raises:
-        InputError: a column is missing, or ``bad`` raises.
+        InputError: a column is missing, or ``bad`` raises for a row.
     """
     missing = [name for name in ("src", "dst") if name not in table.names]
     if missing:
-        raise InputError(f"{table.path} has no column {missing[0]}: its columns are {', '.join(table.names)}; correct the header")
+        raise InputError(
+            f"{table.path} has no column {missing[0]}: an edge table needs src and dst, and has {', '.join(table.names)}; correct the header"
+        )
     kinds: dict[str, Kind] = {"src": sources.kind, "dst": destinations.kind}
     kinds |= {name: kind for name, kind in KNOWN.items() if name in table.names} | dict.fromkeys(features, "number")
     for piece in table.pieces(kinds, bad, progress):

@@ -1,10 +1,10 @@
-"""A folder of tables, one for each node type and one for each relation: ``.csv``, ``.csv.gz`` or ``.parquet`` (by pyarrow).
+"""Folders of tables, one for each node type and one for each relation: ``.csv``, ``.csv.gz`` or ``.parquet`` (read by pyarrow).
 
-``nodes/paper.csv`` has a column ``id``, numbers or texts, no two alike: nodes are numbered in the order of rows. ``label`` holds classes, whole
-numbers from 0 on or names, empty for none; ``split`` the name of a node's split, empty for none; all other columns are features, in their order, of
-Parquet also columns of lists of equal length. ``edges/author__writes__paper.csv`` has ``src`` and ``dst``, ids of both types, and perhaps ``weight``
-and ``time``; ids of edges count its rows. Other columns of edges are not carried over. ``nodes.csv`` and ``edges.csv`` in place of these folders are
-a plain graph, whose edges may have features, too (``plain.py``).
+``nodes/paper.csv`` has a column ``id`` of distinct numbers or texts; nodes are numbered in the order of rows. ``label`` has classes, integers of 0 or more
+or names, empty for none. ``split`` has the name of a node's split, empty for none. All other columns are features, in their order; Parquet columns may be
+lists of equal length. ``edges/author__writes__paper.csv`` has ``src`` and ``dst``, ids of both types, and optionally ``weight`` and ``time``. Edge ids are
+row numbers. Other columns of edges are dropped. ``nodes.csv`` and ``edges.csv`` instead of these folders are a homogeneous graph, whose edges may have
+features (``plain.py``).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
 def is_tables(folder: Path) -> bool:
-    """Whether a folder holds tables of nodes and of edges."""
+    """Return whether a folder holds node tables and edge tables."""
     return bool(table_files(folder))
 
 
 def table_files(folder: Path) -> list[Path]:
-    """The tables of a folder; none unless there are some of nodes and some of edges."""
+    """Return a folder's tables. Empty unless there are both node tables and edge tables."""
     parts = [
         sorted(path for place in (folder, folder / name) for path in _tables(place, name if place == folder else None))
         for name in ("nodes", "edges")
@@ -47,7 +47,7 @@ def table_files(folder: Path) -> list[Path]:
 
 
 def _tables(place: Path, stem: str | None) -> Iterator[Path]:
-    """The tables in a folder; those of one stem."""
+    """Yield the tables in a folder, only those with the given stem if it is not None."""
     for path in place.iterdir() if place.is_dir() else ():
         if path.name.endswith(_SUFFIXES) and stem in (None, _stem(path)):
             yield path
@@ -58,42 +58,44 @@ def _stem(path: Path) -> str:
 
 
 def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
-    """Convert a folder once, then open that; the key changes with the tables and with ``seed_type``, as of ``read_tables``.
+    """Open a folder of tables, converted at the first call. The cache key changes with the tables and with ``seed_type``.
 
     Raises:
-        InputError: as ``read_tables``.
+        InputError: the tables are missing or invalid (see ``read_tables``).
     """
     files = table_files(folder)
     key = f"{folder.resolve().name}-tables{_VERSION}-{fingerprint(files)}"
     if seed_type is not None:
-        key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a type may be called anything
+        key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a type's name may not be a valid file name
     is_plain = any(path.parent == folder for path in files)
     kind: type[Dataset | HeteroDataset] = Dataset if is_plain else HeteroDataset
     return open_cached(kind, key, lambda writer: read_tables(folder, seed_type).write_to(writer))
 
 
 def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
-    """The data set in a folder, in memory, validated: one on a heterogeneous graph, or a ``Dataset`` of ``nodes.csv`` and ``edges.csv``.
+    """Read and validate the data set of a folder of tables, in memory: a ``HeteroDataset``, or a ``Dataset`` from ``nodes.csv`` and ``edges.csv``.
 
     Args:
-        folder: of the tables.
-        seed_type: the type of a heterogeneous graph that is trained on; by default the only one with labels.
+        folder: folder of the tables.
+        seed_type: node type to train on, for a heterogeneous graph; by default the only type with labels.
 
     Raises:
-        InputError: tables that are missing, or a row of one that cannot be: it names file, row, value and rule.
+        InputError: tables are missing, or a row is invalid; the message names file, row, value and rule.
     """
     files = table_files(folder)
     if not files:
-        raise InputError(f"{folder} has no tables: nodes/TYPE.csv and edges/TYPE__NAME__TYPE.csv, or nodes.csv and edges.csv; add them")
+        raise InputError(
+            f"{folder} has no tables: it needs nodes/TYPE.csv and edges/TYPE__NAME__TYPE.csv, or nodes.csv and edges.csv; add them"
+        )
     by_stem: dict[tuple[bool, str], Path] = {}
     for path in files:
         other = by_stem.setdefault((path.parent == folder, _stem(path)), path)
         if other != path:
-            raise InputError(f"{path} and {other.name} are two tables of one name: remove one")
+            raise InputError(f"{path} and {other.name} are two tables of one name: names must be unique; remove one")
     plain = {_stem(path): path for path in files if path.parent == folder}
     if plain and len(plain) != len(files):
         raise InputError(
-            f"{folder} has {', '.join(path.name for path in plain.values())} beside folders of tables: remove one or the other"
+            f"{folder} has {', '.join(path.name for path in plain.values())} and folders of tables: it must have one or the other; remove one"
         )
     if plain:
         return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name)[0]
@@ -105,18 +107,18 @@ def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
 def read_hetero_tables(
     nodes: Mapping[str, str | Path], edges: Mapping[Relation, str | Path], seed_type: str | None = None, *, name: str = "data"
 ) -> HeteroDataset:
-    r"""A data set from a table for each type of vertices and one for each relation, ``.csv``, ``.csv.gz`` or ``.parquet``, wherever they lie.
+    r"""Build a data set from one table per node type and one per relation: ``.csv``, ``.csv.gz`` or ``.parquet`` files in any folders.
 
-    It is in memory, validated. ``load_hetero_dataset`` opens a folder of such tables, whose names tell what they are; columns are as there.
+    The data set is validated and kept in memory. ``load_hetero_dataset`` opens a folder of such tables, whose file names give types and relations.
 
     Args:
-        nodes: a table with a column ``id`` for each type, and perhaps ``label``, ``split`` and features.
-        edges: a table with columns ``src`` and ``dst`` for each relation, and perhaps ``weight`` and ``time``.
-        seed_type: the type of the vertices that are trained on, by default the only one with labels.
-        name: for messages.
+        nodes: node tables by type, with a column ``id`` and optionally ``label``, ``split`` and features.
+        edges: edge tables by relation, with columns ``src`` and ``dst`` and optionally ``weight`` and ``time``.
+        seed_type: node type to train on; by default the only one with labels.
+        name: name of the data set in messages.
 
     Raises:
-        InputError: a row that cannot be, by file, row, value and rule; a relation of a type without a table; what ``HeteroDataset`` refuses.
+        InputError: a row is invalid (the message names file, row, value and rule), a node type has no table, or the data set is invalid.
 
     Examples:
         >>> from hoptrain import read_hetero_tables
@@ -166,37 +168,39 @@ def read_hetero_tables(
 def _check_relations(relations: Mapping[Relation, Path], nodes: Mapping[str, str | Path]) -> None:
     for relation, path in relations.items():
         if not isinstance(relation, tuple) or len(relation) != 3:
-            raise InputError(f"{relation!r} is no relation: {path} is that of (source type, name, destination type); give three texts")
+            raise InputError(
+                f"{relation!r} is not a relation: the key of {path} must be (source type, name, destination type); give three strings"
+            )
         for end in (relation[0], relation[2]):
             if end not in nodes:
-                raise InputError(f"{path} joins type {end}: there is no table of its nodes; add one with a column id")
+                raise InputError(f"{path} has type {end}, which has no table of nodes: each type needs one; add a table with a column id")
 
 
 def _seed_type(name: str, is_labelled: dict[str, bool], seed_type: str | None) -> str:
-    """The type that is trained on, among all types."""
+    """Return the node type to train on: ``seed_type``, or the only type with labels."""
     labelled = [kind for kind, has in is_labelled.items() if has]
     if seed_type is None and len(labelled) != 1:
         raise InputError(
-            f"{name}: labels of {', '.join(labelled) or 'no type'}: nodes of one type are trained on; "
-            + ("name it by seed_type (data.seed_type in a configuration)" if labelled else "give one table a column label")
+            f"{name}: labels of {', '.join(labelled) or 'no type'}: the nodes of one type are trained on; "
+            + ("name it with seed_type (data.seed_type in a configuration)" if labelled else "give one table a column label")
         )
     if seed_type is not None and seed_type not in is_labelled:
-        raise InputError(f"seed_type is {seed_type!r}: {name} has tables of {', '.join(is_labelled)}; name one of these types")
+        raise InputError(f"seed_type is {seed_type!r}: it must be a type with a table, {', '.join(is_labelled)}; name one of these")
     return seed_type or labelled[0]
 
 
 def _relation(path: Path) -> Relation:
     parts = _stem(path).split("__")
     if len(parts) != 3:
-        raise InputError(f"{path} names no relation: a table of edges is called SOURCE__NAME__DESTINATION; rename it")
+        raise InputError(f"{path} names no relation: an edge table must be named SOURCE__NAME__DESTINATION; rename it")
     return parts[0], parts[1], parts[2]
 
 
 class _Type:
-    """A type's nodes: their numbers, features, labels and splits."""
+    """A node type's table: node numbers, features, labels and splits."""
 
     def __init__(self, path: Path) -> None:
-        """Read its table."""
+        """Read the type's table."""
         bad = BadRows()
         table = VertexTable(Table(path, header=True), bad)
         self.numbers = Vertices(table.ids, source=path.name)

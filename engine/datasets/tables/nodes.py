@@ -1,4 +1,4 @@
-"""The nodes that tables name: what a table of them holds, and how they are numbered."""
+"""Node tables, and the numbering of nodes by the ids that tables contain."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ KNOWN: Mapping[str, Kind] = {"label": "text", "split": "text"}
 
 
 class VertexTable:
-    """What a table has for each node.
+    """The contents of a node table: ids, labels, splits and features.
 
     Attributes:
-        path: of the file.
-        ids: (N,) texts, all different, none empty.
-        places: (N,) their lines.
-        texts: columns ``label`` and ``split``, (N,) texts, where there are.
-        x: (N, F) float32 or uint8, or None: all other columns in their order.
+        path: path of the file.
+        ids: (N,) distinct, non-empty texts.
+        places: (N,) line or row numbers.
+        texts: the columns ``label`` and ``split`` as texts (N,), if present.
+        x: features (N, F) float32 or uint8, all other columns in their order; or None.
     """
 
     def __init__(self, table: Table, bad: BadRows, progress: Progress | None = None) -> None:
         """Read the columns ``id``, ``label``, ``split`` and features of a table.
 
         Raises:
-            InputError: it has no column ``id``, or ``bad`` raises.
+            InputError: there is no column ``id``, or ``bad`` raises for a row.
         """
         self.path, self.unit, self._bad = table.path, table.unit, bad
         if "id" not in table.names:
-            raise InputError(f"{table.path} has no column id: its columns are {', '.join(table.names)}; correct the header")
+            raise InputError(f"{table.path} has no column id: a node table needs one, and has {', '.join(table.names)}; correct the header")
         features = [name for name in table.names if name != "id" and name not in KNOWN]
         kinds: dict[str, Kind] = {name: "key" if name == "id" else KNOWN.get(name, "number") for name in table.names}
         parts: dict[str, list[Array]] = {name: [np.empty(0, object)] for name in ("id", *KNOWN) if name in table.names}
@@ -59,26 +59,28 @@ class VertexTable:
         self.x = narrow_features(np.concatenate(rows)[kept]) if rows else None
 
     def _without_repeats(self, ids: Array, places: Array) -> Any:
-        """The rows whose id no row above has; each other one is told."""
+        """Return a selection of the rows without repeated ids, and report each repetition to ``bad``."""
         import pandas  # type: ignore[import-untyped]
 
         again = pandas.Series(ids, dtype=object).duplicated().to_numpy(bool)
         if not again.any():
             return slice(None)
         for row in np.flatnonzero(again):
-            self._bad.add(self.path, f"{self.unit} {places[row]}", f"id is {ids[row]!r}: each node has one row; correct it or drop the row")
+            self._bad.add(
+                self.path, f"{self.unit} {places[row]}", f"id is {ids[row]!r}: each node must have one row; correct it or drop the row"
+            )
         self._bad.end(self.path)
         return ~again
 
 
 def labels_of(table: VertexTable) -> tuple[Array, list[str] | None]:
-    """Labels (N,) of ``texts["label"]``, and the names of the classes where they have some.
+    """Convert ``texts["label"]`` to labels (N,), and return the names of the classes if they have names.
 
-    Whole numbers are int64 classes and -1 is none; numbers of which some are no whole ones are float32 targets and NaN is none; other texts are
-    names of classes, which are numbered in their order as texts.
+    Integers become int64 classes, -1 for none. Other numbers become float32 targets, NaN for none. Other texts are class names, numbered in
+    alphabetical order.
 
     Raises:
-        InputError: a class below -1.
+        InputError: a class is below -1.
     """
     texts = table.texts["label"]
     given = texts != ""
@@ -88,7 +90,7 @@ def labels_of(table: VertexTable) -> tuple[Array, list[str] | None]:
         wrong = np.flatnonzero(y < -1)
         if len(wrong):
             raise InputError(
-                f"{table.path}, {table.unit} {table.places[wrong[0]]}: label is {y[wrong[0]]}: classes count from 0 on, and empty or -1 is none; "
+                f"{table.path}, {table.unit} {table.places[wrong[0]]}: label is {y[wrong[0]]}: classes must be 0 or more, and empty or -1 for none; "
                 "correct it"
             )
         return y, None
@@ -105,10 +107,10 @@ def labels_of(table: VertexTable) -> tuple[Array, list[str] | None]:
 
 
 def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
-    """The nodes of each split, ascending, by the name that stands in its rows; "" is none. ``numbers`` (N,) are those of the rows, -1 for none.
+    """Return the nodes of each split by name, ascending. ``numbers`` (N,) are the rows' node numbers, -1 to ignore a row.
 
     Raises:
-        InputError: a name that looks like that of a split which training takes, and is another.
+        InputError: a name resembles ``train``, ``val`` or ``test`` but differs, such as ``Training``.
     """
     texts = table.texts["split"]
     for name in dict.fromkeys(texts):
@@ -116,24 +118,24 @@ def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
         if meant is not None:
             line = table.places[np.flatnonzero(texts == name)[0]]
             raise InputError(
-                f"{table.path}, {table.unit} {line}: split is {name!r}: training takes those called {', '.join(SPLITS)}; write {meant}"
+                f"{table.path}, {table.unit} {line}: split is {name!r}: splits for training must be named {', '.join(SPLITS)}; write {meant}"
             )
     texts, numbers = texts[numbers >= 0], numbers[numbers >= 0]
     return {str(name): np.sort(numbers[texts == name]) for name in dict.fromkeys(texts) if name != ""}
 
 
 class Vertices:
-    """Numbers of nodes, from 0 on, by their ids: of a table in the order of its rows, or of all that tables name in ascending order.
+    """A numbering of nodes by id, from 0: in the row order of a node table or, without one, in ascending order of all ids in the tables.
 
     Attributes:
-        is_number: whether ids are whole numbers, int64; else they are texts.
-        is_open: whether ids that were not there before become nodes; they have codes until ``close``.
+        is_number: whether ids are int64 integers; otherwise they are texts.
+        is_open: whether new ids are added as nodes; ids have provisional codes until ``close``.
     """
 
     def __init__(self, ids: Array | int | None = None, *, is_number: bool = True, source: str = "") -> None:
-        """Ids (N,) of a table, texts; or how many rows there are, whose numbers are the ids; or None: take what comes.
+        """Create a numbering from a table's ids (N,), from the number of rows (ids are row numbers), or from None to collect ids.
 
-        ``source`` is the name of the file that has them, for messages.
+        ``source`` is the name of the ids' file in messages.
         """
         import pandas
 
@@ -147,16 +149,16 @@ class Vertices:
             self._index, self._count = pandas.Index(ids.astype(np.int64) if self.is_number else ids), len(ids)
 
     def __len__(self) -> int:
-        """V, once they are closed."""
+        """Return the number of nodes V, which is known after ``close``."""
         return self._count
 
     @property
     def kind(self) -> Kind:
-        """Of the columns that name them."""
+        """Kind of the columns that contain these ids."""
         return "id" if self.is_number else "key"
 
     def codes(self, ids: Array) -> Array:
-        """(N,) int64 of ids (N,): their numbers, -1 for none; while they are open what ``close`` makes numbers of."""
+        """Return the numbers (N,) int64 of ids (N,), -1 if unknown; before ``close`` provisional codes."""
         import pandas
 
         if self._index is not None:
@@ -166,7 +168,7 @@ class Vertices:
             return np.where((ids >= 0) & (ids < self._count), ids, -1)
         if self.is_number:
             self._seen.append(pandas.unique(ids))
-            if sum(map(len, self._seen[1:])) > max(len(self._seen[0]), 1 << 22):  # each id is sorted a few times, however many there are
+            if sum(map(len, self._seen[1:])) > max(len(self._seen[0]), 1 << 22):  # merging at doubled size sorts each id only a few times
                 self._seen = [np.unique(np.concatenate(self._seen))]
             return ids
         places, names = pandas.factorize(ids)
@@ -174,7 +176,7 @@ class Vertices:
         return codes
 
     def close(self) -> Callable[[Array], Array] | None:
-        """Number them; ids that come now have to be known. Returns what makes numbers of codes so far, None where they are."""
+        """Number all ids; later ids must be known. Return a function from codes to numbers, None if they are equal."""
         import pandas
 
         if not self.is_open:
@@ -192,26 +194,26 @@ class Vertices:
         return lambda codes: ranks[codes]
 
     def ids(self) -> Array | None:
-        """(V,) what the tables call each node; None where that is its number."""
+        """Return the nodes' ids in the tables (V,), None if they equal the node numbers."""
         if self._index is None:
             return None
         ids: Array = self._index.to_numpy()
         return None if self.is_number and np.array_equal(ids, np.arange(len(ids))) else ids
 
     def as_ids(self, texts: Array) -> tuple[Array, Array]:
-        """Texts (N,) as ids, and which are some: (N,) bool."""
+        """Convert texts (N,) to ids. Return these, and which of them are valid, (N,) bool."""
         if not self.is_number:
             return texts, np.ones(len(texts), bool)
         good = np.array([WHOLE.fullmatch(text) is not None for text in texts], bool)
         return np.where(good, texts, "-1").astype(np.int64), good
 
     def rule(self) -> str:
-        """What an id has to be."""
+        """Return the rule for ids, for messages."""
         return f"{self.source} has rows 0 to {self._count - 1}" if self._index is None else f"no node of {self.source} has this id"
 
 
 def _ranks_in(ids: Array) -> Callable[[Array], Array]:
-    """What looks the places of values up in ids (V,), which ascend: in a table where that is not much larger."""
+    """Return a function from values to their indices in ascending ids (V,): by a lookup table if the ids are dense, else by binary search."""
     low, width = int(ids[0]), int(ids[-1]) - int(ids[0]) + 1
     if width > 8 * len(ids):
         return lambda values: np.searchsorted(ids, values)
@@ -221,7 +223,7 @@ def _ranks_in(ids: Array) -> Callable[[Array], Array]:
 
 
 def numbers_of(texts: Array, vertices: Vertices, table: VertexTable, bad: BadRows) -> Array:
-    """Numbers (N,) of the nodes that a table's rows are about, -1 for those that are told to be none."""
+    """Return the node numbers (N,) of a table's rows. Rows with unknown ids are reported to ``bad`` and get -1."""
     ids, good = vertices.as_ids(texts)
     numbers = np.where(good, vertices.codes(ids), -1)
     for row in np.flatnonzero(numbers < 0):

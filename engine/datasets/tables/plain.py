@@ -1,4 +1,4 @@
-"""A data set on one graph from a table of edges and, perhaps, files of features, labels and splits. Edges go through a file, never whole through memory."""
+"""Import of a homogeneous graph from an edge table and optional files of features, labels and splits. Edges are stored in temporary files, not in memory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _ID_NAMES = ("id", "node", "node_id", "vertex", "nodeid")
 _EDGE_NAMES = {name: name for name in ("src", "dst", "weight", "time")}
 _EDGE_NAMES |= {"source": "src", "from": "src", "target": "dst", "destination": "dst", "to": "dst", "timestamp": "time"}
 _VERTEX_NAMES = ("label", "split")
-"""Of columns, in any case of letters."""
+"""Names of special columns, compared without case."""
 _PIECE = 1 << 22
 IDS = "ids.csv"
-"""In the folder of an imported data set: what the tables call its nodes, where that is not their number."""
+"""File in the folder of an imported data set that has the nodes' ids in the tables, if they differ from the node numbers."""
 
 
 def read_plain(
@@ -51,30 +51,30 @@ def read_plain(
     bad: BadRows | None = None,
     progress: Progress | None = None,
 ) -> tuple[Dataset, Array | None]:
-    """A data set, validated, and the ids (V,) of its nodes, None where each is its number.
+    """Read and validate a data set from tables. Return it and the nodes' ids (V,), None if these equal the node numbers.
 
-    Nodes are those of ``features``, in the order of its rows; without it those that any of the tables names, in the order of their ids.
+    The nodes are the rows of ``features``, in their order. Without ``features`` they are all nodes that occur in the tables, in ascending order of ids.
 
     Args:
-        edges: a table; columns ``src`` and ``dst`` (or ``source``, ``target``, ...; else the first two), ``weight`` and ``time`` where there
-            are, all others features of edges. Ids of edges count its rows.
-        features: a table with ``id`` (else its first column), and perhaps ``label`` and ``split``; or ``.npy`` (V, F), row i for node i.
-        labels: a table of ids and labels, or ``.npy``.
-        split: a table of ids and names of splits, or "random", 60/20/20 of the labelled nodes.
-        columns: what the columns of ``edges`` are, in their order; "-" for one that is left out.
-        drop: columns of any table that are left out.
-        delimiter: of all tables, as ``header``: by default each is looked at.
-        header: whether text files begin with the names of their columns.
-        is_text: take ids for names, also where they look like numbers.
-        undirected: add the reverse of each edge that is no loop, numbered behind all. Unless edges have times, two nodes are joined once, as the
-            first row says that names both, in either order; ``meta`` says how many rows do so again.
-        name: of the data set.
-        scratch: where a file without a name holds the edges meanwhile: 16 bytes an edge, with weights, times and features more.
-        bad: what becomes of rows that cannot be read; by default the first one is raised.
-        progress: is told how far each file is read.
+        edges: edge table with columns ``src`` and ``dst`` (or ``source``, ``target``, ...; else the first two), optionally ``weight`` and ``time``;
+            all others are edge features. Edge ids are row numbers.
+        features: node table with ``id`` (else its first column) and optionally ``label`` and ``split``; or ``.npy`` (V, F) with row i for node i.
+        labels: table of ids and labels, or ``.npy``.
+        split: table of ids and names of splits, or "random" for 60/20/20 of the labelled nodes.
+        columns: roles of the columns of ``edges``, in their order; "-" for a column that is left out.
+        drop: names of columns that are left out of all tables.
+        delimiter: character that separates cells in all tables; by default detected for each table.
+        header: whether text files begin with the column names; by default detected for each table.
+        is_text: True to treat ids as names even if they look like numbers.
+        undirected: True to add the reverse of each edge that is not a loop, with ids after all others. Unless edges have times, repeated pairs, in either
+            order, are merged into the first row that has them; ``meta`` has the number of repeated rows.
+        name: name of the data set.
+        scratch: folder for temporary files that hold the edges: 16 bytes per edge, more with weights, times and features.
+        bad: handling of rows that cannot be read; by default the first one raises.
+        progress: callback that receives how much of each file was read.
 
     Raises:
-        InputError: a file or row that cannot be read; what ``Dataset`` refuses.
+        InputError: a file or row cannot be read, or the data set is invalid.
     """
     bad = bad or BadRows()
     own_split = split if isinstance(split, Path) else None
@@ -106,7 +106,7 @@ def read_edges(
     scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Array]:
-    """Return the edges of a table, in files without a name in ``scratch``; names and errors are those of ``edge_pieces``."""
+    """Return the arrays of ``edge_pieces`` for a whole table, kept in temporary files in ``scratch``."""
     with _spools(scratch) as spools:
         for piece in edge_pieces(table, sources, destinations, bad, features=features, progress=progress):
             for key, values in piece.items():
@@ -121,13 +121,13 @@ def _about(
     bad: BadRows,
     progress: Progress | None,
 ) -> dict[str, VertexTable | Array]:
-    """The files about nodes that are given, by their role: tables, or arrays with a row for each node."""
+    """Read the given files about nodes by role: tables, or arrays with a row per node."""
     about: dict[str, VertexTable | Array] = {}
     for role, path in paths.items():
         if path is None:
             continue
         if path.suffix == ".npy" and role == "split":
-            raise InputError(f"{path}: a split is a table of ids and names of splits, or 'random'; write it as text")
+            raise InputError(f"{path}: a split must be a table of ids and names of splits, or 'random'; write it as text")
         if path.suffix == ".npy":
             about[role] = narrow_features(_npy(path)) if role == "features" else _npy(path)
         else:
@@ -137,13 +137,15 @@ def _about(
 
 
 def _check_sources(about: Mapping[str, VertexTable | Array], split: Path | str | None) -> None:
-    """Refuse labels, or splits, that two of the inputs have."""
+    """Raise InputError if several inputs have labels, or several have splits."""
     for role in _VERTEX_NAMES:
         sources = [own.path.name for own in about.values() if isinstance(own, VertexTable) and role in own.texts]
         sources += ["--labels"] if role == "label" and isinstance(about.get(role), np.ndarray) else []
         sources += ["--split random"] if role == "split" and split == "random" else []
         if len(sources) > 1:
-            raise InputError(f"{' and '.join(sources)} state a {role} of nodes: one may; leave the column out of the others")
+            raise InputError(
+                f"{' and '.join(sources)} have a {role} column of nodes: only one file may; leave the column out of the others"
+            )
 
 
 def _meta(paths: Sequence[Path | None], classes: list[str] | None, bad: BadRows, repeats: int) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def _meta(paths: Sequence[Path | None], classes: list[str] | None, bad: BadRows,
 
 
 def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_by: Table) -> Vertices:
-    """Those of the features, or of arrays' rows; else whatever the edges and other tables name, numbers if the first edge has some."""
+    """Return the numbering of nodes: by the feature table, by an array's rows, or else by all ids in the tables, integers if the first edge has integers."""
     features = about.get("features")
     if isinstance(features, VertexTable):
         return Vertices(features.ids, is_number=is_number, source=features.path.name)
@@ -164,13 +166,13 @@ def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_b
 
 
 def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: Vertices, edges: Path) -> None:
-    """Make codes of the edges' ends numbers, in place, once all ids are known. No node at all is a mistake."""
+    """Replace codes of sources and destinations with node numbers, in place, when all ids are known. Raise InputError without any node."""
     for table in tables if vertices.is_open else ():
         ids, good = vertices.as_ids(table.ids)
         vertices.codes(ids[good])
     final = vertices.close()
     if len(vertices) == 0:
-        raise InputError(f"{edges} and what was given beside it name no node: no row could be read; correct the files")
+        raise InputError(f"{edges} and the other files contain no node: at least one row must be readable; correct the files")
     if final is None:
         return
     for ends in (own["src"], own["dst"]):
@@ -179,7 +181,7 @@ def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: V
 
 
 def write_ids(folder: Path, ids: Array) -> None:
-    """Write what each node is called into a data set's folder: ``ids.csv``, a row a node."""
+    """Write the nodes' ids in the tables to ``ids.csv`` in a data set's folder, one row per node."""
     with (folder / IDS).open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["vertex", "id"])
@@ -187,7 +189,7 @@ def write_ids(folder: Path, ids: Array) -> None:
 
 
 class _Spool:
-    """Rows in a file without a name, which ends with the last array of it."""
+    """A growing array in an anonymous temporary file, which is deleted with the last array that maps it."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
@@ -210,7 +212,7 @@ class _Spool:
 
 @contextmanager
 def _spools(folder: Path | None) -> Iterator[dict[str, _Spool]]:
-    """Spools by name, made when they are first asked for; ``src`` and ``dst`` are always there."""
+    """Yield spools by name, created at first access; ``src`` and ``dst`` always exist."""
     spools: dict[str, _Spool] = defaultdict(lambda: _Spool(folder))
     try:
         spools["src"], spools["dst"] = _Spool(folder), _Spool(folder)
@@ -221,34 +223,34 @@ def _spools(folder: Path | None) -> Iterator[dict[str, _Spool]]:
 
 
 def _edge_table(table: Table, columns: Sequence[str] | None) -> Table:
-    """With its columns called ``src``, ``dst`` and so on."""
+    """Rename an edge table's columns to ``src``, ``dst`` and so on."""
     if columns is not None:
         named = [own for own in columns if own != "-"]
         if len(columns) != len(table.names) or not {"src", "dst"} <= set(named) or len(set(named)) < len(named):
             raise InputError(
-                f"--columns {','.join(columns)}: {table.path} has {len(table.names)} columns ({', '.join(table.names)}), and one of them is src, "
-                "one dst; name each once, - for one that is left out"
+                f"--columns {','.join(columns)}: {table.path} has {len(table.names)} columns ({', '.join(table.names)}), which must include src and "
+                "dst; name each once, or - to leave it out"
             )
         table.rename([f"- {place}" if own == "-" else own for place, own in enumerate(columns)])
     elif not table.has_header:
         if len(table.names) != 2:
             raise InputError(
-                f"{table.path} has {len(table.names)} columns and no header: say what they are, as --columns src,dst,weight (or time, the name of a "
-                "feature, - for none), or part them by another --delimiter"
+                f"{table.path} has {len(table.names)} columns and no header: their roles must be given; give --columns src,dst,weight (or time, the name "
+                "of a feature, - for none), or another --delimiter"
             )
         table.rename(["src", "dst"])
     else:
         names = [_EDGE_NAMES.get(own.lower(), own) for own in table.names]
         if not {"src", "dst"} <= set(names) or len(set(names)) < len(names):
             if len(names) < 2:
-                raise InputError(f"{table.path} has the one column {names[0]}: an edge has two ends; name another --delimiter")
+                raise InputError(f"{table.path} has the one column {names[0]}: an edge needs two; give another --delimiter")
             names = ["src", "dst", *table.names[2:]]
         table.rename(names)
     return table
 
 
 def _vertex_table(table: Table, role: str | None = None) -> Table:
-    """With columns called ``id``, ``label`` and ``split``. Where one of the latter is its role, it has no features."""
+    """Rename a node table's columns to ``id``, ``label`` and ``split``. A table with role ``label`` or ``split`` has no features."""
     lower = [own.lower() for own in table.names]
     names = [own if own in _VERTEX_NAMES else given for own, given in zip(lower, table.names, strict=True)]
     at = next((lower.index(own) for own in _ID_NAMES if own in lower), 0)
@@ -258,7 +260,7 @@ def _vertex_table(table: Table, role: str | None = None) -> Table:
         own = names.index(role) if role in names else others[0] if len(others) == 1 else None
         if own is None:
             raise InputError(
-                f"{table.path} has the columns {', '.join(table.names)}: it needs two, id and {role}, or one called {role}; name it so"
+                f"{table.path} has the columns {', '.join(table.names)}: it needs two, id and {role}, or one named {role}; rename it"
             )
         names = ["id" if i == at else role if i == own else name if name in _VERTEX_NAMES else f"- {i}" for i, name in enumerate(names)]
     table.rename(names)
@@ -266,7 +268,7 @@ def _vertex_table(table: Table, role: str | None = None) -> Table:
 
 
 class _Without:
-    """Leaves columns out of tables, and knows which of them no table had."""
+    """A function object that removes columns from tables, and knows which of them no table had."""
 
     def __init__(self, drop: Sequence[str]) -> None:
         self._drop = {name.lower() for name in drop}
@@ -278,7 +280,7 @@ class _Without:
         return table
 
     def check(self) -> None:
-        """Refuse names that no table had."""
+        """Raise InputError if a column was in no table."""
         if self._unused:
             raise InputError(f"--drop {min(self._unused)}: no table has a column of that name; correct it, or leave it out")
 
@@ -287,16 +289,16 @@ def _npy(path: Path) -> Array:
     try:
         array = np.asarray(map_npy(path))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({one_line(error)}): it is an array as np.save writes it; write it anew") from None
+        raise InputError(f"{path} cannot be read ({one_line(error)}): it must be an array that np.save wrote; write it again") from None
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{path} is of {array.dtype}: features and labels are real numbers; encode them, or give names in a table")
+        raise InputError(f"{path} is {array.dtype}: features and labels must be real numbers; encode them, or give names in a table")
     return array
 
 
 def _of_vertices(
     tables: Sequence[VertexTable], vertices: Vertices, bad: BadRows
 ) -> tuple[Array | None, dict[str, Array], list[str] | None]:
-    """Labels (V,), splits and the names of classes."""
+    """Return labels (V,), splits and the names of classes from node tables."""
     y, splits, classes = None, {}, None
     for table in tables:
         numbers = numbers_of(table.ids, vertices, table, bad)
@@ -311,7 +313,7 @@ def _of_vertices(
 
 
 def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
-    """The nodes to split at random: those with a label, all where there are none."""
+    """Return the nodes to split at random: those with a label, or all if there are no labels."""
     if y is None:
         labelled = np.arange(num_nodes)
     elif len(y) != num_nodes:
@@ -328,19 +330,21 @@ def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
 
 
 def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: Path | None) -> tuple[Graph, Array | None, int]:
-    """The graph of what ``edge_pieces`` gave, features by edge id, and how many rows join a pair again; arguments as of ``read_plain``."""
+    """Build the graph from the arrays of ``edge_pieces``. Return it, edge features by edge id, and the number of rows with a repeated pair."""
     is_first = _first_of_pair(own, num_nodes) if undirected and "times" not in own else None
     own = _with_reverses(own, scratch) if undirected else own
     graph = Graph.from_edges(own["src"], own["dst"], num_nodes, weights=own.get("weights"), times=own.get("times"))
     if is_first is None:
         return graph, own.get("features"), 0
     num_rows = len(is_first)
-    is_kept = np.concatenate([is_first, is_first[own["src"][:num_rows] != own["dst"][:num_rows]]])  # by id; loops have no reverse
+    is_kept = np.concatenate(
+        [is_first, is_first[own["src"][:num_rows] != own["dst"][:num_rows]]]
+    )  # indexed by edge id; loops have no reverse
     return graph.with_edges(is_kept[graph.ids_of(np.arange(graph.num_edges))]), own.get("features"), num_rows - int(is_first.sum())
 
 
 def _first_of_pair(own: Mapping[str, Array], num_nodes: int) -> Array:
-    """(E,) bool: whether no row above joins the same two nodes, in either order."""
+    """Return which rows are the first with their pair of nodes, in either order, (E,) bool."""
     pairs = Graph.from_edges(np.minimum(own["src"], own["dst"]), np.maximum(own["src"], own["dst"]), num_nodes).without_repeats()
     is_first = np.zeros(len(own["src"]), bool)
     is_first[pairs.ids_of(np.arange(pairs.num_edges))] = True
@@ -348,7 +352,7 @@ def _first_of_pair(own: Mapping[str, Array], num_nodes: int) -> Array:
 
 
 def _with_reverses(own: Mapping[str, Array], scratch: Path | None) -> dict[str, Array]:
-    """All edges, and behind them the reverse of each that is no loop."""
+    """Return all edges, followed by the reverse of each that is not a loop."""
     with _spools(scratch) as spools:
         for is_reverse in (False, True):
             for begin in range(0, len(own["src"]), _PIECE):

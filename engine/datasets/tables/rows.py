@@ -1,8 +1,8 @@
-"""The rows of a table, in pieces of a few MB, each cell checked: ``.parquet`` by pyarrow, any other file as text, perhaps compressed (``.gz``).
+"""Reading of tables in pieces of a few MB, with every cell checked: ``.parquet`` by pyarrow, other files as text, possibly compressed (``.gz``).
 
-A text file has a row a line. Its cells are parted by commas, tabs, semicolons, bars or spaces, whichever its first line has; lines that begin with # or %
-are comments. pandas reads a piece at a time; where it fails, or a value is out of its range, the piece is gone through line by line, and each bad
-row is told.
+A text file has one row per line. Cells are separated by commas, tabs, semicolons, bars or spaces, whichever occurs in the first line. Lines that begin
+with # or % are comments. pandas reads a piece at a time. If it fails, or a value is out of range, the piece is read line by line, and each bad row is
+reported.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import open_regular
 
 BYTES = 1 << 24
-"""Of a text file, read at a time."""
+"""Bytes of a text file that are read at once."""
 _LONGEST = 16 << 20
-"""Bytes of a line at most: a compressed file of some MB may hold one of many GB."""
+"""Maximum number of bytes of a line, because a small compressed file may expand to a line of many GB."""
 _COMMENTS = (b"#", b"%")
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, as some programs write it first
+_MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
 _HEADS = {"src", "dst", "source", "target", "destination", "from", "to", "id", "node", "vertex", "label", "class", "y", "split", "weight", "time"}  # fmt: skip
-"""Names by which the first line of a text file is known as a header."""
+"""Column names that identify the first line of a text file as a header."""
 Progress = Callable[[Path, float, int], None]
-"""Is told the file, the share of it that is read, and its rows so far."""
+"""A callback that receives the file, the share of it that was read, and the number of rows so far."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows: their good ones. ``columns`` (N,), of Parquet perhaps (N, D), by name; ``places`` (N,) their lines, or rows of Parquet."""
+    """The valid rows of a piece of a table: ``columns`` (N,) by name, for Parquet also (N, D); ``places`` (N,) line or row numbers."""
 
     columns: dict[str, Array]
     places: Array
 
 
 class Table:
-    """A file of rows.
+    """A table file, of which columns can be renamed or left out, and rows read in pieces.
 
     Attributes:
-        path: where it is.
-        names: of its columns; "0", "1" and so on without a header.
-        unit: by what its rows are counted: ``line`` of the file, or ``row``.
-        has_header: whether its first line names the columns.
+        path: path of the file.
+        names: names of the columns; "0", "1" and so on without a header.
+        unit: how rows are counted in messages: ``line`` for text files, ``row`` for Parquet.
+        has_header: whether the first line has the column names.
     """
 
     def __init__(self, path: Path, *, delimiter: str | None = None, header: bool | None = None) -> None:
-        """Look at the first lines.
+        """Open a table and detect its delimiter and header from the first lines.
 
         Args:
             path: the file.
-            delimiter: one character; None looks for one, and " " is any white space.
-            header: whether there is one; None looks.
+            delimiter: character that separates cells, " " for any white space; None to detect it.
+            header: whether the file has a header; None to detect it.
 
         Raises:
-            InputError: it cannot be read, or is empty.
+            InputError: the file cannot be read, is empty or has repeated column names.
         """
         self.path = path
         self._first_row: dict[str, Any] = {}
@@ -84,29 +84,31 @@ class Table:
             self._first_row = dict(zip(self.names, below if self.has_header else cells, strict=False))
         self._all = list(self.names)
         if len(set(self.names)) < len(self.names):
-            raise InputError(f"{path} has two columns of one name: its columns are {', '.join(self.names)}; correct the header")
+            raise InputError(
+                f"{path} has two columns of one name: names must be unique, but are {', '.join(self.names)}; correct the header"
+            )
 
     def rename(self, names: Sequence[str]) -> None:
-        """Call the columns otherwise, each by its place."""
+        """Rename all columns, in their order."""
         self._first_row = dict(zip(names, self._first_row.values(), strict=False))
         self._all = self.names = list(names)
 
     def leave_out(self, names: Sequence[str]) -> None:
-        """Do not list these columns in ``names``; their cells are still there."""
+        """Remove columns from ``names``. Their cells are still parsed as text."""
         self.names = [name for name in self.names if name not in names]
 
     def begins_with_numbers(self, names: Sequence[str]) -> bool:
-        """Whether these columns are whole numbers in the first row."""
+        """Return whether these columns contain integers in the first row."""
         if self.unit == "row":
             types = [str(self._file.schema_arrow.field(self._all.index(name)).type) for name in names]
             return all(kind.startswith(("int", "uint")) for kind in types)
         return all(WHOLE.fullmatch(self._first_row.get(name, "0").strip()) for name in names)
 
     def pieces(self, kinds: Mapping[str, Kind], bad: BadRows, progress: Progress | None = None) -> Iterator[Piece]:
-        """The good rows of these columns, some at a time.
+        """Yield the valid rows of the given columns, some at a time.
 
         Raises:
-            InputError: it cannot be read, or ``bad`` raises.
+            InputError: the file cannot be read, or ``bad`` raises for a row.
         """
         rows = 0
         for piece, share in self._parquet_pieces(kinds, bad) if self.unit == "row" else self._text_pieces(kinds, bad):
@@ -117,7 +119,7 @@ class Table:
         bad.end(self.path)
 
     def _stream(self) -> tuple[Any, Any]:
-        """The text as bytes, and the file below it, whose place tells how far it is read."""
+        """Return the file and a stream of its decompressed bytes. The file's position measures progress."""
         raw = _opened(lambda: open_regular(self.path), self.path)
         return raw, gzip.GzipFile(fileobj=raw) if self.path.suffix == ".gz" else raw
 
@@ -129,14 +131,16 @@ class Table:
                 if line.strip() and not line.startswith(_COMMENTS):
                     lines.append(line.decode("utf-8-sig", "replace").rstrip("\r\n"))
         if not lines:
-            raise InputError(f"{self.path} is empty: a table has a row a line; name another file")
+            raise InputError(f"{self.path} is empty: a table needs one row per line; name another file")
         return lines[0], lines[-1] if len(lines) > 1 else ""
 
     def _line(self, stream: Any) -> bytes:
-        """Return the rest of a line."""
+        """Read the rest of the current line."""
         line: bytes = _opened(lambda: stream.readline(_LONGEST + 1), self.path)
         if len(line) > _LONGEST:
-            raise InputError(f"{self.path} has a line of more than {_LONGEST >> 20} MiB: a table has a row a line; write it anew")
+            raise InputError(
+                f"{self.path} has a line of more than {_LONGEST >> 20} MiB: a table must have one row per line; write the file again"
+            )
         return line
 
     def _cells(self, line: str) -> list[str]:
@@ -144,7 +148,7 @@ class Table:
             return line.split()
         try:
             return [cell.strip() for cell in next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])]
-        except csv.Error:  # a cell longer than 131,072 characters
+        except csv.Error:  # a cell exceeds 131,072 characters
             return [line]
 
     def _text_pieces(self, kinds: Mapping[str, Kind], bad: BadRows) -> Iterator[tuple[Piece, float]]:
@@ -167,7 +171,7 @@ class Table:
                 yield self._text_piece(block, places, kinds, bad), raw.tell() / size
 
     def _text_piece(self, block: bytes, places: Array, kinds: Mapping[str, Kind], bad: BadRows) -> Piece:
-        """By pandas where all is well, else line by line."""
+        """Parse a block with pandas if all its values are valid, else line by line."""
         columns = self.by_pandas(block, kinds)
         if columns is not None and all(
             len(columns[name]) == len(places) and is_good(kind, columns[name]).all() for name, kind in kinds.items()
@@ -176,7 +180,7 @@ class Table:
         return self._line_by_line(block, places, kinds, bad)
 
     def by_pandas(self, block: bytes, kinds: Mapping[str, Kind]) -> dict[str, Array] | None:
-        """Parse a block by pandas: columns by name, or None where that could read a cell otherwise than line by line."""
+        """Parse a block with pandas. Return columns by name, or None if the result could differ from parsing line by line."""
         import pandas  # type: ignore[import-untyped]
 
         if "id" in kinds.values() and _has_leading_zeros(block):
@@ -194,7 +198,7 @@ class Table:
             return None
         whole = [frame[name].to_numpy() for name, kind in kinds.items() if DTYPES[kind] is np.int64]
         if any((np.abs(values) >= EXACT).any() for values in whole) and re.search(rb"[.eE]", block):
-            return None  # of a column with 7.0 pandas reads all numbers as doubles
+            return None  # pandas would read a column with 7.0 as float64
         if frame.iloc[:, -1].dtype.kind not in "if" and frame.iloc[:, -1].isna().any():
             return None  # rows with fewer cells
         texts = [name for name, kind in kinds.items() if DTYPES[kind] is str]
@@ -218,16 +222,16 @@ class Table:
         return Piece(arrays, np.array(kept, np.int64))
 
     def _row(self, line: bytes, kinds: Mapping[str, Kind], at: Mapping[str, int]) -> list[Any] | str:
-        """The values of a line, or what is wrong with it."""
+        """Parse a line. Return its values, or a message that says what is wrong."""
         try:
             text = line.decode().removesuffix("\r")
         except UnicodeDecodeError:
-            return f"it is {line[:40]!r}: text is UTF-8; write the file anew in it"
+            return f"it is {line[:40]!r}: text must be UTF-8; convert the file"
         if text.count('"') % 2:
-            return f"it is {text[:60]!r}: a quote that is opened is closed in the same line; correct it"
+            return f"it is {text[:60]!r}: quotes must be closed in the same line; correct it"
         cells = self._cells(text)
         if len(cells) != len(self._all):
-            return f"it has {len(cells)} cells: {len(self._all)} is what the first line has; correct it, or name the --delimiter"
+            return f"it has {len(cells)} cells: it must have {len(self._all)}, as the first line; correct it, or give the --delimiter"
         row = []
         for name, kind in kinds.items():
             value = parsed(kind, cells[at[name]])
@@ -259,13 +263,13 @@ def _lines(block: bytes) -> list[bytes]:
 
 
 def _has_others(block: bytes, is_header: bool) -> bool:
-    """Whether a block has lines that are no rows: a header, comments, empty ones."""
+    """Return whether a block has lines other than rows: a header, comments, empty lines."""
     text = np.frombuffer(b"\n" + block + b"0", np.uint8)
     return is_header or bool(np.isin(text[np.flatnonzero(text == ord("\n")) + 1], list(b"#%\n\r")).any())
 
 
 def _has_leading_zeros(block: bytes) -> bool:
-    """Whether it has a number such as 007, behind something that is no part of a number or a date."""
+    """Return whether a block has a number with leading zeros, such as 007, that does not continue a number or a date."""
     text = np.frombuffer(b"\n" + block, np.uint8)
     is_digit = text - np.uint8(ord("0")) < 10
     before = text[:-2][(text[1:-1] == ord("0")) & is_digit[2:] & ~is_digit[:-2]]
@@ -273,7 +277,7 @@ def _has_leading_zeros(block: bytes) -> bool:
 
 
 def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether a first row names columns: by a name that is known, or by a text above a number."""
+    """Return whether the first row is a header: it has a known column name, or a text above a number."""
     known = any(cell.strip().lower() in _HEADS for cell in first)
     return known or any(_is_text(above) and not _is_text(below) for above, below in zip(first, second, strict=False))
 
@@ -287,8 +291,8 @@ def _opened(read: Callable[[], Any], path: Path) -> Any:
         return read()
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, zlib.error) as error:  # those of pyarrow are ValueErrors
-        remedy = "give the path of a file that is there" if isinstance(error, FileNotFoundError) else "correct it or write it anew"
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # pyarrow raises ValueErrors
+        remedy = "give the path of an existing file" if isinstance(error, FileNotFoundError) else "correct it or write it again"
         raise InputError(f"{path} cannot be read ({one_line(error)}): {remedy}") from None
 
 
@@ -296,30 +300,28 @@ def _parquet() -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise InputError(
-            "tables in Parquet are read by pyarrow, which is not installed: pip install hoptrain[parquet], or give .csv"
-        ) from None
+        raise InputError("pyarrow is not installed: Parquet tables need it; pip install hoptrain[parquet], or give .csv") from None
     return parquet
 
 
 def _of_parquet(path: Path, name: str, kind: Kind, values: Array) -> Array:
-    """A column of Parquet as its kind's dtype; NaN stands for what is missing of numbers, "" of texts."""
+    """Convert a Parquet column to its kind's dtype. Missing numbers become NaN, missing texts ""."""
     if kind in ("key", "text"):
         if values.dtype.kind == "f":
-            raise InputError(f"{path}: column {name} is of floating numbers: it holds whole numbers or texts; convert it")
+            raise InputError(f"{path}: column {name} is {values.dtype}: it must hold integers or texts; convert it")
         return np.array(["" if value is None or value != value else str(value) for value in values], object)
     if kind in ("id", "time"):
         if values.dtype.kind not in "iu":
-            raise InputError(f"{path}: column {name} is of {values.dtype}, or has none in some rows: it holds whole numbers; convert it")
+            raise InputError(f"{path}: column {name} is {values.dtype} or has missing values: it must hold integers; convert it")
         if values.dtype == np.uint64 and len(values) and values.max() > np.iinfo(np.int64).max:
-            raise InputError(f"{path}: column {name} has {values.max()}: whole numbers are less than 2**63; convert them to texts")
+            raise InputError(f"{path}: column {name} has {values.max()}: integers must be below 2**63; convert them to texts")
         return values.astype(np.int64)
     if len(values) and isinstance(values[0], np.ndarray):
         widths = {len(value) if isinstance(value, np.ndarray) else -1 for value in values}
         if len(widths) > 1:
-            raise InputError(f"{path}: column {name} has lists of {len(widths)} lengths: features are as many for each row; correct them")
+            raise InputError(f"{path}: column {name} has lists of {len(widths)} lengths: lists must be of equal length; pad them")
         return np.stack(values.tolist()).astype(np.float64)
     try:
         return values.astype(np.float64)
     except (ValueError, TypeError):
-        raise InputError(f"{path}: column {name} is of {values.dtype}: it holds numbers; encode it, or leave the column out") from None
+        raise InputError(f"{path}: column {name} is {values.dtype}: it must hold numbers; encode it, or leave the column out") from None
