@@ -1,6 +1,6 @@
-"""Sampling algorithms, the mini-batches they make, and the loader that runs them in the engine's workers. Imports no torch.
+"""Sampling algorithms, the mini-batches they return, and the loader that runs them in worker processes. This package does not import torch.
 
-Each name is imported when it is first used: a sampler process takes a fifth of its start less for not knowing the other samplers.
+Each name is imported on first use. A sampler process starts 20 % faster because it does not import the other samplers.
 """
 
 from importlib import import_module
@@ -60,7 +60,7 @@ _NAMES = {
     "samplers.subgraphs.saint": "SaintEdgeSampler SaintNodeSampler SaintWalkSampler",
     "samplers.subgraphs.shadow": "ShadowPPRSampler ShadowSampler",
 }
-"""By the module that has them. The list above tells the same to type checkers."""
+"""Public names of each module. The imports above repeat the list for type checkers."""
 
 _HOME = {name: f"hoptrain.{module}" for module, names in _NAMES.items() for name in names.split()}
 

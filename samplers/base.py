@@ -1,4 +1,4 @@
-"""What a sampler is."""
+"""Base classes of all samplers: ``Sampler``, ``HopSampler`` for samplers that expand hop by hop, and ``FanoutSampler``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspect import signature
 from itertools import chain
 from typing import Any, Generic
 
-from typing_extensions import TypeVar  # with a default, as typing has it from Python 3.13 on
+from typing_extensions import TypeVar  # typing's own TypeVar has no default before Python 3.13
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
@@ -27,31 +27,31 @@ SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
 
 
 _DRIVERS = "hoptrain.samplers.cuda.drivers"
-"""The table of what samples on a device, by its name: it knows every sampler, and so none may know it."""
+"""Module of the table of CUDA drivers. It imports every sampler, so samplers import it by name on first use."""
 
 
 class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
-    """A sampling algorithm: from seeds to a mini-batch, as a pure function of (graph, seeds, seed, epoch, batch).
+    """A sampling algorithm that returns a mini-batch for seeds, as a pure function of (graph, seeds, seed, epoch, batch).
 
-    A sampler keeps no state between batches, so any process may sample any batch. A plain ``Sampler`` is one of a ``Graph`` that makes ``MiniBatch``es;
-    ``Sampler[HeteroGraph, HeteroMiniBatch]`` is one of heterogeneous graphs.
+    A sampler keeps no state between batches, so any process may sample any batch. ``Sampler`` without type parameters takes a ``Graph`` and
+    returns a ``MiniBatch``. ``Sampler[HeteroGraph, HeteroMiniBatch]`` samples heterogeneous graphs.
 
     Attributes:
-        by_seeds: whether a batch is asked for by its seeds: every node of a split is a seed once in an epoch. Otherwise ``items`` are dealt
-            out, and a batch says itself which seeds it has.
+        by_seeds: whether the items of a batch are its seeds, so that every node of a split is a seed once in an epoch. Otherwise an epoch
+            yields other ``items``, such as edges or clusters, and the batch states its own seeds.
         single_item: whether a batch is a single item.
-        distinct_nodes: whether a node is one node of a batch. Otherwise a node may stand in ``node_ids`` several times, as where each
-            seed has a tree of its own.
+        distinct_nodes: whether each node of the graph is at most one node of a batch. Otherwise ``node_ids`` may repeat a node, for example
+            if each seed has a tree of its own.
         repeats_edges: whether hops draw with replacement, so that a block may hold an edge several times.
-        feedback: what the sampler asks the training for, by names that ``hoptrain.trainers.feedback`` knows.
+        feedback: names of the feedback that the sampler needs from training, as in ``hoptrain.trainers.feedback``.
 
     Examples:
         >>> import numpy as np
         >>> from hoptrain import NeighborSampler, load_dataset
         >>> graph, sampler = load_dataset("digits-knn").graph, NeighborSampler([3, 2])
         >>> alone = sampler.sample(graph, [7, 8], seed=1, batch=5)
-        >>> of_bulk = sampler.sample_bulk(graph, [[1, 2], [7, 8]], seed=1, first_batch=4)[1]
-        >>> np.array_equal(alone.node_ids, of_bulk.node_ids)  # a batch is a function of its address
+        >>> in_bulk = sampler.sample_bulk(graph, [[1, 2], [7, 8]], seed=1, first_batch=4)[1]
+        >>> np.array_equal(alone.node_ids, in_bulk.node_ids)  # a batch depends only on its address (seed, epoch, batch)
         True
     """
 
@@ -62,7 +62,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     feedback: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """With the options that stand in attributes of the same names: numbers, words, tuples of them, and a sampler within."""
+        """Show the constructor's options that are attributes of the same name: numbers, strings, tuples and a wrapped sampler."""
         shown = []
         for name in signature(type(self)).parameters:
             value = getattr(self, name, None)
@@ -75,38 +75,43 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     @property
     @abstractmethod
     def num_hops(self) -> int:
-        """Number of blocks in a mini-batch: the number of layers of the model."""
+        """Number of blocks of a mini-batch, which is the number of layers of the model."""
 
     def prepare(self, graph: SomeGraph, seeds: Array) -> Sampler[SomeGraph, SomeBatch]:
-        """The sampler as it is used for training on ``seeds`` (N,), the nodes of a split: with what has to be computed once, before the first batch.
+        """Return the sampler, prepared for training on ``seeds`` (N,), the nodes of a split.
 
-        The loader calls it, and sends the result to its workers.
+        A sampler computes here what it needs once, before the first batch. The loader calls this method and sends the result to its workers.
         """
         return self
 
     def items(self, graph: SomeGraph, seeds: Array) -> Array:
-        """What an epoch deals out to batches, each once, (U,) ids: the seeds; a sampler of subgraphs may deal out clusters, or draws."""
+        """Return the ids (U,) of the items that an epoch divides among its batches, each once.
+
+        By default these are the seeds. A sampler of subgraphs may return numbers of clusters or of subgraphs.
+        """
         return seeds
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """Refuse a data set whose graph the algorithm cannot sample."""
+        """Raise ``InputError`` if the algorithm cannot sample the graph of a data set."""
         if not isinstance(data.graph, Graph):
-            raise InputError(f"{type(self).__name__} on {data.name}, a heterogeneous graph: it samples plain ones; take HeteroSampler")
+            raise InputError(
+                f"{type(self).__name__} on {data.name}, a heterogeneous graph: it samples homogeneous graphs only; use HeteroSampler"
+            )
 
     def graph_of(self, graph: SomeGraph) -> Any:
-        """The graph whose nodes a batch has: the one that is sampled, or what the sampler makes of it."""
+        """Return the graph that ``node_ids`` of a batch refer to: the sampled graph, or one that the sampler derives from it."""
         return graph
 
     def stores_of(self, data: Dataset | HeteroDataset) -> dict[str, Rows]:
-        """Rows by node and by edge id, by the name that they have for a batch."""
+        """Return the tables of node and edge rows (features, labels) that a batch takes rows from, by their name in the batch."""
         return data.stores()
 
     def state(self) -> dict[str, Array]:
-        """What the sampler has learnt from the training, by name; a checkpoint has it. Most learn nothing."""
+        """Return the arrays that the sampler has learned during training, by name, for a checkpoint. Most samplers have none."""
         return {}
 
     def load_state(self, state: dict[str, Array]) -> None:
-        """Take back what ``state`` gave. The loader has called ``prepare`` by then."""
+        """Restore the arrays that ``state`` returned. The loader calls this after ``prepare``."""
 
     def sample(
         self,
@@ -120,26 +125,27 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         workspace: Workspace | None = None,
         **options: Any,
     ) -> SomeBatch:
-        """Sample one mini-batch (structure only: no features, no labels).
+        """Sample one mini-batch. It has the structure only: no features and no labels.
 
         Args:
-            graph: the graph.
-            seeds: (B,) distinct node ids; of a sampler that deals out something else, (B,) ``items``.
-            seed: the user's seed, in [0, 2**64).
-            epoch: in [0, 2**20).
-            batch: the batch's number within the epoch, in [0, 2**32).
-            device: "cpu" or "cuda", short for a new workspace there: the graph is copied to the device for this call alone.
-            workspace: scratch memory, threads or device; the mini-batch's arrays are then views of it, good until the next call with the same one.
-            options: what else the algorithm takes for a batch, for instance ``times`` of ``TemporalSampler``.
+            graph: graph to sample.
+            seeds: (B,) distinct node ids, or (B,) ``items`` if the sampler yields items other than seeds.
+            seed: random seed chosen by the user, in [0, 2**64).
+            epoch: number of the epoch, in [0, 2**20).
+            batch: number of the batch within the epoch, in [0, 2**32).
+            device: "cpu" or "cuda"; creates a new workspace there, and the graph is copied to the device for this call alone.
+            workspace: buffers, threads and device to use. The arrays of the mini-batch are views of it, valid until the next call with the
+                same workspace.
+            options: further inputs of the algorithm for a batch, such as ``times`` of ``TemporalSampler``.
 
         Raises:
-            InputError: a seed outside the graph, or twice; an address out of range; a device that cannot be used.
+            InputError: a seed is outside the graph or repeated, an address is out of range, or the device cannot be used.
         """
         workspace = workspace_for(device, workspace)
         if workspace.device == "cuda":
             workspace.stream.wait_for_torch()
-            of_bulk = {name: [value] for name, value in options.items()}
-            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, **of_bulk)()[0]
+            bulk_options = {name: [value] for name, value in options.items()}
+            return self.start_bulk(graph, [seeds], seed=seed, epoch=epoch, first_batch=batch, workspace=workspace, **bulk_options)()[0]
         check_address(seed, epoch, batch)
         address = Address(seed, epoch, batch)
         sampled = self.addressed(self.sample_on_cpu(graph, seeds, address, workspace, **options), address)
@@ -147,27 +153,29 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
     @abstractmethod
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
-        """What an algorithm has to say: ``sample`` on the CPU.
+        """Sample one mini-batch on the CPU. Every algorithm implements this method.
 
         Args:
-            graph: the graph.
-            seeds: as of ``sample``, not checked yet (``check_seeds``).
+            graph: graph to sample.
+            seeds: (B,) seeds or items, not checked yet; ``hoptrain.samplers.checks.check_seeds`` checks them.
             address: seed, epoch and batch, checked.
-            workspace: scratch memory and threads.
+            workspace: buffers and threads.
 
         Returns:
-            What ``MiniBatch`` and ``Block`` say, with ids int32 or int64; ``sample`` adds the address. The loader checks it
-            (``hoptrain.samplers.loader.check_batch``).
+            The mini-batch as ``MiniBatch`` and ``Block`` define it, with int32 or int64 ids and without its address, which ``sample`` adds.
+            The loader checks it (``hoptrain.samplers.loader.check_batch``).
         """
 
     def addressed(self, batch: SomeBatch, address: Address) -> SomeBatch:
-        """The batch with its address.
+        """Return a batch with its address (seed, epoch, batch).
 
         Raises:
-            InputError: it is no mini-batch.
+            InputError: ``batch`` is not a mini-batch.
         """
         if not isinstance(batch, SampledBatch):
-            raise InputError(f"{type(self).__name__} returned {type(batch).__name__}: sample_on_cpu makes a mini-batch; return a MiniBatch")
+            raise InputError(
+                f"{type(self).__name__} returned {type(batch).__name__}: sample_on_cpu must return a mini-batch; return a MiniBatch"
+            )
         return batch.at(address)
 
     def sample_bulk(
@@ -181,9 +189,9 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         device: str | None = None,
         workspace: Workspace | None = None,
     ) -> list[SomeBatch]:
-        """Sample several batches, numbered from ``first_batch``; each is bit for bit the one that ``sample`` gives.
+        """Sample several batches, numbered from ``first_batch``. Each is bit-identical to the one that ``sample`` returns.
 
-        The workspace's threads take whole batches; a single batch is shared between them.
+        Each thread of the workspace samples whole batches. If there is only one batch, the threads divide it among them.
         """
         workspace = workspace_for(device, workspace)
         if workspace.device == "cuda" and not seeds:
@@ -200,12 +208,12 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     def start_bulk(
         self, graph: SomeGraph, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
     ) -> Callable[[], Sequence[SomeBatch]]:
-        """``sample_bulk`` on a device in two parts: the work is queued on the workspace's stream, and the function returned waits for it.
+        """Queue a bulk of batches on the CUDA stream of a workspace, and return a function that waits for the batches and returns them.
 
-        One bulk of a workspace is under way at a time. ``options`` are those of ``sample``, a list with one for each batch.
+        A workspace has at most one bulk in progress. ``options`` are those of ``sample``, each a list with one value for each batch.
 
         Raises:
-            InputError: the sampler has no kernels for CUDA; or as ``sample_bulk``.
+            InputError: the sampler has no CUDA kernels, a seed is outside the graph or repeated, or an address is out of range.
         """
         with workspace.stream.entered():
             wait = self.driver(graph, workspace).start(seeds, seed=seed, epoch=epoch, first_batch=first_batch, **options)
@@ -219,30 +227,30 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
     @property
     def hop_sampler(self) -> HopSampler[SomeGraph, Any] | None:
-        """The sampler whose hops others may draw, who have the edges: this one or the one within. None where it has to look at the graph itself."""
+        """This or the wrapped sampler if code that holds the edges elsewhere can draw its hops; None if it needs the graph itself."""
         return None
 
     @property
     def device_sampler(self) -> Sampler[Any, Any]:
-        """The sampler whose kernels sample on a device for this one."""
+        """This or the wrapped sampler, whose CUDA kernels are used."""
         return self
 
     def driver(self, graph: SomeGraph, workspace: Workspace) -> Driver:
-        """What samples on the workspace's device in the place of this one; it has a copy of the graph there.
+        """Return the driver that runs this sampler on the device of a workspace. The driver holds a copy of the graph there.
 
         Raises:
-            InputError: the sampler has no kernels for CUDA.
+            InputError: the sampler has no CUDA kernels.
         """
         found: Driver = import_module(_DRIVERS).driver_for(graph, self.device_sampler, workspace)
         return found
 
 
 class HopSampler(Sampler[SomeGraph, SomeBatch]):
-    """A sampler that goes from the seeds outward, hop by hop (``hoptrain.samplers.hops``).
+    """A sampler that expands outward from the seeds, hop by hop (``hoptrain.samplers.hops``).
 
     Attributes:
-        expand: which nodes a hop expands, "all" found so far or the "new" ones of the hop before.
-        is_timed: whether times bound the edges that are drawn, so that a node belongs to the tree of one seed.
+        expand: nodes that a hop expands: "all" found so far, or only the "new" ones of the previous hop.
+        is_timed: whether the time of a seed bounds the edges that may be drawn for it; each seed then has a tree of its own.
     """
 
     expand: str = "all"
@@ -250,7 +258,7 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
 
     @property
     def hop_sampler(self) -> HopSampler[SomeGraph, SomeBatch] | None:
-        """This sampler; None for a subclass that samples in a way of its own."""
+        """This sampler; None for a subclass that overrides ``sample_on_cpu``."""
         return self if type(self).sample_on_cpu is HopSampler.sample_on_cpu else None
 
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
@@ -265,7 +273,7 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
         address: Address,
         workspace: Workspace,
     ) -> SomeBatch:
-        """Sample one mini-batch of the roots from a graph in memory."""
+        """Sample one mini-batch from a graph in memory, with the draws ``along`` each relation and the seeds and times ``roots``."""
         batch = GrowingBatch.begin(graph, roots, address, workspace, self.expand == "new")
         hops = batch.grow(along, self.num_hops)
         steps = next(hops)
@@ -275,53 +283,53 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
 
     @abstractmethod
     def roots(self, graph: SomeGraph, seeds: Array) -> tuple[SeedsByType, Array | None]:
-        """Return the seeds, checked for kind and range, and the times (B,) int64 that bound their edges, of samplers with times."""
+        """Return the seeds, checked for dtype and range, and the times (B,) int64 that bound their edges, or None without times."""
 
     @abstractmethod
     def along(self, graph: SomeGraph) -> Mapping[Relation, Draws]:
-        """Return how edges are drawn along each of the graph's relations.
+        """Return the object that draws edges, for each relation of the graph.
 
         Raises:
             InputError: the sampler's options do not fit the graph.
         """
 
     def draws_alone(self, graph: SomeGraph) -> AloneDraws | None:
-        """Return how a node draws its edges where the owner of its column draws for it; None if that takes more of the graph."""
+        """Return draws that need only the in-edges of the drawing nodes, for partitioned graphs; None if the sampler needs more."""
         return None
 
     @abstractmethod
     def finished(
         self, graph: SomeGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
     ) -> SomeBatch:
-        """Return the mini-batch of a batch that has all hops, of its nodes by type, and of ``extra`` arrays."""
+        """Return the mini-batch of a batch whose hops are all sampled, with ``nodes`` by type and ``extra`` arrays."""
 
 
 class FanoutSampler(HopSampler):
-    """A sampler of plain graphs whose hops take up to a number, or a share, of a node's edges: ``fanouts``.
+    """A sampler of homogeneous graphs whose hops take at most a number, or a share, of the in-edges of each node.
 
     Attributes:
-        fanouts: one a hop.
+        fanouts: number or share of edges for each hop.
     """
 
     fanouts: tuple[int | float, ...]
 
     @property
     def num_hops(self) -> int:
-        """Number of fanouts."""
+        """Number of hops, one for each fanout."""
         return len(self.fanouts)
 
     @property
     def fanout_codes(self) -> tuple[int, ...]:
-        """The fanouts as kernels take them."""
+        """Fanouts in the integer encoding of the kernels."""
         return tuple(map(fanout_code, self.fanouts))
 
     def roots(self, graph: Graph, seeds: Array) -> tuple[SeedsByType, Array | None]:
-        """Return the seeds, checked for kind and range, without times."""
+        """Return the seeds, checked for dtype and range, and None for the times."""
         seeds = check_seeds(graph, seeds)
         return seeds_of_one_type("", seeds), None
 
     def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None) -> MiniBatch:
-        """See ``HopSampler.finished``."""
+        """Return the mini-batch of a batch whose hops are all sampled; see ``HopSampler.finished``."""
         blocks = tuple(hop[ONLY] for hop in batch.blocks())
         number, (seed, epoch, step) = batch.seeds.number, batch.address
         return MiniBatch(
@@ -331,14 +339,15 @@ class FanoutSampler(HopSampler):
 
 
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:
-    """The batches 0 to ``number`` - 1, each in its own part of the workspace; a single batch gets all of the threads.
+    """Return the batches 0 to ``number`` - 1, each sampled in its own sub-workspace. A single batch gets all threads.
 
-    A thread takes one of its own first, so that one bulk makes all memory that the next will need, and then the next that nobody has.
+    Thread i samples batch i first, and then the next batch that no thread has started. So the first bulk allocates the memory that later
+    bulks need.
     """
     if number == 1:
         return [sample_one(0, workspace)]
     for i in range(number):
-        workspace.part(i)  # made by this thread alone
+        workspace.part(i)  # creating it is not thread-safe, so this thread does it before the others start
     batches: dict[int, SomeBatch] = {}
     threads = min(workspace.threads, number)
     tickets = iter(range(threads, number))
@@ -352,10 +361,10 @@ def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Works
 
 
 def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
-    """The workspace given, or a new one on the device.
+    """Return ``workspace``, or a new workspace on ``device`` if it is None.
 
     Raises:
-        InputError: both, and they differ.
+        InputError: ``device`` is not the device of ``workspace``.
     """
     if workspace is None:
         return Workspace(device=device or "cpu")
@@ -365,6 +374,6 @@ def workspace_for(device: str | None, workspace: Workspace | None) -> Workspace:
 
 
 def check_batch_size(sampler: Sampler[Any, Any], batch_size: int) -> None:
-    """Refuse a loader's batches of several items where a batch is one."""
+    """Raise ``InputError`` if a sampler whose batches are single items gets another ``batch_size`` than 1."""
     if sampler.single_item and batch_size != 1:
-        raise InputError(f"a batch of {batch_size} subgraphs: for {type(sampler).__name__} it is one; use batch_size 1")
+        raise InputError(f"batch_size is {batch_size}: a batch of {type(sampler).__name__} is one subgraph; use batch_size 1")

@@ -1,4 +1,4 @@
-"""Base classes of samplers of heterogeneous graphs: seeds of one type or of several, and fanouts of each relation."""
+"""Base classes of samplers of heterogeneous graphs, with seeds of one node type or of several, and fanouts of each relation."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ from hoptrain.samplers.checks import as_fanout, check_ids, check_nodes, fanout_r
 from hoptrain.samplers.hops import MOST_HOPS, GrowingBatch, SeedsByType, seeds_of_one_type
 
 MOST_RELATIONS = MAX_HOP // MOST_HOPS
-"""A relation's hops have a range of their own among the hops of a random number's address."""
+"""Most relations, and most node types, of a graph: each takes ``MOST_HOPS`` of the ``MAX_HOP`` hops in the addresses of random numbers."""
 Fanouts: TypeAlias = Sequence[int | float] | Mapping[str | Relation, Sequence[int | float]]
 
 
 class BaseHeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
-    """Goes from seeds outward in a heterogeneous graph.
+    """A sampler of heterogeneous graphs that expands outward from seeds.
 
-    Seeds are nodes (B,) of ``seed_type``. Where that is None they may be of several types: ``sample`` takes a dictionary from types to
-    nodes, or (B,) numbers that ``HeteroGraph.numbered`` makes of it, which are what a loader's schedule deals out.
+    Seeds are nodes (B,) of ``seed_type``. If that is None, they may be of several types: ``sample`` takes a dictionary from types to
+    nodes, or the (B,) numbers that ``HeteroGraph.numbered`` returns for it, which are what a loader's schedule yields.
     """
 
     def __init__(self, seed_type: str | None) -> None:
-        """State the type of the seeds."""
+        """Set the node type of the seeds, or None for several types."""
         self.seed_type = seed_type
         self.by_seeds: bool = seed_type is not None
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """Refuse a plain data set, or one whose seeds are of another type."""
+        """Raise ``InputError`` for a homogeneous data set, or one whose seeds are of another type than ``seed_type``."""
         own = type(self).__name__
         if not isinstance(data, HeteroDataset):
-            raise InputError(f"{own} on {data.name}, which is no HeteroDataset: make one of a HeteroGraph, or take NeighborSampler")
+            raise InputError(
+                f"{own} on {data.name}, a homogeneous data set: it samples a HeteroDataset; make one of a HeteroGraph, or use NeighborSampler"
+            )
         if self.seed_type not in (None, data.seed_type):
             raise InputError(f"seed_type is {self.seed_type!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
 
     def items(self, graph: HeteroGraph, seeds: Array) -> Array:
-        """The seeds.
+        """Return the seeds of a split, which are of ``seed_type``.
 
         Raises:
-            InputError: nothing says of which type they are.
+            InputError: ``seed_type`` is None, so the type of the split's nodes is unknown.
         """
         if self.seed_type is None:
             raise InputError(
-                f"{type(self).__name__} without seed_type: a split has nodes of one type; give seed_type, or the loader a schedule"
+                f"{type(self).__name__} without seed_type: a split has nodes of one type; give seed_type, or give the loader a schedule"
             )
         return seeds
 
     def check_graph(self, graph: HeteroGraph) -> None:
-        """Refuse one that has not ``seed_type``, no relation, or too many types or relations for the addresses of random numbers."""
+        """Raise ``InputError`` if a graph lacks ``seed_type``, has no relation, or has more than ``MOST_RELATIONS`` types or relations."""
         if self.seed_type is not None and self.seed_type not in graph.num_nodes:
             raise InputError(f"seed_type is {self.seed_type!r}: the graph has {', '.join(graph.num_nodes)}; choose one of them")
         if not graph.relations:
@@ -63,10 +65,12 @@ class BaseHeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
                 raise InputError(f"the graph has {number} {what}: {type(self).__name__} takes at most {MOST_RELATIONS}; join some")
 
     def seeds_of(self, graph: HeteroGraph, seeds: Array | Mapping[str, Array]) -> SeedsByType:
-        """Return the seeds by type, checked for kind and range."""
+        """Return the seeds by type, checked for dtype and range."""
         if self.seed_type is not None:
             if isinstance(seeds, Mapping):
-                raise InputError(f"seeds by type, and seed_type is {self.seed_type!r}: give an array, or the sampler no seed_type")
+                raise InputError(
+                    f"seeds are by type, and seed_type is {self.seed_type!r}: give an array of nodes, or give the sampler no seed_type"
+                )
             ids = check_nodes(seeds, graph.num_nodes[self.seed_type])
             return seeds_of_one_type(self.seed_type, ids)
         numbers = graph.numbered(seeds) if isinstance(seeds, Mapping) else seeds
@@ -75,19 +79,20 @@ class BaseHeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
 
 
 class HeteroFanoutSampler(BaseHeteroSampler, HopSampler[HeteroGraph, HeteroMiniBatch]):
-    """A sampler whose hops take up to a number, or a share, of a node's edges of each relation: ``fanouts``."""
+    """A sampler of heterogeneous graphs whose hops take at most a number, or a share, of the in-edges of each node by each relation."""
 
     def __init__(self, fanouts: Fanouts, seed_type: str | None, default: Sequence[int | float] | None, limit: int) -> None:
-        """State the hops; fanouts lie below ``limit``.
+        """Check and keep the fanouts, which must be below ``limit``.
 
         Raises:
-            InputError: no hop or more than 16, lists of different lengths, a fanout that is out of range, a default that nothing needs.
+            InputError: there is no hop or more than 16, lists differ in length, a fanout is out of range, or a default is given for
+                fanouts that already hold for all relations.
         """
         super().__init__(seed_type)
         given: Mapping[Any, Sequence[int | float]] = fanouts if isinstance(fanouts, Mapping) else {"": fanouts}
         if default is not None:
             if "" in given:
-                raise InputError(f"default is {list(default)} beside fanouts for all relations, {fanouts}: leave one of them out")
+                raise InputError(f"default is {list(default)}, and fanouts {fanouts} hold for all relations: leave one of them out")
             given = {**given, "": default}
         try:
             self.fanouts: dict[str, tuple[int | float, ...]] = {
@@ -95,48 +100,48 @@ class HeteroFanoutSampler(BaseHeteroSampler, HopSampler[HeteroGraph, HeteroMiniB
             }
         except TypeError:
             raise InputError(
-                f"fanouts are {fanouts!r}: give whole numbers or shares, one for each hop, such as [15, 10], or a list for each relation"
+                f"fanouts is {fanouts!r}: give whole numbers or shares, one for each hop, such as [15, 10], or a list for each relation"
             ) from None
-        """By the name of a relation; "" stands for all that are not named."""
+        """Fanouts by the name of a relation; those of "" hold for all relations that are not named."""
         lengths = {len(own) for own in self.fanouts.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:
             numbers = " and ".join(map(str, sorted(lengths))) or "no"
             raise InputError(
-                f"fanouts have {numbers} hops: give 1 to {MOST_HOPS} numbers, one for each hop, equally many for all relations"
+                f"fanouts have {numbers} hops: give 1 to {MOST_HOPS} numbers, one for each hop, the same number of hops for all relations"
             )
         bad = [(name, fanout) for name, own in self.fanouts.items() for fanout in own if not is_fanout(fanout, limit)]
         if bad:
             (name, fanout), *_ = bad
-            raise InputError(f"fanout {fanout}{name and f' of {name}'}: {fanout_rule(0, limit)}; correct it")
+            raise InputError(f"fanout is {fanout}{name and f' for {name}'}: {fanout_rule(0, limit)}")
 
     def _shown_fanouts(self) -> str:
-        """As they were given."""
+        """Return the fanouts as they were given, for ``repr``."""
         named = {name: list(own) for name, own in self.fanouts.items() if name}
         common = [list(own) for name, own in self.fanouts.items() if not name]
         return f"{named or common[0]}" + (f", default={common[0]}" if named and common else "")
 
     @property
     def num_hops(self) -> int:
-        """Number of dictionaries of blocks in a mini-batch: the number of layers of the model."""
+        """Number of dictionaries of blocks of a mini-batch, which is the number of layers of the model."""
         return len(next(iter(self.fanouts.values())))
 
     def prepare(self, graph: HeteroGraph, seeds: Array) -> Self:
-        """Return this sampler.
+        """Return this sampler, after a check that its options fit the graph.
 
         Raises:
-            InputError: as ``along``.
+            InputError: the options do not fit the graph's types or relations.
         """
         self.along(graph)
         return self
 
     def roots(self, graph: HeteroGraph, seeds: Array | Mapping[str, Array]) -> tuple[SeedsByType, Array | None]:
-        """Return the seeds by type, checked for kind and range, without times."""
+        """Return the seeds by type, checked for dtype and range, and None for the times."""
         return self.seeds_of(graph, seeds), None
 
     def finished(
         self, graph: HeteroGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
     ) -> HeteroMiniBatch:
-        """See ``HopSampler.finished``."""
+        """Return the mini-batch of a batch whose hops are all sampled; see ``HopSampler.finished``."""
         return HeteroMiniBatch(
             node_ids=dict(nodes),
             blocks=batch.blocks(),
@@ -151,19 +156,17 @@ class HeteroFanoutSampler(BaseHeteroSampler, HopSampler[HeteroGraph, HeteroMiniB
         """Return the fanouts of each of the graph's relations.
 
         Raises:
-            InputError: they do not fit the graph's relations, or ``seed_type`` none of its types.
+            InputError: the fanouts do not fit the graph's relations, or ``seed_type`` is not one of its types.
         """
         self.check_graph(graph)
         names = {relation: relation_name(relation) for relation in graph.relations}
         named, common = self.fanouts.keys() - {""}, self.fanouts.get("")
         if not named <= set(names.values()) or (common is None and named != set(names.values())):
-            remedy = "name each once, or give some for the others (default, or without a name)" if common is None else "name some of these"
-            raise InputError(
-                f"fanouts name {join_limited(sorted(named))}, the graph's relations are {join_limited(names.values())}: {remedy}"
-            )
+            remedy = "name each once, or give default for the others" if common is None else "name only relations of the graph"
+            raise InputError(f"fanouts name {some_of(sorted(named))}, the graph's relations are {some_of(names.values())}: {remedy}")
         return {relation: self.fanouts.get(name, common or ()) for relation, name in names.items()}
 
 
 def no_relation_has_weights() -> InputError:
-    """Return the error for edges that are to be drawn by weights that they do not have."""
+    """Return the error of a weighted sampler on a graph none of whose relations has weights."""
     return InputError("weighted=True, but no relation has weights: give them to HeteroGraph or its from_edges, or sample unweighted")

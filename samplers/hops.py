@@ -1,14 +1,16 @@
-"""The hop loop of every sampler that goes from the seeds outward, and the protocol by which it gets the edges of a hop.
+"""The hop loop of samplers that expand outward from the seeds, and the ``Draws`` protocol by which it gets the edges of a hop.
 
-A batch grows hop by hop (``GrowingBatch.grow``): it asks for the edges of a hop, one ``Step`` for each relation, and gets them. Who answers is one of these:
+A batch grows hop by hop (``GrowingBatch.grow``). For each hop it yields one ``Step`` for each relation and receives the drawn edges. They come from
+one of these:
 
-* ``Draws.sample``: this process, from a graph in memory, which turns sources into local ids at once. Draws are uniform or by weight
-  (``hoptrain.samplers.nodewise.neighbor``), by LABOR's random numbers (``nodewise.labor``) or bounded by time (``nodewise.temporal``);
-* ``Draws.read``: files of the graph's edges, for many batches in lockstep (``hoptrain.samplers.loader.topology``);
-* ``AloneDraws.draw``: the owners of the nodes, for a partitioned graph, again for many batches in lockstep (``hoptrain.samplers.distributed``);
-* kernels on a CUDA device, which have a loop of their own (``hoptrain.samplers.cuda``).
+* ``Draws.sample`` draws in this process from a graph in memory and turns sources into local ids at once. Draws are uniform or by weight
+  (``hoptrain.samplers.nodewise.neighbor``), by LABOR's random numbers (``nodewise.labor``) or bounded by time (``nodewise.temporal``).
+* ``Draws.read`` draws from files of the graph's edges, for many batches in lockstep (``hoptrain.samplers.loader.topology``).
+* ``AloneDraws.draw`` draws on the machines that own the nodes of a partitioned graph, for many batches in lockstep (``hoptrain.samplers.distributed``).
+* CUDA kernels, which have a hop loop of their own (``hoptrain.samplers.cuda``).
 
-A draw's address is (seed, epoch, batch, hop, node, draw), so all of them give the same batches, bit for bit. A plain graph has one relation, ``ONLY``.
+The address of a draw is (seed, epoch, batch, hop, node, draw), so all of these return bit-identical batches. A homogeneous graph has one relation,
+``ONLY``.
 """
 
 from __future__ import annotations
@@ -35,91 +37,94 @@ if TYPE_CHECKING:
     from hoptrain.kernels.cpu.nodewise.temporal import TimedRule
 
 MOST_HOPS = 16
-"""A relation's hops have a range of their own among the hops of a random number's address."""
+"""Most hops of a heterogeneous sampler. Hop h of relation number k has the hop ``MOST_HOPS * k + h`` in the addresses of random numbers."""
 
 
 def columns_of(graph: Graph | HeteroGraph) -> Mapping[Relation, RelationColumns]:
-    """Return the edges of each relation."""
+    """Return the columns (CSC) of each relation; a homogeneous graph has the relation ``ONLY``."""
     return graph.relations if isinstance(graph, HeteroGraph) else {ONLY: graph}
 
 
 def types_of(graph: Graph | HeteroGraph) -> Mapping[str, tuple[int, DTypeLike]]:
-    """Return of each node type the number of its nodes and the dtype of their ids."""
+    """Return the number of nodes and the dtype of node ids of each node type; a homogeneous graph has the type ""."""
     if isinstance(graph, HeteroGraph):
         return {name: (number, id_dtype(number)) for name, number in graph.num_nodes.items()}
     return {"": (graph.num_nodes, graph.indices.dtype)}
 
 
 class Drawn(NamedTuple):
-    """Edges into some nodes as compressed columns: those of node i are from indptr[i] to indptr[i + 1]."""
+    """Drawn edges into some nodes as compressed columns: those of node i are at indptr[i] to indptr[i + 1]."""
 
     indptr: Array
     edge_ids: Array
-    """(n,) CSC positions in the graph that was drawn from."""
+    """(n,) CSC positions of the edges in the graph."""
     sources: Array
-    """(n,) local ids, or global ones from who has no batch at hand; of samplers with times these are keys."""
+    """(n,) local ids of the sources from ``Draws.sample``, global ids from the other methods. Samplers with times have keys instead of node ids."""
     weights: Array | None = None
-    """(n,) float32, of samplers whose blocks have them."""
+    """(n,) float32 weights of the edges, or None if the blocks of the sampler have no weights."""
 
 
 class Request(NamedTuple):
-    """Nodes (M,) of one batch whose edges along one relation are drawn in one hop, by who has the columns and not the batch."""
+    """Nodes (M,) of one batch that draw edges along one relation in one hop, sent to code that holds the columns but not the batch."""
 
     nodes: Array
-    """Global ids; of samplers with times keys, see ``hoptrain.kernels.cpu.nodewise.temporal``."""
+    """Global ids; for samplers with times keys, see ``hoptrain.kernels.cpu.nodewise.temporal``."""
     address: HopAddress
     first: int = 0
-    """Number of the first one among the batch's nodes."""
+    """Local id of the first of the nodes in the batch."""
     times: Array | None = None
-    """(B,) int64 of samplers with times: what bounds the edges of each tree."""
+    """(B,) int64 times that bound the edges of each tree; None for samplers without times."""
 
 
 class EdgeReader(Protocol):
-    """Files of one relation's edges; each method draws the edges of some batches in one hop, and reads what that takes for all of them together."""
+    """A reader of the edges of one relation from files. Each method draws one hop of several batches and combines their reads."""
 
     def uniformly(self, rule: Rule, requests: Sequence[Request]) -> list[Drawn]:
-        """Read the sources of the drawn edges alone."""
+        """Draw edges uniformly; read only the sources of the drawn edges."""
 
     def by_weight(self, rule: Rule, requests: Sequence[Request]) -> list[Drawn]:
-        """Read the weights of whole columns, and the sources of the drawn edges."""
+        """Draw edges by weight; read the weights of whole columns, and the sources of the drawn edges."""
 
     def by_time(self, rule: TimedRule, requests: Sequence[Request]) -> list[Drawn]:
-        """Read the times of whole columns, and the sources of the drawn edges."""
+        """Draw edges bounded by time; read the times of whole columns, and the sources of the drawn edges."""
 
     def from_columns(self, draws: AloneDraws, hop: int, requests: Sequence[Request], names: Sequence[str]) -> list[Drawn]:
-        """Read the arrays ``names`` of whole columns, and let ``draws`` draw from these."""
+        """Read the arrays ``names`` of whole columns, and draw from these with ``draws``."""
 
     def nothing(self, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw no edge, of a sampler whose blocks have weights."""
+        """Return no edges and empty weights, for a sampler whose blocks have weights."""
 
 
 class Draws(Protocol):
-    """How nodes draw their edges along one relation: what a sampler says about it (``HopSampler.along``), whoever has the edges."""
+    """The way in which nodes draw edges along one relation. A sampler returns it from ``HopSampler.along``.
+
+    The same object serves graphs in memory, graphs in files and, as ``AloneDraws``, partitioned graphs.
+    """
 
     @property
     def fanouts(self) -> Sequence[int | float]:
-        """Edges, or a share of the edges, that a node draws, one number a hop."""
+        """Number or share of the edges that a node draws, for each hop."""
 
     @property
     def number(self) -> int:
-        """Number of the relation in the addresses of random numbers; of LABOR that of the sources' type."""
+        """Number of the relation in the addresses of random numbers; for LABOR the number of the source type."""
 
     def sample(self, batch: GrowingBatch, steps: Sequence[Step[Self]]) -> list[Drawn]:
-        """Draw the edges of all steps of a hop from a graph in memory; their sources become nodes of the batch, and local ids."""
+        """Draw the edges of all steps of a hop from a graph in memory, add their sources to the batch, and return them with local ids."""
 
     def arrays(self, columns: RelationColumns) -> dict[str, Array]:
-        """Return the arrays (E,) of a relation that draws look at, by name.
+        """Return the arrays (E,) of a relation that the draws read, by name.
 
         Raises:
-            InputError: there are no weights where they are needed.
+            InputError: the draws need weights and the relation has none.
         """
 
     def read(self, files: EdgeReader, hop: int, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw from files."""
+        """Draw the edges of one hop of several batches from files."""
 
 
 class AloneDraws(Draws, Protocol):
-    """``Draws`` that need nothing but the columns of the nodes that draw."""
+    """``Draws`` that need only the columns of the drawing nodes."""
 
     @property
     def has_weights(self) -> bool:
@@ -127,27 +132,28 @@ class AloneDraws(Draws, Protocol):
 
     @property
     def needs_weight(self) -> bool:
-        """Whether an edge of the graph must have a weight above 0."""
+        """Whether at least one edge of the graph must have a weight above 0."""
 
     def draw(self, columns: RelationColumns, hop: int, request: Request, workspace: Workspace) -> Drawn:
-        """Draw from columns in memory; the arrays, with global ids of sources, are the workspace's."""
+        """Draw the edges of a request from columns in memory. The returned arrays have global source ids and belong to the workspace."""
 
 
 class SeedsByType(NamedTuple):
-    """The seeds of a batch."""
+    """Seeds of a batch, grouped by node type."""
 
     kind: str | None
-    """The type of all of them; None where they may be of several."""
+    """Type of all seeds; None if they may be of several types."""
     by_type: Mapping[str, tuple[Array, Array | slice]]
-    """For each type nodes (B_t,), and their positions among the seeds asked for: (B_t,), or a slice."""
+    """For each type the seeds (B_t,) and their positions among the given seeds: (B_t,), or a slice."""
     number: int
+    """Number of seeds of all types."""
 
 
 _ALL = slice(None)
 
 
 def seeds_of_one_type(kind: str, seeds: Array) -> SeedsByType:
-    """Return the seeds (B,) of a type."""
+    """Return seeds (B,) that are all of one type as ``SeedsByType``."""
     return SeedsByType(kind, {kind: (seeds, _ALL)}, len(seeds))
 
 
@@ -155,7 +161,7 @@ SomeDraws = TypeVar("SomeDraws", bound=Draws, covariant=True)
 
 
 class Step(NamedTuple, Generic[SomeDraws]):
-    """One relation in one hop of a batch: the nodes ``first`` to ``last`` of the destinations' type draw edges."""
+    """One relation in one hop of a batch: the nodes [first, last) of the destination type draw edges."""
 
     relation: Relation
     draws: SomeDraws
@@ -163,9 +169,9 @@ class Step(NamedTuple, Generic[SomeDraws]):
     first: int
     last: int
     num_edges: int
-    """Edges of earlier hops, which stand in the step's arrays and stay there."""
+    """Number of edges of earlier hops, which stay at the beginning of the step's arrays."""
     name: str
-    """Of the step's arrays in the workspace."""
+    """Suffix of the names of the step's arrays in the workspace."""
 
 
 _NONE = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -173,18 +179,18 @@ _NONE = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 @dataclass(eq=False, slots=True)
 class GrowingBatch:
-    """A mini-batch while its hops are sampled.
+    """A mini-batch whose hops are being sampled.
 
     Attributes:
-        address: of its random numbers.
-        columns: the edges of each relation.
-        seeds: the seeds by type.
-        workspace: holds the arrays.
-        frontiers: the nodes of each type. With times a key stands for a node in the tree of a seed.
-        nested: whether a hop expands only the nodes that were found on the hop before; then the blocks of the last hop hold the edges of all.
-        times: (B,) int64 of samplers with times: what bounds the edges of each seed's tree.
-        counts: nodes of each type before the first hop, and after each.
-        hops: what each hop drew, with local ids of sources; if nested, with the edges of the hops before.
+        address: seed, epoch and batch, which address its random numbers.
+        columns: columns (CSC) of each relation.
+        seeds: seeds by node type.
+        workspace: owner of the arrays.
+        frontiers: nodes of each type. With times, a key stands for a node in the tree of a seed.
+        nested: whether a hop expands only the nodes found by the previous hop; then the blocks of the last hop hold the edges of all hops.
+        times: (B,) int64 times that bound the edges of each seed's tree, or None for samplers without times.
+        counts: number of nodes of each type, before the first hop and after each hop.
+        hops: drawn edges of each hop, with local ids of sources; if nested, including the edges of the previous hops.
     """
 
     address: Address
@@ -207,7 +213,7 @@ class GrowingBatch:
         nested: bool,
         name: str = "",
     ) -> GrowingBatch:
-        """Return a batch of the seeds alone, with their times or None; its nodes are called by ``name`` in the workspace.
+        """Return a batch that has only the seeds, with their times or None. Its node arrays have ``name`` in their workspace names.
 
         Raises:
             InputError: a seed is given twice.
@@ -218,7 +224,7 @@ class GrowingBatch:
             table = workspace.table_of(kind) if kind else workspace.table
             if times is None:
                 frontiers[kind] = Frontier(workspace, table, number, dtype, f"nodes{name}.{kind}")
-            else:  # over all keys there are, so that the table is a hash table
+            else:  # the range of keys is so large that the table becomes a hash table
                 frontiers[kind] = Frontier(workspace, table, 1 << 63, np.int64, f"keys{name}.{kind}")
                 ids = (np.arange(seeds.number)[places] << TREE_SHIFT) | ids.astype(np.int64)
             frontiers[kind].enter_seeds(ids)
@@ -226,7 +232,10 @@ class GrowingBatch:
         return cls(address, columns_of(graph), seeds, workspace, frontiers, nested, times, [counts])
 
     def grow(self, draws: Mapping[Relation, Draws], num_hops: int) -> Generator[list[Step[Draws]], Sequence[Drawn], None]:
-        """Sample all hops: yield the steps of each, and take what is drawn, with local ids of sources, and all edges so far if nested; at last yield none."""
+        """Sample all hops: for each hop yield its steps and receive the drawn edges of each step; then yield an empty list.
+
+        The received edges have local ids of sources. If nested, they include the edges of all previous hops.
+        """
         first = dict.fromkeys(self.frontiers, 0)
         for hop in range(num_hops):
             last, steps = self.counts[-1], []
@@ -242,11 +251,11 @@ class GrowingBatch:
         yield []
 
     def at(self, step: Step[Draws]) -> HopAddress:
-        """Return the address of a step's random numbers."""
+        """Return the address (seed, epoch, batch, hop) of the random numbers of a step."""
         return self.address.at_hop(step.draws.number * MOST_HOPS + step.hop)
 
     def buffers(self, step: Step[Draws], most: int, dtype: DTypeLike | None = None) -> Edges:
-        """Return arrays that can take ``most`` more edges than there are; sources have the dtype of ids, or another."""
+        """Return arrays of a step with space for ``most`` more edges; sources have ``dtype``, by default that of node ids."""
         columns, array, before = self.columns[step.relation], self.workspace.array, step.num_edges
         edges = Edges(
             indptr=array(f"indptr{step.name}", step.last + 1, id_dtype(before + most + 1), keep=step.first + 1 if step.first else 0),
@@ -259,7 +268,7 @@ class GrowingBatch:
         return edges
 
     def blocks(self) -> tuple[dict[Relation, Block], ...]:
-        """Return the blocks of each hop, the last hop first."""
+        """Return the blocks of each hop by relation, the last hop first."""
         if self.nested:
             return nested_hops(self._blocks(self.hops[-1], self.counts[-1]), self.counts)
         return tuple(map(self._blocks, reversed(self.hops), reversed(self.counts)))
@@ -268,12 +277,12 @@ class GrowingBatch:
         blocks = {}
         for number, (relation, (indptr, edge_ids, sources, weights)) in enumerate(hop.items()):
             indices = sources
-            if self.times is not None:  # they were keys, so they are int64 until here
+            if self.times is not None:  # keys are int64; blocks have the dtype of node ids
                 indices = self.workspace.array(f"indices.{number}", len(sources), self.columns[relation].indices.dtype)
                 np.copyto(indices, sources, casting="same_kind")
             blocks[relation] = Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=counts[relation[0]], weights=weights)
         return blocks
 
     def nodes(self) -> dict[str, Array]:
-        """Return the nodes of each type; with times they are keys."""
+        """Return the global node ids of each type, or their keys if the batch has times."""
         return {kind: frontier.nodes() for kind, frontier in self.frontiers.items()}

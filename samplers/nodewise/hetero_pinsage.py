@@ -20,14 +20,14 @@ from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
 
 
 class HeteroPinSAGESampler(PinSAGESampler):
-    """``PinSAGESampler`` among the nodes of one type, such as items that the same users have: a step of a walk goes once along a metapath.
+    """A PinSAGE sampler among the nodes of one type, for example items that share users; each step of a walk follows a whole metapath.
 
-    Along (item, user, item) a walk at an item goes to a user, by a uniformly drawn one of the item's in-edges, and from there to an item, likewise, which is
-    visited; after each visit the walk ends with probability ``restart``, and in any case after ``walk_length`` visits, or where there is no in-edge. As DGL's
-    ``PinSAGESampler``, whose walks follow edges where these go against them, and which keeps visits to the walk's own root: here they are left out.
+    Along (item, user, item) a walk goes from an item to a user by a uniformly drawn in-edge, and from there to an item in the same way, which it
+    visits. After each visit the walk ends with probability ``restart``; it also ends after ``walk_length`` visits or at a node without in-edges.
+    DGL's ``PinSAGESampler`` differs in two ways: its walks follow edges forward, and it counts visits to the walk's own root, which are left out here.
 
-    A batch is a plain ``MiniBatch`` of the nodes of the metapath's ends, with their features and labels. Weights are the shares of the counted
-    visits, whose sum is 1 at every destination that has neighbours: PinSAGE's importance pooling is the sum by them. ``edge_ids`` are -1.
+    A batch is a ``MiniBatch`` of nodes of the type at the metapath's ends, with their features and labels. Weights are the shares of the counted
+    visits and sum to 1 at every destination that has neighbours, so PinSAGE's importance pooling is the weighted sum. ``edge_ids`` are -1.
     """
 
     by_degree = False
@@ -35,51 +35,59 @@ class HeteroPinSAGESampler(PinSAGESampler):
     def __init__(
         self, num_neighbors: Sequence[int], metapath: Sequence[str], num_walks: int = 10, walk_length: int = 2, restart: float = 0.5
     ) -> None:
-        """State the hops and the walks.
+        """Check and keep the options.
 
         Args:
-            num_neighbors: as ``PinSAGESampler``.
-            metapath: the types along it, such as [item, user, item], the first one and the last one alike; or, where several relations join two
-                types, its steps as relations, ``source:name:destination``.
-            num_walks: walks from each node.
-            walk_length: most visits of a walk.
+            num_neighbors: neighbours taken for each node, one number for each hop, from the seeds outward.
+            metapath: node types along the metapath, such as [item, user, item], with equal first and last type; or its steps as relations,
+                ``source:name:destination``, if several relations join two types.
+            num_walks: number of walks from each node.
+            walk_length: maximum number of visits of a walk.
             restart: probability in [0, 1) that a walk ends after a visit.
 
         Raises:
-            InputError: as ``PinSAGESampler``; a metapath that does not lead back.
+            InputError: there is no hop, a number is out of range, or the metapath does not end at the type where it begins.
         """
         super().__init__(num_neighbors, num_walks, walk_length, restart)
         self.metapath: tuple[str, ...] = tuple(metapath)
         self.stride: int = len(self.metapath) - (":" not in "".join(self.metapath[:1]))
         if self.stride < 1 or self.metapath[0].split(":")[0] != self.metapath[-1].split(":")[-1]:
-            raise InputError(f"metapath {list(metapath)} does not lead back: walks visit the type where it begins; give [item, user, item]")
+            raise InputError(
+                f"metapath {list(metapath)} does not lead back: it must end at the type where it begins; give for instance [item, user, item]"
+            )
         self.seed_type: str = self.metapath[0].split(":")[0]
         self._walked = OncePerGraph[Graph]()
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """Refuse a plain data set, or one whose seeds are of another type."""
+        """Raise ``InputError`` for a homogeneous data set, or one whose seeds are of another type than the metapath's ends."""
         if not isinstance(data, HeteroDataset):
-            raise InputError(f"HeteroPinSAGESampler on {data.name}, which is no HeteroDataset: make one, or take PinSAGESampler")
+            raise InputError(
+                f"HeteroPinSAGESampler on {data.name}, a homogeneous data set: it samples a HeteroDataset; make one, or use PinSAGESampler"
+            )
         if self.seed_type != data.seed_type:
             raise InputError(
-                f"metapath {list(self.metapath)} ends at {self.seed_type}, the seeds of {data.name} are {data.seed_type}s: correct it"
+                f"metapath {list(self.metapath)} ends at {self.seed_type}: the seeds of {data.name} are {data.seed_type}s; "
+                "give a metapath that begins and ends there"
             )
 
     def prepare(self, graph: Any, seeds: Array) -> HeteroPinSAGESampler:
-        """With what walks go along, made of the graph's relations.
+        """Return this sampler, after it has joined the relations of the metapath into the graph for its walks.
 
         Raises:
-            InputError: the metapath is none of the graph's.
+            InputError: the graph lacks a type or relation of the metapath.
         """
         self.graph_of(graph)
         return self
 
     def graph_of(self, graph: Any) -> Graph:
-        """See ``Sampler.graph_of``: the types along the metapath one after another, the seeds' first; a step leads from each to the one before it."""
+        """Return the homogeneous graph that the walks follow.
+
+        Its nodes are those of the types along the metapath, one type after another, that of the seeds first. Its edges are those of the metapath's steps.
+        """
         return self._walked.get(graph, self._along)
 
     def stores_of(self, data: Any) -> dict[str, Rows]:
-        """See ``Sampler.stores_of``: those of the seeds' type."""
+        """Return the tables of features and labels of the seeds' type."""
         stores = data.stores()
         return {name: stores[key] for name, key in (("x", f"x.{self.seed_type}"), ("y", "y")) if key in stores}
 
@@ -88,7 +96,6 @@ class HeteroPinSAGESampler(PinSAGESampler):
         return super().sample_on_cpu(self.graph_of(graph), check_nodes(seeds, graph.num_nodes[self.seed_type]), address, workspace)
 
     def _along(self, graph: HeteroGraph) -> Graph:
-        """See ``graph_of``."""
         steps = [graph.relations[relation] for relation in reversed(steps_of(graph, self.metapath))]
         begins = np.cumsum([0, *(columns.num_nodes for columns in steps)])
         sources = [columns.indices + np.int64(begins[(k + 1) % len(steps)]) for k, columns in enumerate(steps)]

@@ -28,20 +28,20 @@ from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, Ste
 
 _MOST_ROUNDS = 100
 LEAST_ROOM = 1024
-"""Edges beyond the expected number for which a hop reserves memory at first."""
+"""Number of edges, in addition to the expected number, for which a hop allocates memory at first."""
 EDGES_PER_WORD = 2
-"""In-edges for each node of the graph from which the random words of all nodes are computed before, and then looked up."""
+"""If a hop reads at least this many edges per node of the graph, the random words of all nodes are computed first and then looked up."""
 
 
 class LaborDraws(NamedTuple):
-    """LABOR's draws along one relation; without importances they are ``hoptrain.samplers.hops.AloneDraws``.
+    """LABOR's draws along one relation; without importances they implement ``hoptrain.samplers.hops.AloneDraws``.
 
     Attributes:
-        fanouts: one a hop.
+        fanouts: number or share of edges for each hop.
         importance_rounds: i of LABOR-i.
-        weighted: whether edges have weights.
-        number: of the sources' type, whose random numbers the relations share.
-        num_sources: nodes of that type.
+        weighted: whether the weights of the relation's edges are used.
+        number: number of the source type, whose random numbers all relations share.
+        num_sources: number of nodes of the source type.
     """
 
     fanouts: tuple[int | float, ...]
@@ -52,16 +52,16 @@ class LaborDraws(NamedTuple):
 
     @property
     def has_weights(self) -> bool:
-        """True: an edge weighs the inverse of its probability."""
+        """True: the weight of an edge is the inverse of its probability."""
         return True
 
     @property
     def needs_weight(self) -> bool:
-        """False: edges of weight 0 are kept or not like others."""
+        """False: a graph whose weights are all 0 can be sampled."""
         return False
 
     def sample(self, batch: GrowingBatch, steps: Sequence[Step[LaborDraws]]) -> list[Drawn]:
-        """Keep edges of all steps of a hop, one relation after the other."""
+        """Draw the edges of all steps of a hop, one relation after the other."""
         return [step.draws._sample(batch, step) for step in steps]
 
     def _sample(self, batch: GrowingBatch, step: Step[LaborDraws]) -> Drawn:
@@ -81,51 +81,53 @@ class LaborDraws(NamedTuple):
         return LaborHop(columns, destinations, sources, num_dst, address, number, rounds, weights)
 
     def arrays(self, columns: RelationColumns) -> dict[str, Array]:
-        """Return the sources, and the weights of edges that have some.
+        """Return the arrays that the draws read: the sources and, with ``weighted``, the weights.
 
         Raises:
-            InputError: there are no weights.
+            InputError: ``weighted``, and the relation has no weights.
         """
         weights = {"weights": weights_of(columns)} if self.weighted else {}
         return {"indices": columns.indices, **weights}
 
     def read(self, files: EdgeReader, hop: int, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw from whole columns that are read from files."""
+        """Draw the edges of one hop of several batches from files, which reads whole columns."""
         if not self.fanouts[hop]:
             return files.nothing(requests)
         return files.from_columns(self, hop, requests, ("indices", "weights") if self.weighted else ("indices",))
 
     def draw(self, columns: RelationColumns, hop: int, request: Request, workspace: Workspace) -> Drawn:
-        """Keep edges of a request from columns in memory, with global ids of sources."""
+        """Draw the edges of a request from columns in memory; sources are global ids."""
         nodes, dtype = request.nodes, columns.indices.dtype
         destinations = Frontier(workspace, workspace.table, columns.num_nodes, dtype, "drawn.nodes")
         destinations.enter_seeds(nodes)
-        sources = Frontier(workspace, workspace.table, self.num_sources, dtype, "drawn.from")  # destinations need the table no more
+        sources = Frontier(
+            workspace, workspace.table, self.num_sources, dtype, "drawn.from"
+        )  # reuses the table: destinations no longer need it
         sources.enter_seeds(nodes[:0])
         return self._hop(columns, hop, destinations, sources, len(nodes), request.address).keep("drawn")
 
 
 class LaborSampler(FanoutSampler):
-    """For every hop, in-edges of all nodes reached so far: about ``fanout`` each, with as few different sources as possible.
+    """A LABOR sampler that keeps, in every hop, about ``fanout`` in-edges of each node reached so far, from as few different sources as possible.
 
-    All destinations of a hop share one random number r_u for each source u, uniform in [0, 1), and the edge u -> v is kept if
-    r_u < min(1, c_v pi_u): destinations with common neighbours tend to keep the same ones. For a destination of degree d > fanout c_v solves
+    All destinations of a hop share one random number r_u for each source u, uniform in [0, 1). The edge u -> v is kept if
+    r_u < min(1, c_v pi_u), so destinations with common neighbours tend to keep the same ones. For a destination of degree d > fanout, c_v solves
 
         sum over its in-edges of 1 / min(1, c_v pi_u) = d**2 / fanout,
 
-    which gives its estimate the variance of ``fanout`` draws of d; one with d <= fanout keeps all its edges. LABOR-0 has pi = 1 and
-    c_v = fanout / d; LABOR-i multiplies i times each pi_u by the largest c of the destinations of u, which lowers the number of sources.
+    which gives its estimate the variance of ``fanout`` draws of d. A destination with d <= fanout keeps all its edges. LABOR-0 has pi = 1 and
+    c_v = fanout / d. LABOR-i multiplies each pi_u i times by the largest c of the destinations of u, which lowers the number of sources.
 
-    The number of edges is random: for LABOR-0 ``fanout`` on average. An edge's weight is 1 / min(1, c_v pi_u). Copies of a multi-edge are
-    kept together. Each hop has its own r, so that the estimate is unbiased through all of them.
+    The number of edges is random; for LABOR-0 its mean is ``fanout``. The weight of an edge is 1 / min(1, c_v pi_u). Parallel edges are
+    kept together. Each hop has its own r, so the estimate over all hops is unbiased.
 
-    ``weighted`` is the paper's extension to a matrix A of weights, the graph's: what is estimated is the sum of A_uv x_u. The first pi is A, an
-    edge's own; a round makes pi_u the largest c_v pi_uv of the destinations of u. For a destination with d > fanout edges, all of weights above
-    0, and S their sum, c_v solves
+    ``weighted`` is the paper's extension to a matrix A of weights, those of the graph: the blocks estimate the sum of A_uv x_u. At first pi of
+    an edge is its weight A; each round sets pi_u to the largest c_v pi_uv of the destinations of u. For a destination with d > fanout edges of
+    positive weight, whose sum is S, c_v solves
 
         sum over its in-edges of A**2 / min(1, c_v pi) = S**2 (1 / fanout - 1 / d) + sum of A**2.
 
-    An edge's weight is A / min(1, c_v pi); one with A = 0 is none, and copies of a multi-edge are edges by themselves.
+    The weight of an edge is A / min(1, c_v pi). Edges with A = 0 are ignored, and parallel edges count as separate edges.
 
     Examples:
         >>> from hoptrain import LaborSampler, NeighborSampler, load_dataset
@@ -138,17 +140,17 @@ class LaborSampler(FanoutSampler):
     """
 
     def __init__(self, fanouts: Sequence[int | float], importance_rounds: int = 0, weighted: bool = False) -> None:
-        """State the hops.
+        """Check and keep the options.
 
         Args:
-            fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all neighbours, a float above 0 and at most
-                1.0 is a share: ceil(share * degree), for equal importances without weights.
-            importance_rounds: i of LABOR-i.
-            weighted: whether edges weigh what ``Graph.weights`` says; on the CPU only.
+            fanouts: in-edges kept for each node on average, one number for each hop, from the seeds outward. -1 takes all edges; a float above 0
+                and at most 1.0 is a share, ceil(share * degree), only with ``importance_rounds`` 0 and without weights.
+            importance_rounds: rounds of importance optimisation, i of LABOR-i, in [0, 100]. More rounds give fewer nodes and take longer.
+            weighted: estimate sums weighted by the edge weights ``Graph.weights``; on the CPU only.
 
         Raises:
-            InputError: no hop, a fanout that is neither positive nor -1 nor a share, a share with importances or weights, a number of rounds that
-                is out of range.
+            InputError: there is no hop, a fanout is neither positive nor -1 nor a share, a share is given with importances or weights, or the
+                number of rounds is out of range.
         """
         self.fanouts: tuple[int | float, ...] = check_fanouts(fanouts, 1 << 31)
         self.importance_rounds: int = checked_rounds(importance_rounds)
@@ -156,31 +158,31 @@ class LaborSampler(FanoutSampler):
         self.weighted = weighted
 
     def along(self, graph: Graph) -> Mapping[Relation, LaborDraws]:
-        """Return the draws of the only relation."""
+        """Return the draws of the graph's only relation."""
         return {ONLY: LaborDraws(self.fanouts, self.importance_rounds, self.weighted, 0, graph.num_nodes)}
 
     def draws_alone(self, graph: Graph) -> LaborDraws:
-        """Return the draws of the only relation: a node needs its own edges alone.
+        """Return the draws of the only relation, which need only the in-edges of the drawing nodes.
 
         Raises:
-            InputError: with importances.
+            InputError: ``importance_rounds`` is not 0, so the draws need all edges of a hop.
         """
         if self.importance_rounds:
             raise InputError(
-                f"importance_rounds is {self.importance_rounds} on a graph in parts: importances are found from all edges of a hop; take 0, or part the "
-                "features alone"
+                f"importance_rounds is {self.importance_rounds} on a partitioned graph: importances need all edges of a hop on one machine; use 0, "
+                "or partition only the features"
             )
         return self.along(graph)[ONLY]
 
 
 class HeteroLaborSampler(HeteroFanoutSampler):
-    """For every hop and relation, in-edges of all nodes reached so far: about ``fanout`` each, with as few different sources as possible.
+    """A LABOR sampler of heterogeneous graphs that keeps, by every relation, about ``fanout`` in-edges of each node reached so far, from few sources.
 
-    The law is that of ``LaborSampler``, relation by relation: of LABOR-0 an edge u -> v is kept if r_u < min(1, fanout / d), where d is v's degree by
-    the relation, and weighs the inverse of that probability; importances are found among a relation's own edges. All relations of a hop share the
-    random number r_u of a node u, as DGL's do, so that they tend to keep the same sources; each relation's estimate is unbiased by itself.
-    Sources of type number k (in the graph's order) have the random numbers of hop 16 k + h: for a single type and relation the blocks are those
-    of ``LaborSampler`` bit for bit.
+    Each relation has the distribution of ``LaborSampler``. With LABOR-0 an edge u -> v is kept if r_u < min(1, fanout / d), where d is the in-degree
+    of v by the relation, and its weight is the inverse of that probability. Importances are computed from the edges of one relation. All relations
+    of a hop share the random number r_u of a node u, as in DGL, so they tend to keep the same sources; the estimate of each relation is unbiased.
+    Sources of type number k (in the graph's order) have the random numbers of hop 16 k + h: for a single type and relation the blocks are
+    bit-identical to those of ``LaborSampler``.
     """
 
     def __init__(
@@ -192,17 +194,20 @@ class HeteroLaborSampler(HeteroFanoutSampler):
         weighted: bool = False,
         default: Sequence[int | float] | None = None,
     ) -> None:
-        """State the hops.
+        """Check and keep the options.
 
         Args:
-            fanouts: as of ``HeteroSampler``; -1 takes all neighbours, 0 leaves the relation out of a hop.
-            seed_type: the type of nodes that seeds are of; None for several.
-            importance_rounds: i of LABOR-i.
-            weighted: whether the edges of the relations that have weights weigh these.
-            default: the fanouts of the relations that ``fanouts`` does not name.
+            fanouts: in-edges kept for each node on average, one number for each hop, from the seeds outward, for all relations; or such a list for each
+                relation, by "source:name:destination" or the tuple of the three. -1 takes all edges, 0 leaves the relation out of a hop, and a
+                float above 0 and at most 1.0 is a share of the node's edges of the relation, rounded up.
+            seed_type: node type of the seeds; None if they may be of several types.
+            importance_rounds: rounds of importance optimisation, i of LABOR-i, in [0, 100]. More rounds give fewer nodes and take longer.
+            weighted: estimate sums weighted by the edge weights, in the relations that have weights.
+            default: fanouts of the relations that ``fanouts`` does not name. Without it ``fanouts`` must name every relation.
 
         Raises:
-            InputError: as ``HeteroSampler``; a number of rounds that is out of range.
+            InputError: there is no hop or more than 16, lists differ in length, a fanout or the number of rounds is out of range, or a share is given
+                with importances or weights.
         """
         super().__init__(fanouts, seed_type, default, 1 << 31)
         self.importance_rounds: int = checked_rounds(importance_rounds)
@@ -214,10 +219,10 @@ class HeteroLaborSampler(HeteroFanoutSampler):
         return f"HeteroLaborSampler(fanouts={self._shown_fanouts()}, seed_type={self.seed_type!r}{further})"
 
     def along(self, graph: HeteroGraph) -> Mapping[Relation, LaborDraws]:
-        """Return the draws of each relation.
+        """Return the draws along each relation.
 
         Raises:
-            InputError: fanouts that do not fit the graph's relations, or edges are to have weights and none have.
+            InputError: the fanouts do not fit the graph's relations, or ``weighted`` and no relation has weights.
         """
         if self.weighted and all(columns.weights is None for columns in graph.relations.values()):
             raise no_relation_has_weights()
@@ -230,43 +235,43 @@ class HeteroLaborSampler(HeteroFanoutSampler):
 
 
 def checked_rounds(number: int) -> int:
-    """The number of rounds.
+    """Return ``importance_rounds``, checked to be in range.
 
     Raises:
         InputError: it is out of range.
     """
     if not 0 <= number <= _MOST_ROUNDS:
-        raise InputError(f"importance_rounds is {number}: it lies in [0, {_MOST_ROUNDS}], mostly 0 or 1; correct it")
+        raise InputError(f"importance_rounds is {number}: it must be in [0, {_MOST_ROUNDS}]; give for instance 0 or 1")
     return number
 
 
 def check_shares(fanouts: Iterable[int | float], importance_rounds: int, weighted: bool) -> None:
-    """Refuse shares of the degree where importances or weights are to set the probabilities: their rounds are made for one number of all nodes.
+    """Raise ``InputError`` if a fanout is a share of the degree and importances or weights are used, whose rounds assume one fanout for all nodes.
 
     Raises:
-        InputError: there is one.
+        InputError: a fanout is a share, and ``importance_rounds`` is not 0 or ``weighted`` is true.
     """
     for fanout in fanouts:
         if isinstance(fanout, float) and (importance_rounds or weighted):
             option = "weighted=True" if weighted else f"importance_rounds={importance_rounds}"
             raise InputError(
-                f"fanout {fanout} with {option}: a share of the degree is LABOR-0's alone; give a number of edges, or leave the option out"
+                f"fanout {fanout} with {option}: only unweighted LABOR-0 takes a share of the degree; give a number of edges, or leave the option out"
             )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LaborHop:
-    """One hop, or one relation of it, whose sources and destinations may be of two types.
+    """The draws of one hop along one relation, whose sources and destinations may be of two types.
 
     Attributes:
-        graph: the columns.
-        frontier: the nodes that destinations are among.
-        sources: those that sources are among; the same ones in a plain graph.
-        num_dst: the first nodes, which are expanded.
-        address: of the sources' random numbers.
-        fanout: edges wanted into each destination, or the code of a share, but not -1.
+        graph: columns of the relation.
+        frontier: nodes of the destination type.
+        sources: nodes of the source type; the same object in a homogeneous graph.
+        num_dst: number of destinations, which are the first nodes of ``frontier``.
+        address: address of the sources' random numbers.
+        fanout: number of edges wanted into each destination, or the code of a share; not -1.
         rounds: i of LABOR-i.
-        weights: (E,) of the edges, or None.
+        weights: (E,) weights of the edges, or None.
     """
 
     graph: RelationColumns
@@ -279,7 +284,7 @@ class LaborHop:
     weights: Array | None = None
 
     def keep(self, name: str) -> Drawn:
-        """Return the edges that are kept, with global ids, in arrays called by ``name`` in the workspace."""
+        """Return the edges that are kept, with global ids of sources, in arrays of the workspace whose names end in ``name``."""
         kept, num_edges = (self._by_importance if self.rounds or self.weights is not None else self._evenly)(name)
         return Drawn(kept.indptr, kept.edge_ids[:num_edges], kept.sources[:num_edges], kept.weights[:num_edges])
 
@@ -306,11 +311,14 @@ class LaborHop:
         return self._keep_all(name, keep)
 
     def _pays(self, num_edges: int) -> bool:
-        """Whether so many edges are to be looked at that what concerns each node of the graph is rather computed before."""
+        """Return whether a hop with ``num_edges`` candidate edges should first compute the random words of all nodes of the graph."""
         return num_edges >= EDGES_PER_WORD * self.sources.num_graph_nodes
 
     def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
-        """By the graph's own ids; where few edges are looked at, all candidates become nodes for a while, so that what is known is small."""
+        """Keep edges by the importances of their sources.
+
+        If the hop reads few edges, all candidates become nodes temporarily, so that the arrays of importances have only their size.
+        """
         frontier, graph, num_dst, before = self.sources, self.graph, self.num_dst, self.sources.num_nodes
         array, nodes = frontier.workspace.array, self.frontier.nodes()[:num_dst]
         begins = graph.indptr[nodes].astype(np.int64)
@@ -345,7 +353,7 @@ class LaborHop:
         return found
 
     def _known(self, sources: Array | None) -> importance.Known:
-        """Memory for what is known of the ``sources`` (N,), global ids, or of all nodes; with their words."""
+        """Return the arrays of words and importances of the ``sources`` (N,), global ids, or of all nodes; the words are filled in."""
         array = self.frontier.workspace.array
         number = self.sources.num_graph_nodes if sources is None else len(sources)
         known = importance.Known(
@@ -362,7 +370,7 @@ class LaborHop:
         return known
 
     def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], Any]) -> tuple[kernels.Kept, int]:
-        """Run a kernel until all destinations are done, with twice the room whenever it ran out of it."""
+        """Run a kernel until all destinations are done, and double its buffers whenever they are full."""
         graph, workspace, num_dst = self.graph, self.frontier.workspace, self.num_dst
         indptr = workspace.array(f"indptr{name}", num_dst + 1, id_dtype(graph.num_edges + 1))
         indptr[0] = 0

@@ -1,4 +1,4 @@
-"""GraphSAGE's neighbour sampling (Hamilton, Ying, Leskovec 2017), node-wise; on heterogeneous graphs with fanouts of each relation, as for R-GCN."""
+"""GraphSAGE's node-wise neighbour sampling (Hamilton, Ying, Leskovec 2017), for homogeneous graphs and, with fanouts by relation, heterogeneous ones."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ EXPANSIONS = ("all", "new")
 
 
 class Weights(NamedTuple):
-    """What edges of a relation are drawn by weight with."""
+    """Precomputed arrays for weighted draws along one relation."""
 
     tables: AliasTables
     positive: Array
-    """(V,) int32, each column's edges of positive weight."""
+    """(V,) int32, number of edges of positive weight into each node."""
 
 
 class NeighborDraws(NamedTuple):
-    """Uniform or weighted draws along one relation; they are ``hoptrain.samplers.hops.AloneDraws``.
+    """Uniform or weighted draws along one relation; implements ``hoptrain.samplers.hops.AloneDraws``.
 
     Attributes:
-        fanouts: one a hop.
-        replace: whether they are with replacement.
-        number: of the relation in the addresses of random numbers.
-        weights: makes what weighted draws need, once for a graph; None for uniform ones.
+        fanouts: number or share of edges for each hop.
+        replace: whether edges are drawn with replacement.
+        number: number of the relation in the addresses of random numbers.
+        weights: function that returns the arrays for weighted draws, computed once for a graph; None for uniform draws.
     """
 
     fanouts: tuple[int | float, ...]
@@ -52,7 +52,7 @@ class NeighborDraws(NamedTuple):
 
     @property
     def has_weights(self) -> bool:
-        """False: blocks have no weights."""
+        """False: the blocks have no weights."""
         return False
 
     @property
@@ -61,11 +61,11 @@ class NeighborDraws(NamedTuple):
         return self.weights is not None
 
     def rule(self, hop: int) -> kernels.Rule:
-        """Return how a hop takes edges."""
+        """Return the options of a hop's draws: the fanout, and whether draws are with replacement and by weight."""
         return kernels.Rule(fanout_code(self.fanouts[hop]), self.replace, self.weights is not None)
 
     def kernel_columns(self, columns: RelationColumns, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
-        """Return what a hop with a rule draws from."""
+        """Return the columns in the form that the kernel for ``rule`` takes."""
         if self.weights is None:
             return kernels.Columns(columns.indptr, columns.indices, *NO_TABLES)
         tables, positive = self.weights()
@@ -74,21 +74,21 @@ class NeighborDraws(NamedTuple):
         return kernels.Columns(columns.indptr, columns.indices, *tables)
 
     def arrays(self, columns: RelationColumns) -> dict[str, Array]:
-        """Return the sources, and the weights that edges are drawn by.
+        """Return the arrays that the draws read: the sources and, for weighted draws, the weights.
 
         Raises:
-            InputError: there are no weights, or all are 0.
+            InputError: weighted draws, and the relation has no weights or all are 0.
         """
         weights = {} if self.weights is None else {"weights": drawable_weights(columns)}
         return {"indices": columns.indices, **weights}
 
     def read(self, files: EdgeReader, hop: int, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw from files; a hop that takes no edges reads no weights."""
+        """Draw the edges of one hop of several batches from files. A hop with fanout 0 reads no weights."""
         rule = self.rule(hop)
         return (files.by_weight if rule.weighted and rule.fanout else files.uniformly)(rule, requests)
 
     def draw(self, columns: RelationColumns, hop: int, request: Request, workspace: Workspace) -> Drawn:
-        """Draw the edges of a request from columns in memory, with global ids of sources."""
+        """Draw the edges of a request from columns in memory; sources are global ids."""
         nodes, number, rule = request.nodes, len(request.nodes), self.rule(hop)
         drawn_from = self.kernel_columns(columns, rule)
         most = most_edges(number, rule.fanout, lambda: count_edges(drawn_from, nodes, 0, number, rule))
@@ -121,15 +121,16 @@ def _drawn(edges: kernels.Edges, total: int) -> Drawn:
 
 
 class NeighborSampler(FanoutSampler):
-    """For every hop, up to ``fanout`` in-neighbours of every node reached so far.
+    """A sampler that takes, in every hop, up to ``fanout`` in-edges of every node reached so far.
 
-    Without replacement (the default) a node gives min(degree, fanout), or ceil(share * degree), distinct edges, every subset equally likely; with
-    replacement it gives as many if it has any, each draw uniform or by weight. By weight without replacement the edges are drawn one after
-    the other, each by weight among those that are left (successive sampling). Edges, not neighbours, are drawn: of a multi-edge each copy
-    counts.
+    Without replacement (the default) a node draws min(degree, fanout), or ceil(share * degree), distinct edges, every subset equally likely. With
+    replacement a node that has in-edges draws ``fanout``, or ceil(share * degree), edges, each draw uniform or by weight. By weight without
+    replacement edges are drawn one after the other, each by weight among those that are left (successive sampling). Edges are drawn, not
+    neighbours, so each of several parallel edges counts.
 
-    Blocks have no weights. By weight with replacement, the plain mean over a node's edges estimates the weighted mean over its in-edges
-    without bias; without replacement heavy edges come less often than their weights say, and the mean is pulled towards the plain one.
+    Blocks have no weights. By weight with replacement, the plain mean over a node's sampled edges is an unbiased estimate of the weighted mean
+    over its in-edges. By weight without replacement, heavy edges are drawn less often than their weights say, which pulls the estimate towards
+    the unweighted mean.
 
     Examples:
         >>> from hoptrain import NeighborSampler, load_dataset
@@ -144,19 +145,19 @@ class NeighborSampler(FanoutSampler):
     """
 
     def __init__(self, fanouts: Sequence[int | float], replace: bool = False, weighted: bool = False, expand: str = "all") -> None:
-        """State the hops.
+        """Check and keep the options.
 
         Args:
-            fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all edges, each once; a float above
-                0 and at most 1.0 is a share: ceil(share * degree) edges, where by weight and without replacement only those of a weight count.
-            replace: draw with replacement.
-            weighted: draw an edge with a probability proportional to its weight (``graph.weights``). One of weight 0 is never taken, nor with
-                a fanout of -1, and a node without any other gives none.
-            expand: which nodes a hop expands: "all" found so far, resampled in each hop, as DGL does; or the "new" ones, found on the hop
-                before, as PyG does. With "new" a node has the same edges in all blocks: they are nested.
+            fanouts: in-edges taken for each node, one number for each hop, from the seeds outward. -1 takes all edges, each once. A float above
+                0 and at most 1.0 is a share: ceil(share * degree) edges; by weight and without replacement, degree counts edges of positive weight.
+            replace: draw edges with replacement.
+            weighted: draw an edge with a probability proportional to its weight (``graph.weights``). An edge of weight 0 is never taken, not even with
+                a fanout of -1.
+            expand: nodes that a hop expands: "all" found so far, resampled in each hop, as in DGL; or the "new" ones that the previous hop
+                found, as in PyG. With "new" a node has the same edges in all blocks, which are nested.
 
         Raises:
-            InputError: no hop, a fanout that is neither positive nor -1 nor a share, or options that exclude each other.
+            InputError: there is no hop, a fanout is neither positive nor -1 nor a share, or ``expand`` is unknown.
         """
         self.fanouts: tuple[int | float, ...] = check_fanouts(fanouts, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
         self.replace: bool = replace
@@ -167,33 +168,33 @@ class NeighborSampler(FanoutSampler):
         self._weights = OncePerGraph[dict[Relation, Weights]]()
 
     def along(self, graph: Graph) -> Mapping[Relation, NeighborDraws]:
-        """Return the draws of the only relation."""
+        """Return the draws of the graph's only relation."""
         return {ONLY: NeighborDraws(self.fanouts, self.replace, 0, partial(self._weights_of, graph) if self.weighted else None)}
 
     def draws_alone(self, graph: Graph) -> NeighborDraws:
-        """Return the draws of the only relation: a node needs its own edges alone."""
+        """Return the draws of the only relation, which need only the in-edges of the drawing nodes."""
         return self.along(graph)[ONLY]
 
     def columns(self, graph: Graph) -> list[kernels.Columns | WeightedColumns]:
-        """Return what each hop draws from."""
+        """Return the columns that each hop draws from, in the form that its kernel takes."""
         draws = self.along(graph)[ONLY]
         return [draws.kernel_columns(graph, draws.rule(hop)) for hop in range(self.num_hops)]
 
     def _weights_of(self, graph: Graph) -> Weights:
-        """Return what is made once for a graph; it travels to the workers with the sampler."""
+        """Return the arrays for weighted draws, which are computed once for a graph and pickled with the sampler for the workers."""
         return self._weights.get(graph, _weigh)[ONLY]
 
 
 class HeteroSampler(HeteroFanoutSampler):
-    """For every hop and relation, up to ``fanout`` in-neighbours of every node of the relation's destination type reached so far.
+    """A neighbour sampler of heterogeneous graphs that takes, in every hop and by every relation, up to ``fanout`` in-edges of every node reached so far.
 
-    The law is ``NeighborSampler``'s, relation by relation: without replacement (the default) a node gives min(degree, fanout) distinct edges
-    of the relation, every subset equally likely; with replacement ``fanout`` edges if it has any; by weight as there. The draws of different
-    relations are independent. Of relation number k (in the graph's order) hop h draws what ``NeighborSampler`` would draw in hop 16 k + h: for
-    a single type and relation the two samplers give the same blocks bit for bit.
+    Each relation has the distribution of ``NeighborSampler``. Without replacement (the default) a node draws min(degree, fanout) distinct edges
+    of the relation, every subset equally likely; with replacement ``fanout`` edges if it has any. The draws of different relations are
+    independent. Hop h of relation number k (in the graph's order) has the random numbers of hop 16 k + h of ``NeighborSampler``: for a single
+    type and relation the blocks of the two samplers are bit-identical.
 
     Like any sampler it is a pure function of (graph, seeds, seed, epoch, batch) and keeps no state. On the CPU the threads of the workspace share
-    a batch's large hops, or the batches of a bulk; on CUDA a bulk is sampled at once.
+    the large hops of a batch, or the batches of a bulk; on CUDA all batches of a bulk are sampled together.
 
     Examples:
         >>> from hoptrain import HeteroGraph, HeteroSampler
@@ -213,21 +214,21 @@ class HeteroSampler(HeteroFanoutSampler):
         expand: str = "all",
         default: Sequence[int | float] | None = None,
     ) -> None:
-        """State the hops.
+        """Check and keep the options.
 
         Args:
-            fanouts: edges per node, one number a hop, from the seeds outward, for all relations; or such a list for each relation, by
-                "source:name:destination" or the tuple of the three. -1 takes all neighbours, 0 leaves the relation out of a hop,
-                a float above 0 and at most 1.0 is a share of the relation's edges, as of ``NeighborSampler``.
-            seed_type: the type of nodes that seeds are of; None for several (``BaseHeteroSampler``).
-            replace: draw with replacement.
-            weighted: draw the edges of the relations that have weights by these, as ``NeighborSampler`` does; those of others uniformly.
-            expand: which nodes a hop expands: "all" found so far, as DGL does; or the "new" ones, found on the hop before, as PyG does: then
-                blocks are nested.
-            default: the list of the relations that ``fanouts`` does not name; without it all are named.
+            fanouts: in-edges taken for each node, one number for each hop, from the seeds outward, for all relations; or such a list for each
+                relation, by "source:name:destination" or the tuple of the three. -1 takes all edges, 0 leaves the relation out of a hop, and
+                a float above 0 and at most 1.0 is a share of the node's edges of the relation, rounded up.
+            seed_type: node type of the seeds; None if they may be of several types.
+            replace: draw edges with replacement.
+            weighted: draw edges with a probability proportional to their weights in the relations that have weights, uniformly in others.
+            expand: nodes that a hop expands: "all" found so far, as in DGL; or the "new" ones that the previous hop found, as in PyG. With "new"
+                the blocks are nested.
+            default: fanouts of the relations that ``fanouts`` does not name. Without it ``fanouts`` must name every relation.
 
         Raises:
-            InputError: no hop or more than 16, lists of different lengths, a fanout that is out of range, options that exclude each other.
+            InputError: there is no hop or more than 16, lists differ in length, a fanout is out of range, or ``expand`` is unknown.
         """
         super().__init__(fanouts, seed_type, default, MAX_DRAWS // (2 if replace else 16) if weighted else MAX_DRAWS)
         self.replace: bool = replace
@@ -242,10 +243,10 @@ class HeteroSampler(HeteroFanoutSampler):
         return f"HeteroSampler(fanouts={self._shown_fanouts()}, seed_type={self.seed_type!r}, replace={self.replace}{further})"
 
     def along(self, graph: HeteroGraph) -> Mapping[Relation, NeighborDraws]:
-        """Return the draws of each relation.
+        """Return the draws along each relation.
 
         Raises:
-            InputError: fanouts that do not fit the graph's relations, or edges are to be drawn by weight and no relation has weights.
+            InputError: the fanouts do not fit the graph's relations, or ``weighted`` and no relation has weights.
         """
         fanouts = self.fanouts_of(graph)
         weighted = {relation for relation, columns in graph.relations.items() if self.weighted and columns.weights is not None}
@@ -257,7 +258,7 @@ class HeteroSampler(HeteroFanoutSampler):
         }
 
     def _weights_of(self, graph: HeteroGraph, relation: Relation) -> Weights:
-        """Return what is made once for a graph; it travels to the workers with the sampler."""
+        """Return the arrays for weighted draws, which are computed once for a graph and pickled with the sampler for the workers."""
         return self._weights.get(graph, _weigh)[relation]
 
 

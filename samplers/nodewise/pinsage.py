@@ -18,31 +18,31 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import as_counts, no_edges
 
 _MOST_VISITS = 1 << 24
-"""Counts of visits are kept as float32 for a while."""
+"""Upper limit of the visits from one node: float32, in which the kernel keeps counts, is exact below 2**24."""
 _CHUNK_WALKS = 256
-"""Walks that step side by side, about."""
+"""Approximate number of walks that one kernel iteration advances together."""
 
 
 class PinSAGESampler(Sampler):
-    """For every hop, the nodes that short random walks from a node visit most, for all nodes reached so far.
+    """A PinSAGE sampler that takes, in every hop, as neighbours of each node reached so far the nodes that short random walks from it visit most often.
 
-    From a destination v start ``num_walks`` walks. A step goes along a uniformly drawn in-edge of where the walk is; after each step the walk
-    ends with probability ``restart``, and in any case after ``walk_length`` steps or at a node without in-edges. Visits are counted at
-    every step; those to v itself are left out, since a layer knows v anyway. The ``num_neighbors`` nodes with the most visits become
-    v's neighbours, ties going to the smaller id. The expected counts are proportional to v's personalised PageRank, cut at ``walk_length``.
+    From each destination v start ``num_walks`` walks. A step follows a uniformly drawn in-edge of the walk's current node. After each step the walk
+    ends with probability ``restart``; it also ends after ``walk_length`` steps or at a node without in-edges. Visits are counted at
+    every step, except those to v itself, since a layer uses v anyway. The ``num_neighbors`` most visited nodes become v's neighbours;
+    ties go to the smaller id. The expected counts are proportional to v's personalised PageRank, truncated at ``walk_length``.
 
-    An edge's weight is v's in-degree times the neighbour's share of the counted visits: a layer that takes the mean (arch sage) then computes
-    PinSAGE's importance pooling, the mean by visits. That is no estimate of a sum over the in-edges, and exact evaluation, which takes plain
-    means over all of these, is another function. A neighbour need not be joined to v by an edge: ``edge_ids`` are -1.
+    The weight of an edge is v's in-degree times the neighbour's share of the counted visits: a layer that takes the mean (arch sage) then computes
+    PinSAGE's importance pooling, the mean weighted by visits. That does not estimate a sum over the in-edges, so full-neighbour evaluation,
+    which takes plain means over all in-edges, computes another function. A neighbour need not be adjacent to v: ``edge_ids`` are -1.
 
     Attributes:
-        stride: in-edges that a step goes along, of which the last one leads to a visit: more than one in ``HeteroPinSAGESampler``.
+        stride: in-edges that a step follows, of which the last one leads to the visited node: 1 here, more in ``HeteroPinSAGESampler``.
         by_degree: whether weights are multiplied by v's in-degree.
 
     Examples:
         >>> from hoptrain import PinSAGESampler, load_dataset
         >>> batch = PinSAGESampler([3], num_walks=20).sample(load_dataset("digits-knn").graph, [7], seed=1)
-        >>> batch.node_ids, batch.blocks[0].weights  # those that walks from 7 visit most, and their shares times its degree
+        >>> batch.node_ids, batch.blocks[0].weights  # node 7, the nodes that its walks visit most, and their shares times its degree
         (array([   7, 1135,  533, 1164], dtype=int32), array([3.0769231, 2.4615386, 2.4615386], dtype=float32))
     """
 
@@ -50,16 +50,16 @@ class PinSAGESampler(Sampler):
     by_degree = True
 
     def __init__(self, num_neighbors: Sequence[int], num_walks: int = 50, walk_length: int = 4, restart: float = 0.5) -> None:
-        """State the hops and the walks.
+        """Check and keep the options.
 
         Args:
-            num_neighbors: neighbours per node, one number a hop, from the seeds outward.
-            num_walks: walks from each node.
-            walk_length: most steps of a walk.
+            num_neighbors: neighbours taken for each node, one number for each hop, from the seeds outward.
+            num_walks: number of walks from each node.
+            walk_length: maximum number of steps of a walk.
             restart: probability in [0, 1) that a walk ends after a step.
 
         Raises:
-            InputError: no hop, or a number out of range.
+            InputError: there is no hop, or a number is out of range.
         """
         self.num_neighbors: tuple[int, ...] = as_counts("num_neighbors", num_neighbors)
         self.num_walks = num_walks
@@ -69,18 +69,19 @@ class PinSAGESampler(Sampler):
             raise InputError(f"num_neighbors is {list(num_neighbors)}: give one number for each hop, at least 1, for instance [10, 5]")
         if num_walks < 1 or walk_length < 1 or num_walks * walk_length >= _MOST_VISITS:
             raise InputError(
-                f"num_walks is {num_walks} and walk_length {walk_length}: both are at least 1, their product below {_MOST_VISITS}; correct them"
+                f"num_walks is {num_walks} and walk_length {walk_length}: both must be at least 1, and their product below {_MOST_VISITS}; "
+                "give for instance 50 and 4"
             )
         if not 0 <= restart < 1:
-            raise InputError(f"restart is {restart}: it is a probability in [0, 1); correct it")
+            raise InputError(f"restart is {restart}: it must be a probability in [0, 1); give for instance 0.5")
 
     @property
     def num_hops(self) -> int:
-        """One for each of ``num_neighbors``."""
+        """Number of hops, one for each entry of ``num_neighbors``."""
         return len(self.num_neighbors)
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """See ``Sampler.check_data``; besides, refuse features of edges, which its pairs need not be."""
+        """Raise ``InputError`` for a heterogeneous data set, or one with edge features: the sampled pairs need not be edges."""
         super().check_data(data)
         if isinstance(data, Dataset) and data.edge_attr is not None:
             raise no_edges(type(self).__name__)

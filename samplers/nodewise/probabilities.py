@@ -1,4 +1,4 @@
-"""How likely a node is to be in a mini-batch: what a cache of features, or a look at a sampler's law, asks for."""
+"""Probability of each node to be in a mini-batch, for feature caches and for the study of a sampler's distribution."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
-from hoptrain.kernels.shared.draws import ALL, num_draws
+from hoptrain.kernels.shared.draws import ALL, fanout_code, num_draws
 from hoptrain.samplers.base import Sampler
+from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
-from hoptrain.samplers.nodewise.neighbor import NeighborSampler
+from hoptrain.samplers.nodewise.neighbor import NeighborDraws
 
 _BULK = 16
 
@@ -22,48 +23,56 @@ _BULK = 16
 def sampling_probabilities(
     sampler: Sampler[Any, Any], graph: Graph | HeteroGraph, seeds: Array | Mapping[str, Array], *, num_batches: int = 1000, seed: int = 0
 ) -> Any:
-    """The probability of each node to be a node of the mini-batch of ``seeds``.
+    """Return the probability that each node of the graph is in the mini-batch of ``seeds``.
 
-    Exact for a ``NeighborSampler`` of one hop without weights, whose destinations draw independently: one of d edges, m of them from u, keeps none of
-    these with probability C(d - m, k) / C(d, k), or (1 - m / d)**k with replacement. For all others the share of ``num_batches`` batches
-    that have the node, with a standard error of sqrt(p (1 - p) / num_batches).
+    The result is exact for uniform neighbour sampling of one hop. There destinations draw independently: if m of the d in-edges of a destination
+    come from u, it draws none of these with probability C(d - m, k) / C(d, k), or (1 - m / d)**k with replacement. For all other samplers the
+    result is the share of ``num_batches`` batches that have the node, with a standard error of sqrt(p (1 - p) / num_batches).
 
     Args:
         sampler: the algorithm, prepared.
-        graph: the graph.
-        seeds: (B,) what ``sampler.sample`` takes; of several types a dictionary by type.
-        num_batches: batches that are counted.
-        seed: their address, with epoch 0 and batches from 0 on.
+        graph: graph to sample.
+        seeds: (B,) seeds or items as ``sampler.sample`` takes them; seeds of several types are a dictionary by type.
+        num_batches: number of batches to count.
+        seed: random seed of these batches, whose epoch is 0 and whose numbers begin with 0.
 
     Returns:
-        (V,) float64; of a heterogeneous graph a dictionary of such arrays by type.
+        (V,) float64; for a heterogeneous graph a dictionary of such arrays by type.
 
     Raises:
-        InputError: no batch to count; as ``Sampler.sample``.
+        InputError: ``num_batches`` is below 1, a seed is outside the graph or repeated, or the sampler does not fit the graph.
     """
     if num_batches < 1:
-        raise InputError(f"num_batches is {num_batches}: probabilities are counted over one or more; correct it")
+        raise InputError(f"num_batches is {num_batches}: probabilities are counted over at least one batch; give 1 or more")
     if isinstance(graph, HeteroGraph):
-        return _counted(sampler, graph, graph.numbered(seeds) if isinstance(seeds, Mapping) else seeds, num_batches, seed)
-    if type(sampler) is NeighborSampler and len(sampler.fanouts) == 1 and not sampler.weighted:
-        return _of_one_hop(graph, check_seeds(graph, np.asarray(seeds), distinct=True), sampler.fanout_codes[0], sampler.replace)
-    return _counted(sampler, graph, seeds, num_batches, seed)[""]
+        return _count(sampler, graph, graph.numbered(seeds) if isinstance(seeds, Mapping) else seeds, num_batches, seed)
+    draws = _uniform_draws(sampler, graph)
+    if draws is not None and len(draws.fanouts) == 1:
+        return _compute_one_hop(graph, check_seeds(graph, np.asarray(seeds), distinct=True), fanout_code(draws.fanouts[0]), draws.replace)
+    return _count(sampler, graph, seeds, num_batches, seed)[""]
 
 
-def _counted(sampler: Sampler[Any, Any], graph: Graph | HeteroGraph, seeds: Any, num_batches: int, seed: int) -> dict[str, Array]:
-    """The shares of batches that have each node, by type; "" stands for that of a graph of one type."""
+def _uniform_draws(sampler: Sampler[Any, Any], graph: Graph) -> NeighborDraws | None:
+    """Return the draws of a sampler whose items are seeds and whose nodes draw in-edges uniformly; None for any other sampler."""
+    hop_sampler = sampler.hop_sampler if sampler.by_seeds else None
+    draws = None if hop_sampler is None else hop_sampler.along(graph)[ONLY]
+    return draws if isinstance(draws, NeighborDraws) and draws.weights is None else None
+
+
+def _count(sampler: Sampler[Any, Any], graph: Graph | HeteroGraph, seeds: Any, num_batches: int, seed: int) -> dict[str, Array]:
+    """Return the share of batches that have each node, by type; a homogeneous graph has the type ""."""
     numbers = graph.num_nodes if isinstance(graph, HeteroGraph) else {"": graph.num_nodes}
     counts, workspace = {name: np.zeros(number) for name, number in numbers.items()}, Workspace()
     for first in range(0, num_batches, _BULK):
         bulk = [seeds] * min(_BULK, num_batches - first)
         for batch in sampler.sample_bulk(graph, bulk, seed=seed, first_batch=first, workspace=workspace):
             for name, ids in batch.node_ids.items() if isinstance(graph, HeteroGraph) else (("", batch.node_ids),):
-                counts[name][ids] += 1  # once, though a node may be several nodes
+                counts[name][ids] += 1  # counts a node once, even if ids repeats it
     return {name: found / num_batches for name, found in counts.items()}
 
 
-def _of_one_hop(graph: Graph, seeds: Array, fanout: int, replace: bool) -> Array:
-    """By the copies of each source in each column."""
+def _compute_one_hop(graph: Graph, seeds: Array, fanout: int, replace: bool) -> Array:
+    """Return the exact probabilities, from the number of parallel edges of each source in each column."""
     total = total_degree(graph.indptr, seeds, len(seeds))
     indptr, sources = np.empty(len(seeds) + 1, np.int64), np.empty(total, graph.indices.dtype)
     copy_columns(graph.indptr, graph.indices, seeds, len(seeds), indptr, sources)

@@ -1,4 +1,4 @@
-"""Neighbour sampling that does not look ahead: a tree for each seed, and only edges that are not later than it."""
+"""Temporal neighbour sampling: each seed has a tree of its own, whose edges are not later than the seed's time."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ STRATEGIES = ("uniform", "recent")
 
 
 def check_strategy(strategy: str, replace: bool) -> None:
-    """Refuse an unknown one, or one that does not go with replacement."""
+    """Raise ``InputError`` if ``strategy`` is unknown, or is "recent" with replacement."""
     if strategy not in STRATEGIES:
-        raise InputError(f'strategy is {strategy!r}: edges are drawn "uniform" or are the most "recent" ones; choose one')
+        raise InputError(f'strategy is {strategy!r}: it must be "uniform" or "recent"; choose one')
     if replace and strategy == "recent":
         raise InputError('replace=True with strategy="recent": the latest edges are taken once each; leave replace out')
 
 
 class TimedDraws(NamedTuple):
-    """Draws along one relation that are bounded by time; they are ``hoptrain.samplers.hops.Draws``.
+    """Draws along one relation that are bounded by time; implements ``hoptrain.samplers.hops.Draws``.
 
     Attributes:
-        fanouts: one a hop.
-        replace: whether they are with replacement.
-        is_recent: whether the latest edges are taken.
-        number: of the relation in the addresses of random numbers.
-        in_order: makes the columns in the order of time, once for a graph.
-        monotone: whether an edge bounds those behind it, so that nodes are paths.
+        fanouts: number or share of edges for each hop.
+        replace: whether edges are drawn with replacement.
+        is_recent: whether the latest edges are taken instead of random ones.
+        number: number of the relation in the addresses of random numbers.
+        in_order: function that returns the columns sorted by time, computed once for a graph.
+        monotone: whether the time of an edge bounds the edges of the next hop, so that a node of the batch is a path.
     """
 
     fanouts: tuple[int | float, ...]
@@ -58,11 +58,11 @@ class TimedDraws(NamedTuple):
     monotone: bool = False
 
     def rule(self, hop: int) -> kernels.TimedRule:
-        """Return how a hop takes edges."""
+        """Return the options of a hop's draws: the fanout, and whether draws are with replacement or take the latest edges."""
         return kernels.TimedRule(fanout_code(self.fanouts[hop]), self.replace, self.is_recent)
 
     def sample(self, batch: GrowingBatch, steps: Sequence[Step[TimedDraws]]) -> list[Drawn]:
-        """Draw the edges of all steps of a hop, one relation after the other. Sources were keys, so they are int64."""
+        """Draw the edges of all steps of a hop, one relation after the other. Sources are local ids in int64, the dtype of keys."""
         return [step.draws._sample(batch, step) for step in steps]
 
     def _sample(self, batch: GrowingBatch, step: Step[TimedDraws]) -> Drawn:
@@ -79,7 +79,8 @@ class TimedDraws(NamedTuple):
             drawn = columns, sources.nodes(most), last, first, last, bounds, trees, rule, batch.at(step), scratch, edges, total
             sources.num_nodes, total = kernels.sample_path_hop(*drawn)
         elif most:
-            nodes, before = sources.make_room(most), sources.num_nodes  # the destinations are perhaps of the same type, and moved
+            nodes, before = sources.make_room(most), sources.num_nodes
+            # make_room may reallocate, and the destinations may be of the same type: get their nodes only now.
             known, table = destinations.nodes(), sources.table.view()
             sources.num_nodes, total = kernels.sample_hop(
                 columns, known, nodes, before, first, last, bounds, rule, batch.at(step), table, scratch, edges, total
@@ -87,21 +88,23 @@ class TimedDraws(NamedTuple):
         return Drawn(edges.indptr, edges.edge_ids[:total], edges.indices[:total])
 
     def arrays(self, columns: RelationColumns) -> dict[str, Array]:
-        """Return the sources, and the times of edges that have some."""
+        """Return the arrays that the draws read: the sources and, if the relation has times, the times."""
         times = {} if columns.times is None else {"times": columns.times}
         return {"indices": columns.indices, **times}
 
     def read(self, files: EdgeReader, hop: int, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw from the times of whole columns, which are read from files."""
+        """Draw the edges of one hop of several batches from files, which reads the times of whole columns."""
         return files.by_time(self.rule(hop), requests)
 
 
 def _of_paths(batch: GrowingBatch, most: int) -> tuple[Array, Array]:
-    """Return the bounds (N + most,) int64 and the trees (N + most,) int32 of the nodes, which are paths: those of N, with room for more."""
+    """Return the time bounds (N + most,) int64 and the trees (N + most,) int32 of N nodes that are paths, with space for ``most`` more."""
     frontier, array = batch.frontiers[""], batch.workspace.array
     number = frontier.num_nodes
     if number + most > kernels.MAX_TREES:
-        raise InputError(f"{number + most:,} paths in a batch: there are at most {kernels.MAX_TREES:,}; use smaller batches or fanouts")
+        raise InputError(
+            f"{number + most:,} paths in a batch: a batch has at most {kernels.MAX_TREES:,} with monotone=True; use smaller batches or fanouts"
+        )
     bounds, trees = array("bounds", number + most, np.int64, keep=number), array("path_trees", number + most, np.int32, keep=number)
     if not batch.hops:
         bounds[:number], trees[:number] = batch.times, np.arange(number)
@@ -109,7 +112,7 @@ def _of_paths(batch: GrowingBatch, most: int) -> tuple[Array, Array]:
 
 
 def _split(graph: Graph | HeteroGraph, batch: GrowingBatch, keys: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return the nodes of each type, and the trees that they are in with the times of these, of a batch's ``keys``."""
+    """Split keys into the global node ids of each type and ``extra`` arrays: the tree of each node, and the times of the seeds."""
     nodes, extra = {}, {}
     for kind, (_, dtype) in types_of(graph).items():
         trees = f"trees.{kind}" if kind else "trees"
@@ -122,24 +125,23 @@ def _split(graph: Graph | HeteroGraph, batch: GrowingBatch, keys: Mapping[str, A
 
 
 class TemporalSampler(FanoutSampler):
-    """For every hop, up to ``fanout`` in-edges of every node found on the hop before, none of them later than the seed's time.
+    """A temporal sampler that takes, in every hop, up to ``fanout`` in-edges of every node found by the previous hop, none later than the seed's time.
 
-    Every seed has a time, and a tree of its own: its time bounds all edges of the tree, of all hops (as in PyG's ``NeighborLoader`` with
-    ``disjoint=True``). So a node of the batch is a node in the tree of one seed, and ``node_ids`` names a node once for each tree that it
-    is in. Seeds need not be distinct: the same node may be asked for at several times. ``sample`` takes ``times`` (B,), integers,
-    the time of each of at most 2**23 seeds; by default they are what ``seed_times`` says.
+    Every seed has a time, and a tree of its own. Its time bounds all edges of the tree, of all hops (as in PyG's ``NeighborLoader`` with
+    ``disjoint=True``). So a node of the batch is a node of the graph in the tree of one seed, and ``node_ids`` holds a node of the graph once for
+    each tree that it is in. Seeds may repeat a node, for example at several times. ``sample`` takes ``times`` (B,), the integer time of each
+    of at most 2**23 seeds; by default the times are those of ``seed_times``.
 
-    Of the edges into a node that are not later than the bound, ``uniform`` takes min(number, ``fanout``) distinct ones, every subset equally
-    likely, or ``fanout`` independent ones with ``replace``: the plain mean over them estimates the mean over all that the bound admits.
-    ``recent`` takes the latest ones, among equal times those with larger edge ids; no random number is drawn, and nothing is estimated. A
-    node without an admitted edge gives none. Edges that are not drawn stand in the order of time.
+    Among the edges into a node that are not later than the bound, the strategy ``uniform`` takes min(number, ``fanout``) distinct ones, every
+    subset equally likely, or ``fanout`` independent ones with ``replace``. The plain mean over them is an unbiased estimate of the mean over all
+    edges within the bound. The strategy ``recent`` takes the latest edges, among equal times those with larger edge ids; it draws no random
+    numbers. If all edges within the bound are taken, they are in the order of time.
 
-    With ``monotone`` times increase along every path to a seed: each edge is earlier than the one that it leads to, so that a message on its way
-    meets no edge that was there before it (Xu, Ruan, Korpeoglu, Kumar, Achan 2020, "Inductive representation learning on temporal graphs"). Then a node
-    is a path: every edge that is drawn leads to one of its own.
+    With ``monotone`` times increase along every path to a seed: each edge is earlier than the next edge on the path (Xu, Ruan, Korpeoglu, Kumar, Achan
+    2020, "Inductive representation learning on temporal graphs"). A node of the batch is then a path: every drawn edge leads to a new node.
 
-    Blocks are nested: a node is expanded once. ``extra`` holds ``trees`` (S,) int32, the seed (0 to B - 1) whose tree each node is in, and
-    ``seed_times`` (B,) int64. Exact evaluation by ``NodeClassifier`` takes all edges of the graph whatever their times.
+    Blocks are nested, since each node is expanded once. ``extra`` holds ``trees`` (S,) int32, the position (0 to B - 1) of the seed whose tree each node
+    is in, and ``seed_times`` (B,) int64. The full-neighbour evaluation of ``NodeClassifier`` uses all edges of the graph, whatever their times.
 
     Examples:
         >>> import numpy as np
@@ -165,20 +167,20 @@ class TemporalSampler(FanoutSampler):
         replace: bool = False,
         monotone: bool = False,
     ) -> None:
-        """State the hops and the seeds' times.
+        """Check and keep the options, and read ``seed_times`` if it is a path.
 
         Args:
-            fanouts: edges per node, one number a hop, from the seeds outward; -1 takes all that the bound admits, a float above 0
-                and at most 1.0 is a share of these, rounded up.
-            seed_times: (V,) integers, for each node the time at which it is a seed, in the unit of ``graph.times``; or the path of a .npy file with
-                them. Without it ``sample`` has to be given ``times``.
-            strategy: uniform or recent.
-            replace: draw with replacement; with uniform only.
-            monotone: whether an edge bounds those behind it; on the CPU only.
+            fanouts: in-edges taken for each node, one number for each hop, from the seeds outward. -1 takes all edges within the time bound; a float
+                above 0 and at most 1.0 is a share of these, rounded up.
+            seed_times: (V,) integers, the time at which each node is a seed, in the unit of ``graph.times``; or the path of a .npy file with
+                them. Without it ``sample`` needs ``times``.
+            strategy: "uniform" draws edges at random; "recent" takes the latest ones.
+            replace: draw edges with replacement; only with strategy "uniform".
+            monotone: let times increase along every path to a seed: the edges into a node must be earlier than the edge that led to it. CPU only.
 
         Raises:
-            InputError: no hop, a fanout that is neither positive nor -1 nor a share, an unknown strategy, options that exclude each other, times that
-                cannot be read.
+            InputError: there is no hop, a fanout is neither positive nor -1 nor a share, the strategy is unknown, options exclude each other, or
+                the times cannot be read.
         """
         self.fanouts: tuple[int | float, ...] = check_fanouts(fanouts, MAX_DRAWS)
         check_strategy(strategy, replace)
@@ -189,10 +191,10 @@ class TemporalSampler(FanoutSampler):
         self._ordered = OncePerGraph[dict[Relation, kernels.TimedColumns]]()
 
     def prepare(self, graph: Graph, seeds: Array) -> TemporalSampler:
-        """As it is. The first batch puts every column in the order of time: 12 bytes an edge (16 from 2**31 edges on).
+        """Return this sampler, after a check of the times. The first batch sorts every column by time, in 12 bytes an edge (16 from 2**31 edges on).
 
         Raises:
-            InputError: the graph has no times, or not one for each node is given.
+            InputError: the graph has no times, or ``seed_times`` does not have one time for each node.
         """
         self._check_times(graph)
         if self.seed_times is not None:
@@ -200,14 +202,14 @@ class TemporalSampler(FanoutSampler):
         return self
 
     def roots(self, graph: Graph, seeds: Array, times: Array | None = None) -> tuple[SeedsByType, Array]:
-        """Return the seeds, checked, and the times that bound their edges: ``times`` (B,), or what ``seed_times`` says."""
+        """Return the seeds, checked, and the times (B,) that bound their edges: ``times``, by default those of ``seed_times``."""
         seeds = check_seeds(graph, seeds)
         check_trees(len(seeds))
         bounds = self._times_of(graph, seeds) if times is None else checked_times(times, len(seeds), "times")
         return seeds_of_one_type("", seeds), bounds
 
     def along(self, graph: Graph) -> Mapping[Relation, TimedDraws]:
-        """Return the draws of the only relation.
+        """Return the draws of the graph's only relation.
 
         Raises:
             InputError: the graph has no times.
@@ -217,15 +219,15 @@ class TemporalSampler(FanoutSampler):
 
     @property
     def hop_sampler(self) -> HopSampler[Graph, MiniBatch] | None:
-        """This sampler; None with ``monotone``, where nodes are paths, and for a subclass that samples in a way of its own."""
+        """This sampler; None with ``monotone``, where nodes are paths, and for a subclass that overrides ``sample_on_cpu``."""
         return None if self.monotone or type(self).sample_on_cpu is not TemporalSampler.sample_on_cpu else self
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, times: Array | None = None) -> MiniBatch:
-        """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
+        """Sample one mini-batch with seeds at ``times`` (B,), by default those of ``seed_times``; see ``Sampler.sample_on_cpu``."""
         return self.grown(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
 
     def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None) -> MiniBatch:
-        """Return the mini-batch of a batch that has all hops, whose ``nodes`` are keys."""
+        """Return the mini-batch of a batch whose hops are all sampled, and whose ``nodes`` are keys."""
         nodes, own = _split(graph, batch, nodes)
         if self.monotone:
             own["trees"] = _of_paths(batch, 0)[1]
@@ -234,31 +236,31 @@ class TemporalSampler(FanoutSampler):
     def _times_of(self, graph: Graph, seeds: Array) -> Array:
         if self.seed_times is None:
             raise InputError(
-                "the seeds have no times: give TemporalSampler seed_times, or sample times; an edge later than its seed is not drawn"
+                "the seeds have no times: each seed's time bounds the edges drawn for it; give TemporalSampler seed_times, or give sample times"
             )
         times: Array = checked_times(self.seed_times, graph.num_nodes, "seed_times")[seeds]
         return times
 
     def _check_times(self, graph: Graph) -> None:
         if graph.times is None:
-            raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or take NeighborSampler")
+            raise InputError("the graph has no times: give them to Graph or Graph.from_edges, or use NeighborSampler")
 
     def columns(self, graph: Graph) -> kernels.TimedColumns:
-        """Return the graph's columns in the order of time. They are made once for a graph, and travel to the workers with the sampler."""
+        """Return the graph's columns sorted by time, which are computed once for a graph and pickled with the sampler for the workers."""
         self._check_times(graph)
         return self._ordered.get(graph, _in_order_of_time)[ONLY]
 
 
 class HeteroTemporalSampler(HeteroFanoutSampler):
-    """For every hop and relation, up to ``fanout`` in-edges of every node found on the hop before, none of them later than the seed's time.
+    """A temporal sampler of heterogeneous graphs: up to ``fanout`` in-edges, by every relation, of every node found by the previous hop.
 
-    The law is ``TemporalSampler``'s, relation by relation: every seed has a time, and a tree of its own, whose edges of all relations and hops it
-    bounds (as in PyG's ``NeighborLoader`` with ``disjoint=True`` on ``HeteroData``). Edges of a relation without times are all admitted, and drawn
-    uniformly whatever the strategy; a graph without any times is refused. Seeds need not be distinct.
+    Each relation has the distribution of ``TemporalSampler``: every seed has a time, and a tree of its own, whose edges of all relations and hops
+    are not later than that time (as in PyG's ``NeighborLoader`` with ``disjoint=True`` on ``HeteroData``). In a relation without times all edges are
+    within the bound and are drawn uniformly whatever the strategy. At least one relation must have times. Seeds may repeat a node.
 
-    ``sample`` takes ``times`` (B,), integers, the time of each seed in the order of the seeds, which is that of ``HeteroGraph.numbered`` where they
-    are of several types. Blocks are nested. ``extra`` holds for each type t ``trees.t`` (S_t,) int32, the seed (0 to B - 1) whose tree each node is in,
-    and ``seed_times`` (B,) int64. Draws have the addresses of ``HeteroSampler``, with a node's local id in place of the node.
+    ``sample`` takes ``times`` (B,), the integer time of each seed in the order of the seeds; seeds of several types have the order of
+    ``HeteroGraph.numbered``. Blocks are nested. ``extra`` holds, for each type t, ``trees.t`` (S_t,) int32, the position (0 to B - 1) of the seed whose
+    tree each node is in, and ``seed_times`` (B,) int64. Draws have the addresses of ``HeteroSampler``, with local ids instead of global node ids.
     """
 
     distinct_nodes = False
@@ -275,19 +277,22 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         *,
         default: Sequence[int | float] | None = None,
     ) -> None:
-        """State the hops and the seeds' times.
+        """Check and keep the options.
 
         Args:
-            fanouts: as of ``HeteroSampler``; -1 takes all that the bound admits.
-            seed_type: the type of nodes that seeds are of; None for several.
-            seed_times: (V_t,) integers for the types t that have seeds: for each node the time at which it is a seed, in the unit of the edges' times.
-                Without it ``sample`` has to be given ``times``.
-            strategy: "uniform", or "recent" for the latest edges.
-            replace: draw with replacement; with uniform only.
-            default: the fanouts of the relations that ``fanouts`` does not name.
+            fanouts: in-edges taken for each node, one number for each hop, from the seeds outward, for all relations; or such a list for each
+                relation, by "source:name:destination" or the tuple of the three. -1 takes all edges within the time bound, 0 leaves the relation
+                out of a hop, and a float above 0 and at most 1.0 is a share of the edges within the bound, rounded up.
+            seed_type: node type of the seeds; None if they may be of several types.
+            seed_times: (V_t,) integers for each type t that has seeds, the time at which each node is a seed, in the unit of the edges' times.
+                Without it ``sample`` needs ``times``.
+            strategy: "uniform" draws edges at random; "recent" takes the latest ones.
+            replace: draw edges with replacement; only with strategy "uniform".
+            default: fanouts of the relations that ``fanouts`` does not name. Without it ``fanouts`` must name every relation.
 
         Raises:
-            InputError: as ``HeteroSampler``; an unknown strategy, options that exclude each other, times that are no integers.
+            InputError: there is no hop or more than 16, lists differ in length, a fanout is out of range, the strategy is unknown, options exclude each
+                other, or times are not integers.
         """
         super().__init__(fanouts, seed_type, default, MAX_DRAWS)
         check_strategy(strategy, replace)
@@ -296,7 +301,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         self.repeats_edges: bool = replace
         if seed_times is not None and not isinstance(seed_times, Mapping):
             raise InputError(
-                f"seed_times are a {type(seed_times).__name__}: they are by type, a time for each of its nodes; give a dictionary"
+                f"seed_times is a {type(seed_times).__name__}: it must have a time for each node of each type; give a dictionary by type"
             )
         self.seed_times: dict[str, Array] = {kind: checked_times(times, None, "seed_times") for kind, times in (seed_times or {}).items()}
         self._ordered = OncePerGraph[dict[Relation, kernels.TimedColumns]]()
@@ -306,16 +311,18 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         return f"HeteroTemporalSampler(fanouts={fanouts}, seed_type={self.seed_type!r}, strategy={self.strategy!r}, replace={self.replace})"
 
     def along(self, graph: HeteroGraph) -> Mapping[Relation, TimedDraws]:
-        """Return the draws of each relation. The first batch puts every column in the order of time: 12 bytes an edge (16 from 2**31 edges of a relation on).
+        """Return the draws along each relation.
+
+        The first batch sorts every column by time, in 12 bytes an edge (16 from 2**31 edges of a relation on).
 
         Raises:
-            InputError: fanouts that do not fit the graph's relations, or no relation has times.
+            InputError: the fanouts do not fit the graph's relations, or no relation has times.
         """
         fanouts, columns = self.fanouts_of(graph), graph.relations
         if all(own.times is None for own in columns.values()):
             raise InputError(
-                "no relation of the graph has times, so that nothing bounds what HeteroTemporalSampler draws: give them to HeteroGraph, or name "
-                "them by time_attr of from_pyg; or take HeteroSampler"
+                "no relation of the graph has times: HeteroTemporalSampler needs them to bound its draws; give them to HeteroGraph, name "
+                "them by time_attr of from_pyg, or use HeteroSampler"
             )
         is_recent = self.strategy == "recent"
         return {
@@ -327,7 +334,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
 
     @property
     def hop_sampler(self) -> HopSampler[HeteroGraph, HeteroMiniBatch] | None:
-        """This sampler; None for a subclass that samples in a way of its own."""
+        """This sampler; None for a subclass that overrides ``sample_on_cpu``."""
         return self if type(self).sample_on_cpu is HeteroTemporalSampler.sample_on_cpu else None
 
     def sample_on_cpu(
@@ -338,13 +345,13 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         workspace: Workspace,
         times: Sequence[int] | Array | None = None,
     ) -> HeteroMiniBatch:
-        """Sample one mini-batch at ``times`` (B,), or those that ``seed_times`` says; see ``Sampler.sample_on_cpu``."""
+        """Sample one mini-batch with seeds at ``times`` (B,), by default those of ``seed_times``; see ``Sampler.sample_on_cpu``."""
         return self.grown(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
 
     def finished(
         self, graph: HeteroGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
     ) -> HeteroMiniBatch:
-        """Return the mini-batch of a batch that has all hops, whose ``nodes`` are keys."""
+        """Return the mini-batch of a batch whose hops are all sampled, and whose ``nodes`` are keys."""
         nodes, own = _split(graph, batch, nodes)
         return super().finished(graph, batch, nodes, own | (extra or {}))
 
@@ -354,34 +361,36 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
     def roots(
         self, graph: HeteroGraph, seeds: Array | Mapping[str, Array], times: Sequence[int] | Array | None = None
     ) -> tuple[SeedsByType, Array]:
-        """Return the seeds, checked, and the times that bound their edges: ``times`` (B,), or what ``seed_times`` says."""
+        """Return the seeds, checked, and the times (B,) that bound their edges: ``times``, by default those of ``seed_times``."""
         found = self.seeds_of(graph, seeds)
         check_trees(found.number)
         return found, self._bounds(graph, found, times)
 
     def _bounds(self, graph: HeteroGraph, seeds: SeedsByType, times: Sequence[int] | Array | None) -> Array:
-        """(B,) int64."""
+        """Return the times (B,) int64 of the seeds."""
         if times is not None:
             return checked_times(times, seeds.number, "times")
         bounds = np.empty(seeds.number, np.int64)
         for kind, (ids, places) in seeds.by_type.items():
             if kind not in self.seed_times:
                 raise InputError(
-                    f"seeds of {kind!r} have no times: give HeteroTemporalSampler seed_times of it, or sample times; "
-                    "an edge later than its seed is not drawn"
+                    f"seeds of {kind!r} have no times: each seed's time bounds the edges drawn for it; give HeteroTemporalSampler seed_times of it, "
+                    "or give sample times"
                 )
             bounds[places] = checked_times(self.seed_times[kind], graph.num_nodes[kind], "seed_times")[ids]
         return bounds
 
 
 def check_trees(number: int) -> None:
-    """Refuse more seeds than there are trees."""
+    """Raise ``InputError`` if a batch has more seeds than the keys of nodes can number."""
     if number > kernels.MAX_TREES:
-        raise InputError(f"{number:,} seeds in a batch: each has a tree, and there are at most {kernels.MAX_TREES:,}; use smaller batches")
+        raise InputError(
+            f"{number:,} seeds in a batch: each has a tree, and a batch has at most {kernels.MAX_TREES:,}; use smaller batches"
+        )
 
 
 def _in_order_of_time(graph: Graph | HeteroGraph) -> dict[Relation, kernels.TimedColumns]:
-    """Return the edges of each column in the order of time; edges without times in that of their places, earlier than any bound."""
+    """Return the columns of each relation sorted by time. Without times edges keep their order and are earlier than any bound."""
     return {
         relation: _ordered(columns) if columns.times is not None else _timeless(columns) for relation, columns in columns_of(graph).items()
     }
@@ -399,22 +408,28 @@ def _timeless(columns: RelationColumns) -> kernels.TimedColumns:
 
 
 def _read_times(times: str | Sequence[int] | Array) -> Array:
-    """(V,) int64, from a file or as given."""
+    """Return the times (V,) int64, read from a .npy file if ``times`` is its path."""
     if not isinstance(times, str):
         return checked_times(times, None, "seed_times")
     try:
         array = map_npy(times)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"seed_times is {times}: it cannot be read as a .npy file ({error}); give the path of one, made by np.save"
+            f"seed_times is {times}: it cannot be read as a .npy file ({error}); give the path of a file that np.save wrote"
         ) from None
     return checked_times(array, None, "seed_times")
 
 
 def checked_times(times: Sequence[int] | Array, number: int | None, name: str) -> Array:
-    """(number,) int64."""
+    """Return times as (``number``,) int64, or of any length if ``number`` is None; ``name`` is the option in messages.
+
+    Raises:
+        InputError: they are not integers up to int64, or their number is another one.
+    """
     array = np.asarray(times)
     if array.ndim != 1 or not is_integer(array.dtype) or array.dtype == np.uint64 or number not in (None, len(array)):
         wanted = "each node" if name == "seed_times" else "each seed"
-        raise InputError(f"{name} are {array.dtype} of shape {array.shape}: they are integers up to int64, one for {wanted}; convert them")
+        raise InputError(
+            f"{name} are {array.dtype} of shape {array.shape}: they must be integers up to int64, one for {wanted}; convert them to int64"
+        )
     return np.ascontiguousarray(array, np.int64)

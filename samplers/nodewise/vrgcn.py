@@ -1,4 +1,4 @@
-"""VR-GCN's sampling (Chen, Zhu, Song, "Stochastic Training of Graph Convolutional Networks with Variance Reduction", ICML 2018)."""
+"""VR-GCN's sampler (Chen, Zhu, Song, "Stochastic Training of Graph Convolutional Networks with Variance Reduction", ICML 2018)."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 
 
 class VRGCNSampler(Sampler):
-    """Neighbour sampling with a small fanout, and beside it all in-neighbours of the destinations, whose earlier activations the trainer keeps.
+    """A neighbour sampler with small fanouts that also returns all in-neighbours of the destinations, for variance reduction by past activations.
 
-    With h the activations, H their history and A a sum over in-edges, a layer computes the control variate  S (h - H) + A H  in place of A h:
-    S is the sum over the sampled edges, each of which stands for degree / sampled ones. It is unbiased for any H, and has no variance where
+    Let h be the activations, H their history and A the sum over in-edges. A layer computes the control variate S (h - H) + A H instead of A h,
+    where S is the sum over the sampled edges, each of which stands for degree / sampled edges. It is unbiased for any H and has no variance if
     H = h. Only A H needs all in-neighbours, and of these only rows of H, no further hops.
 
-    The blocks are those of ``NeighborSampler(fanouts)``: uniform, without replacement. ``extra`` holds the columns of all destinations of the
-    outermost block, D of them; the destinations of the other blocks are the first of these:
+    The blocks are those of ``NeighborSampler(fanouts)``: uniform, without replacement. ``extra`` holds the in-edges of all D destinations of the
+    outermost block; the destinations of the other blocks are the first of these:
 
     * ``history_indptr`` (D+1,) int64 offsets,
-    * ``history_indices`` (M,) in-neighbours, global ids: rows of the history.
+    * ``history_indices`` (M,) global ids of the in-neighbours, which are rows of the history.
 
     ``NodeClassifier`` keeps H and computes the estimate (``hoptrain.trainers.feedback.variance_reduction``).
 
     Examples:
         >>> from hoptrain import VRGCNSampler, load_dataset
         >>> batch = VRGCNSampler([2, 2]).sample(load_dataset("digits-knn").graph, [7, 8], seed=1)
-        >>> batch.num_edges, batch.extra["history_indices"].shape  # few edges to sample, all for the history
+        >>> batch.num_edges, batch.extra["history_indices"].shape  # few sampled edges, all in-edges for the history
         (16, (57,))
     """
 
     feedback: tuple[str, ...] = ("history",)
 
     def __init__(self, fanouts: Sequence[int | float] = (2, 2)) -> None:
-        """State the hops.
+        """Check and keep the fanouts.
 
         Args:
-            fanouts: edges per node, one number a hop, from the seeds outward; the paper takes 2.
+            fanouts: in-edges taken for each node, one number for each hop, from the seeds outward; the paper takes 2.
 
         Raises:
-            InputError: as of ``NeighborSampler``.
+            InputError: there is no hop, or a fanout is neither positive nor -1 nor a share.
         """
         self.neighbors: NeighborSampler = NeighborSampler(fanouts)
 
@@ -56,7 +56,7 @@ class VRGCNSampler(Sampler):
 
     @property
     def num_hops(self) -> int:
-        """One for each fanout."""
+        """Number of hops, one for each fanout."""
         return self.neighbors.num_hops
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:

@@ -93,7 +93,7 @@ fit Q --data.batch_size 0                   | batch_size is 0: a batch has a who
 fit Q --data.batch_size 1.5                 | data.batch_size is 1.5: it takes an integer
 fit Q --data.sampler.init_args.fanouts abc  | data.sampler: fanouts is abc: it takes a list of integers or numbers
 fit Q --data.sampler.init_args.fanouts [5,0] | fanout 0 in [5, 0]: a hop takes ...
-fit Q --data.sampler.init_args.fanouts [5,1.5] | fanout 1.5 in [5, 1.5]: a hop takes ... or a share of them such as 0.5, above 0 and at most 1.0; ...
+fit Q --data.sampler.init_args.fanouts [5,1.5] | fanout 1.5 in [5, 1.5]: a hop takes ... or a share of them such as 0.5, above 0 and at most 1.0
 fit Q --data.sampler.init_args.fanout [5]   | data.sampler: there is no option fanout: did you mean fanouts?
 fit Q --data.sampler.init_args.sizes [5]    | data.sampler: there is no option sizes: there are expand, fanouts, replace, weighted
 fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it takes a Sampler; did you mean NeighborSampler...?

@@ -350,7 +350,7 @@ MISTAKES = {
     "a heterogeneous sampler on plain data": Mistake(
         lambda dataset: SampleLoader(dataset, HeteroSampler([1], "a")),
         value="HeteroSampler",
-        rule="random no HeteroDataset",
+        rule="random homogeneous HeteroDataset",
         remedy="HeteroGraph NeighborSampler",
     ),
     "fanouts for some relations of the data": Mistake(
@@ -366,10 +366,10 @@ MISTAKES = {
     "too many hops": Mistake(lambda: HeteroSampler([1] * 17, "a"), value="17 hops", rule="fanouts", remedy="1 16 each hop"),
     "fanouts for no relation": Mistake(lambda: HeteroSampler({}, "a"), value="no hops", rule="fanouts", remedy="1 16 each hop"),
     "relations with different numbers of hops": Mistake(
-        lambda: HeteroSampler({"a:r:a": [1], "b:r:a": [1, 2]}, "a"), value="1 and 2", rule="fanouts", remedy="equally all relations"
+        lambda: HeteroSampler({"a:r:a": [1], "b:r:a": [1, 2]}, "a"), value="1 and 2", rule="fanouts", remedy="same number all relations"
     ),
     "a fanout below -1": Mistake(
-        lambda: HeteroSampler([2, -2], "a"), value="fanout -2", rule="hop edges share", remedy="0 67108863 -1 0.5"
+        lambda: HeteroSampler([2, -2], "a"), value="fanout is -2", rule="hop edges share", remedy="0 67108863 -1 0.5"
     ),
     "an unknown seed type": Mistake(lambda: sampled([1], "d", [0]), value="'d'", rule="seed_type graph", remedy="a, b"),
     "a seed that the graph has not": Mistake(lambda: sampled([1], "a", [1]), value="seed 1", rule="not graph", remedy="0"),

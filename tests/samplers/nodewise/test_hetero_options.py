@@ -96,7 +96,7 @@ MISTAKES = {
     "seeds by type beside a type": Mistake(lambda: drawn({"a": [1]}, [2], "a"), value="'a'", rule="seeds by type seed_type"),
     "a split of one type": Mistake(split_of_one_type_for_seeds_of_several, value="seed_type", rule="without split one type"),
     "a default beside fanouts for all": Mistake(
-        lambda: HeteroSampler([1], "b", default=[1]), value="[1]", rule="default beside fanouts all relations"
+        lambda: HeteroSampler([1], "b", default=[1]), value="[1]", rule="default fanouts all relations", remedy="leave one out"
     ),
     "an unknown relation": Mistake(
         lambda: drawn(np.arange(2), {"a:t:b": [1]}, "b", default=[1]),

@@ -49,7 +49,10 @@ def test_all_edges_reach_all_sources(graph):
 
 
 class Counted(NeighborSampler):
-    """The same law, by counting."""
+    """A sampler of the same distribution, whose own ``sample_on_cpu`` makes it unknown, so that its batches are counted."""
+
+    def sample_on_cpu(self, graph, seeds, address, workspace):
+        return super().sample_on_cpu(graph, seeds, address, workspace)
 
 
 SAMPLERS = {
