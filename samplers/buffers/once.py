@@ -1,4 +1,4 @@
-"""What a sampler makes once for a graph."""
+"""``OncePerGraph``, a cache of a value that a sampler computes once for a graph."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from typing import Generic, TypeVar
 
 from hoptrain.engine import Graph, HeteroGraph
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 SomeGraph = TypeVar("SomeGraph", bound=Graph | HeteroGraph)
 
 
-class OncePerGraph(Generic[Made]):
-    """A function of the graph whose last value is kept; it travels to the workers with its sampler.
+class OncePerGraph(Generic[Value]):
+    """A cache of a value computed from a graph. It keeps the last value, and is pickled with its sampler for the workers.
 
-    Graph and value are one tuple, so that a thread sees both or neither.
+    Graph and value are stored as one tuple, so that a thread sees both or neither.
     """
 
     def __init__(self) -> None:
-        """Nothing is made yet."""
-        self._made: tuple[Graph | HeteroGraph, Made] | None = None
+        self._made: tuple[Graph | HeteroGraph, Value] | None = None
 
-    def get(self, graph: SomeGraph, make: Callable[[SomeGraph], Made]) -> Made:
-        """``make(graph)``, or what it gave for this same graph the last time."""
+    def get(self, graph: SomeGraph, make: Callable[[SomeGraph], Value]) -> Value:
+        """Return ``make(graph)``, or its last result if that was for the same graph."""
         if self._made is None or self._made[0] is not graph:
             self._made = graph, make(graph)
         return self._made[1]

@@ -1,1 +1,1 @@
-"""Samplers that draw for all nodes of a layer together."""
+"""Layer-wise samplers, which draw nodes for all destinations of a layer together: FastGCN, LADIES, AS-GCN and HGT."""

@@ -14,19 +14,19 @@ from hoptrain.samplers.layerwise.layers import SCORE_BITS, Distribution, LayerWi
 
 
 class ASGCNSampler(LayerWiseSampler):
-    """For every layer t independent draws among the in-neighbours of its destinations, by a score of each node that may be learnt.
+    """A layer-wise sampler with t independent draws for every layer among the in-neighbours of its destinations, by scores that may be learned.
 
-    "Adaptive Sampling Towards Fast Graph Representation Learning", NeurIPS 2018. The probability of a node u is proportional to g(u) times the
-    sum of p(u | v) over the edges u -> v into the layer's destinations v, with p(u | v) = 1 / degree of v. Of a multi-edge every copy
-    counts. The block has all edges from drawn nodes to destinations; an edge stands for c / (t q(u)) edges if u was drawn c times, so
+    "Adaptive Sampling Towards Fast Graph Representation Learning", NeurIPS 2018. The probability q(u) of a node u is proportional to g(u) times the
+    sum of p(u | v) over the edges u -> v into the layer's destinations v, with p(u | v) = 1 / degree of v. Parallel edges count
+    separately. The block has all edges from drawn nodes to destinations. The weight of an edge is c / (t q(u)) if u was drawn c times, so
     estimates are unbiased, whatever the scores.
 
-    The scores g are the trainer's: ``set_scores``, between epochs, for instance max(0, x_u . w + b) with w and b learnt. For a variance term in
-    the loss a mini-batch tells of each block i in ``extra``: ``draws{i}`` (num_src,) int32, how often a source was drawn, and
-    ``probabilities{i}`` (num_src,) float32, its q; both are 0 for a destination that was not drawn. Since draws are independent, the mean of
-    any function over them estimates its mean under q, which the gradient of log q needs.
+    The trainer sets the scores g between epochs by ``set_scores``, for instance to max(0, x_u . w + b) with learned w and b. For a variance term in
+    the loss, ``extra`` of a mini-batch holds for each block i: ``draws{i}`` (num_src,) int32, how often each source was drawn, and
+    ``probabilities{i}`` (num_src,) float32, its q. Both are 0 for a destination that was not drawn. Since draws are independent, the mean of
+    any function over them is an unbiased estimate of its mean under q, as the gradient of log q needs it.
 
-    A destination is a source as well, so that a model may use the node itself, exactly; its edges are there only if it was drawn.
+    A destination is also a source, with weight 1, so that a model may use its features exactly. Edges from it are present only if it was drawn.
 
     Examples:
         >>> import numpy as np
@@ -35,7 +35,7 @@ class ASGCNSampler(LayerWiseSampler):
         >>> sampler = ASGCNSampler([16])
         >>> sampler.set_scores(np.arange(graph.num_nodes))
         >>> batch = sampler.sample(graph, range(32), seed=1)
-        >>> int(batch.extra["draws0"].sum()), len(batch.node_ids)  # 16 draws; the 32 seeds and the nodes that were drawn
+        >>> int(batch.extra["draws0"].sum()), len(batch.node_ids)  # 16 draws; the 32 seeds and the drawn nodes
         (16, 48)
     """
 
@@ -43,37 +43,38 @@ class ASGCNSampler(LayerWiseSampler):
     key_kind = MEAN
 
     def __init__(self, layer_sizes: Sequence[int]) -> None:
-        """State the layers; all scores are 1.
+        """Check and keep the layer sizes, and set all scores to 1.
 
         Args:
-            layer_sizes: draws t of every layer, from the seeds outward.
+            layer_sizes: number of draws t for each layer, from the seeds outward.
 
         Raises:
-            InputError: no layer, or a number of draws out of range.
+            InputError: there is no layer, or a number of draws is out of range.
         """
         super().__init__(layer_sizes)
         self._scores: Array | None = None
 
     def set_scores(self, scores: Array | None) -> None:
-        """Sample by these scores (V,) from now on; None for ones.
+        """Set the scores (V,) of the nodes for the following batches; None sets all scores to 1.
 
-        They are rounded up to a multiple of the highest over 2**16, and above 0, so that no node with an edge is out of reach: that would bias
-        estimates. Sampler processes have a copy of the sampler: call the loader's ``close()`` after it, and they start with the new scores.
+        Scores are rounded up to a multiple of the highest score / 2**16, and to at least one such unit, so that every node with an edge can be
+        drawn: otherwise estimates would be biased. Sampler processes have a copy of the sampler. Call the loader's ``close()`` afterwards, so
+        that they restart with the new scores.
 
         Raises:
-            InputError: not a vector of finite numbers, none of them negative.
+            InputError: ``scores`` is not a vector of finite, non-negative numbers.
         """
         self._scores = None if scores is None else _as_integers(np.asarray(scores))
 
     def checked_scores(self, graph: Graph) -> Array | None:
-        """The scores as integers; None for ones.
+        """Return the scores as integers, checked to have one for each node of ``graph``; None if all are 1.
 
         Raises:
-            InputError: they are of another graph.
+            InputError: the number of scores is not the graph's number of nodes.
         """
         if self._scores is not None and len(self._scores) != graph.num_nodes:
             raise InputError(
-                f"{len(self._scores)} scores for a graph of {graph.num_nodes} nodes: set_scores takes one for each; give that many"
+                f"{len(self._scores)} scores for a graph of {graph.num_nodes} nodes: set_scores takes one for each; give {graph.num_nodes}"
             )
         return self._scores
 
@@ -82,10 +83,10 @@ class ASGCNSampler(LayerWiseSampler):
 
 
 def _as_integers(scores: Array) -> Array:
-    """(V,) uint32 in [1, 2**16]."""
+    """Return scores (V,) as uint32 in [1, 2**16], in units of the highest score / 2**16."""
     if scores.ndim != 1 or scores.dtype.kind not in "fiu" or not (np.isfinite(scores) & (scores >= 0)).all():
         raise InputError(
-            f"scores are {scores.dtype} of shape {scores.shape}: give a vector of finite numbers, none negative, one for each node"
+            f"scores are {scores.dtype} of shape {scores.shape}: give a vector of finite, non-negative numbers, one for each node"
         )
     highest = scores.max(initial=0)
     if highest == 0:

@@ -15,33 +15,33 @@ from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, c
 
 
 class FastGCNSampler(LayerWiseSampler):
-    """For every layer t independent draws among all nodes, whatever the layer above.
+    """A layer-wise sampler with t independent draws for every layer among all nodes of the graph, from the same distribution for all layers.
 
-    "FastGCN: Fast Learning with Graph Convolutional Networks via Importance Sampling", ICLR 2018. The probability of a node u is proportional
-    to the sum of A[v, u]**2 over all edges u -> v of the graph. Of a multi-edge every copy counts. The block has all edges from drawn
-    nodes to the layer's destinations, which are all nodes reached so far; an edge stands for c / (t q(u)) edges if u was drawn c times,
-    so estimates are unbiased. On a large sparse graph few drawn nodes have an edge into the layer; the others change nothing, and are left
+    "FastGCN: Fast Learning with Graph Convolutional Networks via Importance Sampling", ICLR 2018. The probability q(u) of a node u is proportional
+    to the sum of A[v, u]**2 over all edges u -> v of the graph. Parallel edges count separately. The block has all edges from drawn
+    nodes to the layer's destinations, which are all nodes reached so far. The weight of an edge is c / (t q(u)) if u was drawn c times,
+    so estimates are unbiased. On a large sparse graph few drawn nodes have an edge into the layer; the others have no effect and are left
     out of the mini-batch.
 
-    A destination is a source as well, so that a model may use the node itself, exactly; its edges are there only if it was drawn. The paper's
-    self loops are therefore left out of q.
+    A destination is also a source, with weight 1, so that a model may use its features exactly. Edges from it are present only if it was drawn.
+    The paper's self loops are therefore left out of q.
 
     Examples:
         >>> from hoptrain import FastGCNSampler, load_dataset
         >>> batch = FastGCNSampler([64, 64]).sample(load_dataset("digits-knn").graph, range(32), seed=1)
-        >>> [(block.num_dst, block.num_src, block.num_edges) for block in batch.blocks]  # at most 64 sources more a layer
+        >>> [(block.num_dst, block.num_src, block.num_edges) for block in batch.blocks]  # at most 64 more sources in each layer
         [(41, 50, 12), (32, 41, 10)]
     """
 
     def __init__(self, layer_sizes: Sequence[int], norm: str = "mean") -> None:
-        """State the layers.
+        """Check and keep the options.
 
         Args:
-            layer_sizes: draws t of every layer, from the seeds outward.
-            norm: A[v, u] of an edge, from in-degrees d: 1 / d_v with "mean", 1 / sqrt((d_v + 1) (d_u + 1)) with "gcn".
+            layer_sizes: number of draws t for each layer, from the seeds outward.
+            norm: entry A[v, u] of an edge, with in-degrees d: 1 / d_v for "mean", 1 / sqrt((d_v + 1) (d_u + 1)) for "gcn".
 
         Raises:
-            InputError: no layer, a number of draws out of range, an unknown norm.
+            InputError: there is no layer, a number of draws is out of range, or the norm is unknown.
         """
         super().__init__(layer_sizes)
         self.norm = norm
@@ -49,7 +49,7 @@ class FastGCNSampler(LayerWiseSampler):
         self._made = OncePerGraph[Distribution]()
 
     def prepare(self, graph: Graph, seeds: Array) -> Sampler:
-        """With the law of the graph; see ``Sampler.prepare``."""
+        """Return this sampler, after it has computed the distribution of the graph."""
         self.distribution_of_graph(graph)
         return self
 
@@ -57,7 +57,7 @@ class FastGCNSampler(LayerWiseSampler):
         return self.distribution_of_graph(graph)
 
     def distribution_of_graph(self, graph: Graph) -> Distribution:
-        """Made once for a graph, as if all nodes were destinations; it travels to the workers with the sampler."""
+        """Return the distribution of all layers, which is computed once for a graph and pickled with the sampler for the workers."""
         return self._made.get(graph, self._distribution_of_all)
 
     def _distribution_of_all(self, graph: Graph) -> Distribution:

@@ -1,4 +1,4 @@
-"""HGT's sampling of heterogeneous graphs by budgets (Hu, Dong, Wang, Sun, "Heterogeneous Graph Transformer", WWW 2020, algorithms 1 and 2)."""
+"""HGT's budget-based sampling of heterogeneous graphs (Hu, Dong, Wang, Sun, "Heterogeneous Graph Transformer", WWW 2020, algorithms 1 and 2)."""
 
 from __future__ import annotations
 
@@ -22,45 +22,48 @@ from hoptrain.samplers.hops import MOST_HOPS, SeedsByType
 
 
 class HGTSampler(BaseHeteroSampler):
-    """In every hop a number of new nodes of each type, and at the end all edges between the sampled nodes (PyG's ``HGTLoader``).
+    """A sampler of heterogeneous graphs that adds a number of nodes of each type in every hop, and then takes all edges between the sampled nodes.
 
-    When a node v is sampled, its in-neighbours by each relation share 1 out: u's budget grows by 1 / degree for every edge u -> v, where degree is
-    v's by this relation. A hop draws the nodes of a type that were not sampled yet one after the other, without replacement, u with probability
-    budget(u)**2 / the sum of these squares over those that are left; it takes all where there are no more. So nodes that are joined to many
-    sampled ones come rather, and every type has its share however its numbers differ.
+    It is the algorithm of PyG's ``HGTLoader``. When a node v is sampled, the budget of u grows by 1 / degree for every edge u -> v, where degree is
+    the in-degree of v by that relation. A hop draws nodes of a type that were not sampled yet, one after the other without replacement; u has
+    probability budget(u)**2 / the sum of these squares over the remaining nodes. If fewer nodes remain, it takes all of them. So nodes with edges
+    to many sampled nodes are preferred, and the numbers of nodes of all types are balanced.
 
-    All in-edges of a sampled node count; PyG looks at 50 of them, drawn anew each time. Budgets are float64, added in the order of relations,
-    nodes and edges; draw j of a hop h and type number k has the address of hop 16 k + h and node j.
+    All in-edges of a sampled node count; PyG uses at most 50 of them, drawn again each time. Budgets are float64 and are added in the order of
+    relations, nodes and edges. Draw j of hop h and type number k has the address of hop 16 k + h and node j.
 
-    Blocks are nested: each has all sampled nodes as sources and, but for the last, whose destinations are the seeds, as destinations.
+    Blocks are nested: each has all sampled nodes as sources and as destinations, except the last one, whose destinations are the seeds.
     """
 
     def __init__(
         self, num_samples: Sequence[int] | Mapping[str, Sequence[int]], seed_type: str | None = None, num_layers: int | None = None
     ) -> None:
-        """State the hops.
+        """Check and keep the options.
 
         Args:
-            num_samples: nodes of each type in a hop, one number a hop; or such a list for each type, 0 for none.
-            seed_type: the type of nodes that seeds are of; None for several (``BaseHeteroSampler``).
-            num_layers: blocks of a batch, by default as many as hops, at least 2. The last one has the edges into the seeds alone.
+            num_samples: nodes that a hop adds of each type, one number for each hop; or such a list for each type, with 0 for none.
+            seed_type: node type of the seeds; None if they may be of several types.
+            num_layers: blocks of a batch, by default the number of hops, at least 2. The last block has only the edges into the seeds.
 
         Raises:
-            InputError: no hop or more than 16, lists of different lengths, a negative number, no layer.
+            InputError: there is no hop or more than 16, lists differ in length, a number is negative, or there is no layer.
         """
         super().__init__(seed_type)
         given: Mapping[str, Sequence[int]] = num_samples if isinstance(num_samples, Mapping) else {"": num_samples}
         self.num_samples: dict[str, tuple[int, ...]] = {name: as_counts("num_samples", own) for name, own in given.items()}
-        """By type; "" stands for all."""
+        """Numbers of nodes by type; those of "" hold for all types."""
         lengths = {len(own) for own in self.num_samples.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:
-            raise InputError(f"num_samples are {num_samples}: give 1 to {MOST_HOPS} numbers, one for each hop, equally many for all types")
+            raise InputError(
+                f"num_samples is {num_samples}: give 1 to {MOST_HOPS} numbers, one for each hop, the same number of hops for all types"
+            )
         least = min(number for own in self.num_samples.values() for number in own)
         self._hops = max(lengths)
         self.num_layers: int = max(2, self._hops) if num_layers is None else num_layers
-        if least < 0 or self.num_layers < 1:
-            wrong = f"num_samples {least}" if least < 0 else f"num_layers {num_layers}"
-            raise InputError(f"{wrong}: a hop takes 0 nodes or more, and there is a layer; correct it")
+        if least < 0:
+            raise InputError(f"num_samples has {least}: a hop adds 0 or more nodes of each type; give 0 or more")
+        if self.num_layers < 1:
+            raise InputError(f"num_layers is {num_layers}: a model has at least one layer; give 1 or more")
 
     def __repr__(self) -> str:
         given = {name: list(own) for name, own in self.num_samples.items()}
@@ -68,14 +71,14 @@ class HGTSampler(BaseHeteroSampler):
 
     @property
     def num_hops(self) -> int:
-        """``num_layers``."""
+        """Number of blocks, ``num_layers``."""
         return self.num_layers
 
     def prepare(self, graph: HeteroGraph, seeds: Array) -> HGTSampler:
-        """As it is.
+        """Return this sampler, after a check that ``num_samples`` fits the graph.
 
         Raises:
-            InputError: numbers of samples that do not fit the graph's types.
+            InputError: ``num_samples`` does not name the graph's types.
         """
         self._numbers_of(graph)
         return self
@@ -91,7 +94,7 @@ class HGTSampler(BaseHeteroSampler):
         columns = {relation: _Columns(graph, types, relation, f".{number}") for number, relation in enumerate(graph.relations)}
         for hop in range(self._hops):
             for relation in columns.values():
-                relation.meet()
+                relation.add_budgets()
             for number, (name, own) in enumerate(types.items()):
                 own.draw(numbers[name][hop], address.at_hop(number * MOST_HOPS + hop))
         outermost = {relation: own.block() for relation, own in columns.items()}
@@ -106,20 +109,20 @@ class HGTSampler(BaseHeteroSampler):
         )
 
     def _numbers_of(self, graph: HeteroGraph) -> dict[str, tuple[int, ...]]:
-        """The numbers of samples of each of the graph's types."""
+        """Return the numbers of nodes to add in each hop, for each type of the graph."""
         self.check_graph(graph)
         if "" in self.num_samples:
             return dict.fromkeys(graph.num_nodes, self.num_samples[""])
         if self.num_samples.keys() != graph.num_nodes.keys():
             raise InputError(
-                f"num_samples name {', '.join(self.num_samples)}, the graph's types are {', '.join(graph.num_nodes)}: name each once"
+                f"num_samples names {', '.join(self.num_samples)}: the graph's types are {', '.join(graph.num_nodes)}; name each once"
             )
         return self.num_samples
 
 
 @dataclass(eq=False, slots=True)
 class _Type:
-    """The nodes of one type that were met."""
+    """Nodes of one type that are candidates: those with an edge into a sampled node, and the sampled nodes themselves."""
 
     workspace: Workspace
     name: str
@@ -128,10 +131,10 @@ class _Type:
     num_seeds: int = 0
     num_sampled: int = 0
     known: int = 0
-    """Met nodes that have a place and a budget already."""
+    """Number of candidates that already have a local id and a budget."""
 
     def begin(self, seeds: SeedsByType, dtype: np.dtype[np.int32]) -> None:
-        """The seeds are sampled, in their order."""
+        """Enter the seeds of this type as the first sampled nodes, in their order."""
         self.met = Frontier(self.workspace, self.workspace.table_of(self.name), self.num_graph_nodes, dtype, f"met.{self.name}")
         self.met.enter_seeds(seeds.by_type[self.name][0] if self.name in seeds.by_type else np.zeros(0, np.int64))
         self.num_seeds = self.num_sampled = self.met.num_nodes
@@ -139,7 +142,7 @@ class _Type:
         places[:] = self._order(self.num_sampled)[:] = np.arange(self.num_sampled)
 
     def places_and_budgets(self) -> tuple[Array, Array]:
-        """For each node that was met: its local id, or -1 where it is not sampled; its budget."""
+        """Return the local id of each candidate, -1 if it is not sampled, and its budget."""
         number, known = self.met.num_nodes, self.known
         places = self.workspace.array(f"places.{self.name}", number, np.int32, keep=known)
         budgets = self.workspace.array(f"budgets.{self.name}", number, np.float64, keep=known)
@@ -147,11 +150,11 @@ class _Type:
         return places, budgets
 
     def _order(self, number: int) -> Array:
-        """(number,) the met ids of the sampled nodes."""
+        """Return an array (``number``,) of the candidate numbers of the sampled nodes, which keeps its contents."""
         return self.workspace.array(f"order.{self.name}", number, np.int32, keep=self.num_sampled)
 
     def draw(self, number: int, address: HopAddress) -> None:
-        """Sample up to ``number`` of the nodes that were met."""
+        """Sample up to ``number`` of the candidates by their budgets."""
         (places, budgets), first = self.places_and_budgets(), self.num_sampled
         tree = self.workspace.array("tree", 2 << max(0, len(budgets) - 1).bit_length(), np.float64)
         chosen = self.workspace.array("chosen", len(budgets), np.int32)
@@ -162,7 +165,7 @@ class _Type:
         self.num_sampled = first + found
 
     def nodes(self) -> Array:
-        """(num_sampled,) the sampled nodes."""
+        """Return the global ids (num_sampled,) of the sampled nodes."""
         nodes = self.workspace.array(f"nodes.{self.name}", self.num_sampled, self.met.dtype)
         np.take(self.met.nodes(), self._order(self.num_sampled), out=nodes)
         return nodes
@@ -170,17 +173,17 @@ class _Type:
 
 @dataclass(eq=False, slots=True)
 class _Columns:
-    """The in-edges of the sampled nodes by one relation."""
+    """In-edges of the sampled nodes by one relation."""
 
     graph: HeteroGraph
     types: dict[str, _Type]
     relation: Relation
     name: str
     num_read: int = 0
-    """Sampled nodes whose columns were read."""
+    """Number of sampled nodes whose columns were read."""
 
     def _read(self) -> tuple[Array, Array]:
-        """Read the columns of newly sampled nodes: where those of all end, and the met ids of their sources."""
+        """Read the columns of newly sampled nodes; return the ends of all columns read so far, and the candidate numbers of their sources."""
         source, _, destination = self.relation
         columns, of, workspace = self.graph.relations[self.relation], self.types[destination], self.types[source].workspace
         first, last, nodes = self.num_read, of.num_sampled, of.nodes()
@@ -194,14 +197,14 @@ class _Columns:
         self.num_read = last
         return ends, met
 
-    def meet(self) -> None:
-        """The newly sampled nodes share 1 out among their in-edges."""
+    def add_budgets(self) -> None:
+        """Add 1 / degree to the budget of the source of each in-edge of the newly sampled nodes."""
         first = self.num_read
         ends, met = self._read()
         kernels.add_budgets(ends, met, first, self.num_read, *self.types[self.relation[0]].places_and_budgets())
 
     def block(self) -> Block:
-        """The edges between sampled nodes."""
+        """Return the block of all edges between sampled nodes."""
         ends, met = self._read()
         source, of = self.types[self.relation[0]], self.types[self.relation[2]]
         columns, array = self.graph.relations[self.relation], of.workspace.array

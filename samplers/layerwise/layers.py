@@ -1,11 +1,11 @@
-"""What the layer-wise samplers share: t nodes are drawn for all destinations of a layer together, and the edges between them are kept.
+"""Base class of layer-wise samplers, which draw t nodes for all destinations of a layer together and keep the edges between them.
 
-With q the probability of a node in one of t independent draws, and c how often it was drawn, each of its edges into the layer stands for
-c / (t q) edges; the mean of that is 1, so sums over in-edges are estimated without bias. q is a ratio of integers (the node's *key* and the
-sum of all keys), so draws and weights do not depend on who adds the keys up, and in what order.
+Let q be the probability of a node in one of t independent draws, and c how often it was drawn. The weight of each of its edges into the layer is
+c / (t q). The mean of that weight is 1, so estimates of sums over in-edges are unbiased. q is a ratio of integers (the node's *key* and the
+sum of all keys), so draws and weights do not depend on the order in which threads or devices sum the keys.
 
-A destination is always a source too, the block's first ones, so that a model may use the node itself: exactly, with the weight 1. That gives
-it no edge: edges *from* a destination are there only if it was drawn as well, and then with the same weight as any other's.
+The destinations are always sources too, the first ones of the block, so that a model may use a destination's own features exactly, with weight 1.
+That adds no edge: edges *from* a destination are present only if it was drawn, and then with the same weight as those from any other node.
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ from hoptrain.samplers.buffers.workspace import Workspace
 
 NORMS = {"mean": MEAN_SQUARED, "gcn": GCN_SQUARED}
 SCORE_BITS = 16
-"""Scores multiply keys as integers of up to so many bits."""
+"""Bits of a score, an integer that multiplies a key."""
 
 KEY_BITS = 60
-"""All keys together stay below 2**60 (and what rounding adds): a draw is 64 bits wide."""
+"""The sum of all keys stays below 2**60 (plus rounding), since a draw is a 64-bit random number."""
 _FILTER = 64
-"""Bits of the filter for each node drawn: one in 64 of the other nodes passes."""
+"""Bits of the filter for each drawn node, so that one in 64 of the other nodes passes it."""
 _NO_SCORES = np.zeros(0, np.uint32)
 _LANE = np.zeros(1, np.int64)
 
 
 class Distribution(NamedTuple):
-    """A distribution on nodes."""
+    """A distribution on nodes, with probabilities proportional to integer keys."""
 
     candidates: Array
-    """(m,) global ids."""
+    """(m,) global ids of the nodes."""
     prefix: Array
-    """(m,) uint64, inclusive sums of their keys."""
+    """(m,) uint64, inclusive prefix sums of their keys."""
 
 
 class LayerWiseSampler(Sampler):
-    """The common part: everything but the distribution.
+    """A sampler that draws nodes for all destinations of a layer together. A subclass defines the distribution.
 
-    Threads of a workspace take whole batches; a single batch is made by one. ``extra`` of a mini-batch is empty unless a sampler says otherwise.
+    Each thread of a workspace samples whole batches; a single batch uses one thread. ``extra`` of a mini-batch is empty unless the docstring of
+    a subclass lists arrays.
 
     Attributes:
-        normalizes: whether the weights of a destination are scaled to add up to its degree.
-        describes_draws: whether ``extra`` tells of the draws.
-        key_kind: of the candidates' keys, see ``hoptrain.kernels.shared.layerwise``.
+        normalizes: whether the weights of a destination's edges are scaled so that their sum is its degree.
+        describes_draws: whether ``extra`` holds the draws and probabilities of each block.
+        key_kind: kind of the candidates' keys, see ``hoptrain.kernels.shared.layerwise``.
     """
 
     normalizes = False
@@ -66,36 +67,38 @@ class LayerWiseSampler(Sampler):
     key_kind = MEAN_SQUARED
 
     def __init__(self, layer_sizes: Sequence[int]) -> None:
-        """State the number of draws of every layer, from the seeds outward.
+        """Check and keep the number of draws for each layer, from the seeds outward.
 
         Raises:
-            InputError: no layer, or a number of draws out of range.
+            InputError: there is no layer, or a number of draws is out of range.
         """
         self.layer_sizes: tuple[int, ...] = tuple(int(size) for size in layer_sizes)
         if not 0 < len(self.layer_sizes) < MAX_HOP:
             raise InputError(
-                f"layer_sizes are {list(layer_sizes)}: give one number of draws for each layer, at least one, for instance [512, 512]"
+                f"layer_sizes is {list(layer_sizes)}: give one number of draws for each layer, at least one, for instance [512, 512]"
             )
         for size in self.layer_sizes:
             if not 0 < size < MAX_DRAWS // 2:  # a draw takes two words
-                raise InputError(f"layer size {size} in {list(layer_sizes)}: a layer makes 1 to {MAX_DRAWS // 2 - 1} draws; correct it")
+                raise InputError(
+                    f"layer size {size} in {list(layer_sizes)}: a layer makes 1 to {MAX_DRAWS // 2 - 1} draws; give for instance 512"
+                )
 
     @property
     def num_hops(self) -> int:
-        """One for each layer."""
+        """Number of layers, one for each layer size."""
         return len(self.layer_sizes)
 
     def distribution_of_graph(self, graph: Graph) -> Distribution | None:
-        """The law, where it is the same for all layers."""
+        """Return the distribution of all layers if they have the same one, else None."""
         return None
 
     def checked_scores(self, graph: Graph) -> Array | None:
-        """(V,) uint32 that multiply the keys, or None for ones."""
+        """Return the scores (V,) uint32 that multiply the keys, or None if all are 1."""
         return None
 
     @abstractmethod
     def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
-        """What a layer with the destinations ``nodes`` is drawn from; no candidate where they have no in-edge."""
+        """Return the distribution of a layer with the destinations ``nodes``. It has no candidates if they have no in-edges."""
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
@@ -112,7 +115,7 @@ class LayerWiseSampler(Sampler):
         return batch_of_hops(frontier.nodes(), blocks, num_seeds, extra)
 
     def _draw(self, graph: Graph, nodes: Array, size: int, address: HopAddress, workspace: Workspace) -> tuple[kernels.Draws, np.uint64]:
-        """``size`` draws, and the sum of all keys; none where the destinations have no in-edge."""
+        """Return ``size`` draws, or none if the destinations have no in-edges, and the sum of all keys."""
         distribution = self._distribution(graph, nodes, workspace)
         count = size if len(distribution.candidates) else 0
         draws = kernels.Draws(workspace.array("drawn", count, graph.indices.dtype), workspace.array("drawn_keys", count, np.uint64))
@@ -126,25 +129,30 @@ class LayerWiseSampler(Sampler):
 
 
 def check_norm(norm: str) -> int:
-    """The kind of key for ``norm``.
+    """Return the kind of keys for the option ``norm``.
 
     Raises:
-        InputError: there is none.
+        InputError: ``norm`` is neither "mean" nor "gcn".
     """
     if norm not in NORMS:
-        raise InputError(f'norm is {norm!r}: an edge weighs 1 / degree ("mean") or as GCN normalises ("gcn"); choose one')
+        raise InputError(f'norm is {norm!r}: it must be "mean" (1 / degree) or "gcn" (GCN\'s normalisation); choose one')
     return NORMS[norm]
 
 
 def distribution_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: Array | None = None) -> Distribution:
-    """The law on the in-neighbours of ``nodes``: keys of a kind (``hoptrain.kernels.shared.layerwise``), times ``scores`` (V,) uint32, if any.
+    """Return the distribution on the in-neighbours of ``nodes``, in arrays that are views of the workspace.
 
-    The arrays are views of the workspace.
+    Args:
+        graph: graph to sample.
+        nodes: (N,) global ids of the destinations.
+        kind: kind of the keys (``hoptrain.kernels.shared.layerwise``).
+        workspace: owner of the arrays.
+        scores: (V,) uint32 that multiply the keys, or None.
     """
     num_edges = total_degree(graph.indptr, nodes, len(nodes))
     room = min(num_edges, graph.num_nodes)
     bits = KEY_BITS - len(nodes).bit_length() - (0 if scores is None else SCORE_BITS)
-    candidates = workspace.array("candidates", room + 1, graph.indices.dtype)  # relabelling writes one entry beyond the last
+    candidates = workspace.array("candidates", room + 1, graph.indices.dtype)  # relabelling writes one entry past the last
     sums = workspace.array("candidate_keys", room, np.uint64)
     workspace.table.start(graph.num_nodes, max(room, 1))
     neighbors = workspace.array("layer_neighbors", kernels.CHUNK, graph.indices.dtype)
@@ -158,9 +166,10 @@ def distribution_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace,
 
 
 def _connect(graph: Graph, frontier: Frontier, draws: kernels.Draws, total: np.uint64, hop: int, normalize: bool) -> tuple[Block, Array]:
-    """The block of the destinations, which are the nodes so far, and the draws, which become local ids behind them; and these ids' places in the block.
+    """Return the block from the drawn nodes to all nodes so far, and the local id of each destination and distinct drawn node.
 
-    The nodes are afterwards the block's sources. The law of the draws has used the table.
+    A drawn node with an edge to a destination becomes a node of the batch; otherwise its local id is -1. The computation of the distribution has
+    used the relabelling table, so the destinations are entered again.
     """
     workspace, num_dst = frontier.workspace, frontier.num_nodes
     room = num_dst + len(draws.vertices)

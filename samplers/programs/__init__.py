@@ -1,1 +1,1 @@
-"""Samplers in a few lines of Python, and random walks as such."""
+"""Sampling programs, which define a sampler in a few lines of Python, and random walks as programs."""

@@ -1,4 +1,4 @@
-"""Sampling programs on the CPU: memory for what a program gives, and the loops that run it, compiled for its class."""
+"""Sampling programs on the CPU: buffers for the output of a program, and the loops that run it, compiled for its class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 
 
 class SamplingProgram(Protocol):
-    """What these loops ask of a ``hoptrain.samplers.programs.program.Program``, whose file imports this one."""
+    """The interface of ``hoptrain.samplers.programs.program.Program`` that these loops use; its module imports this one."""
 
     steps: int
     sampling_type: str
@@ -38,7 +38,7 @@ class SamplingProgram(Protocol):
 
 
 def walk(program: SamplingProgram, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> Array:
-    """The walks from ``seeds`` (B * num_walks, steps + 1) in global ids, -1 after an end; the threads of the workspace share them."""
+    """Return walks from ``seeds``, (B * num_walks, steps + 1) global ids, -1 after an end. The threads of the workspace divide the walks."""
     num_walks, width = len(seeds) * program.num_walks, program.steps + 1
     walks = workspace.array("walks", num_walks * width, graph.indices.dtype).reshape(num_walks, width)
     walks[:, 0] = np.repeat(seeds, program.num_walks)
@@ -65,25 +65,25 @@ def walk(program: SamplingProgram, graph: Graph, seeds: Array, address: Address,
 
 
 def sample_walks(program: SamplingProgram, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-    """Walks in local ids, and the nodes that they visit."""
+    """Return the mini-batch of a program with walks: the nodes that they visit, and the walks in local ids."""
     return batch_of_walks(walk(program, graph, seeds, address, workspace), graph, seeds, workspace)
 
 
 def batch_of_walks(walks: Array, graph: Graph, seeds: Array, workspace: Workspace) -> MiniBatch:
-    """The batch of walks (W, steps + 1) in global ids."""
+    """Return the mini-batch of walks (W, steps + 1), which are given in global ids."""
     frontier = Frontier.of_seeds(graph, seeds, workspace)
     local = workspace.array("local", walks.size, graph.indices.dtype).reshape(walks.shape)
     local[...] = walks
     flat = local.reshape(-1)
     ended = flat < 0
-    flat[ended] = seeds[0]  # a node that is known, so that nothing is added
+    flat[ended] = seeds[0]  # already a node of the batch, so relabelling adds nothing
     frontier.relabel(flat)
     flat[ended] = -1
     return MiniBatch(node_ids=frontier.nodes(), blocks=(), num_seeds=len(seeds), extra={"walks": local})
 
 
 def sample_blocks(program: SamplingProgram, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-    """A block for every step."""
+    """Return the mini-batch of a program with blocks, one for every step."""
     frontier = Frontier.of_seeds(graph, seeds, workspace)
     words = tuple(map(np.uint64, address))
     draw = _draw_layer if program.sampling_type == "collective" else _draw_edges
@@ -96,7 +96,7 @@ def sample_blocks(program: SamplingProgram, graph: Graph, seeds: Array, address:
 
 
 def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspace) -> tuple[Array, Array, Array]:
-    """Memory for a block with global neighbours: indptr, edge ids, neighbours."""
+    """Return arrays of the workspace for a block: indptr, edge ids, and global ids of neighbours."""
     indptr = workspace.array(f"indptr{step}", num_dst + 1, id_dtype(most + 1))
     indptr[0] = 0
     edge_ids = workspace.array(f"edge_ids{step}", most, id_dtype(graph.num_edges))
@@ -104,24 +104,24 @@ def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspac
 
 
 def checked_size(program: SamplingProgram, step: int) -> int:
-    """``sample_size``, an integer of at least 1."""
+    """Return the ``sample_size`` of a step, checked to be an integer of at least 1."""
     num_draws = program.sample_size(step)
     if not is_count(num_draws) or num_draws < 1:
         raise InputError(
-            f"sample_size({step}) is {num_draws!r} in {type(program).__name__}: a step makes at least one draw, a whole number; correct it"
+            f"sample_size({step}) is {num_draws!r} in {type(program).__name__}: it must be a whole number, at least one draw; return 1 or more"
         )
     return num_draws
 
 
 def is_count(value: object) -> bool:
-    """Whether it is an integer, Python's or NumPy's."""
+    """Return whether a value is an integer of Python or NumPy."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _draw_edges(
     program: SamplingProgram, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
 ) -> tuple[Array, Array, Array]:
-    """Each transit's own draws."""
+    """Draw edges for each transit by itself; return indptr, edge ids and global ids of neighbours."""
     num_draws, last = checked_size(program, step), len(nodes)
     edges = _edges(graph, last, last * num_draws, step, workspace)
     unique = bool(program.unique(step))
@@ -135,7 +135,7 @@ def _draw_edges(
 def _draw_layer(
     program: SamplingProgram, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
 ) -> tuple[Array, Array, Array]:
-    """The layer's draws."""
+    """Draw neighbours for the whole layer; return indptr, edge ids and global ids of neighbours."""
     last = len(nodes)
     most = total_degree(graph.indptr, nodes, last)
     indptr, edge_ids, neighbors = _edges(graph, last, most, step, workspace)
@@ -158,7 +158,7 @@ def _draw_layer(
 
 
 _NO_WEIGHTS = np.zeros(0, np.float32)
-_NO_WEIGHTS.flags.writeable = False  # as those of a graph are: one type, one compilation
+_NO_WEIGHTS.flags.writeable = False  # weights of a graph are read-only; Numba compiles once for one array type
 
 
 def _columns(graph: Graph) -> tuple[Array, Array, Array]:
@@ -181,17 +181,17 @@ def _block_kernel(kind: type[SamplingProgram]) -> Any:
 
 
 def _run(program: SamplingProgram, kernel: Callable[..., Any], *args: Any) -> int:
-    """Call a kernel, which compiles it the first time."""
+    """Call a kernel, which is compiled on its first call."""
     with explained(program):
         return int(kernel(*args))
 
 
 @contextmanager
 def explained(program: SamplingProgram) -> Iterator[None]:
-    """Say why a program cannot be compiled.
+    """Turn an error of Numba in the block into an ``InputError`` that explains it.
 
     Raises:
-        InputError: it cannot.
+        InputError: the program cannot be compiled.
     """
     from numba.core.errors import NumbaError
 
@@ -202,13 +202,13 @@ def explained(program: SamplingProgram) -> Iterator[None]:
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What Numba puts into its messages where colorama is installed."""
+"""Colour codes, which Numba adds to its messages if colorama is installed."""
 _OWN_ERROR = "TypingError: "
-"""How Numba's message tells what a rule of ours says (``hoptrain.kernels.shared.program``): in the middle of the rules that did not fit."""
+"""Prefix of hoptrain's own rules (``hoptrain.kernels.shared.program``) in Numba's message, among the rules that did not match."""
 
 
 def explain(program: SamplingProgram, message: str) -> str:
-    """Numba's message in one line: the user's function, the line there, and the cause."""
+    """Return Numba's message as one line with the user's function, its line and the cause."""
     message = _COLOURS.sub("", message)
     code = {name: getattr(type(program), name).__code__ for name in ("next", "transit_of")}
     file = code["next"].co_filename
@@ -225,8 +225,8 @@ def explain(program: SamplingProgram, message: str) -> str:
 
 
 def no_edge(program: SamplingProgram, where: str) -> InputError:
-    """The error for a ``next`` that returned no edge of its transit."""
+    """Return the error for a program whose ``next`` returned no edge of its transit."""
     return InputError(
-        f"{type(program).__name__}.next returned no edge of its transit for {where}: it returns a number from 0 to "
-        "len(transit.neighbors) - 1, or STOP; transit_of a place in earlier"
+        f"{type(program).__name__}.next returned no edge of its transit for {where}: it must return a number from 0 to "
+        "len(transit.neighbors) - 1, or STOP; transit_of must return an index of earlier"
     )

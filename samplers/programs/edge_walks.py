@@ -1,4 +1,4 @@
-"""Random walks that tell the edges they took."""
+"""Random walks that return the edges they took, for metapaths and by weight."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ _UNIT = 1 << 32
 
 
 class EdgeWalks(NamedTuple):
-    """Walks; -1 after an end."""
+    """Random walks and their edges; entries after the end of a walk are -1."""
 
     vertices: Array
-    """(W, L + 1), the root first."""
+    """(W, L + 1) visited nodes, the root first."""
     places: Array
-    """(W, L) int64, places in the ``indices`` of a step's columns of the edges that were taken."""
+    """(W, L) int64 CSC positions of the taken edges in the columns of each step."""
 
 
 class Steps(NamedTuple):
-    """Steps of a walk to sources of in-edges, one after another."""
+    """Consecutive steps of a walk along one relation, each to the source of an in-edge."""
 
     columns: RelationColumns
-    """Whose edges are taken; those of a relation lead to nodes of another type."""
+    """Columns whose edges are followed; the sources may be of another node type."""
     number: int = 1
+    """Number of steps."""
     tables: AliasTables = NO_TABLES
-    """``build_alias_tables(columns)`` for edges by weight; else they are equally likely."""
+    """``build_alias_tables(columns)`` for draws by weight; without tables edges are equally likely."""
 
 
 def edge_walks(
@@ -50,27 +51,27 @@ def edge_walks(
     batch: int = 0,
     workspace: Workspace | None = None,
 ) -> EdgeWalks:
-    """Walks of up to L steps, each to the source of an in-edge.
+    """Return random walks of up to L steps, each to the source of an in-edge.
 
     Args:
-        path: the steps, L in all.
-        roots: (W,) node ids, any of them several times: walk w is a function of w and its root.
+        path: steps of the walks, L in all.
+        roots: (W,) node ids, which may repeat: walk w depends only on w and its root.
         ends: probability that a walk ends before a step, or (L,) one for each step.
-        seed: with epoch and batch the address of all draws.
-        epoch: see ``seed``.
-        batch: see ``seed``.
-        workspace: its threads share the walks.
+        seed: random seed, which with epoch and batch addresses all draws.
+        epoch: number of the epoch in the address of the draws.
+        batch: number of the batch in the address of the draws.
+        workspace: workspace whose threads divide the walks; by default a new one with one thread.
 
     Raises:
-        InputError: a root outside the graph, a number out of range.
+        InputError: a root is outside the graph, or a number is out of range.
     """
     check_address(seed, epoch, batch)
     roots, most, length = check_nodes(np.asarray(roots), path[0].columns.num_nodes), _MOST_STEPS, sum(steps.number for steps in path)
     if not 0 < length < most or len(roots) >= MAX_VERTEX:
-        raise InputError(f"length is {length}: a walk has 1 to {most - 1:,} steps; correct it")
+        raise InputError(f"length is {length}: a walk has 1 to {most - 1:,} steps; give a length in this range")
     wanted = np.asarray(ends, np.float64)
     if wanted.shape not in ((), (length,)) or not ((wanted >= 0) & (wanted <= 1)).all():
-        raise InputError(f"ends are {ends}: a walk of {length} steps ends by one probability, or by {length}, from 0 to 1; correct them")
+        raise InputError(f"ends is {ends}: a walk of {length} steps needs one probability, or {length}, in [0, 1]; give for instance 0.1")
     dtype = max((steps.columns.indices.dtype for steps in path), key=lambda dtype: dtype.itemsize)
     walks, edges = np.empty((len(roots), length + 1), dtype), np.empty((len(roots), length), np.int64)
     walks[:, 0] = roots

@@ -1,4 +1,4 @@
-"""Subgraphs of the nodes that another sampler finds around the seeds, with all edges between them; of plain graphs and of heterogeneous ones."""
+"""Samplers of all edges between the nodes that another sampler finds around the seeds, for homogeneous and for heterogeneous graphs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from hoptrain.samplers.subgraphs.induced import Sources, SquareSampler, checked_
 
 
 class InducedSampler(SquareSampler):
-    """A sampler of all edges between the nodes that another one finds (PyG's ``subgraph_type="induced"``); the seeds stand first."""
+    """A sampler of all edges between the nodes that another one finds (PyG's ``subgraph_type="induced"``). The seeds come first."""
 
     def __init__(self, sampler: Sampler | None, num_layers: int | None = None) -> None:
         """Wrap a sampler.
 
         Args:
-            sampler: finds the nodes; one whose batches are asked for by their seeds, with each node once. None takes the seeds alone.
+            sampler: sampler that finds the nodes; its items must be seeds, and its nodes distinct. None takes only the seeds.
             num_layers: number of blocks of a batch, by default the sampler's, or 2 without one. The last block has only the edges into the seeds.
 
         Raises:
-            InputError: a sampler that chooses its seeds or repeats nodes, or no layer.
+            InputError: the sampler chooses its seeds itself or repeats nodes, or there is no layer.
         """
         if sampler is not None and not (sampler.by_seeds and sampler.distinct_nodes):
-            raise InputError(f"sampler is {sampler!r}: its nodes are not found from seeds, each once; use NeighborSampler")
+            raise InputError(f"sampler is {sampler!r}: it must take seeds and return each node once; use NeighborSampler")
         super().__init__(_layers(sampler, num_layers))
         self.sampler = sampler
 
@@ -47,28 +47,28 @@ class InducedSampler(SquareSampler):
 
 
 class HeteroInducedSampler(BaseHeteroSampler):
-    """An ``InducedSampler`` of heterogeneous graphs: all edges of every relation; of each type the seeds stand first."""
+    """An ``InducedSampler`` of heterogeneous graphs: all edges of every relation between the nodes. The seeds of each type come first."""
 
     def __init__(self, sampler: BaseHeteroSampler | None, num_layers: int | None = None) -> None:
         """Wrap a sampler.
 
         Args:
-            sampler: finds the nodes, each once: ``HeteroSampler`` or ``HeteroLaborSampler``. None takes the seeds alone, which may be of several types.
+            sampler: sampler that finds the nodes, each once: ``HeteroSampler`` or ``HeteroLaborSampler``. None takes only the seeds, of any types.
             num_layers: number of blocks of a batch, by default the sampler's, or 2 without one. The last block has only the edges into the seeds.
 
         Raises:
-            InputError: no layer.
+            InputError: there is no layer.
         """
         super().__init__(None if sampler is None else sampler.seed_type)
         self.sampler, self.num_layers = sampler, checked_layers(_layers(sampler, num_layers))
 
     @property
     def num_hops(self) -> int:
-        """One block a layer."""
+        """Number of blocks, one for each layer."""
         return self.num_layers
 
     def prepare(self, graph: HeteroGraph, seeds: Array) -> HeteroInducedSampler:
-        """Return one with the sampler within prepared."""
+        """Return this sampler with the wrapped sampler prepared."""
         prepared: Any = None if self.sampler is None else self.sampler.prepare(graph, seeds)
         return self if prepared is self.sampler else HeteroInducedSampler(prepared, self.num_layers)
 
@@ -89,7 +89,7 @@ class HeteroInducedSampler(BaseHeteroSampler):
 
 
 def _layers(sampler: Sampler[Any, Any] | None, num_layers: int | None) -> int:
-    """Return the number of layers that is given, or the default."""
+    """Return ``num_layers``, or its default if it is None."""
     return num_layers if num_layers is not None else 2 if sampler is None else sampler.num_hops
 
 
@@ -99,7 +99,7 @@ def _all_between(
     found: Mapping[str, Array],
     workspace: Workspace,
 ) -> tuple[dict[str, Array], dict[Relation, Block]]:
-    """Return the nodes of each type, in the order in which they were found, and all edges between them by relation; views of the workspace."""
+    """Return the nodes of each type, in the order of ``found``, and all edges between them by relation, in arrays of the workspace."""
     nodes: dict[str, Sources] = {}
     for kind, number in num_nodes.items():
         frontier = Frontier(workspace, workspace.table_of(kind), number, id_dtype(number), f"nodes_found.{kind}")

@@ -17,19 +17,18 @@ from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_
 
 class _Clusters(NamedTuple):
     nodes: Array
-    """(V,) nodes, those of a cluster beside each other."""
+    """(V,) node ids, ordered by cluster."""
     begins: Array
-    """(num_clusters+1,) int64, where each cluster begins."""
+    """(num_clusters+1,) int64 offsets of the clusters in ``nodes``."""
 
 
 class ClusterSampler(SubgraphSampler):
-    """A batch joins some clusters of nodes, with all edges within and between them (the paper's stochastic multiple partitions).
+    """A Cluster-GCN sampler: a batch is several clusters of nodes with all edges within and between them (the paper's stochastic multiple partitions).
 
-    METIS parts the graph, once for a run, into clusters of about equal size with few edges between them; for this an edge has no direction and
-    counts once. The items that an epoch deals out, each once, are the clusters that hold a node of the split: the loader's ``batch_size``
-    counts clusters. So every node of the split is a seed once in an epoch. No weights: a destination's edges stand for as many each, which
-    gives the paper's renormalised means over the edges that are there. (They are no unbiased estimate: edges to other clusters are missing
-    more often.)
+    METIS partitions the graph, once for a run, into clusters of about equal size with few edges between them, ignoring directions and parallel
+    edges. An epoch yields each cluster that has a node of the split once, and the loader's ``batch_size`` counts clusters. So every node of
+    the split is a seed once in an epoch. Edges have no weights, which gives the paper's renormalised means over the edges of the batch. (They are
+    not unbiased: edges between clusters are missing more often.)
 
     Examples:
         >>> from hoptrain import ClusterSampler, SampleLoader, load_dataset
@@ -42,29 +41,29 @@ class ClusterSampler(SubgraphSampler):
     """
 
     def __init__(self, num_clusters: int, num_layers: int = 2) -> None:
-        """State the number of clusters.
+        """Check and keep the options.
 
         Args:
-            num_clusters: clusters of the graph; a batch has about ``batch_size / num_clusters`` of its nodes.
-            num_layers: layers of the model: blocks of a batch.
+            num_clusters: number of clusters of the graph; a batch has about ``batch_size / num_clusters`` of its nodes.
+            num_layers: number of layers of the model, and of blocks of a batch.
 
         Raises:
-            InputError: a number out of range.
+            InputError: a number is out of range.
         """
         super().__init__(num_layers)
         if num_clusters < 1:
-            raise InputError(f"num_clusters is {num_clusters}: a graph has at least one; correct it")
+            raise InputError(f"num_clusters is {num_clusters}: a graph has at least one cluster; give 1 or more")
         self.num_clusters = num_clusters
         self._clusters: _Clusters | None = None
 
     def prepare(self, graph: Graph, seeds: Array) -> ClusterSampler:
-        """With the clusters; see ``Sampler.prepare``.
+        """Return a copy for a split, with the clusters of the graph.
 
         Raises:
-            InputError: more clusters than nodes, or pymetis is not installed.
+            InputError: there are more clusters than nodes, or pymetis is not installed.
         """
         if self.num_clusters > graph.num_nodes:
-            raise InputError(f"num_clusters is {self.num_clusters}: {graph} has fewer nodes; ask for fewer")
+            raise InputError(f"num_clusters is {self.num_clusters}: {graph} has fewer nodes; give {graph.num_nodes} or less")
         other = self.prepared_copy(graph, seeds)
         cluster_of = partition(graph, self.num_clusters)
         begins = np.r_[0, np.cumsum(np.bincount(cluster_of, minlength=self.num_clusters))]
@@ -72,13 +71,13 @@ class ClusterSampler(SubgraphSampler):
         return other
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """The clusters that hold a node of the split."""
+        """Return the numbers of the clusters that have a node of the split."""
         clusters = self._known_clusters
         with_seed = self.split.is_seed[clusters.nodes]
         return np.unique(np.searchsorted(clusters.begins, np.flatnonzero(with_seed), side="right") - 1)
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """The nodes of the clusters; nothing is random."""
+        """Return the nodes of the clusters ``items``; nothing is random."""
         drawn = workspace.array("drawn", self.count_vertices(items), graph.indices.dtype)
         self.list_nodes(items, drawn)
         members = members_of(graph, drawn, self.split.is_seed, workspace)
@@ -87,17 +86,17 @@ class ClusterSampler(SubgraphSampler):
         return members
 
     def count_vertices(self, items: Array) -> int:
-        """How many nodes some clusters have together.
+        """Return the number of nodes of the clusters ``items`` together.
 
         Raises:
-            InputError: a cluster that does not exist.
+            InputError: a cluster does not exist.
         """
         begins = self._known_clusters.begins
         items = check_items(items, self.num_clusters, "cluster")
         return int((begins[items + 1] - begins[items]).sum())
 
     def list_nodes(self, items: Array, out: Array) -> None:
-        """Write the nodes of the clusters, as many as ``count_vertices`` says."""
+        """Write the nodes of the clusters ``items`` to ``out``, which has ``count_vertices(items)`` entries."""
         clusters = self._known_clusters
         end = 0
         for begin, after in zip(clusters.begins[items].tolist(), clusters.begins[items + 1].tolist(), strict=True):
@@ -109,7 +108,7 @@ class ClusterSampler(SubgraphSampler):
         """(V,) int64, the cluster of each node.
 
         Raises:
-            InputError: none yet; ``prepare`` finds them.
+            InputError: ``prepare``, which computes the clusters, was not called.
         """
         nodes, begins = self._known_clusters
         found = np.empty(len(nodes), np.int64)
@@ -124,12 +123,12 @@ class ClusterSampler(SubgraphSampler):
 
 
 def no_seed_in(items: Array) -> InputError:
-    """The error for clusters without a node of the split."""
-    return InputError(f"clusters {items.tolist()} hold none of the nodes to train on: take clusters among sampler.items(graph, seeds)")
+    """Return the error for clusters without a node of the split."""
+    return InputError(f"clusters {items.tolist()} have none of the nodes to train on: use clusters of sampler.items(graph, seeds)")
 
 
 def partition(graph: Graph, num_clusters: int) -> Array:
-    """(V,) int64, the cluster of each node, by METIS (Karypis & Kumar 1998). The same on every call.
+    """Return the cluster (V,) int64 of each node, by METIS (Karypis & Kumar 1998). The result is the same on every call.
 
     Raises:
         InputError: pymetis is not installed.

@@ -11,49 +11,49 @@ from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSub
 
 
 class RippleWalkSampler(SingleSubgraphSampler):
-    """A batch is a subgraph that grows from one node of the split: at each step it takes a random part of its neighbours.
+    """A ripple walk sampler: a batch is a subgraph that grows from one node of the split, and takes a random share of its neighbours in each step.
 
-    The first node is uniform among the split. The neighbours are the in-neighbours of the nodes so far; at each step the share ``ratio`` of
-    them (rounded down, at least one) becomes part of the subgraph, every subset equally likely, until it has ``size`` nodes. Where no
-    neighbour is left it goes on from another node of the split; it stays smaller where 100 such in a row are part of it already. No weights:
-    neither losses nor edges are normalised, as in the paper. An epoch deals out subgraphs, as ``SingleSubgraphSampler`` says.
+    The first node is uniform in the split. In each step the share ``ratio`` of the in-neighbours of the subgraph (rounded down, at least one) is
+    added, every subset equally likely, until it has ``size`` nodes. If no neighbour is left, it continues from another node of the split; it
+    stays smaller if 100 such nodes in a row are already in it. Neither losses nor edges have weights, as in the paper. A batch is one
+    subgraph; see ``SingleSubgraphSampler``.
 
     Examples:
         >>> from hoptrain import RippleWalkSampler, SampleLoader, load_dataset
         >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), RippleWalkSampler(200), batch_size=1)))
-        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, those of the split among them, edges between them
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, seeds among them, edges between the nodes
         (200, 118, 1146)
     """
 
     def __init__(self, size: int, ratio: float = 0.5, num_layers: int = 2, num_subgraphs: int | None = None) -> None:
-        """State the subgraph.
+        """Check and keep the options.
 
         Args:
-            size: nodes of a subgraph, at most.
-            ratio: share of the neighbours taken in a step, above 0: near 0 the subgraph grows by single nodes, with 1 by whole hops.
-            num_layers: layers of the model: blocks of a batch.
-            num_subgraphs: subgraphs of an epoch; by default V / size.
+            size: maximum number of nodes of a subgraph.
+            ratio: share of the neighbours taken in a step, in (0, 1]: near 0 the subgraph grows by single nodes, with 1 by whole hops.
+            num_layers: number of layers of the model, and of blocks of a batch.
+            num_subgraphs: subgraphs of an epoch; by default the number of nodes / ``size``, rounded up.
 
         Raises:
-            InputError: a number out of range.
+            InputError: a number is out of range.
         """
         super().__init__(num_layers)
         if size < 1 or (num_subgraphs is not None and num_subgraphs < 1):
-            raise InputError(f"size is {size} and num_subgraphs {num_subgraphs}: both are at least 1; correct them")
+            raise InputError(f"size is {size} and num_subgraphs {num_subgraphs}: both must be at least 1; give 1 or more")
         if not 0 < ratio <= 1:
-            raise InputError(f"ratio is {ratio}: it is a share of the neighbours, above 0 and at most 1; correct it")
+            raise InputError(f"ratio is {ratio}: it must be a share of the neighbours in (0, 1]; give for instance 0.5")
         self.size = size
         self.ratio = ratio
         self.num_subgraphs = num_subgraphs
 
     def prepare(self, graph: Graph, seeds: Array) -> RippleWalkSampler:
-        """With the split; see ``Sampler.prepare``."""
+        """Return a copy for a split, with the number of subgraphs of an epoch."""
         other = self.prepared_copy(graph, seeds)
         other.num_subgraphs = self.num_subgraphs or -(-graph.num_nodes // self.size)
         return other
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """The nodes of the subgraph at an address."""
+        """Return the nodes of the subgraph at an address."""
         self.check_item(items)
         num_nodes, dtype = graph.num_nodes, graph.indices.dtype
         workspace.table.start(num_nodes, num_nodes)

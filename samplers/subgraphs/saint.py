@@ -1,4 +1,4 @@
-"""GraphSAINT's samplers of subgraphs (Zeng, Zhou, Srivastava, Kannan, Prasanna 2020, "GraphSAINT: graph sampling based inductive learning method")."""
+"""GraphSAINT's subgraph samplers (Zeng, Zhou, Srivastava, Kannan, Prasanna 2020, "GraphSAINT: graph sampling based inductive learning method")."""
 
 from __future__ import annotations
 
@@ -22,60 +22,64 @@ from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSub
 
 _MOST_DRAWS = 1 << 31
 _MOST_WALKS = 1 << 32
-"""Walks that are counted at most: a count takes 4 bytes."""
+"""Most walks that are counted, since a count has 4 bytes."""
 _SLICE = 1 << 16
-"""Walks that are made before they are counted."""
+"""Number of walks that are drawn before their visits are counted."""
 _ERROR = 0.1
 
 
 class SaintWeights(NamedTuple):
-    """The weights that normalise any subgraph."""
+    """Weights of nodes and edges of the graph that normalise any subgraph."""
 
     of_nodes: Array
-    """(V,) float32: of a seed, divided by the seeds of the batch."""
+    """(V,) float32 weight of each node as a seed, divided by the number of seeds of the batch."""
     of_edges: Array
-    """(E,) float32."""
+    """(E,) float32 weight of each edge."""
 
 
 class SaintSampler(SingleSubgraphSampler):
-    """A batch is the subgraph induced by some random draws of nodes; sums over it are normalised, so that they estimate those over the graph.
+    """A sampler of subgraphs that are induced by random draws of nodes, with weights such that sums over a subgraph estimate sums over the graph.
 
-    An epoch deals out subgraphs, as ``SingleSubgraphSampler`` says. Where the draws meet no node of the split they are made again, up to
-    100 times. All that follows regards the law under this condition.
+    A batch is one subgraph; see ``SingleSubgraphSampler``. If the draws contain no node of the split, they are repeated, up to
+    100 times. All probabilities below are conditional on that.
 
-    Let p(v) and p(u, v) be the probabilities that a subgraph contains a node, and both ends of an edge u -> v. The edge weighs
-    p(v) / p(u, v): over the subgraphs that contain v the weighted sum of its edges has the sum over all its in-edges as its mean (the paper's
-    aggregator normalisation, for one layer; what a model makes of such sums has another mean). Not in the sum are in-edges from nodes that
-    no draw hits. A seed weighs B / (N p(v)), with B seeds in the batch and N in the split: the mean of the weighted losses of a batch has as its
-    mean the losses over the split, summed and divided by N (the paper's loss normalisation); a node of the split that no draw hits, an isolated
-    one for instance, adds nothing to the sum.
+    Let p(v) be the probability that a subgraph contains node v, and p(u, v) the probability that it contains both ends of an edge u -> v. The
+    weight of the edge is p(v) / p(u, v). Over the subgraphs that contain v, the mean of the weighted sum over v's edges is the sum over all its
+    in-edges (the paper's aggregator normalisation, for one layer; later layers of a model are not unbiased). In-edges from nodes that cannot be
+    drawn are missing from the sum. The weight of a seed is B / (N p(v)), with B seeds in the batch and N in the split: the mean of the weighted
+    losses of a batch is an unbiased estimate of the mean loss over the split (the paper's loss normalisation). A node of the split that cannot
+    be drawn, for instance an isolated one, adds nothing.
 
-    The paper counts both over subgraphs drawn beforehand. Here the draws of a subgraph are independent and alike, so that what one draw hits
-    says all: with a, b and c the probabilities that it hits u, v and both, n draws hit both ends with probability
-    1 - (1 - a)**n - (1 - b)**n + (1 - a - b + c)**n. For draws of nodes and edges a, b and c are known, and the weights are those of the
-    exact probabilities, up to float32; for walks they are counted, see ``SaintWalkSampler``.
+    The paper counts p(v) and p(u, v) over subgraphs drawn beforehand. Here the n draws of a subgraph are independent and identically distributed:
+    with a, b and c the probabilities that one draw hits u, v and both, a subgraph contains both ends with probability
+    1 - (1 - a)**n - (1 - b)**n + (1 - a - b + c)**n. For draws of nodes and of edges a, b and c are known, so the weights are
+    exact up to float32 rounding. For walks they are counted, see ``SaintWalkSampler``.
 
-    Weights take 4 bytes a node and an edge, shared by the workers. They are the same for every seed of the user's.
+    Weights take 4 bytes for each node and each edge, shared by the workers. They do not depend on the random seed.
     """
 
     def __init__(self, num_layers: int, normalise: bool, num_subgraphs: int | None) -> None:
-        """As the classes below say."""
+        """Check and keep the options that all GraphSAINT samplers have.
+
+        Raises:
+            InputError: a number is out of range.
+        """
         super().__init__(num_layers)
         if num_subgraphs is not None and num_subgraphs < 1:
-            raise InputError(f"num_subgraphs is {num_subgraphs}: an epoch has at least one; correct it")
+            raise InputError(f"num_subgraphs is {num_subgraphs}: an epoch has at least one subgraph; give 1 or more")
         self.normalise = normalise
         self.num_subgraphs = num_subgraphs
         self._weights: SaintWeights | None = None
 
     def prepare(self, graph: Graph, seeds: Array) -> SaintSampler:
-        """With what the draws need, and the weights; see ``Sampler.prepare``."""
+        """Return a copy for a split, with the tables that the draws need and the weights."""
         other = self.prepared_copy(graph, seeds)
         other._prepare_draws(graph)
         other._weigh(graph)
         return other
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """The nodes of the subgraph at an address."""
+        """Return the nodes of the subgraph at an address."""
         self.check_item(items)
         is_seed = self.split.is_seed
         for attempt in range(MAX_ATTEMPTS):
@@ -85,7 +89,7 @@ class SaintSampler(SingleSubgraphSampler):
         raise self.no_seed_met()
 
     def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:
-        """The weights of the edges and of the seeds."""
+        """Return the weights of the block's edges and of the seeds; None for both without normalisation."""
         if self._weights is None:
             return None, None
         weights = workspace.array("weights", block.num_edges, np.float32)
@@ -95,30 +99,34 @@ class SaintSampler(SingleSubgraphSampler):
         return weights, seed_weights
 
     def no_seed_met(self) -> InputError:
-        """The error for draws that do not meet the split."""
+        """Return the error for ``MAX_ATTEMPTS`` consecutive subgraphs without a node of the split."""
         return InputError(
-            f"{MAX_ATTEMPTS} subgraphs in a row met none of the {len(self.split.seeds):,} nodes to train on: let {type(self).__name__} draw more"
+            f"{MAX_ATTEMPTS} subgraphs in a row contain none of the {len(self.split.seeds):,} nodes to train on: "
+            f"let {type(self).__name__} draw more nodes"
         )
 
     @property
     def weights(self) -> SaintWeights | None:
-        """What normalises any subgraph; None before ``prepare``, and without normalisation."""
+        """Weights of nodes and edges; None before ``prepare`` and without normalisation."""
         return self._weights
 
     @abstractmethod
     def _prepare_draws(self, graph: Graph) -> None:
-        """Compute what the draws need."""
+        """Compute the tables that the draws need."""
 
     @abstractmethod
     def _draw(self, graph: Graph, address: HopAddress, attempt: int, workspace: Workspace) -> Array:
-        """The drawn nodes (K,), each as often as it was drawn; a view of the workspace."""
+        """Return the drawn nodes (K,), each as often as it was drawn, in an array of the workspace."""
 
     @abstractmethod
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
-        """What a draw hits. Fills ``pairs`` (E,) float32, zeros, with the probability that it hits both ends of an edge, unless it is empty."""
+        """Return the probabilities that one draw hits each node.
+
+        Unless ``pairs`` (E,) float32, zeros, is empty, it is filled with the probability that one draw hits both ends of each edge.
+        """
 
     def _weigh(self, graph: Graph) -> None:
-        """Compute the weights, and how many subgraphs have as many seeds as the split."""
+        """Compute the weights and, if it is not given, the number of subgraphs that have together as many seeds as the split."""
         of_nodes, of_edges = (np.zeros(n, np.float32) for n in (graph.num_nodes, graph.num_edges if self.normalise else 0))
         rates = self._rates(graph, of_edges)
         num_seeds, met = inclusion.weigh_seeds(rates, self.split.seeds, of_nodes)
@@ -132,34 +140,35 @@ class SaintSampler(SingleSubgraphSampler):
 
 
 class BudgetSampler(SaintSampler):
-    """``budget`` draws of a node or of an edge, with replacement."""
+    """A GraphSAINT sampler whose subgraphs are ``budget`` draws, with replacement, of a node or of an edge."""
 
     def __init__(self, budget: int, num_layers: int = 2, normalise: bool = True, num_subgraphs: int | None = None) -> None:
-        """State the budget.
+        """Check and keep the options.
 
         Args:
-            budget: draws of a subgraph; it has at most as many nodes, or twice as many where edges are drawn.
-            num_layers: layers of the model: blocks of a batch.
-            normalise: whether edges and seeds have weights.
-            num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
+            budget: number of draws for a subgraph, which has at most ``budget`` nodes, or twice as many if edges are drawn.
+            num_layers: number of layers of the model, and of blocks of a batch.
+            normalise: weight edges and seeds so that estimates are unbiased.
+            num_subgraphs: subgraphs of an epoch; by default so many that an epoch has, on average, as many seeds as the split.
 
         Raises:
-            InputError: a number out of range.
+            InputError: a number is out of range.
         """
         super().__init__(num_layers, normalise, num_subgraphs)
         self.budget: int = check_draws(budget, "budget")
 
 
 class SaintNodeSampler(BudgetSampler):
-    """``budget`` draws of a node with replacement, v with probability proportional to the sum of 1 / d(w)**2 over its edges v -> w.
+    """A GraphSAINT node sampler: a subgraph is induced by ``budget`` draws of a node with replacement, from the paper's distribution.
 
-    d(w) is the in-degree of w: with A the matrix that takes means over in-edges, the law is ||A(:, v)||**2 (each copy of a multi-edge
-    counting by itself). A node without out-edges is never drawn. Units, batches and weights as in ``SaintSampler``.
+    Node v has probability proportional to the sum of 1 / d(w)**2 over its edges v -> w, with d(w) the in-degree of w. This is ||A(:, v)||**2 for
+    the matrix A that takes means over in-edges; parallel edges count separately. A node without out-edges is never drawn. Epochs, batches and
+    weights are those of ``SaintSampler``.
 
     Examples:
         >>> from hoptrain import SaintNodeSampler, SampleLoader, load_dataset
         >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), SaintNodeSampler(200), batch_size=1)))
-        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, those of the split among them, edges between them
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, seeds among them, edges between the nodes
         (187, 109, 246)
     """
 
@@ -177,7 +186,7 @@ class SaintNodeSampler(BudgetSampler):
         return drawn
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
-        """By the masses of the alias table, whole numbers; a draw hits one node."""
+        """Compute the probabilities from the integer masses of the alias table; a draw hits one node."""
         masses, is_seed = np.empty(graph.num_nodes, np.int64), self.split.is_seed
         inclusion.table_masses(*self.tables, masses)
         whole = graph.num_nodes << 32
@@ -186,16 +195,16 @@ class SaintNodeSampler(BudgetSampler):
 
 
 class SaintEdgeSampler(BudgetSampler):
-    """``budget`` draws of an edge with replacement; the subgraph has the ends of all of them, and every edge between them.
+    """A GraphSAINT edge sampler: a subgraph is induced by both ends of ``budget`` edges that are drawn with replacement.
 
-    An edge is drawn as an in-edge, uniform, of a node that is uniform among those that have any: u -> v with probability proportional to
-    1 / d(v), d being the in-degree. In a graph that has every edge in both directions u and v are thus drawn together with probability
-    proportional to 1 / d(u) + 1 / d(v), the paper's law for such graphs. Units, batches and weights as in ``SaintSampler``.
+    A draw takes a uniform node among those with in-edges, and then a uniform in-edge of it: u -> v has probability proportional to
+    1 / d(v), with d the in-degree. In a graph that has every edge in both directions u and v are thus drawn together with probability
+    proportional to 1 / d(u) + 1 / d(v), the paper's distribution. Epochs, batches and weights are those of ``SaintSampler``.
 
     Examples:
         >>> from hoptrain import SaintEdgeSampler, SampleLoader, load_dataset
         >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), SaintEdgeSampler(100), batch_size=1)))
-        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, those of the split among them, edges between them
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, seeds among them, edges between the nodes
         (187, 97, 406)
     """
 
@@ -209,7 +218,7 @@ class SaintEdgeSampler(BudgetSampler):
         return _draw_walks(graph, self.budget, 1, self.ends, address, attempt, workspace)
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
-        """By the degrees; a draw hits both ends of an edge."""
+        """Compute the probabilities from the degrees; a draw hits both ends of an edge."""
         hits, outside = np.empty((2, graph.num_nodes))
         missed = inclusion.edge_rates(graph.indptr, graph.indices, len(self.ends), self.split.is_seed, hits, outside)
         if len(pairs):
@@ -220,29 +229,31 @@ class SaintEdgeSampler(BudgetSampler):
 
 
 class SaintWalkSampler(SaintSampler):
-    """The nodes of ``num_roots`` random walks of ``walk_length`` steps, from roots drawn with replacement, uniformly from the split.
+    """A GraphSAINT walk sampler: a subgraph is induced by the nodes of ``num_roots`` random walks of ``walk_length`` steps.
 
-    A step takes a uniform in-edge to its source, so that a walk goes where messages come from; a node without in-edges is stayed at. (The
-    paper draws roots from all nodes of its training graph, of which all carry loss.) Units, batches and weights as in ``SaintSampler``.
+    Roots are drawn uniformly, with replacement, from the split. A step follows a uniform in-edge to its source, so a walk goes where messages come
+    from; at a node without in-edges it stays. (The paper draws roots from all nodes of its training graph, all of which have a loss.) Epochs,
+    batches and weights are those of ``SaintSampler``.
 
-    What a walk hits is counted over k walks from each node of the split, k being doubled until the stated ``error`` is reached: k N walks
-    say as much as k N / num_roots subgraphs, and more, since only what one walk visits is left to chance, not which walks meet in a subgraph.
+    The probabilities that a walk hits nodes and edges are counted over k walks from each of the N nodes of the split. k is doubled until
+    the relative standard error is at most ``error``. k N walks are at least as accurate as counts over k N / num_roots subgraphs, since only the
+    visits of single walks are random, not the combination of walks in a subgraph.
 
-    * A node of the split is the root of its own k walks: the standard error of its probability is at most 1 / (2 sqrt(k)) of it, whatever
+    * A node of the split is the root of its own k walks: the relative standard error of its probability is at most 1 / (2 sqrt(k)), whatever
       the graph. k is at least 1 / (4 error**2).
-    * The probabilities of edges have an estimated relative standard error of at most ``error``: root mean square over the edges between visited
-      nodes, each as often as walks visit the node that it enters.
+    * The probabilities of edges have an estimated relative standard error of at most ``error``: the root mean square over the edges between visited
+      nodes, weighted by how often walks visit the destination.
 
-    An inverse has a bias of the square of such an error; counts are rounded up by what removes most of it (``hoptrain.kernels.cpu.subgraphs.visits``). An
-    edge of which no walk visited both ends has the probability that two walks do, and that of up to one walk in k N. So the in-edges of
-    nodes that a batch hardly ever has weigh less than they should, and those whose sources no walk visits are not in the sum at all. (On
-    batches of 5 % of four real graphs' nodes all sums together came within 0.5 %; from the 60 training nodes of PubMed, 2 % of the
-    graph, within 2 %, and with an ``error`` of 0.05 within 0.6 %.) Counting takes about 2 microseconds a walk on one core.
+    The inverse of an estimate has a bias of the square of its relative error; a correction of the counts removes most of it
+    (``hoptrain.kernels.cpu.subgraphs.visits``). If no single walk visited both ends of an edge, its probability is that of two walks, plus that of
+    up to one walk in k N. So the in-edges of nodes that are rarely in a batch get too small a weight, and in-edges from nodes that no walk visits
+    are missing. (In batches of 5 % of the nodes of four real graphs, the sum over all nodes was within 0.5 %; from the 60 training nodes of PubMed,
+    2 % of the graph, within 2 %, and with ``error`` 0.05 within 0.6 %.) Counting takes about 2 microseconds for each walk on one core.
 
     Examples:
         >>> from hoptrain import SaintWalkSampler, SampleLoader, load_dataset
         >>> batch = next(iter(SampleLoader(load_dataset("digits-knn"), SaintWalkSampler(50, walk_length=3), batch_size=1)))
-        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, those of the split among them, edges between them
+        >>> len(batch.node_ids), batch.num_seeds, batch.num_edges  # distinct nodes, seeds among them, edges between the nodes
         (177, 127, 514)
     """
 
@@ -255,27 +266,27 @@ class SaintWalkSampler(SaintSampler):
         num_subgraphs: int | None = None,
         error: float | None = None,
     ) -> None:
-        """State the walks.
+        """Check and keep the options.
 
         Args:
-            num_roots: walks of a subgraph.
+            num_roots: number of walks for a subgraph.
             walk_length: steps of a walk; a subgraph has at most ``num_roots * (walk_length + 1)`` nodes.
-            num_layers: layers of the model: blocks of a batch.
-            normalise: whether edges and seeds have weights.
-            num_subgraphs: subgraphs of an epoch; by default an epoch has as many seeds as the split, on average.
-            error: relative standard error of the probabilities, between 0 and 1; by default 0.1. Half of it takes about four times the walks.
+            num_layers: number of layers of the model, and of blocks of a batch.
+            normalise: weight edges and seeds so that estimates are unbiased.
+            num_subgraphs: subgraphs of an epoch; by default so many that an epoch has, on average, as many seeds as the split.
+            error: relative standard error of the counted probabilities, between 0 and 1; by default 0.1. Half the error takes about four times the walks.
 
         Raises:
-            InputError: a number out of range, or an error of weights that are not wanted.
+            InputError: a number is out of range, or ``error`` is given without ``normalise``.
         """
         super().__init__(num_layers, normalise, num_subgraphs)
         if walk_length < 1:
-            raise InputError(f"walk_length is {walk_length}: a walk has at least one step; correct it")
+            raise InputError(f"walk_length is {walk_length}: a walk has at least one step; give 1 or more")
         check_draws(num_roots * (walk_length + 1), "num_roots * (walk_length + 1)")
         if error is not None and not normalise:
-            raise InputError(f"error is {error} with normalise=False: there are no weights that could have it; leave it out")
+            raise InputError(f"error is {error} with normalise=False: it is the error of the weights, and there are none; leave it out")
         if error is not None and not 0 < error < 1:
-            raise InputError(f"error is {error}: it is a relative standard error, between 0 and 1; correct it")
+            raise InputError(f"error is {error}: it must be a relative standard error between 0 and 1; give for instance {_ERROR}")
         self.num_roots = num_roots
         self.walk_length = walk_length
         self.error: float = _ERROR if error is None else error
@@ -287,14 +298,16 @@ class SaintWalkSampler(SaintSampler):
         return
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
-        """By counts; see the class. A walk begins in the split."""
+        """Count the visits of walks from the split; see the class."""
         num_seeds, is_seed = len(self.split.seeds), self.split.is_seed
         hits, times = np.empty(graph.num_nodes), np.zeros(graph.num_nodes, np.int64)
         together = np.zeros(len(pairs), np.uint32)
         done, goal = 0, least_walks(self.error)
         while done < goal:
             if goal * num_seeds > _MOST_WALKS:
-                raise InputError(f"error is {self.error}: it takes more than {_MOST_WALKS:,} walks from {num_seeds:,} nodes; raise it")
+                raise InputError(
+                    f"error is {self.error}: it needs more than {_MOST_WALKS:,} walks from {num_seeds:,} nodes; give a larger error"
+                )
             for turn in range(done, goal):
                 self._count_walks(graph, turn, times, together)
             done = goal
@@ -305,7 +318,7 @@ class SaintWalkSampler(SaintSampler):
         return Rates(self.num_roots, hits, np.zeros(graph.num_nodes), 0.0)
 
     def _count_walks(self, graph: Graph, turn: int, times: Array, together: Array) -> None:
-        """One walk more from each node of the split."""
+        """Draw one more walk from each node of the split, and add its visits to the counts."""
         workspace, seeds, stride = Workspace(), self.split.seeds, self.walk_length + 1
         bits = bitmap(graph.num_nodes, workspace)
         bits[:] = 0
@@ -317,7 +330,7 @@ class SaintWalkSampler(SaintSampler):
 
 
 def least_walks(error: float) -> int:
-    """Walks from each root by which the probability of a root has the error, a power of two."""
+    """Return the smallest power of two of walks from each root for which the probability of a root has at most the relative ``error``."""
     least = 1
     while 4 * least * error**2 < 1:
         least *= 2
@@ -325,18 +338,18 @@ def least_walks(error: float) -> int:
 
 
 def check_draws(number: int, name: str) -> int:
-    """A number of draws, in range."""
+    """Return a number of draws, the option ``name``, checked to be in [1, 2**31)."""
     if not 0 < number < _MOST_DRAWS:
-        raise InputError(f"{name} is {number}: a subgraph takes 1 to {_MOST_DRAWS - 1} draws; correct it")
+        raise InputError(f"{name} is {number}: a subgraph takes 1 to {_MOST_DRAWS - 1} draws; give a number in this range")
     return number
 
 
 def check_edges(graph: Graph) -> None:
-    """Refuse a graph that no edge can be drawn from, or whose nodes an alias table cannot number."""
+    """Raise ``InputError`` if a graph has no edges to draw by, or too many nodes for an alias table."""
     if graph.num_edges == 0:
-        raise InputError("the graph has no edges: there is nothing to draw by; take another sampler")
+        raise InputError("the graph has no edges: the draws are by its edges; use SaintWalkSampler or another sampler")
     if graph.num_nodes >= _MOST_DRAWS:
-        raise InputError(f"the graph has {graph.num_nodes:,} nodes: draws by weight take fewer than {_MOST_DRAWS:,}; use SaintWalkSampler")
+        raise InputError(f"the graph has {graph.num_nodes:,} nodes: draws by weight need fewer than {_MOST_DRAWS:,}; use SaintWalkSampler")
 
 
 def _draw_walks(
@@ -348,7 +361,7 @@ def _draw_walks(
 
 
 def _scratch(graph: Graph, number: int, length: int, workspace: Workspace) -> tuple[Array, Array, Array]:
-    """Room for the drawn nodes (number * (length+1),), random words, and (CHUNK,) int64."""
+    """Return arrays of the workspace for the drawn nodes (number * (length + 1),), random words, and (CHUNK,) int64 scratch."""
     shape = kernels.words_shape(length)
     words = workspace.array("words", shape[0] * shape[1], np.uint32).reshape(shape)
     return workspace.array("drawn", number * (length + 1), graph.indices.dtype), words, workspace.array("lanes", kernels.CHUNK, np.int64)

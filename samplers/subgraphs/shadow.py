@@ -23,15 +23,15 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import SquareSampler, bitmap
 
 _SPARSE = 8
-"""Slots of a set's hash table for each node, at least: most nodes that are looked up are not in it, and should meet an empty slot."""
+"""Minimum number of hash table slots for each node of a set: most lookups are of nodes outside the set, and should find an empty slot."""
 
 
 class DisjointSampler(SquareSampler):
-    """One small subgraph for each seed, with all edges between its nodes; a batch is their disjoint union.
+    """A sampler of one small subgraph around each seed, with all edges between its nodes; a batch is their disjoint union.
 
-    A node in the subgraphs of several seeds is several nodes of the batch; seeds come first, then the other nodes of each seed's subgraph
-    in turn. ``batch_size`` counts seeds, as it does for ``NeighborSampler``. A model may have more layers than a subgraph has hops. No
-    weights: a destination's edges stand for as many each.
+    A node of the graph in the subgraphs of several seeds is several nodes of the batch. The seeds come first, then the other nodes of each seed's
+    subgraph in turn. ``batch_size`` counts seeds, as for ``NeighborSampler``. A model may have more layers than a subgraph has hops. Blocks have
+    no weights.
     """
 
     distinct_nodes = False
@@ -47,20 +47,20 @@ class DisjointSampler(SquareSampler):
 
     @abstractmethod
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
-        """How many nodes the search for a subgraph may reach, and how many of them it may keep, the seed among them."""
+        """Return the most nodes that the search for a subgraph may reach, and the most that it may keep, including the seed."""
 
     @abstractmethod
     def find_sets(
         self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
-        """Find the nodes of each seed's subgraph; ``sets.nodes`` begins with the seeds."""
+        """Find the nodes of each seed's subgraph and write them to ``sets``, whose ``nodes`` begin with the seeds."""
 
 
 class ShadowSampler(DisjointSampler):
-    """ShaDow by hops: the subgraph of what neighbour sampling reaches from the seed in ``depth`` hops.
+    """A ShaDow sampler by hops: the subgraph of a seed has the nodes that neighbour sampling reaches from it in ``depth`` hops.
 
-    A hop takes up to ``num_neighbors`` distinct in-edges of every node that the hop before found, every subset equally likely. Two seeds of
-    a batch that reach the same node in the same hop draw the same of its neighbours.
+    A hop takes up to ``num_neighbors`` distinct in-edges of every node that the previous hop found, every subset equally likely. Two seeds of
+    a batch that reach the same node in the same hop draw the same neighbours of it.
 
     Examples:
         >>> from hoptrain import ShadowSampler, load_dataset
@@ -72,37 +72,38 @@ class ShadowSampler(DisjointSampler):
     """
 
     def __init__(self, depth: int = 2, num_neighbors: int = 10, num_layers: int = 3) -> None:
-        """State the hops.
+        """Check and keep the options.
 
         Args:
-            depth: hops.
-            num_neighbors: in-edges of a node in a hop, the paper's budget.
-            num_layers: layers of the model: blocks of a batch.
+            depth: number of hops from a seed to the nodes of its subgraph.
+            num_neighbors: in-edges taken for each node in a hop, the paper's budget.
+            num_layers: number of layers of the model, and of blocks of a batch.
 
         Raises:
-            InputError: a number out of range, or a subgraph could have 2**20 nodes or more.
+            InputError: a number is out of range, or a subgraph could have 2**20 nodes or more.
         """
         super().__init__(num_layers)
         if not all(isinstance(number, Integral) for number in (depth, num_neighbors)) or depth < 1 or num_neighbors < 1:
-            raise InputError(f"depth is {depth} and num_neighbors {num_neighbors}: both are whole numbers, at least 1; correct them")
+            raise InputError(
+                f"depth is {depth} and num_neighbors {num_neighbors}: both must be whole numbers, at least 1; give for instance 2 and 10"
+            )
         self.depth = depth
         self.num_neighbors = num_neighbors
         self._most = 1 + sum(num_neighbors ** (hop + 1) for hop in range(min(depth, 20)))
         if depth > 20 or self._most >= kernels.MOST_PLACES:
             raise InputError(
-                f"depth {depth} with {num_neighbors} neighbours a node: a seed's subgraph could have {kernels.MOST_PLACES:,} nodes or more; "
-                "lower them"
+                f"depth is {depth} and num_neighbors {num_neighbors}: a seed's subgraph must have fewer than {kernels.MOST_PLACES:,} nodes; lower them"
             )
 
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
-        """All that neighbour sampling reaches is kept."""
+        """Return the most nodes that neighbour sampling can reach, twice, since all are kept."""
         most = min(self._most, graph.num_nodes)
         return most, most
 
     def find_sets(
         self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
-        """Find the nodes of each seed's subgraph."""
+        """Find the nodes of each seed's subgraph; see ``DisjointSampler.find_sets``."""
         rule = neighbor.Rule(self.num_neighbors, False, False)
         scratch = scratch_for(workspace, rule)
         of_hop = min(self._most, graph.num_nodes * self.num_neighbors)
@@ -116,46 +117,46 @@ class ShadowSampler(DisjointSampler):
 
 
 class ShadowPPRSampler(DisjointSampler):
-    """ShaDow by PageRank: the subgraph of the seed and the ``top`` nodes with the highest personalised PageRank. Nothing is random.
+    """A ShaDow sampler by PageRank: a subgraph has the seed and the ``top`` nodes with the highest personalised PageRank. Nothing is random.
 
-    PageRank of v is the probability that a walk from the seed against the edges, which ends at every step with probability ``alpha``, ends in
-    v (at a node without in-edges it ends for certain). It is found by pushing (Andersen, Chung, Lang 2006), to which is added what the last
-    residues contribute at their own places: never too much, and too little by at most ``epsilon`` times the in-degree where edges go in both
-    directions. Ties go to the node that was found first.
+    The PageRank of v is the probability that a walk from the seed against the edges, which ends at every step with probability ``alpha``, ends at
+    v (at a node without in-edges it always ends). It is computed by pushing (Andersen, Chung, Lang 2006), plus the contribution of the final
+    residues at their own nodes. It is never too large and, if all edges go in both directions, too small by at most ``epsilon`` times the
+    in-degree. Ties go to the node found first.
 
-    That is a law of the scores, not of the set: nodes whose scores are nearer to each other than this error may stand for one another, and
-    where degrees are high such are many. Against the exact scores, 40 random seeds, ``top`` 100 and ``epsilon`` 1e-4 (1e-5): of Cora's sets 5 % (2 %)
-    are others and 0.2 % (0.02 %) of the exact sets' PageRank is missing; of PubMed's 10 % (3 %) and 0.6 % (0.05 %); of Amazon's computers, where
-    the mean degree is 36 and hubs have thousands, 23 % (17 %) and 4 % (3 %). A tenth of ``epsilon`` takes about twice the time.
+    The bound holds for the scores, not for the set: nodes whose scores differ by less than this error may replace one another, and with high
+    degrees there are many such nodes. Compared with the exact scores, for 40 random seeds, ``top`` 100 and ``epsilon`` 1e-4 (1e-5): for Cora 5 % (2 %)
+    of the nodes differ, and 0.2 % (0.02 %) of the exact sets' PageRank is missing; for PubMed 10 % (3 %) and 0.6 % (0.05 %); for Amazon Computers, with
+    mean degree 36 and hubs of thousands, 23 % (17 %) and 4 % (3 %). A tenth of ``epsilon`` takes about twice the time.
 
     Examples:
         >>> from hoptrain import ShadowPPRSampler, load_dataset
         >>> batch = ShadowPPRSampler(top=5).sample(load_dataset("digits-knn").graph, [7])
-        >>> batch.node_ids  # the seed, and the five with the highest PageRank
+        >>> batch.node_ids  # the seed, and the five nodes with the highest PageRank
         array([   7,  533, 1201,   44, 1164,  634], dtype=int32)
     """
 
     def __init__(self, top: int = 100, alpha: float = 0.15, epsilon: float = 1e-4, num_layers: int = 3) -> None:
-        """State the scope.
+        """Check and keep the options.
 
         Args:
-            top: nodes of a subgraph beside the seed, at most.
-            alpha: probability that a walk ends at a step; rounded to a multiple of 2**-16.
-            epsilon: precision: a node is pushed while it has at least this share of the walks for each in-edge.
-            num_layers: layers of the model: blocks of a batch.
+            top: maximum number of nodes of a subgraph in addition to the seed.
+            alpha: probability that a walk ends at a step, rounded to a multiple of 2**-16.
+            epsilon: precision of the PageRank: a node is pushed while its residue is at least ``epsilon`` times its in-degree.
+            num_layers: number of layers of the model, and of blocks of a batch.
 
         Raises:
-            InputError: a number out of range, or a precision that could reach 2**20 nodes or more.
+            InputError: a number is out of range, or ``epsilon`` is so small that a search could reach 2**20 nodes or more.
         """
         super().__init__(num_layers)
         if top < 1:
-            raise InputError(f"top is {top}: a subgraph has at least one node beside the seed; correct it")
+            raise InputError(f"top is {top}: a subgraph has at least one node in addition to the seed; give 1 or more")
         self._alpha = round(alpha * (1 << kernels.ALPHA_BITS)) if 0 < alpha < 1 else 0
         if not 0 < self._alpha < 1 << kernels.ALPHA_BITS:
-            raise InputError(f"alpha is {alpha}: it is a probability between 0 and 1; correct it")
+            raise InputError(f"alpha is {alpha}: it must be a probability between 0 and 1; give for instance 0.15")
         least = 1.01 / alpha / kernels.MOST_PLACES
         if not least < epsilon < 1:
-            raise InputError(f"epsilon is {epsilon}: with alpha {alpha} it lies between {least:.1e} and 1; correct it")
+            raise InputError(f"epsilon is {epsilon}: with alpha {alpha} it must be between {least:.1e} and 1; give for instance 1e-4")
         self.top = top
         self.alpha = alpha
         self.epsilon = epsilon
@@ -163,18 +164,21 @@ class ShadowPPRSampler(DisjointSampler):
 
     @property
     def push_precision(self) -> tuple[int, int]:
-        """What a push is told: ``alpha`` of 2**16, and how many walks for each in-edge it takes."""
+        """``alpha`` in units of 2**-16, and ``epsilon`` in units of the integer residues."""
         return self._alpha, self._threshold
 
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
-        """Each push takes ``alpha * epsilon`` of all walks, or more, for every in-edge that it follows."""
+        """Return the most nodes that pushing can reach, and the most that are kept.
+
+        Each push settles at least ``alpha * epsilon`` of the total mass for every in-edge that it follows, which bounds the reached nodes.
+        """
         reached = min(math.ceil(1.01 / self.alpha / self.epsilon), graph.num_nodes)
         return reached, min(1 + self.top, reached)
 
     def find_sets(
         self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
-        """Find the nodes of each seed's subgraph."""
+        """Find the nodes of each seed's subgraph; see ``DisjointSampler.find_sets``."""
         room = len(own.members)
         push = kernels.Push(
             residue=workspace.array("residue", room, np.int64),
@@ -188,7 +192,7 @@ class ShadowPPRSampler(DisjointSampler):
 
 
 def _own(graph: Graph, most: int, workspace: Workspace) -> kernels.Own:
-    """Memory for the set of one seed, of at most ``most`` nodes."""
+    """Return arrays of the workspace for the set of one seed, of at most ``most`` nodes."""
     slot_bits = max(4, (_SPARSE * most - 1).bit_length())
     entries = workspace.array("set_entries", 1 << slot_bits, np.uint32)
     entries[:] = 0
@@ -198,10 +202,10 @@ def _own(graph: Graph, most: int, workspace: Workspace) -> kernels.Own:
 
 
 def _sets(graph: Graph, seeds: Array, most: int, workspace: Workspace) -> kernels.Sets:
-    """Room for the sets of the seeds, which it begins with.
+    """Return arrays of the workspace for the sets of all seeds, with the seeds entered.
 
     Raises:
-        InputError: a seed is no node, or stands there twice.
+        InputError: a seed is outside the graph, or is given twice.
     """
     frontier = Frontier.of_seeds(graph, seeds, workspace)
     nodes = frontier.nodes(len(seeds) * (most - 1))

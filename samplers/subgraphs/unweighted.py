@@ -1,4 +1,4 @@
-"""GraphSAINT's subgraphs by the laws that DGL and PyG draw them by, which are not all those of the paper: of all nodes, without weights."""
+"""GraphSAINT samplers with the distributions of DGL and PyG, some of which are not the paper's: roots are all nodes, and nothing has weights."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.saint import SaintNodeSampler, SaintSampler, SaintWalkSampler, check_edges
 
 MOST_EDGES = 1 << 31
-"""Edges from which on a graph is too large for draws of edges by weight."""
+"""Number of edges from which a graph is too large for weighted draws of edges."""
 
 
 class Unweighted(SaintSampler):
-    """It is prepared for all nodes, each of which is a seed, and nothing weighs anything."""
+    """A GraphSAINT sampler without weights, all of whose nodes are seeds."""
 
     def prepare(self, graph: Graph, seeds: Array) -> SaintSampler:
-        """With what the draws need; the split has no say."""
+        """Return a copy with the tables that the draws need. ``seeds`` is ignored: all nodes are seeds."""
         return super().prepare(graph, np.arange(graph.num_nodes))
 
     def _weigh(self, graph: Graph) -> None:
-        """Nothing to count."""
+        """Compute no weights."""
 
 
 class ByOutDegree(Unweighted, SaintNodeSampler):
-    """``budget`` draws of a node with replacement, with a probability proportional to its out-degree, or to 1 where it has none."""
+    """A sampler with ``budget`` draws of a node with replacement, in proportion to its out-degree, or to 1 if it has no out-edges."""
 
     least = 1
 
@@ -38,29 +38,29 @@ class ByOutDegree(Unweighted, SaintNodeSampler):
 
 
 class BySources(ByOutDegree):
-    """``budget`` draws of an edge with replacement, each as likely as any other, of which the source is taken."""
+    """A sampler that takes the sources of ``budget`` edges, which are drawn uniformly with replacement."""
 
     least = 0
 
 
 class ByDegrees(Unweighted, SaintNodeSampler):
-    """``budget`` draws of an edge with replacement, u -> v in proportion to 1 / in-degree(v) + 1 / out-degree(u), of which both ends are taken.
+    """A sampler that takes both ends of ``budget`` edges, drawn with replacement in proportion to 1 / in-degree(v) + 1 / out-degree(u) for u -> v.
 
-    ForwardInputs 8 bytes an edge.
+    It takes 8 bytes of memory for each edge of the graph.
     """
 
     def _prepare_draws(self, graph: Graph) -> None:
         check_edges(graph)
         if graph.num_edges >= MOST_EDGES:
             raise InputError(
-                f"the graph has {graph.num_edges:,} edges: they are drawn by weight from fewer than {MOST_EDGES:,}; take walks"
+                f"the graph has {graph.num_edges:,} edges: weighted draws of edges need fewer than {MOST_EDGES:,}; use random walks"
             )
         out_degrees = np.bincount(graph.indices, minlength=graph.num_nodes)
         masses = self._masses(graph.in_degrees(), out_degrees, graph.indices, graph.destinations())
         self.tables = tables_of(np.array([0, graph.num_edges]), masses)
 
     def _masses(self, into: Array, out_of: Array, sources: Array, destinations: Array) -> Array:
-        """What each edge (E,) is drawn in proportion to, by the in- and out-degrees (V,)."""
+        """Return the weight (E,) by which each edge is drawn, from the in-degrees and out-degrees (V,)."""
         masses: Array = 1 / into[destinations] + 1 / out_of[sources]
         return masses
 
@@ -73,7 +73,7 @@ class ByDegrees(Unweighted, SaintNodeSampler):
 
 
 class BySumOfDegrees(ByDegrees):
-    """The same, but u -> v in proportion to in-degree(u) + out-degree(v)."""
+    """A sampler that takes both ends of ``budget`` edges, drawn with replacement in proportion to in-degree(u) + out-degree(v) for u -> v."""
 
     def _masses(self, into: Array, out_of: Array, sources: Array, destinations: Array) -> Array:
         masses: Array = (into[sources] + out_of[destinations]).astype(np.float64)
@@ -81,4 +81,4 @@ class BySumOfDegrees(ByDegrees):
 
 
 class Walks(Unweighted, SaintWalkSampler):
-    """Walks from roots drawn uniformly from all nodes, against the edges: along them on a graph that was turned round."""
+    """A walk sampler with roots drawn uniformly from all nodes. Walks go against the edges; reverse the graph for walks along them."""

@@ -1,4 +1,4 @@
-"""Links as seeds, of plain graphs and of heterogeneous ones: their ends, their negatives, and blocks without the edges that are predicted."""
+"""Base class of the link samplers: the ends of links, their negatives, and blocks without the predicted edges."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ MOST_NEGATIVES = 1 << 24
 _NO_WEIGHTS = np.empty(0, np.float32)
 
 Looked: TypeAlias = Mapping[str, Mapping[Relation, Array]]
-"""Entries of a graph's arrays (E,) for the links of a batch, by the array's name and by relation, where the arrays themselves are not in memory."""
+"""Entries of a graph's arrays (E,) for the links of a batch, by array name and relation, read in advance if the arrays are not in memory."""
 
 
 class Links(NamedTuple):
-    """The input of the sampler of neighbourhoods for a batch of links, and what is added to its result.
+    """The seeds of a batch of links for the wrapped sampler, and the arrays that are added to its mini-batch.
 
     Attributes:
-        seeds: (S,) seeds of the sampler.
-        times: (S,) int64 times of the seeds, with a sampler of times.
+        seeds: (S,) seeds of the wrapped sampler.
+        times: (S,) int64 times of the seeds if the wrapped sampler is temporal, else None.
         extra: further arrays of the batch, by name; "pairs" has local ids.
-        positives: (2, P) the links of each relation as local ids; empty where edges are not excluded.
+        positives: for each relation its links (2, P) as local ids; an empty list if no edges are excluded.
     """
 
     seeds: Array
@@ -60,11 +60,11 @@ class Negatives(NamedTuple):
     """The distribution of the negatives of a relation.
 
     Attributes:
-        name: uniform, degree, filtered, in_batch or pairs.
-        bounds: the nodes [begin, end) that are drawn.
-        tables: alias tables, with degree.
-        is_sorted: with filtered, whether sources ascend within every column.
-        is_one_type: whether a source may be a destination.
+        name: "uniform", "degree", "filtered", "in_batch" or "pairs".
+        bounds: range [begin, end) of the nodes that may be drawn.
+        tables: alias tables for "degree", else None.
+        is_sorted: for "filtered", whether sources ascend within every column.
+        is_one_type: whether sources and destinations have the same node type.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Negatives(NamedTuple):
         elif self.name == "pairs":
             both = workspace.array("link_both", out.size, out.dtype)
             kernels.uniform_negatives(numbers, 2 * count, end, at, both)
-            for half, ends in enumerate((heads, tails)):  # the first k of a link's draws, then the others
+            for half, ends in enumerate((heads, tails)):  # of the 2 k draws of a link the first k are heads
                 ends.reshape(number, count)[:] = both.reshape(number, 2, count)[:, half]
         else:
             if self.tables is None:
@@ -99,29 +99,30 @@ class Negatives(NamedTuple):
 
 
 class _OfGraph(NamedTuple):
-    """What a sampler of links computes once for a graph."""
+    """Values that a link sampler computes once for a graph."""
 
-    laws: list[Negatives]
-    """of each relation"""
+    negatives: list[Negatives]
+    """Distribution of the negatives of each relation."""
     begins: list[int]
-    """(R+1,) the first number of each relation's links, and the number of all links"""
+    """(R+1,) first number of each relation's links, and at the end the number of all links."""
     dtype: Any
-    """of the ends of links"""
+    """Dtype of the ends of links."""
 
 
-def _seeds_of(graph: Graph | HeteroGraph, nodes: Sequence[tuple[str, Array]]) -> Array:
-    """Return nodes of some types, one after another, as the graph's samplers take them for seeds."""
+def _join_seeds(graph: Graph | HeteroGraph, nodes: Sequence[tuple[str, Array]]) -> Array:
+    """Concatenate nodes of several types into the seeds that the graph's samplers take."""
     if not isinstance(graph, HeteroGraph):
         return nodes[0][1] if len(nodes) == 1 else np.concatenate([ids for _, ids in nodes])
     return np.concatenate([graph.numbered({kind: ids}) for kind, ids in nodes])
 
 
 class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
-    """What ``LinkSampler`` and ``HeteroLinkSampler`` have in common: links of one relation, or of several, numbered one relation after another.
+    """The base class of ``LinkSampler`` and ``HeteroLinkSampler``: links of one or several relations, numbered one relation after another.
 
     Attributes:
-        relations: the relations of the links; a plain graph's only one.
-        is_timed: whether pairs are sampled at the time of their link.
+        relations: relations of the links; a homogeneous graph has only ``ONLY``.
+        is_timed: whether the wrapped sampler is temporal, so that each pair is sampled at the time of its link.
+        with_edge_ids: whether ``extra`` has the ids of the positive edges.
     """
 
     by_seeds = False
@@ -136,14 +137,16 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         exclude: str,
         edges: Sequence[int] | Array | Literal["all"] | None,
     ) -> None:
-        """Check and keep the options that both kinds of graphs have; ``negatives`` are a name and the type of all names.
+        """Check and keep the options of both link samplers; ``negatives`` is a name and the ``Literal`` type of all names.
 
         Raises:
-            InputError: an unknown option, or a number out of range.
+            InputError: an option is unknown, or a number is out of range.
         """
         check_choice("negatives", negatives[0], get_args(negatives[1]))
         check_choice("exclude", exclude, get_args(Exclude))
-        most = MOST_NEGATIVES // (kernels.FILTER_TRIES if negatives[0] == "filtered" else 1)  # each try has a number of its own
+        most = MOST_NEGATIVES // (
+            kernels.FILTER_TRIES if negatives[0] == "filtered" else 1
+        )  # each try of a filtered negative uses one random number
         if not 0 <= num_negatives < most:
             raise InputError(f"num_negatives is {num_negatives}: an edge has 0 to {most - 1} negatives; give a number in this range")
         if isinstance(edges, str):
@@ -159,40 +162,40 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         self._once = OncePerGraph[_OfGraph]()
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """Refuse what the sampler of neighbourhoods refuses."""
+        """Raise ``InputError`` if the wrapped sampler cannot sample the data set."""
         self.sampler.check_data(data)
 
     @property
     def num_hops(self) -> int:
-        """Number of hops of the sampler of neighbourhoods."""
+        """Number of hops of the wrapped sampler."""
         return self.sampler.num_hops
 
     def prepare(self, graph: SomeGraph, seeds: Array) -> LinkSeeds[SomeGraph, SomeBatch]:
-        """Return one with tables to draw negatives from, and with the sampler of neighbourhoods prepared."""
+        """Return a copy with the tables for drawing negatives, and with the wrapped sampler prepared."""
         prepared = copy(self)
         prepared.sampler = self.sampler.prepare(graph, seeds)
-        prepared._once = OncePerGraph()  # which travels to the workers; the one of ``self`` may hold another graph
+        prepared._once = OncePerGraph()  # is pickled for the workers; the cache of ``self`` may hold another graph
         prepared._once.get(graph, prepared._of_graph)
         return prepared
 
     def columns(self, graph: SomeGraph) -> list[RelationColumns]:
-        """Return the edges of each relation of the links."""
+        """Return the columns of each relation of the links."""
         found = columns_of(graph)
         return [found[relation] for relation in self.relations]
 
     def reverses_in(self, graph: SomeGraph) -> tuple[Relation | None, ...]:
-        """Return the relation of the excluded edges v -> u of each relation, None where there is none."""
+        """Return, for each relation, the relation of the excluded reverse edges v -> u, or None."""
         return (ONLY if self.exclude == "reverse" else None,)
 
     def bounds(self, columns: RelationColumns) -> tuple[int, int]:
-        """Return the nodes [begin, end) that links lead to."""
+        """Return the range [begin, end) of the nodes that links lead to."""
         return 0, columns.num_nodes
 
     def items(self, graph: SomeGraph, seeds: Array) -> Array:
-        """Return the numbers of links (U,): those of ``edges``, or of all edges into ``seeds``, column by column.
+        """Return the numbers (U,) of the links of an epoch: those of ``edges``, or of all edges into ``seeds``, column by column.
 
         Raises:
-            InputError: an edge outside the graph, or none at all.
+            InputError: an edge is outside the graph, or no edge leads into ``seeds``.
         """
         parts, begin = [], 0
         for columns in self.columns(graph):
@@ -213,23 +216,23 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
 
     @property
     def hop_sampler(self) -> HopSampler[SomeGraph, SomeBatch] | None:
-        """The inner sampler's; None if negatives are compared with the graph, or a subclass samples in its own way."""
+        """The ``hop_sampler`` of the wrapped sampler; None for "filtered" negatives, or if a subclass overrides ``sample_on_cpu``."""
         is_own = type(self).sample_on_cpu is not LinkSeeds.sample_on_cpu
         return None if is_own or self.negatives == "filtered" else self.sampler.hop_sampler
 
     def links_of(self, graph: SomeGraph, seeds: Array) -> dict[Relation, Array]:
-        """Return the CSC positions (n,) of each relation's links among those with the numbers ``seeds`` (P,), which are checked."""
+        """Return, by relation, the CSC positions of the links with the numbers ``seeds`` (P,), which are checked."""
         _, begins, _ = self._once.get(graph, self._of_graph)
         seeds = check_ids(seeds, begins[-1], "edge", "edge", "edges")
         which = np.searchsorted(begins, seeds, side="right") - 1
         return {relation: seeds[which == place] - begins[place] for place, relation in enumerate(self.relations)}
 
     def asked(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> Links:
-        """Return the ends and pairs of the links with the numbers ``seeds`` (P,), in memory of the workspace.
+        """Draw the negatives of the links with the numbers ``seeds`` (P,), and return the distinct ends and the pairs, in arrays of the workspace.
 
-        With ``looked`` the sources and times of edges are not read from the graph.
+        If ``looked`` is given, sources and times of the links are taken from it instead of from the graph.
         """
-        all_columns, (laws, begins, dtype) = self.columns(graph), self._once.get(graph, self._of_graph)
+        all_columns, (distributions, begins, dtype) = self.columns(graph), self._once.get(graph, self._of_graph)
         seeds = check_ids(seeds, begins[-1], "edge", "edge", "edges")
         number = len(seeds)
         count = 0 if self.negatives == "in_batch" and number == 1 else self.num_negatives
@@ -241,13 +244,13 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         rows: list[Array] = []
 
         def write(place: int, numbers: Array, out: Array) -> None:
-            """Write the ends of the links with ``numbers`` (n,), all of one relation, and then their negatives into ``out`` (2, n + n k)."""
+            """Write the ends of the links ``numbers`` (n,) of one relation, and then their negatives, into ``out`` (2, n + n k)."""
             columns, places, own = all_columns[place], numbers - begins[place] if place else numbers, out[:, : len(numbers)]
             if looked:
                 own[0], own[1] = looked["indices"][self.relations[place]], np.searchsorted(columns.indptr, places, side="right") - 1
             else:
                 kernels.end_points(columns.indptr, columns.indices, places, own[0], own[1])
-            laws[place].draw(columns, numbers, own, out[:, len(numbers) :], count, address, workspace)
+            distributions[place].draw(columns, numbers, own, out[:, len(numbers) :], count, address, workspace)
 
         if len(all_columns) == 1:
             write(0, seeds, pairs)
@@ -266,22 +269,22 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         if self.is_timed:
             times = looked["times"][self.relations[0]] if looked else None
             ends, bounds, extra["pairs"] = self._ends_at_times(all_columns[0], seeds, pairs, times)
-            return Links(_seeds_of(graph, ends), bounds, extra, [])
+            return Links(_join_seeds(graph, ends), bounds, extra, [])
         ends = _distinct_ends({kind: number for kind, (number, _) in types_of(graph).items()}, self.relations, pairs, rows, workspace)
         positives = [] if self.exclude == "none" else [pairs[:, own] for own in links]
-        return Links(_seeds_of(graph, ends), None, extra, positives)
+        return Links(_join_seeds(graph, ends), None, extra, positives)
 
     def with_links(self, graph: SomeGraph, sampled: SomeBatch, asked: Links, workspace: Workspace, **changes: Any) -> SomeBatch:
-        """Return the batch of the ends with the pairs and other ``changes``, and without the edges that pass no message."""
+        """Return the batch of the wrapped sampler with the pairs and ``changes`` of further fields, and without the excluded edges."""
         changes["extra"] = sampled.extra | asked.extra
         if not asked.positives:
             return replace(sampled, **changes)
         return sampled.with_structure(sampled.nodes, self._without(graph, sampled, asked.positives, workspace), **changes)
 
     def dropped(self, graph: SomeGraph, positives: Sequence[Array], seed_counts: Mapping[str, int]) -> dict[Relation, Array]:
-        """Return the edges that pass no message by relation, (D,) int64 ``source * B + destination`` in local ids, ascending.
+        """Return the excluded edges by relation, (D,) int64 ``source * B + destination`` in local ids, ascending.
 
-        ``positives`` are (2, P) local ids for each relation, B is the number of seeds of the destinations' type.
+        ``positives`` are (2, P) local ids for each relation. B is the number of seeds of the destination type.
         """
         found: dict[Relation, list[Array]] = {}
         for relation, reverse, own in zip(self.relations, self.reverses_in(graph), positives, strict=True):
@@ -295,10 +298,10 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return dropped
 
     def _without(self, graph: SomeGraph, batch: SomeBatch, positives: Sequence[Array], workspace: Workspace) -> list[dict[Relation, Block]]:
-        """Return the hops without the predicted edges; the memory of the blocks is used again.
+        """Return the hops without the excluded edges, in the memory of the given blocks.
 
-        A node of a graph may be several nodes of a batch, of which a seed is only the first (of ``ShadowSampler``, for instance): edges of the others
-        are dropped too.
+        A node of the graph may be several nodes of the batch, of which only the first is a seed, for instance with ``ShadowSampler``. Edges of the
+        others are dropped too.
         """
         seed_counts, node_ids = batch.num_seeds_by_type(), batch.nodes
         dropped = self.dropped(graph, positives, seed_counts)
@@ -326,12 +329,12 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
     ) -> tuple[list[tuple[str, Array]], Array, Array]:
         """Return the sources of the links and the destinations of all pairs with their types, their times, and the pairs as local ids.
 
-        ``times`` (P,) are those of the edges at ``places``, None where they are read from the graph.
+        ``times`` (P,) are the times of the edges at the CSC positions ``places``; if None, they are read from the graph.
         """
         source, _, destination = self.relations[0]
         if columns.times is None:
             what = "the graph" if self.relations[0] == ONLY else relation_name(self.relations[0])
-            remedy = "give them to Graph.from_edges or HeteroGraph.from_edges, or take NeighborSampler or HeteroSampler"
+            remedy = "give them to Graph.from_edges or HeteroGraph.from_edges, or use NeighborSampler or HeteroSampler"
             raise InputError(f"{what} has no times: links are sampled at the times of their edges; {remedy}")
         number, total = len(places), pairs.shape[1]
         link_of = np.r_[np.arange(number), np.repeat(np.arange(number), total // number - 1)]
@@ -341,33 +344,33 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return [(source, pairs[0, :number]), (destination, pairs[1])], np.concatenate([bounds, bounds[link_of]]), local
 
     def _of_graph(self, graph: SomeGraph) -> _OfGraph:
-        laws, begins, sizes = list[Negatives](), [0], {kind: number for kind, (number, _) in types_of(graph).items()}
+        distributions, begins, sizes = list[Negatives](), [0], {kind: number for kind, (number, _) in types_of(graph).items()}
         for (source, _, destination), columns in zip(self.relations, self.columns(graph), strict=True):
             bounds, is_sorted = self.bounds(columns), False
             if self.negatives == "filtered":
                 is_sorted = columns.is_sorted if isinstance(columns, Graph) else bool(columns_sorted(columns.indptr, columns.indices))
             tables = tables_by_degree(columns, bounds) if self.negatives == "degree" else None
-            laws.append(Negatives(self.negatives, bounds, tables, is_sorted, source == destination))
+            distributions.append(Negatives(self.negatives, bounds, tables, is_sorted, source == destination))
             begins.append(begins[-1] + columns.num_edges)
-        return _OfGraph(laws, begins, id_dtype(max(sizes[kind] for relation in self.relations for kind in relation[::2])))
+        return _OfGraph(distributions, begins, id_dtype(max(sizes[kind] for relation in self.relations for kind in relation[::2])))
 
 
 def tables_by_degree(columns: RelationColumns, bounds: tuple[int, int]) -> AliasTables:
-    """Return the alias tables of the nodes [begin, end), by their in-degrees to the power 3/4.
+    """Return alias tables for the nodes [begin, end), by their in-degrees to the power 3/4.
 
     Raises:
-        InputError: no edge leads to them.
+        InputError: no edge leads to these nodes.
     """
     begin, end = bounds
     if columns.indptr[begin] == columns.indptr[end]:
-        raise InputError(f'negatives by "degree" and no edge leads to the nodes [{begin}, {end}): draw them "uniform"')
+        raise InputError(f'negatives is "degree": no edge leads to the nodes [{begin}, {end}), so all degrees are 0; use "uniform"')
     root = np.sqrt(np.diff(columns.indptr[begin : end + 1]))
-    # Square roots are exact to the last bit on every machine; a power need not be.
+    # Square roots are correctly rounded on every machine; a power need not be.
     return tables_of(np.array([0, end - begin]), root * np.sqrt(root))
 
 
 def distinct_ends(num_nodes: int, ids: Array, workspace: Workspace, name: str = "link_nodes") -> Array:
-    """Return the distinct nodes of ``ids``, in order of first appearance; ``ids`` become local ids."""
+    """Return the distinct nodes of ``ids`` in order of first appearance, and turn ``ids`` into local ids in place."""
     nodes = workspace.array(name, ids.size + 1, ids.dtype)
     workspace.table.start(num_nodes, min(ids.size, num_nodes))
     return nodes[: relabel(ids.reshape(-1), 0, ids.size, workspace.table.view(), nodes, 0)]
@@ -376,7 +379,10 @@ def distinct_ends(num_nodes: int, ids: Array, workspace: Workspace, name: str = 
 def _distinct_ends(
     num_nodes: Mapping[str, int], relations: Sequence[Relation], pairs: Array, rows: Sequence[Array], workspace: Workspace
 ) -> list[tuple[str, Array]]:
-    """Return the distinct sources and destinations of each type; ``pairs`` become local ids. ``rows`` are the pairs of each of several relations."""
+    """Return the distinct ends of each node type, and turn ``pairs`` into local ids in place.
+
+    ``rows`` are, if there are several relations, the positions in ``pairs`` of the pairs of each.
+    """
     if len(relations) == 1:
         source, _, destination = relations[0]
         sides = [(source, pairs)] if source == destination else [(source, pairs[0]), (destination, pairs[1])]
@@ -404,10 +410,12 @@ def _edges_into(columns: RelationColumns, nodes: Array) -> Array:
     """Return the CSC positions of all edges into ``nodes`` (N,), column by column.
 
     Raises:
-        InputError: there is none.
+        InputError: no edge leads into ``nodes``.
     """
     begins = columns.indptr[nodes].astype(np.int64)
     degrees = (columns.indptr[nodes + 1] - columns.indptr[nodes]).astype(np.int64)
     if degrees.sum() == 0:
-        raise InputError(f"no edge leads into any of the {len(nodes):,} nodes of the split: there is no link to learn; choose another")
+        raise InputError(
+            f"no edge leads into any of the {len(nodes):,} nodes of the split: there is no link to learn; choose another split"
+        )
     return np.repeat(begins - (np.cumsum(degrees) - degrees), degrees) + np.arange(degrees.sum())

@@ -1,4 +1,4 @@
-"""Events as what a loader deals out, in the order of time: their ends, negatives, and the latest neighbours from before the batch."""
+"""Sampler and schedule of timestamped events, with negatives and the latest neighbours from before the step, for temporal link prediction."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from hoptrain.samplers.wrappers.ends import distinct_ends
 
 
 class EventSchedule(Schedule):
-    """The events of a split in their order, whatever the epoch. A step is a run of events, of which each rank has a contiguous part.
+    """A schedule of the events of a split in the order of time, the same in every epoch. A step is consecutive events, divided among the ranks.
 
-    A batch's items are four numbers of events: where the step begins and ends, and where this rank's part of it does.
+    The items of a batch are four numbers of events: the range [begin, end) of the step, and the range [begin, end) of this rank's part.
     """
 
     def batch_items(self, epoch: int, step: int) -> Array:
-        """The items (4,) of this rank's batch at a step."""
+        """Return the items (4,) of this rank's batch at a step."""
         own = super().batch_items(epoch, step)
         begin, end = self._step_bounds(step)
         return np.array([self.items[begin], self.items[end - 1] + 1, own[0], own[-1] + 1])
 
 
 class EventSampler(Sampler):
-    """A batch of events: each one's source, its destination, k nodes that it might have gone to, and the latest neighbours of all these.
+    """A sampler of events: a batch holds the source and destination of each event, k negative destinations, and the latest neighbours of all these.
 
-    A node's neighbours are those of its last ``num_neighbors`` events from before the *step*, which all ranks share: no event of the batch,
+    The neighbours of a node are those of its last ``num_neighbors`` events before the *step*, which all ranks share: no event of the batch,
     or later, is read (PyG's ``LastNeighborLoader``, without a state: Rossi et al. 2020, "Temporal graph networks for deep learning on dynamic
-    graphs"). The k negatives of an event are independent, each of the data's ``destinations`` as likely; they may be its own destination. They
-    depend on the seed, the epoch and the event alone, not on the batch or the rank.
+    graphs"). The k negatives of an event are drawn independently and uniformly from the ``dst_range`` of the data, and may be its own
+    destination. They depend only on the seed, the epoch and the event, not on the batch or the rank.
 
-    The graph is ``Events.graph``. What is dealt out, and what ``sample`` takes as seeds, are the items of ``EventSchedule``. The seeds of
+    The graph must be ``Events.graph``. The items, which ``sample`` takes as seeds, are those of ``EventSchedule``. The seeds of
     the batch are the distinct ends, in order of first appearance; the block leads to them from the neighbours. ``extra`` holds ``pairs``
     (2, P + P k), sources above destinations as local ids, the events first and then the negatives of each in turn; ``labels`` (P + P k,)
-    float32, 1 for the events; ``events`` (M,) int64, which event each edge is; and ``step`` (2,), where the step begins and ends.
+    float32, 1 for the events; ``events`` (M,) int64, the event of each edge; and ``step`` (2,), the range [begin, end) of the step.
     """
 
     by_seeds = False
 
     def __init__(self, events: Events, num_neighbors: int = 10, num_negatives: int = 1) -> None:
-        """State what a batch holds.
+        """Check and keep the options.
 
         Args:
-            events: the data.
-            num_neighbors: latest events of a node.
-            num_negatives: k, at least 1.
+            events: events of the data set.
+            num_neighbors: number of latest events of a node whose other ends are its neighbours.
+            num_negatives: number of negatives for each event, at least 1.
 
         Raises:
-            InputError: a number out of range.
+            InputError: a number is out of range.
         """
         if num_negatives < 1:
-            raise InputError(f"num_negatives is {num_negatives}: an event is told from one pair at least that is none; correct it")
+            raise InputError(f"num_negatives is {num_negatives}: each event needs at least one negative; give 1 or more")
         if num_neighbors < 1:
-            raise InputError(f"num_neighbors is {num_neighbors}: a node is looked at by its last event at least; give 1 or more")
+            raise InputError(f"num_neighbors is {num_neighbors}: a node needs at least its last event; give 1 or more")
         self.num_neighbors = num_neighbors
         self.num_negatives = num_negatives
         self._neighbors = TemporalSampler([num_neighbors], strategy="recent")
@@ -68,11 +68,11 @@ class EventSampler(Sampler):
 
     @property
     def num_hops(self) -> int:
-        """One."""
+        """Number of hops, 1."""
         return 1
 
     def prepare(self, graph: Graph, seeds: Array) -> EventSampler:
-        """With the graph's columns in the order of time."""
+        """Return this sampler, after a check that the graph has times."""
         self._neighbors.prepare(graph, seeds)
         return self
 
@@ -80,17 +80,17 @@ class EventSampler(Sampler):
         """Sample the batch of the items ``seeds`` (4,); see ``Sampler.sample_on_cpu``.
 
         Raises:
-            InputError: items that are no run of events within a step.
+            InputError: the items are not a range of events within a step, or the graph has no times.
         """
         begin, end, first, last = self._checked(seeds)
         if graph.times is None:
-            raise InputError("the graph has no times: EventSampler samples the graph that Events.graph() makes; use that one")
+            raise InputError("the graph has no times: EventSampler samples the graph of Events.graph(); use that one")
         pairs = self.pairs(np.arange(first, last), graph, address)
         ends = distinct_ends(graph.num_nodes, pairs, workspace)
         found = self._neighbors.sample_on_cpu(graph, ends, address, workspace, times=np.full(len(ends), begin - 1))
         (block,) = found.blocks
         sources = found.node_ids[block.indices]
-        # Each seed has a tree of its own there; here a node is one node.
+        # In the temporal batch each seed has a tree of its own; this batch has each node once.
         frontier = Frontier.of_seeds(graph, ends, workspace)
         frontier.relabel(sources)
         labels = np.zeros(pairs.shape[1], np.float32)
@@ -103,7 +103,7 @@ class EventSampler(Sampler):
         )
 
     def pairs(self, events: Array, graph: Graph, address: Address) -> Array:
-        """(2, P + P k) ends of ``events`` (P,) and of their negatives, global ids."""
+        """Return the ends (2, P + P k) of ``events`` (P,) and of their negatives, as global ids."""
         drawn = np.empty(len(events) * self.num_negatives, np.int64)
         uniform_negatives(events, self.num_negatives, len(self._destinations), address._replace(batch=0).at_hop(0), drawn)
         src, dst = self._ends[:, events]
@@ -118,6 +118,6 @@ class EventSampler(Sampler):
             if 0 <= begin <= first < last <= end <= num_events:
                 return begin, end, first, last
         raise InputError(
-            f"items {items.tolist()[:8]}: events are dealt out in the order of time, as runs of a step (its begin and end, and the batch's) among "
-            f"{num_events:,}; use an EventSchedule, without shuffling"
+            f"items are {items.tolist()[:8]}: they must be the ranges of a step and of the batch within it, in the order of time, among "
+            f"{num_events:,} events; use an EventSchedule, without shuffling"
         )

@@ -1,4 +1,4 @@
-"""Nodes as seeds, and edges that no message may pass, given batch by batch."""
+"""A sampler whose batches are given seeds without given edges, chosen batch by batch."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ _NO_WEIGHTS = np.empty(0, np.float32)
 
 
 class ExcludingSampler(Sampler[SomeGraph, SomeBatch]):
-    """A sampler of another one's batches without some edges: a batch's items are what ``items_of`` or ``hetero_items`` makes of its seeds and these edges.
+    """A sampler that returns the batches of another sampler without some edges.
 
-    The edges are dropped after sampling, as DGL does it: the others keep their distribution, weights included, and a destination that had drawn a
-    dropped edge has one fewer. A node that only dropped edges led to is dropped too, and so is what it led to. In nested batches it stays: it has
-    no effect on what a model computes for the seeds.
+    The items of a batch are its seeds and these edges, as ``items_of`` or ``hetero_items`` encodes them. The edges are dropped after
+    sampling, as in DGL: the others keep their distribution and weights, and a destination that had drawn a dropped edge has one fewer. Nodes that are
+    then no longer connected to a seed are dropped too. In nested batches they stay, without an effect on the outputs of the seeds.
     """
 
     by_seeds = False
 
     def __init__(self, sampler: Sampler[SomeGraph, SomeBatch]) -> None:
-        """Wrap a sampler of neighbourhoods.
+        """Wrap a sampler whose items are seeds.
 
         Raises:
             InputError: the sampler chooses its seeds itself.
         """
         if not (sampler.by_seeds or isinstance(sampler, BaseHeteroSampler)):
             raise InputError(
-                f"sampler is {sampler!r}, which chooses its seeds itself: edges are excluded around given ones; use NeighborSampler"
+                f"sampler is {sampler!r}, which chooses its seeds itself: edges are excluded for given seeds; use NeighborSampler"
             )
         self.sampler: Sampler[SomeGraph, SomeBatch] = sampler
         self.distinct_nodes, self.repeats_edges = sampler.distinct_nodes, sampler.repeats_edges
 
     @property
     def num_hops(self) -> int:
-        """Number of hops of the sampler within."""
+        """Number of hops of the wrapped sampler."""
         return self.sampler.num_hops
 
     def prepare(self, graph: SomeGraph, seeds: Array) -> ExcludingSampler[SomeGraph, SomeBatch]:
-        """Return one with the sampler within prepared."""
+        """Return a sampler with the wrapped sampler prepared."""
         return ExcludingSampler(self.sampler.prepare(graph, seeds))
 
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
@@ -76,10 +76,14 @@ class ExcludingSampler(Sampler[SomeGraph, SomeBatch]):
 
 
 def _without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped: Array) -> tuple[Block, bool]:
-    """Return a block without the edges at the places ``dropped``, ascending, of the columns of ``indptr`` (V+1,).
+    """Return a block without some edges, and whether one of these had a source other than a seed.
 
-    ``nodes`` are global ids of its destinations, and maybe further ones. Also returns whether a dropped edge had a source that is none of the first
-    ``num_seeds`` nodes.
+    Args:
+        block: block to change, whose memory is used again.
+        indptr: (V+1,) offsets of the relation's columns.
+        nodes: global ids of the block's destinations, and possibly of further nodes.
+        num_seeds: number of seeds of the source type, which are its first nodes.
+        dropped: CSC positions of the edges to drop, ascending.
     """
     weights = _NO_WEIGHTS if block.weights is None else block.weights
     kept, lost = kernels.drop_places(indptr, nodes, num_seeds, block.indptr, block.indices, block.edge_ids, weights, dropped)
@@ -89,7 +93,7 @@ def _without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped:
 def _reached(
     node_ids: dict[str, Array], seed_counts: dict[str, int], found: list[dict[Relation, Block]], workspace: Workspace
 ) -> tuple[dict[str, Array], list[dict[Relation, Block]]]:
-    """Return the nodes that edges lead to, hop by hop from the seeds outward, in order of first appearance, and the blocks of these."""
+    """Return the nodes that are still connected to the seeds, hop by hop, in order of first appearance, and their blocks."""
     new_of, order, counts = dict[str, Array](), dict[str, Array](), dict(seed_counts)
     for kind, nodes in node_ids.items():
         new_of[kind], order[kind] = (workspace.array(f"{name}.{kind}", len(nodes), np.int32) for name in ("new_of", "order"))
@@ -117,13 +121,13 @@ def _reached(
 
 
 def items_of(seeds: Array, dropped: Array | None = None) -> Array:
-    """Return the items (1 + B + N,) int64 for ``seeds`` (B,) and the places ``dropped`` (N,) of edges, in any order."""
+    """Return the items (1 + B + N,) int64 for ``seeds`` (B,) and the CSC positions ``dropped`` (N,) of edges, in any order."""
     parts = [np.array([len(seeds)]), seeds] if dropped is None else [np.array([len(seeds)]), seeds, dropped]
     return np.concatenate(parts).astype(np.int64, copy=False)
 
 
 def hetero_items(graph: HeteroGraph, seeds: Mapping[str, Array], dropped: Mapping[Relation, Array] | None = None) -> Array:
-    """Return the items (1 + B + N,) int64 for seeds by type, B in all, and the places of N edges by relation, in any order.
+    """Return the items (1 + B + N,) int64 for B seeds by type, and the CSC positions of N edges by relation, in any order.
 
     Raises:
         InputError: a type, a relation, a node or an edge does not exist.

@@ -1,4 +1,4 @@
-"""Edges as seeds, for link prediction: positive edges, negatives, and the neighbourhoods of all their ends; of plain and of heterogeneous graphs."""
+"""Samplers for link prediction, whose batches are positive edges, negatives, and the neighbourhoods of all their ends."""
 
 from __future__ import annotations
 
@@ -22,40 +22,41 @@ Negatives = Literal["uniform", "in_batch", "degree", "filtered", "pairs"]
 
 
 class LinkSampler(LinkSeeds[Graph, MiniBatch]):
-    """A sampler of links: a batch holds P edges, k negatives of each, and the blocks that lead to the ends of all of them.
+    """A link sampler of homogeneous graphs: a batch holds P edges, k negatives of each, and the blocks that lead to the ends of all of them.
 
-    An epoch yields edges, and ``sample`` takes them as seeds, by their CSC positions in ``graph.indices``; ``Graph.csc_positions`` returns those of ids.
+    The items of an epoch, which ``sample`` takes, are edges by their CSC positions in ``graph.indices``; ``Graph.csc_positions`` returns the CSC positions
+    of edge ids.
 
     Every positive edge u -> v comes with ``num_negatives`` pairs (u, w). The distribution of w, independent for each pair:
 
     * ``uniform``: each node of the graph with the same probability.
     * ``degree``: a node with a probability proportional to its in-degree to the power 3/4 (Mikolov et al. 2013, "Distributed
       representations of words and phrases and their compositionality").
-    * ``in_batch``: the destination of another edge of the batch, each other edge with the same probability. In a batch of a single edge
-      there is none to take, and it has no negatives.
-    * ``filtered``: each node but u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, of which the
-      last stays whatever it is: where edges lead from u to a share p of all nodes, an edge is left with probability p**32.
-    * ``pairs``: each node with the same probability, and the pair is (u', w) with another such node u' instead of u: as in evaluation
-      among uniform pairs, so that the model also learns from pairs of two nodes with few edges.
+    * ``in_batch``: the destination of another edge of the batch, each other edge with the same probability. A batch of a single edge
+      has no negatives.
+    * ``filtered``: each node except u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, the
+      last of which is kept in any case: if edges lead from u to a share p of all nodes, a negative is an edge with probability p**32.
+    * ``pairs``: each node with the same probability, and u is replaced by another such node u', so that the pair is (u', w). These are the
+      negatives of evaluation among uniform pairs; the model also learns from pairs of two nodes with few edges.
 
-    No other negative is compared with the graph: a few may be edges, or w may be u or v. In expectation that is the share of nodes that u
-    is joined to.
+    Negatives other than ``filtered`` are not compared with the graph: some may be edges, and w may be u or v. The expected share of edges among
+    uniform negatives is the share of nodes to which an edge leads from u.
 
-    With ``dst_range`` (begin, end) only edges into these nodes are yielded, and "node" above means one of them: of a graph of users and
-    items, kept in both directions, the items, so that an edge leads from a user to an item and a negative is another item.
+    With ``dst_range`` (begin, end) an epoch has only edges into these nodes, and "node" above means one of them. In a graph of users and
+    items that has every edge in both directions, let these be the items: then an edge leads from a user to an item, and w is another item.
 
-    The seeds of the batch are the end points, each once, in order of first appearance (sources before destinations, positives before
+    The seeds of the batch are the distinct ends, in order of first appearance (sources before destinations, positives before
     negatives). ``extra`` holds ``pairs`` (2, P + P k), sources above destinations as local ids, the positives first and then the negatives
     of each in turn; and ``labels`` (P + P k,) float32, 1 for the positives.
 
-    With ``exclude`` no message passes along the predicted edges: "self" drops every copy of the batch's positive edges from all
-    blocks, "reverse" also the edges v -> u. They are dropped after sampling: the other edges keep their law, weights included, and a
-    destination that had drawn a dropped edge has one fewer. Nodes stay what they were, since both ends of a dropped edge are seeds.
-    A node's label comes along for every end point, whatever its split: train on the pairs, not on ``y``.
+    ``exclude`` removes the predicted edges from message passing: "self" drops every copy of the batch's positive edges from all
+    blocks, "reverse" also the edges v -> u. They are dropped after sampling: the other edges keep their distribution and weights, and a
+    destination that had drawn a dropped edge has one fewer. The nodes stay the same, since both ends of a dropped edge are seeds.
+    ``y`` has the labels of all ends, whatever their split, so train on the pairs, not on ``y``.
 
-    With a ``TemporalSampler`` every pair is asked for at the time of its positive edge. Seeds are then the sources of the positives, their
-    destinations, and those of the negatives, each with a tree of its own; and unless ``exclude`` is "none", only edges that are strictly
-    earlier pass messages, earlier copies of a predicted edge among them.
+    With a ``TemporalSampler`` every pair is sampled at the time of its positive edge. Seeds are then the sources of the positives, their
+    destinations, and those of the negatives, each with a tree of its own. Unless ``exclude`` is "none", only edges that are strictly
+    earlier pass messages, including earlier copies of a predicted edge.
 
     Examples:
         >>> from hoptrain import LinkSampler, NeighborSampler, load_dataset
@@ -78,50 +79,50 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
         with_edge_ids: bool = False,
         dst_range: tuple[int, int] | None = None,
     ) -> None:
-        """Choose negatives and excluded edges.
+        """Check and keep the options.
 
         Args:
-            sampler: samples the neighbourhoods of the ends, for instance NeighborSampler.
+            sampler: sampler of the neighbourhoods of the ends, for instance NeighborSampler.
             negatives: distribution of the negatives: uniform, degree, in_batch, filtered or pairs.
-            num_negatives: k, negatives of each positive edge; may be 0.
-            exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
-            edges: (N,) ids (``Graph.edge_ids``) of the edges that an epoch yields; by default all edges into the nodes of the split. In an
-                undirected graph, kept as two edges a link, that is each link twice: give one direction's ids to have it once.
-            with_edge_ids: add ``edge_ids`` (P,), the ids of the positive edges, to ``extra``.
-            dst_range: nodes [begin, end) that the edges of an epoch and all negatives lead to; by default any.
+            num_negatives: negatives for each positive edge, 0 or more.
+            exclude: edges without messages: "none", the positives themselves ("self"), or also their "reverse" edges.
+            edges: (N,) ids (``Graph.edge_ids``) of the edges of an epoch; by default all edges into the nodes of the split. An undirected
+                graph has two edges for each link, so the default has each link twice; give the ids of one direction to have it once.
+            with_edge_ids: add the ids of the positive edges, ``edge_ids`` (P,), to ``extra``.
+            dst_range: range [begin, end) of the nodes that the edges of an epoch and all negatives lead to; by default all nodes.
 
         Raises:
-            InputError: a sampler that chooses its seeds itself, an unknown option, or a number out of range.
+            InputError: the sampler chooses its seeds itself, an option is unknown, or a number is out of range.
         """
         if not sampler.by_seeds:
             raise InputError(
-                f"sampler is {type(sampler).__name__}, which chooses its seeds itself: a link's ends are given ones; use NeighborSampler"
+                f"sampler is {type(sampler).__name__}, which chooses its seeds itself: its seeds must be the ends of links; use NeighborSampler"
             )
         super().__init__(sampler, (negatives, Negatives), num_negatives, exclude, edges)
         if negatives == "pairs" and (dst_range is not None or self.is_timed):
-            beside = "a TemporalSampler" if dst_range is None else "dst_range"
-            raise InputError(f'negatives is "pairs" with {beside}: a source would be any node, at any time; draw them "uniform"')
+            other = "a TemporalSampler" if dst_range is None else "dst_range"
+            raise InputError(f'negatives is "pairs" with {other}: a source would be any node, at any time; use "uniform"')
         if dst_range is not None and not (len(dst_range) == 2 and 0 <= dst_range[0] < dst_range[1]):
-            raise InputError(f"dst_range is {dst_range}: edges lead to the nodes [begin, end), 0 <= begin < end; give such a range")
+            raise InputError(f"destinations is {dst_range}: it must be a range [begin, end) of nodes, 0 <= begin < end; give such a range")
         self.with_edge_ids = with_edge_ids
         self.dst_range = dst_range
 
     def bounds(self, columns: RelationColumns) -> tuple[int, int]:
-        """Return the nodes [begin, end) that links lead to.
+        """Return the range [begin, end) of the nodes that links lead to.
 
         Raises:
-            InputError: the graph has fewer.
+            InputError: the range goes beyond the nodes of the graph.
         """
         begin, end = self.dst_range or (0, columns.num_nodes)
         if end > columns.num_nodes:
-            raise InputError(f"dst_range is ({begin}, {end}) and the graph has {columns.num_nodes:,} nodes: lower the end")
+            raise InputError(f"destinations is ({begin}, {end}): the graph has {columns.num_nodes:,} nodes; lower the end")
         return begin, end
 
     def items(self, graph: Graph, seeds: Array) -> Array:
         """Return the CSC positions (U,) of ``edges``, or of all edges into ``seeds`` that are ``dst_range``, column by column.
 
         Raises:
-            InputError: an edge outside the graph or the destinations, or none at all.
+            InputError: an edge is outside the graph or leads to another node than ``dst_range``, or there is no edge.
         """
         begin, end = self.bounds(graph)
         places = super().items(graph, seeds[(seeds >= begin) & (seeds < end)])
@@ -130,23 +131,23 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
             outside = np.flatnonzero((ends < begin) | (ends >= end))
             if len(outside):
                 edge, node = graph.ids_of(places[outside[:1]])[0], ends[outside[0]]
-                raise InputError(f"edge {edge} leads to node {node} and dst_range is ({begin}, {end}): leave the edge out")
+                raise InputError(f"edge {edge} leads to node {node}: destinations is ({begin}, {end}); leave the edge out")
         return places
 
 
 class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
-    """A ``LinkSampler`` of heterogeneous graphs: a batch holds P edges of one relation or of several, their negatives, and the blocks that lead to all ends.
+    """A link sampler of heterogeneous graphs: a batch holds P edges of one or several relations, their negatives, and the blocks that lead to all ends.
 
-    Negatives, and the order and meaning of ``extra``, are those of ``LinkSampler`` for the nodes of the relation: w is a node of the destinations'
-    type, local ids count within a type, and the seeds of each type are its ends, each once, in order of first appearance. ``seed_relation`` is the
-    relation. An epoch yields edges by their CSC positions in the relation's ``indices``; ``RelationColumns.csc_positions`` returns those of ids.
+    Negatives, and the order and meaning of ``extra``, are those of ``LinkSampler``, with w a node of the relation's destination type. Local ids count
+    within a type, and the seeds of each type are its distinct ends, in order of first appearance. ``seed_relation`` is the relation. The items
+    of an epoch are edges by their CSC positions in the relation's ``indices``; ``RelationColumns.csc_positions`` returns the CSC positions of edge ids.
 
-    Edges of several relations have numbers, which go on from one relation to the next: an epoch yields these, and ``sample`` takes them. ``extra`` then
-    also holds ``relations`` (P + P k,) int32, the place of each pair's relation among those given; there is no ``seed_relation``.
+    With several relations an item is a number that counts the edges of all relations, one relation after another. ``extra`` then
+    also holds ``relations`` (P + P k,) int32, the index of each pair's relation in ``relation``, and ``seed_relation`` is None.
 
-    With ``exclude`` no message passes along the predicted edges: "self" drops every copy of the batch's positive edges u -> v from their relation's
-    blocks, "reverse" also the edges v -> u from those of ``reverse_relation``. They are dropped after sampling. With a ``HeteroTemporalSampler`` pairs
-    are sampled at the time of their link, as in ``LinkSampler`` with a ``TemporalSampler``.
+    ``exclude`` removes the predicted edges from message passing: "self" drops every copy of the batch's positive edges u -> v from the blocks of their
+    relation, "reverse" also the edges v -> u from the blocks of ``reverse_relation``. They are dropped after sampling. With a ``HeteroTemporalSampler``
+    pairs are sampled at the time of their link, as in ``LinkSampler`` with a ``TemporalSampler``.
 
     Examples:
         >>> from hoptrain import HeteroGraph, HeteroLinkSampler, HeteroSampler
@@ -167,23 +168,24 @@ class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
         reverse_relation: Relation | Sequence[Relation | None] | None = None,
         edges: Sequence[int] | Array | Literal["all"] | None = None,
     ) -> None:
-        """Choose relations, negatives and excluded edges.
+        """Check and keep the options.
 
         Args:
-            sampler: samples the neighbourhoods of the ends, for instance HeteroSampler without seed_type.
-            relation: whose edges are predicted: (source type, name, destination type); or several, which share the batches by their numbers of edges.
+            sampler: sampler of the neighbourhoods of the ends, for instance HeteroSampler without seed_type.
+            relation: relation whose edges are predicted, (source type, name, destination type); or a list of several, whose edges are mixed in
+                batches in proportion to their numbers.
             negatives: distribution of the negatives: uniform, degree, in_batch or filtered.
-            num_negatives: k, negatives of each positive edge; may be 0.
-            exclude: edges that pass no message: "none", the positives themselves ("self"), or also their "reverse" edges.
-            reverse_relation: with exclude "reverse", the relation of the edges v -> u; of several relations that of each, None where there is none. By
-                default the one named rev_NAME, as ``HeteroGraph.with_reverse`` names it; without one, the relation itself if both ends have one type.
-            edges: (N,) ids of the edges that an epoch yields, of one relation; or "all"; by default all edges into the nodes of the split.
+            num_negatives: negatives for each positive edge, 0 or more.
+            exclude: edges without messages: "none", the positives themselves ("self"), or also their "reverse" edges.
+            reverse_relation: relation of the edges v -> u for exclude "reverse"; for several relations a list with one for each, or None. The
+                default is the relation named rev_NAME, as ``HeteroGraph.with_reverse`` names it, or the relation itself if both ends have one type.
+            edges: (N,) ids of the edges of an epoch, for one relation; or "all" edges; by default all edges into the nodes of the split.
 
         Raises:
-            InputError: a sampler of one type of seeds, an unknown option, options that do not go together, or a number out of range.
+            InputError: the sampler has a ``seed_type``, an option is unknown, options exclude each other, or a number is out of range.
         """
         if sampler.seed_type is not None:
-            raise InputError(f"sampler is {sampler!r}: the ends of links are of the relation's types; give the sampler no seed_type")
+            raise InputError(f"sampler is {sampler!r}: its seeds are of the types of the relation's ends; give the sampler no seed_type")
         super().__init__(sampler, (negatives, HeteroNegatives), num_negatives, exclude, edges)
         self.relations, self._reverses = _relations(relation, reverse_relation)
         if reverse_relation is not None and exclude != "reverse":
@@ -194,24 +196,25 @@ class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
         if is_one:
             return
         if negatives == "in_batch":
-            raise InputError('negatives is "in_batch" with several relations: a batch may have one link of some; draw them "uniform"')
+            raise InputError(
+                'negatives is "in_batch" with several relations: a batch may have a single link of a relation, without another; use "uniform"'
+            )
         if self.is_timed:
-            raise InputError("HeteroTemporalSampler with several relations: links at times are of one; name one, or take HeteroSampler")
+            raise InputError("HeteroTemporalSampler with several relations: temporal links must be of one; name one, or use HeteroSampler")
         if isinstance(self.edges, np.ndarray):
             raise InputError('edges are ids with several relations: each relation has its own; set edges "all", or leave them out')
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """Refuse what the sampler of neighbourhoods refuses; and, without ``edges``, a split of nodes that no edge of a relation leads into."""
+        """Raise ``InputError`` if the wrapped sampler cannot sample the data set or, without ``edges``, the split's nodes are of another type."""
         super().check_data(data)
         other = next((own for own in self.relations if isinstance(data, HeteroDataset) and own[2] != data.seed_type), None)
         if isinstance(data, HeteroDataset) and self.edges is None and other is not None:
             raise InputError(
-                f"seed_type of {data.name} is {data.seed_type!r}, and edges of {relation_name(other)} lead into {other[2]!r}: "
-                "give the sampler edges"
+                f"seed_type of {data.name} is {data.seed_type!r}: edges of {relation_name(other)} lead into {other[2]!r}; give the sampler edges"
             )
 
     def columns(self, graph: HeteroGraph) -> list[RelationColumns]:
-        """Return the edges of each relation of the links.
+        """Return the columns of each relation of the links.
 
         Raises:
             InputError: the graph lacks a relation.
@@ -223,7 +226,7 @@ class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
         return super().columns(graph)
 
     def reverses_in(self, graph: HeteroGraph) -> tuple[Relation | None, ...]:
-        """Return the relation of the excluded edges v -> u of each relation, None where there is none."""
+        """Return, for each relation, the relation of the excluded reverse edges v -> u, or None."""
         if self.exclude != "reverse":
             return (None,) * len(self.relations)
         return self._reverses or tuple(_reverse_in(graph, relation) for relation in self.relations)
@@ -231,27 +234,27 @@ class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
     def with_links(
         self, graph: HeteroGraph, sampled: HeteroMiniBatch, asked: Links, workspace: Workspace, **changes: Any
     ) -> HeteroMiniBatch:
-        """Return the batch of the ends with the pairs and their relation, and without the edges that pass no message."""
+        """Return the batch of the wrapped sampler with the pairs and their relation, and without the excluded edges."""
         seed_relation = self.relations[0] if len(self.relations) == 1 else None
         return super().with_links(graph, sampled, asked, workspace, seed_relation=seed_relation, **changes)
 
 
 def _reverse_in(graph: HeteroGraph, relation: Relation) -> Relation | None:
-    """Return the relation that has the edges of ``relation`` turned round, by its name."""
+    """Return the relation with the reversed edges of ``relation``, by its name; None if there is none."""
     source, name, destination = relation
     turned = destination, name[4:] if name.startswith("rev_") else f"rev_{name}", source
     return turned if turned in graph.relations else relation if source == destination else None
 
 
 def _relations(given: Any, reverse: Any) -> tuple[tuple[Relation, ...], tuple[Relation | None, ...] | None]:
-    """Return the relations as triples, and as many reverse ones, or None where these are not given.
+    """Return the relations as triples, and one reverse relation for each, or None if these are not given.
 
     Raises:
-        InputError: no relation, the same one twice, not a reverse one for each, or one that joins other types.
+        InputError: there is no relation, a relation is repeated, or a reverse relation is missing or joins other types.
     """
     relations = [cast(Relation, tuple(own)) for own in ([given] if given and isinstance(given[0], str) else given)]
     if not relations or len(set(relations)) < len(relations):
-        raise InputError(f"relation is {given}: it is (source type, name, destination type), or several such, each once; give one")
+        raise InputError(f"relation is {given}: it must be (source type, name, destination type), or several such, each once; give one")
     if reverse is None:
         return tuple(relations), None
     reverses = [None if own is None else cast(Relation, tuple(own)) for own in ([reverse] if isinstance(reverse[0], str) else reverse)]
@@ -259,5 +262,7 @@ def _relations(given: Any, reverse: Any) -> tuple[tuple[Relation, ...], tuple[Re
         raise InputError(f"reverse_relation is {reverse} for {len(relations)} relations: give one for each, null where there is none")
     for own, turned in zip(relations, reverses, strict=True):
         if turned is not None and (turned[0], turned[2]) != (own[2], own[0]):
-            raise InputError(f"reverse_relation is {turned}: edges of {relation_name(own)} turned round lead elsewhere; name another one")
+            raise InputError(
+                f"reverse_relation is {turned}: it must lead from {own[2]} to {own[0]}, as reversed edges of {relation_name(own)} do; name such a one"
+            )
     return tuple(relations), tuple(reverses)

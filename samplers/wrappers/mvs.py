@@ -16,23 +16,23 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 
 _SCALE = float(1 << 31)
-"""The largest norm of a batch as an integer."""
+"""Integer to which the largest norm of a batch is scaled."""
 
 
 class MVSSampler(Sampler):
-    """Draws the seeds of a mini-batch from a larger batch by the norms of their gradients; another sampler then samples their neighbourhoods.
+    """A sampler that draws the seeds of a mini-batch from a larger batch by the norms of their gradients; another sampler samples their neighbourhoods.
 
-    The loader deals out large batches: its ``batch_size`` is n, and an epoch has as many steps as there are large batches. From the n nodes
-    of one, ``num_draws`` = m are drawn independently, i with probability
+    The loader yields large batches: its ``batch_size`` is n, and an epoch has one step for each large batch. From the n nodes
+    of a large batch, m = ``num_draws`` are drawn independently, node i with probability
 
         p_i = (1 - uniform) norm_i / (sum of the norms) + uniform / n,
 
-    so that no seed that has a gradient is left out. The b distinct ones among them are the seeds, in order of their first draw; one that was
+    so that every node can be drawn. The b distinct nodes among the draws are the seeds, in order of their first draw; a seed that was
     drawn k times has the weight b k / (m n p_i). The weighted sum of the losses divided by b is an unbiased estimate of the mean loss over
-    the large batch, and so are the gradients; their variance is least where norms are the true ones.
+    the large batch, and likewise for the gradients. The variance is least if the norms are the true gradient norms.
 
-    Norms belong to the trainer: ``update`` sets them, all being 1 before, between two epochs, as ``NodeClassifier`` does. Workers see them
-    through shared memory. With the same norms batches are the same; norms are not part of a checkpoint. On CUDA the host, which has the norms,
+    All norms are 1 at first. The trainer sets them between two epochs by ``update``, as ``NodeClassifier`` does. Workers see them through
+    shared memory, and checkpoints have them (``state``). With the same norms batches are the same. On CUDA the host, which has the norms,
     draws the seeds, and the device samples their neighbourhoods.
 
     Examples:
@@ -46,23 +46,25 @@ class MVSSampler(Sampler):
     by_seeds = False
 
     def __init__(self, sampler: Sampler, num_draws: int, uniform_mix: float = 0.1) -> None:
-        """State the draws.
+        """Check and keep the options.
 
         Args:
-            sampler: samples the blocks of the seeds that were drawn; one whose batches are asked for by their seeds.
-            num_draws: m, seeds drawn from a large batch.
-            uniform_mix: share of the draws that is uniform, in (0, 1].
+            sampler: sampler of the blocks of the drawn seeds; its items must be seeds.
+            num_draws: number of draws from each large batch.
+            uniform_mix: share of uniform draws, in (0, 1].
 
         Raises:
-            InputError: no draw, a share out of range, a sampler that deals out something else than seeds.
+            InputError: a number is out of range, or the sampler chooses its seeds itself.
         """
         if num_draws < 1:
-            raise InputError(f"num_draws is {num_draws}: a mini-batch has at least one seed; correct it")
+            raise InputError(f"num_draws is {num_draws}: a mini-batch has at least one seed; give 1 or more")
         if not 0 < uniform_mix <= 1:
-            raise InputError(f"uniform is {uniform_mix}: it is a share in (0, 1], above 0 since norms age; correct it")
+            raise InputError(
+                f"uniform is {uniform_mix}: it must be a share in (0, 1], above 0 since norms become outdated; give for instance 0.1"
+            )
         if not sampler.by_seeds:
             raise InputError(
-                f"{type(sampler).__name__} under MVSSampler: its batches choose their seeds themselves; take a node-wise sampler"
+                f"sampler is {type(sampler).__name__}, which chooses its seeds itself: MVSSampler draws them; use a node-wise sampler"
             )
         self.sampler: Sampler[Graph, MiniBatch] = sampler
         self.distinct_nodes: bool = sampler.distinct_nodes
@@ -74,56 +76,60 @@ class MVSSampler(Sampler):
         self._num_graph_nodes = 0
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """What the sampler within refuses."""
+        """Raise ``InputError`` if the wrapped sampler cannot sample the data set."""
         self.sampler.check_data(data)
 
     @property
     def num_hops(self) -> int:
-        """Those of the sampler within."""
+        """Number of hops of the wrapped sampler."""
         return self.sampler.num_hops
 
     @property
     def norms(self) -> Array:
-        """(V,) float64 norms that are in use, read-only.
+        """(V,) float64 norms of all nodes, read-only.
 
         Raises:
-            InputError: there are none yet.
+            InputError: ``prepare`` was not called.
         """
         if self._norms is None:
-            raise InputError("norms before the first batch: the loader, or prepare(graph, seeds), makes room for them")
+            raise InputError("norms before prepare: prepare(graph, seeds) allocates them; call it, or create a SampleLoader")
         view = self._norms[: self._num_graph_nodes]
         view.flags.writeable = False
         return view
 
     def prepare(self, graph: Graph, seeds: Array) -> MVSSampler:
-        """Make room for the norms, all 1; a sampler that was prepared for this many nodes stays as it is."""
+        """Return this sampler with the wrapped sampler prepared and all norms 1; norms for the same number of nodes are kept."""
         self.sampler = self.sampler.prepare(graph, seeds)
         if self._norms is None or self._num_graph_nodes != graph.num_nodes:
             self._norms, self._num_graph_nodes = _mapped(graph.num_nodes), graph.num_nodes
         return self
 
     def update(self, vertices: Array, norms: Array) -> None:
-        """Set the norms of ``vertices`` (N,) to ``norms`` (N,): for the epochs that are begun afterwards.
+        """Set the norms of the nodes ``vertices`` (N,) to ``norms`` (N,), for epochs that begin afterwards.
 
         Raises:
-            InputError: ``prepare`` was not called, lengths differ, a node that does not exist, a norm that is negative or not finite.
+            InputError: ``prepare`` was not called, the lengths differ, a node does not exist, or a norm is negative or not finite.
         """
         vertices, norms = np.asarray(vertices), np.asarray(norms, np.float64)
         size = len(self.norms)
         if self._norms is None or vertices.shape != norms.shape:
-            raise InputError(f"{vertices.shape} nodes and {norms.shape} norms: a node has one; give arrays of equal length")
+            raise InputError(f"{vertices.shape} nodes and {norms.shape} norms: each node has one norm; give arrays of equal length")
         if len(vertices) and not 0 <= vertices.min() <= vertices.max() < size:
-            raise InputError(f"nodes run from {vertices.min()} to {vertices.max()}: those of the graph are 0 to {size - 1}; correct them")
+            raise InputError(
+                f"node ids are from {vertices.min()} to {vertices.max()}: those of the graph are 0 to {size - 1}; leave the others out"
+            )
         if not (np.isfinite(norms) & (norms >= 0)).all():
-            raise InputError(f"a norm is {norms[~(np.isfinite(norms) & (norms >= 0))][0]}: norms are finite and not negative; correct it")
+            raise InputError(
+                f"a norm is {norms[~(np.isfinite(norms) & (norms >= 0))][0]}: norms must be finite and not negative; give 0 or more"
+            )
         self._norms[vertices] = norms
 
     def state(self) -> dict[str, Array]:
-        """The norms that are in use, and what the sampler within has learnt."""
+        """Return the norms and the state of the wrapped sampler, for a checkpoint."""
         return self.sampler.state() | ({} if self._norms is None else {"norms": self.norms})
 
     def load_state(self, state: dict[str, Array]) -> None:
-        """Take them back."""
+        """Restore the norms and the state of the wrapped sampler."""
         self.sampler.load_state(state)
         if "norms" in state:
             self.update(np.arange(len(state["norms"])), state["norms"])
@@ -135,7 +141,7 @@ class MVSSampler(Sampler):
         return replace(inner, seed_weights=weights)
 
     def draw(self, graph: Graph, seeds: Array, address: Address) -> tuple[Array, Array]:
-        """The seeds drawn from a large batch, and their weights, float32."""
+        """Return the seeds (b,) drawn from the large batch ``seeds``, and their weights (b,) float32."""
         seeds = check_seeds(graph, seeds, distinct=True)
         norms = np.ones(len(seeds)) if self._norms is None else self._norms[seeds]
         shares, probabilities, even = _integers(norms, self.uniform_mix)
@@ -149,7 +155,7 @@ class MVSSampler(Sampler):
 
 
 def _integers(norms: Array, uniform_mix: float) -> tuple[Array, Array, np.uint64]:
-    """Norms as integer shares (n,) uint64, the probabilities (n,) that they and ``uniform_mix`` give, and ``uniform_mix`` of 2**32."""
+    """Return the norms as integer shares (n,) uint64, the probabilities (n,) of the draws, and ``uniform_mix`` in units of 2**-32."""
     largest = norms.max()
     shares = np.full(len(norms), 1, np.uint64) if largest == 0 else (norms / largest * _SCALE).astype(np.uint64)
     even = np.uint64(max(1, int(uniform_mix * 2**32)))
@@ -158,7 +164,7 @@ def _integers(norms: Array, uniform_mix: float) -> tuple[Array, Array, np.uint64
 
 
 def _mapped(num_graph_nodes: int) -> Array:
-    """Ones that workers see, with room enough that they map them instead of taking a copy."""
+    """Return norms of 1 in shared memory, in an array so large that workers map it instead of copying it."""
     norms = shared_array("hoptrain-norms", (max(num_graph_nodes, SHARE_FROM_BYTES // 8),), np.float64)
     norms[:] = 1.0
     return norms

@@ -1,4 +1,4 @@
-"""Nodes at times as what a loader deals out."""
+"""Nodes at given times as the items of a loader."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from hoptrain.samplers.nodewise.temporal import HeteroTemporalSampler, TemporalS
 
 
 class TimedSeeds(Sampler[Any, Any]):
-    """``TemporalSampler``, or ``HeteroTemporalSampler``, for nodes at given times: items are B seeds and then the time of each, (2 B,) integers."""
+    """A temporal sampler of nodes at given times: the items of a batch are B seeds and then the time of each, (2 B,) integers."""
 
     by_seeds = False
     distinct_nodes = False
 
     def __init__(self, sampler: TemporalSampler | HeteroTemporalSampler) -> None:
-        """State the sampler."""
+        """Wrap a temporal sampler."""
         self.sampler = sampler
 
     @property
     def num_hops(self) -> int:
-        """Those of the sampler."""
+        """Number of hops of the wrapped sampler."""
         return self.sampler.num_hops
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """What the sampler refuses."""
+        """Raise ``InputError`` if the wrapped sampler cannot sample the data set."""
         self.sampler.check_data(data)
 
     def prepare(self, graph: Any, seeds: Array) -> TimedSeeds:
-        """With the graph's columns in the order of time."""
+        """Return this sampler with the wrapped sampler prepared."""
         self.sampler.prepare(graph, seeds)
         return self
 
@@ -43,18 +43,18 @@ class TimedSeeds(Sampler[Any, Any]):
 
     @property
     def hop_sampler(self) -> HopSampler[Any, Any] | None:
-        """The one of the sampler within."""
+        """The ``hop_sampler`` of the wrapped sampler."""
         return self.sampler.hop_sampler
 
     @property
     def device_sampler(self) -> Sampler[Any, Any]:
-        """The sampler, which takes the times beside the seeds."""
+        """The wrapped sampler, which takes the times as an option."""
         return self.sampler
 
     def start_bulk(
         self, graph: Any, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, workspace: Workspace, **options: Any
     ) -> Callable[[], Sequence[Any]]:
-        """See ``Sampler.start_bulk``."""
+        """Queue a bulk of batches, with the times split from the seeds; see ``Sampler.start_bulk``."""
         halves = [len(items) // 2 for items in seeds]
         options["times"] = [items[half:] for items, half in zip(seeds, halves, strict=True)]
         which = [items[:half] for items, half in zip(seeds, halves, strict=True)]

@@ -1,4 +1,4 @@
-"""Triples of a knowledge graph as what a loader deals out: their ends, entities to tell these from, and the neighbourhoods of all of them."""
+"""Sampler of triples of a knowledge graph, with negative entities and the neighbourhoods of all ends, for link prediction by relation."""
 
 from __future__ import annotations
 
@@ -21,40 +21,41 @@ from hoptrain.samplers.wrappers.excluding import ExcludingSampler, items_of
 
 
 class TripleSampler(Sampler):
-    """Deals out the training's triples; a batch holds B of them, K entities that they are told from, and the blocks that lead to all of these.
+    """A sampler of training triples: a batch holds B triples, K negative entities that all of them share, and the blocks that lead to all these.
 
-    Every triple is corrupted in both of its ends: its head and its tail are told from each of the batch's K entities. They are independent of
-    each other and of the triples, each of the V as likely, so that some may make true triples or be the end itself; which ones depends on the
-    address of the batch alone. All triples of a batch have the same ones (as in Lerer et al. 2019, "PyTorch-BigGraph"), so that the vectors of
-    B + K entities do for 2 B K corruptions. Without a number they are all entities, each once.
+    Every triple is corrupted at both ends: the K entities replace its head, and its tail. They are drawn uniformly and independently of the
+    triples from all V entities, so that some may result in true triples or be the end itself; they depend only on the address of
+    the batch. All triples of a batch share them (as in Lerer et al. 2019, "PyTorch-BigGraph"), so that 2 B K corruptions need the embeddings of only
+    2 B + K entities. Without ``num_negatives`` they are all entities, each once.
 
     The seeds of the batch are the distinct heads, tails and negatives, in order of first appearance. ``extra`` holds ``triples`` (3, B) int64: heads as
     local ids, relations, tails as local ids; and ``negatives`` (K,), local ids.
 
-    The graph is ``Triples.graph``. No message passes along the edges of the batch's triples, in either direction: they are dropped after sampling
-    (``ExcludingSampler``). Without a sampler of neighbours a batch has no blocks.
+    The graph must be ``Triples.graph``. The edges of the batch's triples, in both directions, are dropped after sampling (``ExcludingSampler``), so
+    that no message passes along them. Without a sampler of neighbours a batch has no blocks.
     """
 
     by_seeds = False
 
     def __init__(self, triples: Triples, sampler: NeighborSampler | None = None, num_negatives: int | None = None) -> None:
-        """State what a batch holds.
+        """Check and keep the options.
 
         Args:
-            triples: the data.
-            sampler: samples the neighbours of the seeds; None for no messages.
-            num_negatives: K, at least 1; None for all entities.
+            triples: triples of the data set.
+            sampler: sampler of the neighbourhoods of the seeds; None for batches without blocks.
+            num_negatives: number of negative entities of a batch, at least 1; None for all entities.
 
         Raises:
-            InputError: a number out of range, another sampler.
+            InputError: a number is out of range, or the sampler is not a NeighborSampler.
         """
         if num_negatives is not None and not 0 < num_negatives < MOST_NEGATIVES:
             raise InputError(
-                f"num_negatives is {num_negatives}: a batch has 1 to {MOST_NEGATIVES - 1}; correct it, or leave it out for all entities"
+                f"num_negatives is {num_negatives}: a batch has 1 to {MOST_NEGATIVES - 1}; give such a number, or leave it out for all entities"
             )
         if sampler is not None and not isinstance(sampler, NeighborSampler):
             raise InputError(
-                f"sampler is {sampler!r}: the layers take plain means over the neighbours of each relation; use NeighborSampler, or leave it out"
+                f"sampler is {sampler!r}: the layers need uniform samples, for means over the neighbours of each relation; use NeighborSampler, or "
+                "leave it out"
             )
         self.sampler = sampler
         self.num_negatives = num_negatives
@@ -64,11 +65,11 @@ class TripleSampler(Sampler):
 
     @property
     def num_hops(self) -> int:
-        """Those of the sampler of neighbours; 0 without one."""
+        """Number of hops of the sampler of neighbours, or 0 without one."""
         return 0 if self.sampler is None else self.sampler.num_hops
 
     def prepare(self, graph: Graph, seeds: Array) -> TripleSampler:
-        """With the sampler prepared, and the places of the triples' edges."""
+        """Return a copy with the wrapped sampler prepared and the CSC positions of the triples' edges."""
         prepared = copy(self)
         if self._messages is not None:
             prepared._messages = self._messages.prepare(graph, seeds)
@@ -76,7 +77,7 @@ class TripleSampler(Sampler):
         return prepared
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """The numbers (T,) of the training's triples."""
+        """Return the numbers (T,) of the training triples."""
         return np.arange(len(self._rows))
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
@@ -95,7 +96,7 @@ class TripleSampler(Sampler):
         return replace(found, extra=extra)
 
     def negatives(self, num_nodes: int, address: Address) -> Array:
-        """(K,) entities of the ``num_nodes``."""
+        """Return the negative entities (K,) of a batch, drawn from ``num_nodes``."""
         if self.num_negatives is None:
             return np.arange(num_nodes)
         drawn = np.empty(self.num_negatives, np.int64)

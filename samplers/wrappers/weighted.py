@@ -1,4 +1,4 @@
-"""Seeds drawn by weight, so that rare classes come as often as others."""
+"""Weighted draws of seeds, for example to balance classes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
 
 _SCALE = float(1 << 31)
-"""The largest weight as an integer."""
+"""Integer to which the largest weight is scaled."""
 
 
 class WeightedSeedSampler(Sampler[Any, Any]):
-    """Draws an epoch's seeds by weight, with replacement; another sampler then samples their neighbourhoods.
+    """A sampler that draws the seeds of an epoch by weight, with replacement; another sampler samples their neighbourhoods.
 
-    As PyG's ``ImbalancedSampler`` and torch's ``WeightedRandomSampler``: of a split of N nodes an epoch deals out N draws, each of which is node v with
-    probability weight_v / (sum of the weights). Draw i of an epoch is a function of (seed, epoch, i), whatever batch it comes into. The B distinct nodes
-    among the m draws of a batch are its seeds, in order of their first draw; one that was drawn k times has the weight B k / m
+    It corresponds to PyG's ``ImbalancedSampler`` and torch's ``WeightedRandomSampler``. For a split of N nodes an epoch has N draws, each of which is
+    node v with probability weight_v / (sum of the weights). Draw i of an epoch depends on (seed, epoch, i) only, not on its batch. The B
+    distinct nodes among the m draws of a batch are its seeds, in order of their first draw. A seed that was drawn k times has the weight B k / m
     (``seed_weights``), so that the weighted sum of the losses divided by B is the mean over the draws.
 
     On CUDA the host draws the seeds, and the device samples their neighbourhoods.
@@ -33,22 +33,25 @@ class WeightedSeedSampler(Sampler[Any, Any]):
     by_seeds = False
 
     def __init__(self, sampler: Sampler[Any, Any], weights: Array) -> None:
-        """State the weights.
+        """Check and keep the options.
 
         Args:
-            sampler: samples the blocks of the seeds that were drawn; one whose batches are asked for by their seeds.
-            weights: (V,) of the nodes that may be seeds, finite and not negative.
+            sampler: sampler of the blocks of the drawn seeds; its items must be seeds.
+            weights: (V,) weights of the nodes of the seeds' type, finite and not negative.
 
         Raises:
-            InputError: other weights, a sampler that deals out something else than seeds.
+            InputError: the weights are not a vector of finite, non-negative numbers, or the sampler chooses its seeds itself.
         """
         if not sampler.by_seeds:
             raise InputError(
-                f"{type(sampler).__name__} under WeightedSeedSampler: its batches choose their seeds themselves; take a node-wise sampler"
+                f"sampler is {type(sampler).__name__}, which chooses its seeds itself: WeightedSeedSampler draws them; use a node-wise sampler"
             )
         weights = np.asarray(as_array(weights), np.float64)
-        if weights.ndim != 1 or not (np.isfinite(weights) & (weights >= 0)).all():
-            raise InputError(f"weights of shape {weights.shape}: they are one for each node, finite and not negative; correct them")
+        if weights.ndim != 1:
+            raise InputError(f"weights has shape {weights.shape}: it must have one weight for each node; give a vector")
+        bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+        if len(bad):
+            raise InputError(f"weight {weights[bad[0]]} of node {bad[0]}: weights must be finite and not negative; give 0 or more")
         self.sampler: Sampler[Any, Any] = sampler
         self.weights: Array = weights
         self.distinct_nodes: bool = sampler.distinct_nodes
@@ -61,52 +64,52 @@ class WeightedSeedSampler(Sampler[Any, Any]):
 
     @property
     def num_hops(self) -> int:
-        """Those of the sampler within."""
+        """Number of hops of the wrapped sampler."""
         return self.sampler.num_hops
 
     @property
     def seed_type(self) -> str | None:
-        """That of the sampler within, of heterogeneous graphs."""
+        """Node type of the seeds in a heterogeneous graph, as in the wrapped sampler."""
         return getattr(self.sampler, "seed_type", None)
 
     def check_data(self, data: Dataset | HeteroDataset) -> None:
-        """What the sampler within refuses; besides, weights of other nodes."""
+        """Raise ``InputError`` if the wrapped sampler cannot sample the data set, or there is not one weight for each node."""
         self.sampler.check_data(data)
         if len(self.weights) != data.num_seed_nodes:
             raise InputError(f"{len(self.weights):,} weights for {data.num_seed_nodes:,} nodes of {data.name}: give one for each")
 
     def prepare(self, graph: Any, seeds: Array) -> WeightedSeedSampler:
-        """For a split.
+        """Return a copy for a split, with the wrapped sampler prepared.
 
         Raises:
-            InputError: all of its nodes have weight 0.
+            InputError: all nodes of the split have weight 0.
         """
         own = self.weights[seeds]
         if not own.max(initial=0):
-            raise InputError(f"all {len(seeds):,} seeds have weight 0: none can be drawn; give some of them more")
+            raise InputError(f"all {len(seeds):,} seeds have weight 0: none can be drawn; give some of them a weight above 0")
         made = WeightedSeedSampler(self.sampler.prepare(graph, seeds), self.weights)
         shares = np.where(own > 0, np.maximum(own / own.max() * _SCALE, 1), 0).astype(np.uint64)
         made._seeds, made._ends = seeds, np.cumsum(shares)
         return made
 
     def graph_of(self, graph: Any) -> Any:
-        """That of the sampler within."""
+        """Return the graph that ``node_ids`` of the wrapped sampler's batches refer to."""
         return self.sampler.graph_of(graph)
 
     def stores_of(self, data: Dataset | HeteroDataset) -> dict[str, Rows]:
-        """Those of the sampler within."""
+        """Return the tables that the wrapped sampler's batches take rows from."""
         return self.sampler.stores_of(data)
 
     def items(self, graph: Any, seeds: Array) -> Array:
-        """The numbers of the draws, as many as there are seeds."""
+        """Return the numbers of the draws of an epoch, one for each seed."""
         return np.arange(len(seeds))
 
     def state(self) -> dict[str, Array]:
-        """What the sampler within has learnt."""
+        """Return the state of the wrapped sampler, for a checkpoint."""
         return self.sampler.state()
 
     def load_state(self, state: dict[str, Array]) -> None:
-        """Let the sampler within take it back."""
+        """Restore the state of the wrapped sampler."""
         self.sampler.load_state(state)
 
     def sample_on_cpu(self, graph: Any, seeds: Array, address: Address, workspace: Workspace) -> Any:
@@ -115,15 +118,17 @@ class WeightedSeedSampler(Sampler[Any, Any]):
         return with_seed_weights(self.sampler.sample(graph, chosen, **address._asdict(), workspace=workspace), weights)
 
     def draw(self, graph: Any, draws: Array, address: Address) -> tuple[Array, Array]:
-        """The seeds of some draws (m,), and their weights, float32.
+        """Return the distinct seeds (B,) of draws (m,), and their weights (B,) float32.
 
         Raises:
-            InputError: ``prepare`` was not called, or there are no such draws.
+            InputError: ``prepare`` was not called, there are no draws, or the number of a draw is negative.
         """
         if not len(self._ends):
-            raise InputError("WeightedSeedSampler without a split: the loader, or prepare(graph, seeds), tells it; call that first")
+            raise InputError(
+                "WeightedSeedSampler without a split: it draws the nodes of one; call prepare(graph, seeds), or use SampleLoader"
+            )
         if len(draws) == 0 or draws.min() < 0:
-            raise InputError(f"draws are {draws}: a batch has one or more of them, numbered from 0; correct them")
+            raise InputError(f"draws are {draws}: a batch has one or more draws, numbered from 0; give such numbers")
         places = np.empty(len(draws), np.int64)
         draw_seeds(self._ends, np.ascontiguousarray(draws), np.uint64(address.seed), np.uint64(address.epoch), places)
         chosen, first, times = np.unique(places, return_index=True, return_counts=True)
@@ -132,7 +137,7 @@ class WeightedSeedSampler(Sampler[Any, Any]):
 
 
 def with_seed_weights(batch: Any, weights: Any) -> Any:
-    """The batch with (B,) weights of its seeds: those of a heterogeneous graph are among its ``extra`` arrays."""
+    """Return a batch with the weights (B,) of its seeds: in ``seed_weights``, or in ``extra`` of a ``HeteroMiniBatch``."""
     if isinstance(batch, MiniBatch):
         return replace(batch, seed_weights=weights)
     return replace(batch, extra=batch.extra | {"seed_weights": weights})
