@@ -1,1 +1,1 @@
-"""What a sampler makes: mini-batches and their blocks, and the way of their arrays to torch, PyG and DGL."""
+"""Mini-batches and their blocks, their serialisation, and their conversion to torch, PyG and DGL."""

@@ -1,6 +1,6 @@
-"""A mini-batch as the objects of PyG and DGL, for code that was written for their loaders.
+"""Conversion of a mini-batch into the objects of PyG and DGL, for code that was written for their loaders.
 
-A batch is a ``SampledBatch`` here, which is not imported: its methods call these functions.
+``SampledBatch`` calls these functions, so this module does not import it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.batch.union import union_of
 
 NAMES_IN_PYG = {"pairs": "edge_label_index", "labels": "edge_label", "trees": "batch", "seed_times": "seed_time"}
-"""Names of extras in the batches of PyG's loaders."""
+"""Names that PyG's loaders give to arrays of ``extra``."""
 
 
 def to_pyg(batch: Any) -> Any:
@@ -24,33 +24,33 @@ def to_pyg(batch: Any) -> Any:
 
     With S nodes, B seeds, M edges and L hops it has
 
-    * ``n_id`` (S,) int64 global ids; the first ``batch_size`` nodes are the seeds. PyG's ``input_id``, where each seed stands in the list that a
-      loader was given, a batch does not know.
-    * ``x`` (S, F) and ``y`` (B,) or (B, C), where they were gathered: labels are those of the seeds. ``x`` has the data set's dtype, as in PyG that of
-      ``Data``; only codes of ``int8`` and ``int4`` become float32. PyG's layers take uint8 or float16 as ``x.float()``.
-    * ``edge_index`` (2, M) int64 in local ids, and ``e_id`` (M,) int64, the ids of ``Graph.edge_ids``: ``data.edge_index[:, e_id]`` of the
-      ``Data`` that the graph was made from are these edges. With ids of its own a graph has them on the host, where they are looked up.
-    * ``edge_weight`` (M,) float32, where the blocks have weights (``Block.weights``). Of a destination that several hops expanded each hop's
-      weights are divided by the number of these hops: the weighted sum over its edges is the mean of the hops' estimates.
-    * ``edge_attr`` (M, D) features of the edges, where they were gathered.
-    * ``num_sampled_nodes``, L + 1 numbers, and ``num_sampled_edges``, L numbers, from the seeds outward: by them PyG's ``trim_to_layer`` leaves
-      to the last layer the first hop's edges.
-    * ``seed_weights`` (B,), the weights of the seeds in the loss, where there are some.
+    * ``n_id`` (S,) int64 global ids; the first ``batch_size`` nodes are the seeds. PyG's ``input_id``, the positions of the seeds in the
+      loader's input, is missing.
+    * ``x`` (S, F) and ``y`` (B,) or (B, C), if they were gathered; ``y`` has only the labels of the seeds. ``x`` has the data set's dtype, as PyG
+      keeps that of ``Data``; only ``int8`` and ``int4`` codes become float32. For PyG's layers use ``x.float()`` with uint8 or float16.
+    * ``edge_index`` (2, M) int64 in local ids, and ``e_id`` (M,) int64, the ids of ``Graph.edge_ids``: these edges are ``data.edge_index[:, e_id]``
+      of the ``Data`` from which the graph was built. If edge ids differ from CSC positions, they are looked up on the host.
+    * ``edge_weight`` (M,) float32, if the blocks have weights (``Block.weights``). If several hops expanded a destination, the weights of each hop
+      are divided by the number of these hops: the weighted sum over its edges is the mean of the hops' estimates.
+    * ``edge_attr`` (M, D) edge features, if they were gathered.
+    * ``num_sampled_nodes``, L + 1 numbers, and ``num_sampled_edges``, L numbers, from the seeds outward. PyG's ``trim_to_layer`` uses them, so that
+      the last layer gets only the edges of the first hop.
+    * ``seed_weights`` (B,), the weights of the seeds in the loss, if the batch has them.
     * the sampler's ``extra``, by its names; ``pairs`` and ``labels`` of links also as ``edge_label_index`` and ``edge_label``,
-      ``trees`` and ``seed_times`` also as ``batch`` and ``seed_time``. Where each seed has a subgraph of its own, ``batch`` (S,) is the number of
-      the seed whose subgraph a node is in.
+      ``trees`` and ``seed_times`` also as ``batch`` and ``seed_time``. If each seed has a subgraph of its own, ``batch`` (S,) is the index of
+      the seed to whose subgraph each node belongs.
 
-    A ``HeteroData`` has these for each type and relation; only types with seeds have a ``batch_size``, only ``seed_type`` has labels. An extra whose
-    name ends in a type (``trees.paper``) belongs to that type, ``edge_label_index`` and ``edge_label`` belong to ``seed_relation``, all others to the whole;
-    they have PyG's names alone.
+    A ``HeteroData`` has these for each type and relation. Only types with seeds have a ``batch_size``, and only ``seed_type`` has labels. An extra whose
+    name ends in a type (``trees.paper``) belongs to that type, ``edge_label_index`` and ``edge_label`` belong to ``seed_relation``, and all others to
+    the whole object. Extras have only PyG's names.
 
-    An edge that a hop drew several times, with replacement, stands there as often. One that several hops drew stands there as often as the hop
-    that drew it most often had it; where hops draw with replacement, every draw of every hop is an edge. A model that applies all edges in
-    every layer sees the union of the hops; one that has to see each hop's own sample takes the blocks.
+    An edge that a hop drew several times, with replacement, is repeated. An edge that several hops drew is repeated as often as in the hop
+    that drew it most often; if hops draw with replacement, every draw of every hop is an edge. A model that applies all edges in
+    every layer sees the union of the hops; if it needs the sample of each hop, use the blocks.
 
     Raises:
-        InputError: neighbours that are not joined by edges of the graph, as PinSAGE's; blocks of which some have weights and some have none;
-            an extra with the name of something else.
+        InputError: neighbours are not connected by edges of the graph, as with PinSAGE, only some of the blocks have weights, or an extra has the
+            name of another attribute.
     """
     from torch_geometric.data import Data, HeteroData
 
@@ -73,7 +73,7 @@ def to_pyg(batch: Any) -> Any:
     _put(data, seed_weights=batch.seed_weights, batch=_subgraphs(batch))
     for name, value in batch.extra.items():
         if name in data:
-            raise InputError(f"extra[{name!r}] has the name of something else in PyG's Data: rename it in the sampler")
+            raise InputError(f"extra[{name!r}]: PyG's Data already has an attribute of this name; rename it in the sampler")
         data[name] = data[NAMES_IN_PYG.get(name, name)] = _as_wide(value)
     return data
 
@@ -96,12 +96,12 @@ def _as_wide(value: Any) -> Any:
 
 
 def _seed_type(batch: Any) -> str | None:
-    """Return the node type of the seeds; None of several."""
+    """Return the node type of the seeds, or None if they may be of several types."""
     return "" if "" in batch.nodes else batch.seed_type
 
 
 def _subgraphs(batch: Any) -> Any:
-    """Return (S,) int64, the seed whose subgraph each node is in; None where a batch is one graph."""
+    """Return (S,) int64, the index of the seed to whose subgraph each node belongs; None if seeds have no subgraphs of their own."""
     if batch.subgraph_sizes is None:
         return None
     seeds = np.arange(batch.num_seeds)
@@ -109,11 +109,11 @@ def _subgraphs(batch: Any) -> Any:
 
 
 def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
-    """Return (input nodes, seeds, blocks) as DGL's ``NeighborSampler`` does; of a ``HeteroMiniBatch`` nodes and seeds are dictionaries by type.
+    """Return (input nodes, seeds, blocks) as DGL's ``NeighborSampler`` does; for a ``HeteroMiniBatch`` nodes and seeds are dictionaries by type.
 
-    Blocks carry ``dgl.NID``, ``dgl.EID``, the ids of ``Graph.edge_ids``, ``edata["edge_weights"]`` where they have weights, under the name that DGL's
-    ``LaborSampler`` gives them, and ``edata["edge_attr"]`` where edges have features. The first has the nodes' features as ``srcdata["x"]``; the
-    last has as ``dstdata`` the labels of the seeds, ``y``, and their weights in the loss, ``seed_weights``. The sampler's ``extra`` stays in the batch.
+    Blocks have ``dgl.NID``; ``dgl.EID``, the ids of ``Graph.edge_ids``; ``edata["edge_weights"]``, the name of DGL's ``LaborSampler``, if they have
+    weights; and ``edata["edge_attr"]``, if edges have features. The first block has the features of the nodes, ``srcdata["x"]``. The last block has
+    the labels of the seeds, ``dstdata["y"]``, and their weights in the loss, ``dstdata["seed_weights"]``. ``extra`` is not converted.
 
     Raises:
         InputError: DGL is not installed.
@@ -131,9 +131,9 @@ def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
 
 
 def _dgl_block(dgl: Any, hop: dict[Any, Any], batch: Any, before: dict[str, int], after: dict[str, int]) -> Any:
-    """Return the blocks of a hop as one, from the nodes after it to those before it."""
+    """Return the blocks of a hop as one DGL block. ``before`` and ``after`` are the numbers of its destinations and sources by type."""
     dtype = max((block.indices.dtype for block in hop.values()), key=lambda dtype: dtype.itemsize)
-    names = {relation: relation if any(relation) else ("_N", "_E", "_N") for relation in hop}  # DGL's where there is one type
+    names = {relation: relation if any(relation) else ("_N", "_E", "_N") for relation in hop}  # DGL's names for a single type
     columns = {
         names[relation]: ("csc", (block.indptr.to(dtype), block.indices.to(dtype), block.indices.new_empty(0, dtype=dtype)))
         for relation, block in hop.items()
@@ -155,7 +155,7 @@ def _dgl_block(dgl: Any, hop: dict[Any, Any], batch: Any, before: dict[str, int]
 
 
 def _of_tensors(batch: Any) -> Any:
-    """Return the batch itself, or with its arrays as tensors."""
+    """Return the batch with its arrays as torch tensors, or the batch itself if they already are."""
     import torch
 
     return batch if all(isinstance(ids, torch.Tensor) for ids in batch.nodes.values()) else batch.to("cpu")

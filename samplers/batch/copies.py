@@ -1,4 +1,4 @@
-"""Seeds that stand in a batch several times: other libraries' loaders ask for such, where ranks are padded or seeds drawn."""
+"""Repeated seeds of a batch, as other libraries' loaders use them to pad ranks or to draw seeds with replacement."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SomeBatch = TypeVar("SomeBatch", bound=SampledBatch)
 
 
 class Copies(NamedTuple):
-    """Which seed is which.
+    """The mapping between the given seeds of a batch and its distinct seeds, which are in order of first appearance.
 
     Attributes:
-        place: (B,) int64, for each seed asked for its number among the distinct ones, which stand in order of first appearance.
-        first: (D,) int64, for each distinct one where it stands first.
+        place: (B,) int64, for each given seed its index among the distinct seeds.
+        first: (D,) int64, for each distinct seed the index of its first copy among the given seeds.
     """
 
     place: Array
@@ -27,8 +27,8 @@ class Copies(NamedTuple):
 
 
 def distinct(seeds: Array) -> tuple[Array, Copies | None]:
-    """The distinct seeds in order of first appearance, and which is which; None where all are distinct."""
-    in_order = np.sort(seeds)  # a fraction of the time of what follows
+    """Return the distinct seeds in order of first appearance, and their mapping to the given ones, or None if all are distinct."""
+    in_order = np.sort(seeds)  # takes a fraction of the time of np.unique
     if (in_order[1:] != in_order[:-1]).all():
         return seeds, None
     values, first, place = np.unique(seeds, return_index=True, return_inverse=True)
@@ -39,15 +39,15 @@ def distinct(seeds: Array) -> tuple[Array, Copies | None]:
 
 
 def distinct_by_type(seeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Copies]]:
-    """``distinct`` of each type, without those types whose seeds are distinct."""
+    """Return the distinct seeds of each type, and the mappings of the types that have repeated seeds; see ``distinct``."""
     found = {kind: distinct(ids) for kind, ids in seeds.items()}
     return {kind: ids for kind, (ids, _) in found.items()}, {kind: copies for kind, (_, copies) in found.items() if copies is not None}
 
 
 def with_copies(batch: SomeBatch, copies: Mapping[str, Copies]) -> SomeBatch:
-    """Return a batch without rows with every seed as often as it was asked for.
+    """Return a batch, which has no features or labels yet, with every seed repeated as it was given.
 
-    Each copy has the edges of the first one, which alone is a source. ``copies`` are by node type; a homogeneous graph has the type "".
+    Each copy has the edges of the first one; only the first one is a source. ``copies`` are by node type; a homogeneous graph has the type "".
     """
     nodes = {kind: _Nodes.of(len(ids), copies.get(kind)) for kind, ids in batch.nodes.items()}
     changed = replace(
@@ -63,12 +63,12 @@ def with_copies(batch: SomeBatch, copies: Mapping[str, Copies]) -> SomeBatch:
 
 
 class _Nodes(NamedTuple):
-    """What becomes of a batch's nodes.
+    """The mapping of a batch's local ids when copies of seeds are added.
 
     Attributes:
-        old_of: (S + more,) which node each one is.
-        new_of: (S,) where each node stands first.
-        more: how many there are more.
+        old_of: (S + more,) old local id of each node.
+        new_of: (S,) new local id of the first copy of each node.
+        more: number of added copies.
     """
 
     old_of: Array
@@ -77,7 +77,7 @@ class _Nodes(NamedTuple):
 
     @classmethod
     def of(cls, number: int, copies: Copies | None) -> _Nodes:
-        """Of ``number`` nodes, the first of which are the distinct seeds."""
+        """Return the mapping of ``number`` nodes, the first of which are the distinct seeds."""
         if copies is None:
             return cls(np.arange(number), np.arange(number), 0)
         place, first = copies
@@ -86,7 +86,7 @@ class _Nodes(NamedTuple):
 
 
 def _rows(block: Block, destinations: _Nodes, sources: _Nodes) -> Block:
-    """A block with what became of both its sides."""
+    """Return a block with the new local ids of its destinations and sources."""
     old_of = destinations.old_of[: block.num_dst + destinations.more]
     begins, degrees = block.indptr[:-1][old_of].astype(np.int64), np.diff(block.indptr)[old_of]
     ends = np.cumsum(degrees, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The only place that imports DGL."""
+"""The import of DGL. All other code imports DGL by ``import_dgl``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hoptrain.engine import InputError
 
 
 def import_dgl() -> Any:
-    """DGL, imported so that it works beside the torch that is installed.
+    """Import DGL so that it works with the installed version of torch, and return it.
 
-    DGL's last wheels carry a compiled ``dgl.graphbolt`` for torch up to 2.4 and fail to import with any later one. hoptrain does not use
-    GraphBolt, so an empty module takes its place.
+    DGL's last wheels contain a compiled ``dgl.graphbolt`` for torch up to 2.4 and fail to import with any later version. hoptrain does not use
+    GraphBolt, so it is replaced by an empty module.
 
     Raises:
-        InputError: DGL is not installed, or cannot be imported all the same.
+        InputError: DGL is not installed, or its import fails.
     """
     if "dgl" not in sys.modules:
         sys.modules.setdefault("dgl.graphbolt", ModuleType("dgl.graphbolt"))

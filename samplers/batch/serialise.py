@@ -1,4 +1,4 @@
-"""A batch as a header and arrays. The queue carries them next to each other; in a message to another process one comes after another."""
+"""Serialisation of a batch into a header and arrays: separate in a slot of the queue, concatenated in a message to another process."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch, SampledBatch, array_name, counts_of, named, nested_hops
 
 EdgeIds: TypeAlias = Mapping[str, Array]
-"""Rows of the features of a batch's edges, by the name that the features have in it; empty where positions in the graph are rows."""
+"""Ids of a batch's edges by the name of their features in the batch, to look up feature rows. Empty if CSC positions index the features directly."""
 
 _ARRAYS = ("indptr", "indices", "edge_ids", "weights")
 _NO_FACTS = {"node_ids", "blocks", "x", "y", "seed_weights", "extra", "graph_edge_ids"}
 
 
 class Header(NamedTuple):
-    """All of a batch except its arrays, in types that JSON has.
+    """The contents of a batch except its arrays, in types that JSON supports.
 
     Attributes:
         num_src: for each hop the number of sources by relation (``relation_name``).
-        facts: the batch's other fields.
+        facts: other fields of the batch, by name.
     """
 
     num_src: list[dict[str, int]]
     facts: dict[str, Any]
 
     def filled(self, arrays: Mapping[str, Any]) -> MiniBatch | HeteroMiniBatch:
-        """Return the batch with ``arrays``: those of ``SampledBatch.arrays``, and rows by the names of their stores."""
+        """Return the batch of this header and ``arrays``: those of ``SampledBatch.arrays``, and rows by the names of their stores."""
         facts = self.facts
         kind = HeteroMiniBatch if "seed_counts" in facts else MiniBatch
         of: dict[str, dict[str, Any]] = {"node_ids": {}, "extra": {}, "x": {}}
@@ -54,23 +54,23 @@ class Header(NamedTuple):
 
 
 def header_of(batch: SampledBatch, **changes: Any) -> Header:
-    """Return the header of a batch, with ``changes`` of fields that are no arrays."""
+    """Return the header of a batch, with ``changes`` of fields that are not arrays."""
     num_src = [{relation_name(relation): block.num_src for relation, block in hop.items()} for hop in batch.hops]
     names, values_of = _facts_of(type(batch))
     return Header(num_src, dict(zip(names, values_of(batch), strict=True)) | changes)
 
 
 def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> list[Array]:
-    """Return a batch's structure as the parts (n,) uint8 of a message, for ``read``."""
+    """Return the structure of a batch as a list of byte arrays (n,) uint8 that ``read`` takes."""
     ids = edge_ids or {}
     arrays = [*batch.arrays().items(), *ids.items()]
     head = [header_of(batch), [[name, array.dtype.str, array.shape] for name, array in arrays], len(ids)]
-    as_bytes = np.frombuffer(json.dumps(head, default=int).encode(), np.uint8)  # NumPy has integers of its own
+    as_bytes = np.frombuffer(json.dumps(head, default=int).encode(), np.uint8)  # default=int converts NumPy's integers
     return [as_bytes, *(np.ascontiguousarray(array).reshape(-1).view(np.uint8) for _, array in arrays)]
 
 
 def read(parts: Sequence[Array]) -> tuple[SampledBatch, EdgeIds]:
-    """Return what was ``written``, with arrays that are views of the parts."""
+    """Return the batch and edge ids that ``written`` serialised; their arrays are views of ``parts``."""
     (num_src, facts), specs, num_ids = json.loads(parts[0].tobytes())
     found = [(name, part.view(dtype).reshape(shape)) for (name, dtype, shape), part in zip(specs, parts[1:], strict=True)]
     facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()}
@@ -80,7 +80,7 @@ def read(parts: Sequence[Array]) -> tuple[SampledBatch, EdgeIds]:
 
 @cache
 def _facts_of(kind: type[SampledBatch]) -> tuple[list[str], Callable[[SampledBatch], tuple[Any, ...]]]:
-    """Return the names of the fields that are no arrays, and what gets them from a batch."""
+    """Return the names of a batch's fields that are not arrays, and a function that returns their values for a batch."""
     names = [own.name for own in fields(kind) if own.name not in _NO_FACTS]
     return names, attrgetter(*names)
 
@@ -91,7 +91,7 @@ def _relation(name: str) -> Relation:
 
 
 def _hop_of(arrays: Mapping[str, Any], hop: int, num_src: Mapping[Relation, int]) -> dict[Relation, Block]:
-    """Return the blocks of a hop out of all the arrays of a batch."""
+    """Return the blocks of a hop by relation, from the arrays of a batch."""
     made = {}
     for number, (relation, own) in enumerate(num_src.items()):
         structure: dict[str, Any] = {name: arrays.get(array_name(relation, hop, number, name)) for name in _ARRAYS}

@@ -1,4 +1,4 @@
-"""Arrays become torch tensors on the device where they are needed, and page-locked memory from which a GPU copies them by itself."""
+"""Conversion of arrays into torch tensors, and their asynchronous copies to a GPU."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 _expanded = Recycled()
-"""Memory of the numbers that batches' codes stand for."""
+"""Buffers of dequantised features, which are used again when their tensors are gone."""
 
 
 def as_tensor(array: Any) -> torch.Tensor:
-    """A NumPy array as a torch tensor that shares its memory; ``BFLOAT16`` becomes ``torch.bfloat16``. A tensor stays as it is.
+    """Return a NumPy array as a torch tensor that shares its memory; a tensor is returned unchanged.
 
-    ``QuantizedRows`` become float32, in memory that is used again when the tensor is gone.
+    ``BFLOAT16`` becomes ``torch.bfloat16``. ``QuantizedRows`` are dequantised to float32, in a buffer that is used again when the tensor is gone.
     """
     import torch
 
@@ -42,7 +42,10 @@ def as_tensor(array: Any) -> torch.Tensor:
 
 
 def ids_like(edge_ids: Array | None, places: Any) -> Any:
-    """Return ``ids_at`` of an array, or of a tensor on whatever device; from a file that is larger than the free memory they are read (``take_rows``)."""
+    """Return the edge ids at CSC positions ``places``, an array or a tensor on any device; see ``hoptrain.engine.arrays.ids_at``.
+
+    Ids in a mapped file that is larger than the free memory are read from it (``take_rows``).
+    """
     if edge_ids is None or isinstance(places, np.ndarray):
         return _ids_at(edge_ids, places)
     return as_tensor(_ids_at(edge_ids, places.cpu().numpy())).to(places.device, places.dtype)
@@ -57,7 +60,7 @@ def _ids_at(edge_ids: Array | None, places: Array) -> Array:
 
 
 def expanded_here(rows: Any) -> Any:
-    """The numbers of ``QuantizedRows`` whose codes are a tensor; anything else as it is."""
+    """Dequantise ``QuantizedRows`` whose codes are a tensor, on its device; return anything else unchanged."""
     import torch
 
     if not isinstance(rows, QuantizedRows) or not isinstance(rows.codes, torch.Tensor):
@@ -66,7 +69,7 @@ def expanded_here(rows: Any) -> Any:
 
 
 def expand_tensor(codes: torch.Tensor, columns: Columns) -> torch.Tensor:
-    """``columns.expand`` of codes (N, width) uint8 on their device, by torch's current stream: (N, F) float32, the same bits."""
+    """Dequantise codes (N, width) uint8 on their device, in torch's current stream, to (N, F) float32, bit-identical to ``columns.expand``."""
     import torch
 
     scale, zero = _on_device(columns, codes.device)
@@ -83,15 +86,15 @@ def _on_device(columns: Columns, device: torch.device) -> tuple[torch.Tensor, to
 
 
 _under_way: deque[tuple[Any, list[Any]]] = deque()
-"""Events after copies, and the arrays that must stay as they are until then."""
+"""CUDA events that are recorded after copies, and the source arrays that must not change until then."""
 
 
 @contextmanager
 def copies_to(device: Any) -> Iterator[Callable[[Any], torch.Tensor]]:
-    """A function that copies an array to ``device``; what lies there already is not copied.
+    """Yield a function that copies an array to ``device``; a tensor that is already there is not copied.
 
-    To a GPU the copies are queued on a stream beside torch's current one, which on leaving is told to wait for them. ``QuantizedRows`` are copied as
-    codes and become numbers there.
+    To a GPU the copies are queued on a stream of their own, for which torch's current stream waits when the context ends. ``QuantizedRows`` are copied
+    as codes and dequantised on the GPU.
     """
     import torch
 
@@ -117,14 +120,14 @@ def copies_to(device: Any) -> Iterator[Callable[[Any], torch.Tensor]]:
 
     try:
         yield copy
-    finally:  # copies that were queued go on, whatever went wrong
+    finally:  # queued copies continue after an exception, and still read the sources
         done = beside.record_event()
         current.wait_event(done)
         _under_way.append((done, sources))
 
 
 def release_copied() -> None:
-    """Let go of the arrays whose copies are done: slots among them go back to their workers."""
+    """Release the source arrays whose copies are done, which returns their slots of the queue to the workers."""
     while _under_way and _under_way[0][0].query():
         _under_way.popleft()
 

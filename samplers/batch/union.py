@@ -1,4 +1,4 @@
-"""The blocks of a mini-batch as one graph. Tensors of torch, on whatever device."""
+"""Conversion of the blocks of a mini-batch into one graph, in torch tensors on any device."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 
 class Union(NamedTuple):
-    """M edges, hop after hop from the seeds outward; see ``hoptrain.samplers.batch.convert.to_pyg`` for which."""
+    """The union of the edges of all hops, hop after hop from the seeds outward, as ``hoptrain.samplers.batch.convert.to_pyg`` defines it."""
 
     edge_index: torch.Tensor
-    """(2, M) int64, local ids, sources above destinations."""
+    """(2, M) int64 local ids, sources above destinations."""
     places: torch.Tensor
-    """(M,) int64, places in the graph's ``indices``."""
+    """(M,) int64 CSC positions in the graph's ``indices``."""
     weights: torch.Tensor | None
-    """(M,) float32."""
+    """(M,) float32 weights of the edges, or None."""
     counts: list[int]
-    """Of each hop, the edges that no hop before it had."""
+    """Number of edges of each hop that no previous hop had."""
     edge_attr: torch.Tensor | None
-    """(M, D) features of the edges."""
+    """(M, D) edge features, or None."""
 
 
 def union_of(batch: Any, relation: tuple[str, str, str]) -> Union:
-    """Return the edges of a relation in a batch of tensors.
+    """Return the union of the edges of a relation over all hops of a batch of tensors.
 
     Raises:
-        InputError: blocks of which some have weights and some have none; edges that the graph has not, where those of several hops are to be joined.
+        InputError: only some of the blocks have weights, or pairs of nodes are not edges of the graph.
     """
     import torch
 
@@ -43,7 +43,7 @@ def union_of(batch: Any, relation: tuple[str, str, str]) -> Union:
     places = torch.cat([none[0], *(block.edge_ids.long() for block in blocks)])
     if (places < 0).any():
         raise InputError(
-            "the batch's pairs are not edges of the graph (their edge ids are -1), and PyG's Data tells pairs apart by these: use its blocks"
+            "the batch's pairs are not edges of the graph (their edge ids are -1): PyG's Data needs edge ids to tell pairs apart; use the blocks"
         )
     weights = _weights(len(node_ids), blocks, edge_index[1])
     edge_attr = torch.cat([block.edge_attr for block in blocks]) if blocks and blocks[0].edge_attr is not None else None
@@ -51,7 +51,7 @@ def union_of(batch: Any, relation: tuple[str, str, str]) -> Union:
         return Union(edge_index, places, weights, [counts[0], *(b - a for a, b in pairwise(counts))] if nested else counts, edge_attr)
     of_hop = torch.tensor([block.num_edges for block in blocks], device=places.device)
     hops = torch.repeat_interleave(torch.arange(len(blocks), device=places.device), of_hop, output_size=len(places))
-    # Where nodes are nodes in trees, an edge of the graph may stand between several pairs of them.
+    # If seeds have trees of their own, an edge of the graph may connect several pairs of nodes.
     first, edge_of = _distinct(places * len(node_ids) + edge_index[1], hops)
     if weights is not None:
         weights = weights.new_zeros(len(first)).index_add_(0, edge_of, weights)
@@ -60,13 +60,13 @@ def union_of(batch: Any, relation: tuple[str, str, str]) -> Union:
 
 
 def _weights(num_nodes: int, blocks: Sequence[Any], destinations: torch.Tensor) -> torch.Tensor | None:
-    """(M,) the weights of all hops' edges, shared out among the hops that expanded their destination; None where there are none."""
+    """Return the weights (M,) of the edges of all hops, divided by the number of hops that expanded their destination; None without weights."""
     import torch
 
     has_weights = {block.weights is not None for block in blocks}
     if len(has_weights) == 2:
         raise InputError(
-            "some of the batch's blocks have weights and some have none: as one graph they have no common scale; use its blocks"
+            "some of the batch's blocks have weights and some have none: one graph needs weights for all its edges or none; use the blocks"
         )
     if has_weights != {True}:
         return None
@@ -80,14 +80,14 @@ def _weights(num_nodes: int, blocks: Sequence[Any], destinations: torch.Tensor) 
 
 
 def _distinct(pairs: torch.Tensor, hops: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The union of the hops' draws, each hop's with its repeats.
+    """Return the union of the draws of all hops; repeated draws within a hop stay separate edges.
 
     Args:
-        pairs: (N,) int64, what is the same for draws of the same edge.
-        hops: (N,) the hop of each draw, ascending.
+        pairs: (N,) int64 keys of the draws, equal for draws of the same edge.
+        hops: (N,) hop of each draw, ascending.
 
     Returns:
-        (M,) the first draw of each edge of the union, ascending, and (N,) the edge that each draw is.
+        (M,) the first draw of each edge of the union, ascending, and (N,) the edge of each draw.
     """
     import torch
 
@@ -96,7 +96,7 @@ def _distinct(pairs: torch.Tensor, hops: torch.Tensor) -> tuple[torch.Tensor, to
     places = torch.arange(len(pairs), device=pairs.device)
     is_new = torch.ones_like(pair, dtype=torch.bool)
     is_new[1:] = (pair[1:] != pair[:-1]) | (hop[1:] != hop[:-1])
-    number = places - torch.where(is_new, places, 0).cummax(0).values  # of a draw among its hop's draws of the pair
+    number = places - torch.where(is_new, places, 0).cummax(0).values  # index of a draw among the draws of its pair in its hop
     is_new[1:] = pair[1:] != pair[:-1]
     _, edge = torch.unique((is_new.cumsum(0) - 1) * (len(pairs) + 1) + number, return_inverse=True)
     edge_of = torch.empty_like(edge).scatter_(0, order, edge)

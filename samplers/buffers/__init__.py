@@ -1,1 +1,1 @@
-"""What samplers work with on the CPU: memory that is used again, threads, the nodes of a batch in the making, alias tables."""
+"""Reusable buffers, threads and tables of samplers: the workspace, the nodes of a growing batch, hops on the CPU, alias tables."""

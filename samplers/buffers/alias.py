@@ -1,4 +1,4 @@
-"""Alias tables of a graph's edge weights."""
+"""Alias tables for draws by the edge weights of a graph, and checks of these weights."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from hoptrain.kernels.cpu import alias as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 
 TABLES_BYTES = 8
-"""Of an edge."""
+"""Bytes of the alias tables for each edge."""
 _PIECE = 1 << 16
-"""Weights that are looked at together: nearly always the first ones say it, and of a file no more is read."""
+"""Number of weights that are checked at once for a value above 0. Usually the first piece has one, and no more is read from a file."""
 
 
 class AliasTables(NamedTuple):
-    """One table for each column, see ``hoptrain.kernels.cpu.alias``; 8 bytes an edge."""
+    """Alias tables of all columns of a graph, of 8 bytes an edge; see ``hoptrain.kernels.cpu.alias``."""
 
     threshold: Array
-    """(E,) uint32."""
+    """(E,) uint32 thresholds below which a draw keeps its entry."""
     alias: Array
-    """(E,) int32, offset within the column; -1 in a column without any weight."""
+    """(E,) int32 offset of the alias within the column; -1 in a column without positive weight."""
 
 
 NO_TABLES = AliasTables(np.zeros(0, np.uint32), np.zeros(0, np.int32))
 
 
 def build_alias_tables(graph: RelationColumns) -> AliasTables:
-    """Alias tables of ``graph.weights``.
+    """Return the alias tables of ``graph.weights``.
 
     Raises:
-        InputError: the graph has no weights, or has edges and all their weights are 0, and is no part of one.
+        InputError: the graph has no weights, or all weights of its edges are 0.
     """
     return tables_of(graph.indptr, drawable_weights(graph))
 
 
 def drawable_weights(graph: RelationColumns) -> Array:
-    """``graph.weights``, of which some are not 0.
+    """Return ``graph.weights``, checked to have one above 0. The partition of a graph may have none.
 
     Raises:
-        InputError: as ``build_alias_tables``.
+        InputError: the graph has no weights, or all weights of its edges are 0.
     """
     weights = weights_of(graph)
     some = isinstance(graph, PartialGraph) or any(weights[i : i + _PIECE].any() for i in range(0, len(weights), _PIECE))
@@ -54,15 +54,17 @@ def drawable_weights(graph: RelationColumns) -> Array:
 
 
 def no_weight(num_edges: int) -> InputError:
-    """What a weighted sampler says of a graph all of whose weights are 0."""
-    return InputError(f"weighted=True, but the weights of all {num_edges:,} edges are 0: no edge can be drawn; correct them")
+    """Return the error of a weighted sampler on a graph whose weights are all 0."""
+    return InputError(
+        f"weighted=True, but the weights of all {num_edges:,} edges are 0: no edge can be drawn; give some edges a weight above 0"
+    )
 
 
 def weights_of(graph: RelationColumns) -> Array:
-    """``graph.weights``.
+    """Return ``graph.weights``.
 
     Raises:
-        InputError: the graph has none.
+        InputError: the graph has no weights.
     """
     if graph.weights is None:
         raise InputError("weighted=True, but the graph has no weights: give them to Graph or Graph.from_edges, or sample unweighted")
@@ -70,14 +72,14 @@ def weights_of(graph: RelationColumns) -> Array:
 
 
 def tables_of(indptr: Array, weights: Array) -> AliasTables:
-    """A table for each column of ``weights`` (E,), which begin where ``indptr`` says."""
+    """Return the alias tables of the columns of ``weights`` (E,), whose offsets are ``indptr``."""
     tables = AliasTables(np.empty(len(weights), np.uint32), np.empty(len(weights), np.int32))
     kernels.build_alias(indptr, weights, *tables)
     return tables
 
 
 def positive_of(graph: RelationColumns) -> Array:
-    """(V,) int32, each column's edges of positive weight."""
+    """Return the number (V,) int32 of edges of positive weight of each column."""
     positive = np.empty(graph.num_nodes, np.int32)
     count_positive(graph.indptr, graph.weights, positive)
     return positive

@@ -1,4 +1,4 @@
-"""One hop on the CPU, or those of several relations beside each other, by one thread or by several."""
+"""Draws of one hop on the CPU, or of the hops of several relations together, by one or several threads."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from hoptrain.samplers.buffers.frontier import Frontier
 from hoptrain.samplers.buffers.workspace import Workspace
 
 EXACT_COUNT = 1 << 22
-"""Where a hop could have more edges than this, they are counted first, so that no memory is asked for that low degrees leave unused."""
+"""If a hop could have more edges than this, they are counted first, so that no memory is allocated that low degrees leave unused."""
 
 _PARTS = 8
-"""Parts of what is shared, for each thread, at most: the last ones to finish keep nobody waiting for long."""
+"""Most parts for each thread into which work is divided: with small parts threads finish at about the same time."""
 PART_EDGES = 1 << 14
-"""Of a part, about, at least: to hand one out, draw it and take it costs some tens of microseconds besides what its edges cost."""
+"""Approximate minimum number of edges of a part, whose overhead is some tens of microseconds."""
 WORTH_SHARING = 1 << 15
-"""Edges from which threads share."""
+"""Number of edges from which hops are divided among threads."""
 
 
 class Hop(NamedTuple):
-    """What there is before a hop."""
+    """The inputs of a hop's draws along one relation."""
 
     workspace: Workspace
     columns: kernels.Columns | weighted.WeightedColumns
     nodes: Array
-    """The nodes so far of the destinations' type."""
+    """Nodes so far of the destination type."""
     first: int
-    """The destinations are ``nodes[first:last]``."""
+    """First of the destinations, which are ``nodes[first:last]``."""
     last: int
     rule: kernels.Rule
     address: HopAddress
     edges: kernels.Edges
     num_edges: int
-    """Edges that stand in ``edges`` already."""
+    """Number of edges of earlier hops at the beginning of ``edges``."""
     is_loop: bool = False
-    """Whether sources are nodes of the destinations' type, so that one kernel draws and relabels."""
+    """Whether sources and destinations have the same node type, so that one kernel can draw and relabel."""
 
 
 def sample_hops(hops: Sequence[Hop], sources: Sequence[Frontier]) -> list[int]:
-    """Draw the edges of several hops, none of which waits for another, and relabel their sources; the threads of the workspace share the work.
+    """Draw the edges of several independent hops and relabel their sources. The threads of the workspace divide the work.
 
     Args:
-        hops: with the same workspace.
-        sources: nodes that each hop's sources are among, or become.
+        hops: hops of several relations, with the same workspace.
+        sources: nodes of each hop's source type, to which new sources are added.
 
     Returns:
-        The number of edges after each hop.
+        The number of edges in the arrays of each hop afterwards.
     """
     if _is_shared(hops):
         return _draw_shared(hops, lambda number, first, last: sources[number].relabel(hops[number].edges.indices[first:last]))
@@ -65,12 +65,12 @@ def sample_hops(hops: Sequence[Hop], sources: Sequence[Frontier]) -> list[int]:
 
 
 def _sample(hop: Hop, sources: Frontier) -> int:
-    room = _room(hop)
-    if not room:
+    capacity = _capacity(hop)
+    if not capacity:
         return hop.num_edges
     scratch = scratch_for(hop.workspace, hop.rule)
     if hop.is_loop and not is_distinct_by_weight(hop.rule) and not _is_share(hop.rule):
-        nodes, number, table = sources.make_room(room), sources.num_nodes, sources.table.view()
+        nodes, number, table = sources.make_room(capacity), sources.num_nodes, sources.table.view()
         of_hop = hop.first, hop.last, hop.rule, hop.address, table, scratch, hop.edges, hop.num_edges
         sampled: tuple[int, int] = kernels.sample_hop(hop.columns, nodes, number, *of_hop)
         sources.num_nodes, total = sampled
@@ -81,8 +81,8 @@ def _sample(hop: Hop, sources: Frontier) -> int:
 
 
 def draw_places(hop: Hop) -> int:
-    """Draw the edge ids of a hop alone, uniformly. Returns the number of edges after the hop."""
-    if not _room(hop):
+    """Draw only the CSC positions of a hop's edges, uniformly, and return the number of edges afterwards."""
+    if not _capacity(hop):
         return hop.num_edges
     draw, scratch = (shares if _is_share(hop.rule) else kernels).draw_places, scratch_for(hop.workspace, hop.rule)
     total: int = draw(hop.columns, hop.nodes, hop.first, hop.last, hop.rule, hop.address, scratch, hop.edges, hop.num_edges)
@@ -90,17 +90,17 @@ def draw_places(hop: Hop) -> int:
 
 
 def is_distinct_by_weight(rule: kernels.Rule) -> bool:
-    """Whether a hop takes distinct edges that have weight, some or all: ``hoptrain.kernels.cpu.nodewise.weighted`` does it, from ``WeightedColumns``."""
+    """Return whether a hop takes distinct edges by weight, or all edges of positive weight, for which ``kernels.cpu.nodewise.weighted`` is used."""
     return bool(rule.weighted and (rule.fanout == ALL or not rule.replace))
 
 
 def _is_share(rule: kernels.Rule) -> bool:
-    """Whether nodes give a share of their edges, one after the other: ``hoptrain.kernels.cpu.nodewise.shares``."""
+    """Return whether a hop takes a share of each node's edges, for which ``hoptrain.kernels.cpu.nodewise.shares`` is used."""
     return rule.fanout < ALL and not is_distinct_by_weight(rule)
 
 
 def count_edges(columns: kernels.Columns | weighted.WeightedColumns, nodes: Array, first: int, last: int, rule: kernels.Rule) -> int:
-    """How many edges the destinations ``nodes[first:last]`` give together."""
+    """Return the number of edges that the destinations ``nodes[first:last]`` draw together."""
     counted: int = (weighted if is_distinct_by_weight(rule) else kernels).count_edges(columns, nodes, first, last, rule)
     return counted
 
@@ -116,35 +116,35 @@ def draw_hop(
     edges: kernels.Edges,
     num_edges: int,
 ) -> int:
-    """Draw edges into the destinations ``nodes[first:last]``, with global ids; ``edges`` holds ``num_edges``. Returns the number of edges."""
+    """Draw edges into ``nodes[first:last]``, with global ids of sources, after the first ``num_edges`` of ``edges``; return the new number of edges."""
     draw = weighted.draw_hop if is_distinct_by_weight(rule) else shares.draw_hop if _is_share(rule) else kernels.draw_hop
     total: int = draw(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
     return total
 
 
 def most_edges(num_dst: int, fanout: int, count: Callable[[], int]) -> int:
-    """How many edges ``num_dst`` destinations may give; ``count`` tells it exactly, and is asked where the bound is no good."""
+    """Return an upper bound of the edges that ``num_dst`` destinations draw: fanout * num_dst or, if that is unknown or large, the exact ``count()``."""
     most = num_dst * fanout
     return count() if fanout < 0 or most > EXACT_COUNT else most
 
 
 def draw_edges(hop: Hop) -> int:
-    """Draw the edges of a hop, with global ids; the threads of the workspace share the work. Returns the number of edges after the hop."""
+    """Draw the edges of a hop, with global ids of sources, by all threads of the workspace; return the number of edges afterwards."""
     if _is_shared([hop]):
         return _draw_shared([hop], lambda *_: None)[0]
-    return _draw_part(hop, hop.first, hop.last, hop.workspace, hop.num_edges) if _room(hop) else hop.num_edges
+    return _draw_part(hop, hop.first, hop.last, hop.workspace, hop.num_edges) if _capacity(hop) else hop.num_edges
 
 
-def _room(hop: Hop) -> int:
-    """For how many edges there is memory."""
+def _capacity(hop: Hop) -> int:
+    """Return the number of edges for which the arrays of a hop have space left."""
     return len(hop.edges.edge_ids) - hop.num_edges
 
 
 def _is_shared(hops: Sequence[Hop]) -> bool:
-    """By about how many edges there will be, which are fewer than there is memory for where degrees are low."""
+    """Return whether hops have so many edges, estimated from the mean degree, that threads should divide them."""
     if hops[0].workspace.threads == 1:
         return False
-    return sum(min(_room(hop), (hop.last - hop.first) * _mean_degree(hop)) for hop in hops) >= WORTH_SHARING
+    return sum(min(_capacity(hop), (hop.last - hop.first) * _mean_degree(hop)) for hop in hops) >= WORTH_SHARING
 
 
 def _mean_degree(hop: Hop) -> float:
@@ -152,12 +152,15 @@ def _mean_degree(hop: Hop) -> float:
 
 
 def _draw_part(hop: Hop, first: int, last: int, workspace: Workspace, num_edges: int) -> int:
-    """Into some of the destinations, with the scratch of ``workspace``."""
+    """Draw the edges of the destinations ``first`` to ``last``, with the scratch buffers of ``workspace``."""
     return draw_hop(hop.columns, hop.nodes, first, last, hop.rule, hop.address, scratch_for(workspace, hop.rule), hop.edges, num_edges)
 
 
 def _draw_shared(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> list[int]:
-    """All threads draw, each the next part that nobody has; this one also takes, part by part in order, whatever is drawn."""
+    """Draw parts of the hops in all threads, and call ``take`` in this thread for each part, in order.
+
+    Each thread repeatedly draws the next part that no thread has. Returns the number of edges of each hop.
+    """
     workspace = hops[0].workspace
     threads = workspace.threads
     parts = _parts(hops, _PARTS * threads)
@@ -167,7 +170,7 @@ def _draw_shared(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> 
     turn = Lock()
 
     def draw_next(own: Workspace) -> bool:
-        with turn:  # who takes a part counts its edges, which tells where those of the next one begin
+        with turn:  # the thread that takes a part counts its edges, so that the position of the next part is known
             p = len(starts)
             if p == len(parts):
                 return False
@@ -197,19 +200,19 @@ def _draw_shared(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> 
 
 
 def _parts(hops: Sequence[Hop], most: int) -> list[tuple[int, int, int]]:
-    """Hops' numbers with the first and last of some destinations: about ``most`` in all or fewer, with about as many edges each."""
-    total = sum(map(_room, hops))
+    """Divide hops into at most about ``most`` parts of similar size: (number of the hop, first destination, last destination)."""
+    total = sum(map(_capacity, hops))
     wanted = min(most, -(-total // PART_EDGES))
     parts = []
     for number, hop in enumerate(hops):
-        own = -(-_room(hop) * wanted // total)
+        own = -(-_capacity(hop) * wanted // total)
         bounds = [hop.first + (hop.last - hop.first) * p // own for p in range(own + 1)] if own else []
         parts += [(number, *ends) for ends in pairwise(bounds)]
     return parts
 
 
 def scratch_for(workspace: Workspace, rule: kernels.Rule) -> kernels.Scratch:
-    """Return memory for a chunk of a hop, which the workspace keeps."""
+    """Return the scratch buffers of a hop's kernels, which the workspace keeps."""
     draws = weighted.lane_attempts(rule.fanout) if is_distinct_by_weight(rule) else rule.fanout
     key = draws, rule.weighted
     if key not in workspace.scratch:

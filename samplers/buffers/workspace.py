@@ -1,4 +1,4 @@
-"""What a sampler works with: scratch memory that is used again for every batch, and threads."""
+"""``Workspace``, the buffers that a sampler uses again for every batch, its threads, relabelling tables and device."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 DEVICES = ("cpu", "cuda")
 
 DIRECT_TABLE_BYTES = 512 << 20
-"""Largest relabelling table with an entry for every node; every thread and worker has its own. It is faster than a hash table at any size
-that was tried (2 to 111 million nodes: 5 to 7 ns an edge against 13), so this limits memory only."""
+"""Largest relabelling table, in bytes, with an entry for every node of the graph; every thread and worker has its own. Such a table was faster than a
+hash table at all tested sizes (2 to 111 million nodes: 5 to 7 ns an edge vs. 13 ns), so the limit serves only to bound memory."""
 
 
 class Workspace:
-    """Arrays by name that grow to the largest size asked for and then stay; threads; a relabelling table; or a device with a graph on it.
+    """A set of reusable buffers, threads and relabelling tables for a sampler, or a GPU with a copy of the graph.
 
-    What a sampler returns from a workspace are views of it, good until the next call with the same one. A workspace serves one call at a
-    time.
+    Buffers have names, grow to the largest requested size and keep it. The arrays that a sampler returns are views of its workspace, valid until
+    the next call with the same workspace. A workspace serves one call at a time.
 
     Attributes:
-        threads: threads that a call uses. Batches of a bulk go to different ones; for a single batch they share its hops.
+        threads: number of threads of a call. Each samples whole batches of a bulk; a single batch is divided among them.
         device: "cpu" or "cuda".
-        kernel: on CUDA the schedule, "sample" or "transit"; "auto" lets the cost model choose for each hop.
-        placement: on CUDA the graph's place, "device" memory or "pinned" host memory; "auto" takes device memory while it is free.
-        gpu: on CUDA the device's number; None for torch's current one, or that of the local rank (``hoptrain.engine.device.default_gpu``).
-        cuda_graphs: on CUDA whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
-        meeting: on CUDA of the ranks that share what lies in host memory with those of their machine; None where each has its own.
-        on_device: on CUDA what ``hoptrain.samplers.cuda`` keeps there between calls.
-        scratch: memory for a chunk of a hop, by the draws of a destination and whether they are by weight.
+        kernel: schedule on CUDA, "sample" or "transit"; "auto" lets the cost model choose for each hop.
+        placement: memory of the graph on CUDA: "device" memory or "pinned" host memory; "auto" takes device memory while there is free space.
+        gpu: number of the GPU; None for torch's current one, or that of the local rank (``hoptrain.engine.device.default_gpu``).
+        cuda_graphs: on CUDA, queue a bulk by a single call, a CUDA graph, if one of the same shape was sampled before.
+        meeting: communication of ranks that share arrays in pinned host memory with the ranks of their machine; None if each has its own.
+        on_device: state that ``hoptrain.samplers.cuda`` keeps on the device between calls.
+        scratch: buffers of a hop's kernels, by the number of draws of a destination and whether these are by weight.
 
     Examples:
         >>> from hoptrain import NeighborSampler, Workspace, load_dataset
         >>> graph, sampler, workspace = load_dataset("digits-knn").graph, NeighborSampler([5, 5]), Workspace(threads=2)
         >>> for number in range(2):
-        ...     batch = sampler.sample(graph, range(100), batch=number, workspace=workspace)  # good until the next one
+        ...     batch = sampler.sample(graph, range(100), batch=number, workspace=workspace)  # valid until the next call
         ...     print(len(batch.node_ids))
         977
         990
@@ -66,13 +66,13 @@ class Workspace:
         gpu: int | None = None,
         cuda_graphs: bool = True,
     ) -> None:
-        """Start empty.
+        """Check and keep the options; buffers are allocated when they are needed.
 
         Raises:
-            InputError: no thread, an unknown device, or an option that the device has not.
+            InputError: there is no thread, the device is unknown, or an option does not apply to the device.
         """
         if threads < 1:
-            raise InputError(f"threads is {threads}: a call needs at least one; correct it")
+            raise InputError(f"threads is {threads}: a call needs at least one thread; give 1 or more")
         if device not in DEVICES:
             raise InputError(
                 f'device is {device!r}: a sampler runs on "cpu" or "cuda", in a loader also on one GPU by its number, as "cuda:1"; choose one'
@@ -104,14 +104,14 @@ class Workspace:
         self._executor_pid = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A worker is told the GPU of the process that starts it, which torch knows there and not in the worker.
+        # Passes the current GPU of this process to a worker, in which torch does not know it.
         is_open = self.device == "cuda" and self.gpu is None and not is_simulated()
         gpu = default_gpu() if is_open else self.gpu
         return Workspace, (self.threads, self.device, self.kernel, self.placement, gpu, self.cuda_graphs)
 
     @property
     def stream(self) -> DeviceStream:
-        """On CUDA the stream of all that is done with this workspace.
+        """CUDA stream of all work with this workspace.
 
         Raises:
             InputError: CUDA cannot be used.
@@ -124,7 +124,7 @@ class Workspace:
 
     @property
     def staging(self) -> Staging:
-        """On CUDA what brings a mini-batch to the host."""
+        """Buffers that copy a mini-batch from the device to the host."""
         if self._staging is None:
             from hoptrain.engine.gpu_memory.staging import Staging
 
@@ -132,14 +132,14 @@ class Workspace:
         return self._staging
 
     def twin(self) -> Workspace:
-        """On CUDA another workspace on the same stream, which reads the same copies of the graph: so two bulks are good at a time."""
+        """Return a second CUDA workspace with the same stream and the same copy of the graph, for double buffering of two bulks."""
         other: Workspace = self.__reduce__()[0](*self.__reduce__()[1])
         other._stream, own = self.stream, self.on_device
         other.on_device = OnDevice(own.thresholds, own.driver and own.driver.twin(), own.made_for)
         return other
 
     def array(self, name: str, size: int, dtype: DTypeLike, *, keep: int = 0) -> Array:
-        """An array (size,) of undefined contents; the first ``keep`` entries are those it had before."""
+        """Return the buffer ``name`` as an array (size,) whose first ``keep`` entries are kept; the others are undefined."""
         old = self._arrays.get(name)
         if old is None or len(old) < size or old.dtype != dtype:
             new = np.empty(size if old is None else max(size, len(old) * 5 // 4), dtype)
@@ -149,15 +149,15 @@ class Workspace:
         return old[:size]
 
     def table_of(self, name: str) -> RelabelTable:
-        """A relabelling table besides ``table``, for a batch with several spaces of ids; the same one for the same name."""
+        """Return the relabelling table ``name``, for batches with several node types; ``table`` is the one of a homogeneous graph."""
         return self._tables.setdefault(name, RelabelTable())
 
     def take_turns(self) -> None:
-        """Go on with other arrays, in turn with these: what the last call returned is good until the next call but one. Tables stay the same."""
+        """Swap the buffers for a second set, so that the arrays of the last call stay valid for one more call. Tables are not swapped."""
         (self._arrays, self._parts), self._resting = self._resting, (self._arrays, self._parts)
 
     def part(self, i: int, thread: int | None = None) -> Workspace:
-        """The workspace of batch ``i`` of a bulk. Its tables are those of the thread that makes the batch; without one, of thread ``i % threads``."""
+        """Return the sub-workspace of batch ``i`` of a bulk, with the relabelling tables of ``thread``, by default of thread ``i % threads``."""
         while len(self._parts) <= i:
             self._parts.append(Workspace())
         part = self._parts[i]
@@ -165,14 +165,14 @@ class Workspace:
         return part
 
     def run(self, functions: Iterable[Callable[[], None]]) -> None:
-        """Run the functions at the same time, one in this thread; an exception in any of them is raised here, after all have ended."""
+        """Run the functions in parallel, the first in this thread. An exception of any of them is raised here after all have ended."""
         mine, *others = functions
         self.start(others, mine)()
 
     def start(self, functions: Iterable[Callable[[], None]], mine: Callable[[], None]) -> Callable[[], None]:
-        """Run ``functions`` in the other threads; what is returned runs ``mine`` in this one and waits for them, as ``run``."""
+        """Run ``functions`` in the other threads. Return a function that runs ``mine`` in this thread and waits for them, as ``run`` does."""
         others = list(functions)
-        if others and self._executor_pid != os.getpid():  # a fork has none of its parent's threads
+        if others and self._executor_pid != os.getpid():  # threads do not survive a fork
             self._executor = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hoptrain-sampler")
             self._executor_pid = os.getpid()
         futures = [self._executor.submit(function) for function in others] if self._executor else []
@@ -190,23 +190,23 @@ class Workspace:
 
 
 class Driver(Protocol):
-    """What samples on a device in place of a sampler; see ``hoptrain.samplers.cuda.drivers``."""
+    """The implementation of a sampler on a CUDA device; see ``hoptrain.samplers.cuda.drivers``."""
 
     def start(self, *seeds: Any, **options: Any) -> Callable[[], Any]:
-        """Queue a bulk; see ``Sampler.start_bulk``."""
+        """Queue a bulk and return a function that waits for its batches; see ``Sampler.start_bulk``."""
 
     def twin(self) -> Driver:
-        """Another one that reads the same copies of the graph, and whose bulks are in buffers of their own."""
+        """Return a second driver with the same copy of the graph and its own buffers, for double buffering."""
 
 
 @dataclass(eq=False, slots=True)
 class OnDevice:
-    """What a workspace keeps on CUDA.
+    """The state of a workspace on a CUDA device.
 
     Attributes:
-        thresholds: what decides about speed; None for ``hoptrain.kernels.cuda.thresholds.THRESHOLDS``.
-        driver: what sampled last: it has the graph and buffers.
-        made_for: the graph and the samplers that the driver was made for.
+        thresholds: constants that affect only speed; None for ``hoptrain.kernels.cuda.thresholds.THRESHOLDS``.
+        driver: driver of the last call, which holds the graph and buffers on the device.
+        made_for: graph and samplers for which the driver was created.
     """
 
     thresholds: Thresholds | None = None
@@ -215,17 +215,17 @@ class OnDevice:
 
 
 class RelabelTable:
-    """The table that turns global ids into local ones; see ``hoptrain.kernels.cpu.relabel``.
+    """A table that maps global to local node ids; see ``hoptrain.kernels.cpu.relabel``.
 
-    It is cleared only when its stamps run out: after 2**(32 - bits of a local id) - 1 mini-batches.
+    Its entries have a stamp for each mini-batch, so it is cleared only after 2**(32 - bits of a local id) - 1 mini-batches.
     """
 
     def __init__(self, direct_bytes: int | None = None) -> None:
-        """Start without memory.
+        """Create an empty table, whose memory is allocated by ``start``.
 
         Args:
-            direct_bytes: bytes up to which the table has an entry for each node of the graph; a larger one is a hash table of a batch's nodes. By default
-                ``DIRECT_TABLE_BYTES``.
+            direct_bytes: largest size in bytes at which the table has an entry for each node of the graph; beyond it the table is a hash table of
+                the nodes of a batch. By default ``DIRECT_TABLE_BYTES``.
         """
         self._direct_bytes = direct_bytes
         self._num_graph_nodes = 0
@@ -235,7 +235,7 @@ class RelabelTable:
         self._stamp = 0
 
     def start(self, num_graph_nodes: int, capacity: int) -> None:
-        """Begin a mini-batch of at most ``capacity`` nodes (more after ``reserve``) from a graph of ``num_graph_nodes``."""
+        """Begin a mini-batch of at most ``capacity`` nodes (more after ``reserve``) from a graph of ``num_graph_nodes`` nodes."""
         self._num_graph_nodes = num_graph_nodes
         self._fit(capacity)
         self._stamp += 1
@@ -244,7 +244,7 @@ class RelabelTable:
             self._stamp = 1
 
     def _fit(self, capacity: int) -> bool:
-        """Make the table large enough for ``capacity`` nodes; True if that emptied it."""
+        """Make the table large enough for ``capacity`` nodes; return whether that emptied it."""
         most = DIRECT_TABLE_BYTES if self._direct_bytes is None else self._direct_bytes
         is_direct = self._num_graph_nodes * self._entries.itemsize <= most
         slot_bits = 0 if is_direct else max(self._slot_bits, _hash_bits(capacity))
@@ -257,21 +257,21 @@ class RelabelTable:
         return True
 
     def enter(self, nodes: Array, num_nodes: int) -> int:
-        """Enter the first nodes of a mini-batch; returns the place of one that stands there twice, or -1."""
+        """Enter the first ``num_nodes`` nodes of a mini-batch; return the position of a repeated one, or -1 if all are distinct."""
         again: int = kernels.enter(nodes, num_nodes, self.view())
         return again
 
     def reserve(self, nodes: Array, num_nodes: int, capacity: int) -> None:
-        """Make room for ``capacity`` nodes; the first ``num_nodes`` of ``nodes`` are entered already and stay so."""
+        """Make the table large enough for ``capacity`` nodes; the first ``num_nodes`` of ``nodes`` stay entered."""
         if self._fit(capacity):
             self._stamp = 1
             self.enter(nodes, num_nodes)
 
     def view(self) -> kernels.Table:
-        """What the kernels take."""
+        """Return the table as the kernels take it."""
         return kernels.Table(self._entries, self._slot_bits, self._id_bits, np.uint32(self._stamp << self._id_bits))
 
 
 def _hash_bits(capacity: int) -> int:
-    """At most two thirds full."""
+    """Return the bits of a hash table that is at most two thirds full with ``capacity`` nodes."""
     return max(4, (capacity + capacity // 2).bit_length())

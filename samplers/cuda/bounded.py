@@ -1,4 +1,4 @@
-"""Node-wise sampling on a CUDA device: hop after hop by fanouts, which bound every size; a hop that takes all neighbours (fanout -1) has a room."""
+"""Base class of node-wise drivers on a CUDA device, which sample hop by hop with fanouts that bound every size, except with fanout -1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hoptrain.samplers.cuda.frontier import DeviceFrontier
 
 
 class Order(NamedTuple):
-    """In which order requests are taken, as kernels take it; see ``hoptrain.kernels.cuda.group``."""
+    """The order in which kernels process requests; see ``hoptrain.kernels.cuda.group``."""
 
     grouped: int
     members: Any
@@ -32,19 +32,19 @@ class Order(NamedTuple):
 
 
 class Bounded(DeviceSampler[MiniBatch]):
-    """Samples a graph hop by hop. How edges are chosen is in ``_count`` and ``_draw``, which a subclass may replace.
+    """A driver that samples a graph hop by hop. A subclass may override ``_count`` and ``_draw``, which choose the edges.
 
     Attributes:
-        has_trees: whether a node is a node in the tree of a seed, so that a node may be as many nodes as there are seeds.
-        num_trees: then the most seeds of a batch, else None.
-        own_sizes: sizes of a subclass.
-        sizes_of_hop: likewise, of each hop.
-        graph: the device's copy of the graph, which says where its arrays are.
-        edges: of each hop, or of all.
-        order: that ``_order`` chose last.
-        schedule: of each hop of the last bulk, "sample" or "transit".
-        num_nodes: the sizes before the first hop and after each.
-        num_edges: those of each hop.
+        has_trees: whether each seed has a tree of its own, so that a node of the graph may be as many nodes of a batch as there are seeds.
+        num_trees: with ``has_trees`` the most seeds of a batch, else None.
+        own_sizes: names of further sizes of a subclass.
+        sizes_of_hop: names of further sizes of a subclass that each hop has.
+        graph: copy of the graph on the device.
+        edges: edges of each hop; if hops share their arrays, a single entry.
+        order: order of the requests that ``_order`` chose last.
+        schedule: schedule of each hop of the last bulk, "sample" or "transit".
+        num_nodes: sizes of the nodes before the first hop and after each.
+        num_edges: sizes of the edges of each hop.
     """
 
     has_trees = False
@@ -60,18 +60,18 @@ class Bounded(DeviceSampler[MiniBatch]):
         expand: str = "all",
         tables: AliasTables = NO_TABLES,
     ) -> None:
-        """Copy the graph to where the device reads it.
+        """Copy the graph to the device, or to pinned host memory.
 
         Args:
-            graph: the graph.
-            workspace: says the schedule and the graph's placement; the results are the same.
-            fanouts: the most edges of a request in each hop; -1 takes all.
-            mode: of the draws, see ``hoptrain.kernels.cuda.draw``.
-            expand: as of ``NeighborSampler``.
-            tables: for draws by weight.
+            graph: graph to sample.
+            workspace: workspace with the schedule and the graph's placement, neither of which changes the results.
+            fanouts: most edges of a request in each hop; -1 takes all.
+            mode: mode of the draws, see ``hoptrain.kernels.cuda.draw``.
+            expand: nodes that a hop expands, "all" or "new".
+            tables: alias tables for draws by weight.
 
         Raises:
-            InputError: CUDA cannot be used, or an unknown kernel or placement.
+            InputError: CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(workspace)
         self.host_graph, self.graph = graph, self.place_graph(graph, tables)
@@ -89,12 +89,12 @@ class Bounded(DeviceSampler[MiniBatch]):
         return f"{type(self).__name__}({self.graph}, fanouts={list(self.fanouts)}, kernel={self.kernel!r}, schedule={self.schedule})"
 
     def start(self, seeds: Sequence[Array], *, edit: Callable[[Any], None] | None = None, **address: Any) -> Callable[[], Bulk[MiniBatch]]:
-        """See ``DeviceSampler.start``; ``edit`` may queue changes of what was sampled, after the last hop."""
+        """Queue a bulk; see ``DeviceSampler.start``. ``edit`` is called after the last hop and may queue changes of the edges."""
         self._edit = edit
         return super().start(seeds, **address)
 
     def begin(self, seeds: list[Array]) -> None:
-        """Check the seeds, and find bounds for a batch."""
+        """Check the seeds, and compute bounds of the sizes of a batch."""
         self.seeds = [check_seeds(self.host_graph, some) for some in seeds]
         self.most_seeds = longest(self.seeds)
         self.num_trees = self.most_seeds if self.has_trees else None
@@ -106,7 +106,7 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.begin_tables(self.most_known + most + 2)
 
     def _bounds(self, known: int) -> tuple[int, int]:
-        """The nodes that a batch can have, and the edges that stand in an array."""
+        """Return the most nodes of a batch with ``known`` seeds, and the most edges in an array."""
         most = 0
         for fanout in self.fanouts:
             edges = self.most_edges if fanout < 0 else known * fanout
@@ -114,25 +114,25 @@ class Bounded(DeviceSampler[MiniBatch]):
         return known, most
 
     def first_nodes(self) -> list[Array]:
-        """The nodes that the seeds are."""
+        """Return the first nodes of each batch: the seeds."""
         return self.seeds
 
     def uploads(self) -> dict[str, Upload]:
-        """The first nodes."""
+        """Return the first nodes of each batch as the upload "seeds"."""
         return {"seeds": Upload(self.first_nodes(), self.id_dtype)}
 
     def queue(self) -> None:
-        """Enter the seeds as the first nodes; then hop after hop."""
+        """Queue the entry of the seeds as the first nodes, and then all hops."""
         self.draws = GraphDraws(self.graph, self.launch, self.buffers, self.kernel)
         self.zeros = self.sizes["zeros"]
         self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
         self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
         self.schedule, self.edges, self.order = [], list[Edges](), Order(0, self.zeros, self.zeros)
-        # Trees of hops that take all edges are too large to have room for what they could be.
+        # The bound of the nodes of trees whose hops take all edges is too large for a table.
         room = None if self.has_trees and (min(self.fanouts) < 0 or self.host_graph.indices.dtype != np.int32) else self.most_known
         self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=room, trees=self.num_trees)
         self.frontier.enter_seeds(self.brought["seeds"], self.most_seeds, self.num_nodes[0])
-        # Bounds for a batch: the nodes that the last hop found, and its edges in the arrays that hops share.
+        # Bounds for a batch: nodes that the previous hop found, and edges so far in arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0
         for hop in self.hops:
             self.draws.expected = self.expected(hop)
@@ -143,7 +143,7 @@ class Bounded(DeviceSampler[MiniBatch]):
             self._edit(self)
 
     def learn_sizes(self) -> None:
-        """The first bulk tells how many requests a seed leads to."""
+        """Learn from the first bulk the number of requests of each hop for each seed."""
         nodes = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops]
         before = [0, *nodes] if self.expand == "new" else [0] * len(nodes)
         requests = [number - old for number, old in zip(nodes, before, strict=False)]
@@ -151,16 +151,16 @@ class Bounded(DeviceSampler[MiniBatch]):
 
     @property
     def nodes(self) -> Any:
-        """(K, N) nodes by local id."""
+        """(K, N) global node ids by local id."""
         return self.frontier.nodes
 
     @property
     def known(self) -> int:
-        """The most nodes that a batch has so far."""
+        """Bound of the nodes that a batch has so far."""
         return self.frontier.known
 
     def sample_hop(self, hop: int) -> None:
-        """Expand all nodes, or those that the hop before found."""
+        """Queue a hop, which expands all nodes or those that the previous hop found."""
         fanout, shares = self.fanouts[hop], self.expand == "new"
         name, requests = ("", self.fresh) if shares else (f"{hop}", self.known)
         low = self.num_nodes[hop - 1] if shares and hop else self.zeros
@@ -188,10 +188,10 @@ class Bounded(DeviceSampler[MiniBatch]):
         self.edges = [edges] if shares else [*self.edges, edges]
 
     def end(self) -> None:
-        """Queue what comes after the last hop."""
+        """Queue the work after the last hop, by default none."""
 
     def batches(self) -> Bulk[MiniBatch]:
-        """The mini-batches; a subclass may add to them."""
+        """Return the mini-batches of the bulk."""
         num_nodes, num_edges = (
             np.stack([self.host_size(f"{kind}{hop}") for hop in range(number)], axis=1).tolist()
             for kind, number in (("nodes", len(self.hops) + 1), ("edges", len(self.hops)))
@@ -211,15 +211,15 @@ class Bounded(DeviceSampler[MiniBatch]):
         return Bulk(self.num_batches, batch)
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
-        """Write how many edges each request gives; see ``GraphDraws.count``."""
+        """Queue the count of the edges of each request; see ``GraphDraws.count``."""
         self.draws.count(requests, capacity, draw, counts)
 
     def _draw(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], output: tuple[Any, Any, Any]) -> Any:
-        """Write the edges of each request, and note the schedule; returns the edges' weights, or None. See ``GraphDraws.draw``."""
+        """Queue the draws of the edges of each request, and note the schedule; return their weights or None. See ``GraphDraws.draw``."""
         self.schedule.append(self.draws.draw(requests, capacity, self.known, draw, output))
 
     def _order(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> Order:
-        """The order of a hop's requests by its schedule, which is noted; where they are grouped, without those on nodes without edges."""
+        """Choose and note the schedule of a hop, and return the order of its requests. Groups have no requests on nodes without edges."""
         self.schedule.append(self.draws.schedule_for(capacity, draw[0]))
         self.order = Order(0, self.zeros, self.zeros)
         if self.schedule[-1] == "transit":
@@ -230,11 +230,11 @@ class Bounded(DeviceSampler[MiniBatch]):
         return self.order
 
     def _vertices(self, requests: tuple[Any, Any, Any]) -> Any:
-        """The nodes that the requests' nodes are."""
+        """Return the global node ids of the requests."""
         return requests[0]
 
     def _launch_ordered(self, order: Order, kernel: Any, capacity: int, *args: Any) -> None:
-        """Launch a kernel over a batch's up to ``capacity`` units in an order."""
+        """Launch a kernel over up to ``capacity`` units of each batch, in the given order."""
         if order.grouped:
             self.launch.flat(kernel, capacity * self.num_batches, *args)
         else:

@@ -1,4 +1,4 @@
-"""The mini-batches of a bulk, each made when it is asked for."""
+"""``Bulk``, a lazy sequence of the mini-batches of a bulk."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Batch = TypeVar("Batch")
 
 
 class Bulk(Sequence[Batch]):
-    """Views of the buffers of what sampled them, good until its next bulk."""
+    """A sequence of mini-batches that are created on access, as views of a driver's buffers, valid until its next bulk."""
 
     def __init__(self, number: int, make: Callable[[int], Batch]) -> None:
-        """``make`` makes the batch of a number in [0, ``number``)."""
+        """Create a sequence of ``number`` batches; ``make`` returns the batch of a number in [0, ``number``)."""
         self._number, self._make = number, make
 
     def __len__(self) -> int:
@@ -30,5 +30,5 @@ class Bulk(Sequence[Batch]):
         return self._make(range(self._number)[b])
 
     def map(self, change: Callable[[int, Batch], Batch]) -> Bulk[Batch]:
-        """The batches as ``change`` makes them of their number and themselves."""
+        """Return the bulk of the batches ``change(number, batch)``."""
         return Bulk(self._number, lambda b: change(b, self._make(b)))

@@ -1,4 +1,4 @@
-"""Which schedule a hop gets on a CUDA device, from what the host knows before the hop: sizes of the bulks before, and none is read back for it."""
+"""Choice of the schedule of a hop on a CUDA device, from sizes that the host learned from earlier bulks, without reading anything back."""
 
 from __future__ import annotations
 
@@ -13,48 +13,49 @@ KERNELS = ("auto", *SCHEDULES)
 
 
 def check_kernel(kernel: str) -> None:
-    """Refuse a schedule that there is not."""
+    """Raise ``InputError`` for an unknown schedule."""
     if kernel not in KERNELS:
         raise InputError(f"kernel is {kernel!r}: the schedules are {', '.join(KERNELS)}; choose one")
 
 
 def expected_transits(num_requests: float, num_nodes: int) -> float:
-    """Different nodes among the requests if each hit any node alike: the most there can be on average, hubs only make it fewer."""
+    """Return the expected number of distinct nodes among uniform requests, an upper bound of the mean: with hubs there are fewer."""
     return num_nodes * -expm1(-num_requests / num_nodes)
 
 
 def schedule_bytes(
     num_requests: float, fanout: int, num_nodes: int, num_edges: int, id_bytes: int, adjacency_cost: float, thresholds: Thresholds
 ) -> dict[str, float]:
-    """Bytes that a hop's drawing moves by schedule: in order by their size, anywhere else a sector an access, as if there were no caches.
+    """Return the bytes that the draws of a hop move, by schedule.
 
-    It is what ``hoptrain.benchmarks.traffic`` counts launch by launch, in expectation: every node has the mean degree, and is asked for alike.
+    Consecutive accesses count with their size, any other access with a sector, as if there were no caches. It is the expectation of what
+    ``hoptrain.benchmarks.traffic`` counts launch by launch, if every node has the mean degree and is requested equally often.
 
     Args:
-        num_requests: of the bulk.
-        fanout: of the hop.
-        num_nodes: V.
-        num_edges: E.
-        id_bytes: of a node id.
-        adjacency_cost: what a byte of ``indices`` costs against one of device memory.
-        thresholds: the constants.
+        num_requests: number of requests of the bulk.
+        fanout: fanout of the hop.
+        num_nodes: number of nodes of the graph.
+        num_edges: number of edges of the graph.
+        id_bytes: bytes of a node id.
+        adjacency_cost: cost of a byte of ``indices`` relative to a byte of device memory.
+        thresholds: constants of the device.
     """
     sector, degree = thresholds.sector_bytes, num_edges / max(1, num_nodes)
     transits = expected_transits(num_requests, max(1, num_nodes))
     number = degree if fanout == ALL else wanted(ceil(degree), fanout)
     is_whole = degree <= number
     edges = degree if is_whole else number
-    column = 1 + max(0.0, degree - 1) * id_bytes / sector  # its sectors
-    offsets = sector + id_bytes  # where it begins and ends
+    column = 1 + max(0.0, degree - 1) * id_bytes / sector  # sectors of a column
+    offsets = sector + id_bytes  # both ends of a column
     written = 2 * edges * id_bytes
-    apart = 2 * (sector + max(0.0, edges - 1) * id_bytes)  # written by requests that do not follow one another
+    apart = 2 * (sector + max(0.0, edges - 1) * id_bytes)  # written by requests that are not consecutive
 
     def drawn(requests: float) -> float:
-        """Bytes of a column for so many requests on it."""
+        """Return the bytes of a column that ``requests`` requests on it read."""
         sectors = column if is_whole or column <= 1 else column * -expm1(requests * edges * log1p(-1 / column))
         return sectors * sector * adjacency_cost
 
-    again = num_requests - transits  # on nodes that another one was on before
+    again = num_requests - transits  # requests on nodes of earlier requests
     return {
         "sample": num_requests * (offsets + 2 * id_bytes + drawn(1) + written),
         "transit": num_requests * (2 * offsets + 2 * id_bytes + 3 * sector + _RANKS)
@@ -64,14 +65,14 @@ def schedule_bytes(
 
 
 _RANKS = 8
-"""Bytes of a request's rank in its group, out and in."""
+"""Bytes written and read for a request's rank in its group."""
 _LISTS = 64
-"""Bytes of a transit in the lists of sizes, beginnings, classes and first members, out and in."""
+"""Bytes written and read for a transit in the lists of sizes, beginnings, classes and first members."""
 
 
 def choose_schedule(
     num_requests: float, fanout: int, num_nodes: int, num_edges: int, id_bytes: int, adjacency_cost: float, thresholds: Thresholds
 ) -> str:
-    """The schedule that moves fewer bytes; "sample" where they are equal. Arguments as for ``schedule_bytes``."""
+    """Return the schedule that moves fewer bytes, "sample" if both are equal; see ``schedule_bytes`` for the arguments."""
     costs = schedule_bytes(num_requests, fanout, num_nodes, num_edges, id_bytes, adjacency_cost, thresholds)
     return min(SCHEDULES, key=costs.__getitem__)

@@ -1,11 +1,12 @@
-"""What all that samples on a CUDA device shares: a bulk of mini-batches at once, bit for bit those of the CPU.
+"""``DeviceSampler``, the base class of the CUDA drivers, which sample a bulk of mini-batches at once, bit-identical to those of the CPU.
 
-K batches, batch-major matrices. The host launches for sizes that it does not know: either they have a bound, or there is as much room as was
-enough so far. Kernels count on beyond a room, and write nothing there. The true sizes stay on the device until the bulk is done; if one says then
-that there was too little room, it grows and the bulk is queued again. Rooms only grow, so that happens in the first bulks, and hardly ever later.
+A bulk of K batches is kept in batch-major matrices. The host launches kernels without knowing the sizes: a size is either bounded, or its buffer has the
+capacity that was enough so far. Kernels continue to count beyond a capacity, but write nothing there. The true sizes stay on the device until
+the bulk is done. If a size exceeds its capacity, the capacity grows and the bulk is queued again. Capacities never shrink, so this happens
+in the first bulks, and rarely later.
 
-So nothing is read back in mid-bulk, and what the host does for a bulk follows from its shape: the second bulk of a shape is captured in a CUDA graph,
-and later ones are one call each (``replays``).
+So the host reads nothing back during a bulk, and its work for a bulk depends only on the bulk's shape. The second bulk of a shape is captured in
+a CUDA graph, and later ones are a single call each (``replays``).
 """
 
 from __future__ import annotations
@@ -42,50 +43,50 @@ from hoptrain.samplers.cuda.tables import StampedTables
 Batch = TypeVar("Batch", MiniBatch, HeteroMiniBatch)
 
 NEVER = np.iinfo(np.int64).max
-"""A place that there is not, from which a size falls to the first that something is wrong with."""
+"""Initial value of a size that kernels lower to the position of the first error: larger than any position."""
 
 
 FEW_EDGES = 4
-"""Of a node, where nothing bounds them: for so many there is room at first. If they are more, the first bulk tells."""
+"""Initial capacity, in edges for each node, of buffers whose size has no bound."""
 
 
 class Upload(NamedTuple):
-    """What the host brings to the device for a bulk under one name."""
+    """Host arrays that are copied to the device for a bulk, one row for each batch."""
 
     rows: Sequence[Array]
     dtype: DTypeLike
-    """There."""
+    """Dtype on the device."""
 
     @property
     def width(self) -> int:
-        """See ``longest``."""
+        """Width of the matrix on the device, which is the length of the longest row, rounded up."""
         return longest(self.rows)
 
 
 def longest(rows: Sequence[Array]) -> int:
-    """The length of the longest row, rounded up, lest every bulk have a shape of its own."""
+    """Return the length of the longest row, rounded up so that similar bulks have the same shape."""
     return rounded_up(max(map(len, rows)))
 
 
 class DeviceSampler(ABC, Generic[Batch]):
-    """Samples one graph by one sampler, one bulk at a time.
+    """A driver that samples one graph by one sampler on a CUDA device, one bulk at a time.
 
     Attributes:
         buffers: device arrays by name.
-        tables: those among them that are never cleared.
-        dtype: of offsets, local ids and places in tables; it grows with the bulks and stays, as the buffers do.
+        tables: relabelling tables that are never cleared.
+        dtype: dtype of offsets, local ids and positions in tables; it may widen from bulk to bulk, and never narrows.
         hops: numbers of the hops whose random words are drawn.
-        restarts: names of sizes: what numbers in ``tables`` begin with where they begin anew in the middle of a bulk, one for each time.
-        size_names: of all sizes that come up in a bulk. With "repeated" the seeds are distinct, and it falls to the place of the first that is not. With
-            "start" and "unplaced" there are ``tables``.
-        seeds: what the batches of the bulk are asked for by, checked.
-        launch: of the bulk.
-        num_batches: K, of the bulk.
-        sizes: rows (K,) int64 on the device, by name: zero, or as ``given``, before the work.
-        given: host values of sizes, by name.
-        rooms: for what nothing bounds there is so much room, by the name of the size that tells what is needed.
-        replays: the bulks that were captured.
-        brought: matrices on the device, by name, whose rows begin with those of the uploads.
+        restarts: names of sizes that hold the start of the numbers in ``tables``, one for each restart of the tables within a bulk.
+        size_names: names of all sizes of a bulk. If "repeated" is among them, seeds must be distinct, and kernels lower it to the position of the
+            first repeated seed. "start" and "unplaced" are used with ``tables``.
+        seeds: seeds or items of the batches of the bulk, checked.
+        launch: launch parameters of the bulk.
+        num_batches: number of batches of the bulk, K.
+        sizes: sizes (K,) int64 on the device, by name; before the work they are zero or as ``given``.
+        given: initial values of sizes, by name, on the host.
+        rooms: capacities of buffers without a bound, by the name of the size that receives the needed capacity.
+        replays: captured bulks.
+        brought: uploaded matrices on the device, by name, with a row for each batch.
         addresses: (4,) uint64 on the device for each of ``hops``: seed, epoch, number of the first batch, hop.
     """
 
@@ -97,10 +98,10 @@ class DeviceSampler(ABC, Generic[Batch]):
     _stamps = False
 
     def __init__(self, workspace: Workspace) -> None:
-        """Start without a graph.
+        """Create empty buffers on the device of a workspace.
 
         Raises:
-            InputError: CUDA cannot be used, or an unknown kernel.
+            InputError: CUDA cannot be used, or the kernel is unknown.
         """
         check_kernel(workspace.kernel)
         self.stream = workspace.stream
@@ -114,21 +115,25 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     @abstractmethod
     def begin(self, seeds: list[Array]) -> None:
-        """Check the seeds or items and keep them; state ``given`` and a ``dtype`` that holds what comes up."""
+        """Check and keep the seeds or items of a bulk; set ``given``, and a ``dtype`` that is wide enough."""
 
     @abstractmethod
     def uploads(self) -> dict[str, Upload]:
-        """What ``queue`` finds in ``brought``, by name."""
+        """Return the arrays to copy to the device for the bulk, by their name in ``brought``."""
 
     @abstractmethod
     def queue(self) -> None:
-        """Queue the work of the bulk. What it does, and what it leaves behind on the host, follows from K, ``dtype`` and the uploads' widths.
+        """Queue the kernels of the bulk, without uploads or synchronisation.
 
-        Where it does not, ``replays`` have to be cleared. It neither uploads nor waits.
+        The launches, and the attributes that it sets, must depend only on K, ``dtype`` and the widths of the uploads; if anything else changes them,
+        ``replays`` must be cleared.
         """
 
     def is_done(self) -> bool:
-        """Whether there was room for all, so that the bulk can be handed out; else there is more, and it is queued again. The sizes are on the host."""
+        """Return whether all capacities were large enough; otherwise enlarge them, so that the bulk can be queued again.
+
+        The sizes of the bulk must have been fetched to the host.
+        """
         needed = {size: int(self.host_size(size).max()) for size in self.rooms}
         grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.rooms[size]}
         self.rooms |= grown
@@ -140,19 +145,23 @@ class DeviceSampler(ABC, Generic[Batch]):
         return not grown and not is_unplaced
 
     def room(self, size: str, guess: int) -> int:
-        """Room for what nothing bounds: ``guess``, or more if a bulk has asked for more or needed it."""
+        """Return the capacity of a buffer without a bound: ``guess``, or more if an earlier bulk needed more."""
         if self.rooms.get(size, -1) < guess:
             self.rooms[size] = guess
             self.replays.clear()
         return self.rooms[size]
 
     def learn_sizes(self) -> None:
-        """Take what the sizes of a bulk that is done tell about the next ones."""
+        """Update estimates for the next bulks from the sizes of a bulk that is done."""
 
     def learn_requests(self, numbers: Sequence[int], drawn: Iterable[tuple[int, GraphDraws, int, str]]) -> None:
-        """Take from the first bulk how many requests each step had; ``drawn``: steps, what drew, the fanout and the schedule.
+        """Learn from the first bulk the number of requests of each step for each seed, from which later bulks choose their schedules.
 
-        A seed hardly leads to more or fewer in another bulk, and one that is captured keeps its schedules.
+        Later bulks do not change the estimate, since a seed leads to about as many requests in any bulk, and a captured bulk keeps its schedules.
+
+        Args:
+            numbers: number of requests of each step.
+            drawn: for each draw its step, its ``GraphDraws``, its fanout and its schedule.
         """
         if self._requests_of_seed is not None:
             return
@@ -164,16 +173,16 @@ class DeviceSampler(ABC, Generic[Batch]):
                 self.replays.clear()
 
     def expected(self, step: int) -> float | None:
-        """Requests of a step of this bulk, if one before has told."""
+        """Return the expected number of requests of a step of this bulk; None in the first bulk."""
         rates = self._requests_of_seed
         return None if rates is None else rates[step] * sum(len(some) for some in self.seeds)
 
     @abstractmethod
     def batches(self) -> Bulk[Batch]:
-        """The mini-batches, views of buffers, without their addresses."""
+        """Return the mini-batches of the bulk without their addresses, as views of buffers."""
 
     def twin(self) -> Self:
-        """Another one with buffers of its own, which reads the same copies of the graph: its bulks and these are not in each other's way."""
+        """Return a second driver with the same copy of the graph and its own buffers, for double buffering."""
         other = copy(self)
         other.buffers, other.replays = Buffers(self.stream, self.thresholds.block), self.replays.twin()
         other.tables, other.rooms = StampedTables(self.tables.share), dict(self.rooms)
@@ -182,9 +191,9 @@ class DeviceSampler(ABC, Generic[Batch]):
     def start(
         self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, beside: Mapping[str, Upload] | None = None
     ) -> Callable[[], Bulk[Batch]]:
-        """Queue a bulk without regard for what torch has queued; see ``Sampler.start_bulk``. What is given ``beside`` is ``brought`` as well."""
+        """Queue a bulk without waiting for torch's stream; see ``Sampler.start_bulk``. The arrays ``beside`` are uploaded too."""
         if len(seeds) > MAX_BATCHES:
-            raise InputError(f"a bulk of {len(seeds):,} batches: a grid has room for {MAX_BATCHES:,}; sample them in several calls")
+            raise InputError(f"a bulk of {len(seeds):,} batches: a CUDA grid takes at most {MAX_BATCHES:,}; sample them in several calls")
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         self.num_batches = len(seeds)
         self.launch = Launch(stream=self.stream.numba, thresholds=self.thresholds, num_batches=len(seeds))
@@ -195,12 +204,12 @@ class DeviceSampler(ABC, Generic[Batch]):
         try:
             self._queue()
         except BaseException:
-            self.stream.synchronize()  # copies that are queued read pinned memory, which the next bulk writes
+            self.stream.synchronize()  # queued copies still read pinned memory, which the next bulk overwrites
             raise
         return partial(self._finish, seed, epoch, first_batch)
 
     def _queue(self) -> None:
-        """Queue the bulk: by one call if there were some of its shape and all is where it was."""
+        """Queue the bulk: by a single call if a bulk of its shape was captured and no buffer has moved."""
         shape = self.num_batches, self.dtype, *(own.width for own in self._uploads.values())
         replay = self.replays.of(shape, self._work)
         if replay is not None:
@@ -216,7 +225,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.replays.note(shape)
 
     def _work(self) -> None:
-        """Queue the bulk, one thing after the other."""
+        """Queue the bulk launch by launch, with its uploads and the download of its sizes."""
         self.brought = {name: self.buffers.uploaded(name, *own, own.width) for name, own in self._uploads.items()}
         self.addresses = [self.brought["addresses"][row] for row in range(len(self.hops))]
         self._device_sizes = self.buffers.array("sizes", (len(self.size_names), self.num_batches), np.int64)
@@ -247,32 +256,32 @@ class DeviceSampler(ABC, Generic[Batch]):
         return self.batches().map(lambda b, batch: batch.at(Address(seed, epoch, first_batch + b)))
 
     def _fetch_sizes(self) -> None:
-        """Have the sizes copied to the host; they are there once the stream is done."""
+        """Queue the copy of the sizes to the host, which is complete after the stream is synchronised."""
         self._device_sizes.copy_to_host(self._host_sizes, stream=self.stream.numba)
 
     def host_size(self, name: str) -> Array:
-        """(K,) the size as it was fetched."""
+        """Return a size (K,) as it was fetched to the host."""
         return self._host_sizes[self.size_names.index(name), : self.num_batches]
 
     def matrix(self, name: str, width: int, dtype: DTypeLike, *, keep: bool = False) -> Any:
-        """A buffer (K, ``width``), or larger; with ``keep`` its contents stay when it grows in the middle of a bulk."""
+        """Return the buffer ``name`` (K, ``width``), or wider; with ``keep`` it keeps its contents if it grows during a bulk."""
         return self.buffers.array(name, (self.num_batches, width), dtype, keep=keep)
 
     def scan_into_room(
         self, size: str, guess: int, counts: Any, requests: int, bounds: tuple[Any, Any, Any], end: Any, counters: Any = None
     ) -> int:
-        """As ``exclusive_scan`` of the edges that each request gives, where nothing bounds their number; returns where they end at most.
+        """Turn the numbers of edges of requests into offsets, as ``exclusive_scan`` does, if their sum has no bound; return the capacity for edges.
 
-        If they end beyond that in any batch, none of the bulk has requests, and the bulk will be queued again.
+        If the edges of any batch exceed the capacity, the whole bulk is treated as having no requests, and it will be queued again.
 
         Args:
-            size: says in the end what was needed.
-            guess: as of ``room``.
-            counts: (K, N+1).
-            requests: the most of a batch.
+            size: name of the size that receives the needed capacity.
+            guess: initial capacity; see ``room``.
+            counts: (K, N+1) number of edges of each request, replaced by offsets.
+            requests: most requests of a batch.
             bounds: ``begin``, ``end`` and ``base`` of the scan.
-            end: (K,) receives where the edges end.
-            counters: of requests that are grouped already.
+            end: (K,) receives the end of the edges.
+            counters: counters of requests that are already grouped.
         """
         room = self.room(size, guess)
         counters = self.sizes["zeros"] if counters is None else counters
@@ -280,11 +289,11 @@ class DeviceSampler(ABC, Generic[Batch]):
         return room
 
     def sums(self, items: int) -> Any:
-        """Scratch of a scan."""
+        """Return the scratch buffer of a scan over ``items``."""
         return self.matrix("sums", -(-items // self.thresholds.block), np.int64)
 
     def table(self, name: str, room: int, dtype: DTypeLike) -> tuple[Any, Any]:
-        """A relabelling table for ``room`` nodes of a batch, at most half full."""
+        """Return a relabelling table for ``room`` nodes of a batch, which is at most half full."""
         size = self._table_size(room)
         return self.matrix(f"{name}.keys", size, dtype), self.matrix(f"{name}.values", size, self.dtype)
 
@@ -292,11 +301,11 @@ class DeviceSampler(ABC, Generic[Batch]):
         return 1 << (2 * max(1, room) - 1).bit_length()
 
     def span(self) -> int:
-        """Above all numbers in stamped tables of the bulk, with the rooms that there are; by default as it began."""
+        """Return an upper bound of the numbers in the bulk's tables with the present capacities; by default the one it began with."""
         return self.tables.span
 
     def begin_tables(self, span: int) -> None:
-        """Let the numbers in stamped tables, which are below ``span``, begin where the size "start" says, and then where ``restarts`` do."""
+        """Begin the use of ``tables`` for a bulk whose numbers are below ``span``; set the sizes "start" and ``restarts`` to their starts."""
         names = "start", *self.restarts
         self._stamps = self.dtype == np.int32 and len(names) * span <= EMPTY
         if self._stamps:
@@ -305,11 +314,11 @@ class DeviceSampler(ABC, Generic[Batch]):
     def stamped_table(
         self, name: str, room: int, num_graph_nodes: int, dtype: np.dtype[Any], trees: int | None = None, start: str = "start"
     ) -> Table | None:
-        """A table for ``room`` nodes of a batch that is not cleared; its numbers begin with the size ``start``.
+        """Return a relabelling table for ``room`` nodes of a batch that is never cleared, whose numbers begin with the size ``start``.
 
-        It has an entry for every node, unless a hash table would be smaller or the tables of two batches would not fit the device's cache. Then
-        it is packed, as large as was enough so far. With ``trees`` nodes are keys, a node of 32 bits in one of so many, all with the same room. None if
-        numbers, or nodes in a packed one, need more than 32 bits.
+        It has an entry for every node of the graph, unless a hash table would be smaller or the tables of two batches would not fit the device's
+        cache. Then it is a packed hash table, as large as was enough so far. With ``trees`` nodes are keys: a node id of 32 bits in one of that many
+        trees, all with the same capacity. Returns None if numbers, or node ids in a packed table, need more than 32 bits.
         """
         if not self._stamps:
             return None
@@ -323,22 +332,22 @@ class DeviceSampler(ABC, Generic[Batch]):
         size = self._table_size(-(-room // (tables.share * parts)))
         entries = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size * parts)
         if trees is None:
-            size = entries.shape[1] // 2  # of an earlier bulk, or as asked for
+            size = entries.shape[1] // 2  # may be larger, from an earlier bulk
         most_probes = FEW_PROBES if tables.share > 1 else size
         words = Words(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
         return Table(first, entries, words)
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
-        """Scratch for relabelling up to ``width`` edges of a batch."""
+        """Return scratch buffers for relabelling up to ``width`` edges of a batch."""
         return self.matrix("slots", width, self.dtype), self.matrix("ranks", width + 1, self.dtype), self.sums(width)
 
     def to_device(self, array: Array, what: str) -> Any:
-        """A copy of a host array that kernels can read, never empty."""
+        """Return a copy of a host array that kernels can read. An empty array becomes one zero; ``what`` names it in messages."""
         array = _not_empty(array)
         return to_device(array, choose_placement(self.placement, array.nbytes, what), self.stream, what, self._meeting)
 
     def place_graph(self, graph: RelationColumns, tables: AliasTables = NO_TABLES) -> DeviceGraph:
-        """A copy of a graph and its alias tables that kernels can read."""
+        """Return a copy of a graph and its alias tables that kernels can read."""
         of_tables = {"threshold": _not_empty(tables.threshold), "alias": _not_empty(tables.alias)}
         return DeviceGraph({"indptr": graph.indptr, "indices": graph.indices, **of_tables}, self.placement, self.stream, self._meeting)
 

@@ -1,4 +1,4 @@
-"""Draws from one graph on a CUDA device: the schedule that was chosen, or that costs less; and the grouping by transit."""
+"""``GraphDraws``, which draws edges from one graph on a CUDA device, by a fixed schedule or the cheaper one, with requests grouped by transit."""
 
 from __future__ import annotations
 
@@ -17,49 +17,51 @@ from hoptrain.samplers.cuda.cost_model import choose_schedule
 
 
 class GraphDraws:
-    """Draws for the requests of one bulk, K batches. A request is a node of a batch; ``draw`` is always fanout, mode, and the hop's address.
+    """The draws for the requests of one bulk of K batches. A request is a node of a batch that draws edges.
+
+    The argument ``draw`` of its methods is a tuple of the fanout, the mode and the hop's address.
 
     Attributes:
-        expected: requests of the next hop, of all batches together, as far as bulks before tell; else None, and its capacity counts.
+        expected: expected number of requests of the next hop, of all batches together, as learned from earlier bulks; None to assume the capacity.
     """
 
     expected: float | None = None
 
     def __init__(self, graph: DeviceGraph, launch: Launch, buffers: Buffers, kernel: str, name: str = "") -> None:
-        """Take a graph.
+        """Keep the graph and the launch parameters.
 
         Args:
-            graph: whose columns are drawn from.
-            launch: of the bulk.
-            buffers: for scratch.
-            kernel: the schedule, "sample" or "transit", or "auto".
-            name: tells graphs of different numbers of nodes apart.
+            graph: graph on the device whose columns are drawn from.
+            launch: launch parameters of the bulk.
+            buffers: scratch buffers.
+            kernel: schedule, "sample", "transit" or "auto".
+            name: suffix of the names of buffers, different for graphs with different numbers of nodes.
         """
         self.graph, self.launch, self._buffers, self._kernel, self._name = graph, launch, buffers, kernel, name
         self.num_graph_nodes, self.num_edges = len(graph.indptr) - 1, len(graph.indices)
 
     def count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
-        """Write how many edges each request gives, at its place in ``counts`` (K, N + 1).
+        """Queue the count of the edges of each request.
 
         Args:
-            requests: the nodes (K, N), and from where to where (K,) each.
-            capacity: the most requests of a batch.
-            draw: fanout, mode, address.
-            counts: receives them.
+            requests: nodes (K, N), and (K,) the first and (K,) the end of the requests among them.
+            capacity: most requests of a batch.
+            draw: fanout, mode and address.
+            counts: (K, N + 1) receives the numbers, at the positions of the nodes.
         """
         self.launch.rows(count_draws, capacity, self.graph.indptr, self.graph.alias, *requests, *draw[:2], counts)
 
     def draw(
         self, requests: tuple[Any, Any, Any], capacity: int, known: int, draw: tuple[int, int, Any], output: tuple[Any, Any, Any]
     ) -> str:
-        """Write the edges of each request to ``output``: indptr, edge ids and sources (K, ...). Returns the schedule.
+        """Queue the draws of the edges of each request, and return the schedule.
 
         Args:
-            requests: as of ``count``.
-            capacity: likewise.
-            known: the most nodes of a batch, requests or not.
-            draw: as of ``count``.
-            output: as the CPU has it, with global sources.
+            requests: nodes (K, N), and (K,) the first and (K,) the end of the requests among them.
+            capacity: most requests of a batch.
+            known: most nodes of a batch, whether they are requests or not.
+            draw: fanout, mode and address.
+            output: indptr, edge ids and global ids of sources (K, ...), which are written.
         """
         schedule = self.schedule_for(capacity, draw[0])
         if schedule == "sample":
@@ -70,7 +72,7 @@ class GraphDraws:
         return schedule
 
     def schedule_for(self, capacity: int, fanout: int) -> str:
-        """The schedule of a hop with up to ``capacity`` requests a batch, or as many as are ``expected``."""
+        """Return the schedule of a hop with ``expected`` requests or, if that is None, ``capacity`` requests for each batch."""
         if self._kernel != "auto":
             return self._kernel
         table = self.launch.thresholds
@@ -79,7 +81,7 @@ class GraphDraws:
         return choose_schedule(number, fanout, self.num_graph_nodes, self.num_edges, self.graph.indices.dtype.itemsize, cost, table)
 
     def groups_for(self, capacity: int, known: int, id_dtype: Any) -> Groups:
-        """Memory for the grouping of up to ``capacity`` requests of each batch, which has up to ``known`` nodes."""
+        """Return the buffers for grouping up to ``capacity`` requests of each batch, which has up to ``known`` nodes."""
         vertices, num_requests = self.num_graph_nodes, capacity * self.launch.num_batches
         transits = min(vertices, num_requests)
 

@@ -1,4 +1,4 @@
-"""The table of what samples on a CUDA device: a driver for each class of samplers."""
+"""The table of CUDA drivers by sampler class, and the functions that create a driver for a sampler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from hoptrain.samplers.wrappers.weighted import WeightedSeedSampler
 
 
 def _of_neighbors(graph: Graph, sampler: NeighborSampler, workspace: Workspace) -> Driver:
-    """By whether some hop takes distinct edges by weight."""
+    """Return the driver for weighted draws of distinct edges if a hop takes them, else the common one."""
     for columns in sampler.columns(graph):
         if isinstance(columns, WeightedColumns):
             return CudaWeighted(graph, sampler, columns, workspace)
@@ -51,7 +51,7 @@ def _of_neighbors(graph: Graph, sampler: NeighborSampler, workspace: Workspace) 
 
 
 def _of_program(graph: Graph, program: SamplingProgram, workspace: Workspace) -> Driver:
-    """By what the program makes."""
+    """Return the driver for the output and sampling type of a program."""
     program.check_graph(graph)
     if program.sampling_type == "collective":
         return CudaCollective(graph, program, workspace)
@@ -59,7 +59,7 @@ def _of_program(graph: Graph, program: SamplingProgram, workspace: Workspace) ->
 
 
 def _within(graph: Graph, sampler: LinkSampler | MVSSampler | WeightedSeedSampler, workspace: Workspace) -> DeviceSampler[MiniBatch]:
-    """Of the sampler within, whose batches are asked for by their seeds: it is none that finds them on the host itself."""
+    """Return the driver of the wrapped sampler, which takes seeds."""
     return cast("DeviceSampler[MiniBatch]", _made(graph, sampler.sampler, workspace))
 
 
@@ -91,31 +91,32 @@ DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
     MVSSampler: _of_drawn,
     WeightedSeedSampler: _of_drawn,
 }
-"""What makes a driver of a graph, a sampler and a workspace; also for subclasses, as long as they sample on the CPU as the class does."""
+"""Functions that create the driver for a graph, a sampler and a workspace, by sampler class. A subclass has its parent's driver unless it overrides one
+of ``_SAMPLE_ON_CPU``."""
 
 
 _SAMPLE_ON_CPU = frozenset(("sample_on_cpu", "_draw"))
-"""Methods that say what a sampler samples on the CPU; ``_draw`` is that of GraphSAINT's samplers."""
+"""Methods that define what a sampler samples on the CPU; ``_draw`` is that of the GraphSAINT samplers."""
 
 
 def driver_for(graph: object, sampler: object, workspace: Workspace) -> Driver:
-    """What samples on the workspace's device; the workspace keeps it, with the graph's copy, until another graph or sampler is asked for.
+    """Return the driver of a sampler. The workspace keeps it, with its copy of the graph, until another graph or sampler is used.
 
     Raises:
-        InputError: the sampler has no kernels for CUDA; or CUDA cannot be used, or not with these options.
+        InputError: the sampler has no CUDA kernels, or CUDA cannot be used, or not with the options of the workspace.
     """
-    slot, made_for = workspace.on_device, (graph, sampler, getattr(sampler, "sampler", None))  # MVSSampler may exchange the one within
+    slot, made_for = workspace.on_device, (graph, sampler, getattr(sampler, "sampler", None))  # MVSSampler may replace its wrapped sampler
     if slot.driver is None or any(now is not before for now, before in zip(made_for, slot.made_for, strict=True)):
-        slot.driver = None  # so that its memory is free before the new one asks for some
+        slot.driver = None  # frees its memory before the new driver allocates
         slot.driver, slot.made_for = _made(graph, sampler, workspace), made_for
     return slot.driver
 
 
 def check_driver(sampler: object) -> None:
-    """Raise if nothing samples on a CUDA device in the place of a sampler.
+    """Raise ``InputError`` if a sampler has no CUDA driver.
 
     Raises:
-        InputError: it has no kernels for CUDA.
+        InputError: the sampler has no CUDA kernels.
     """
     _maker(sampler)
 
@@ -129,5 +130,5 @@ def _maker(sampler: object) -> Callable[[Any, Any, Workspace], Driver]:
         if kind in DRIVERS:
             return DRIVERS[kind]
         if not _SAMPLE_ON_CPU.isdisjoint(vars(kind)):
-            break  # what it samples is not what its parent's kernels do
+            break  # overrides the algorithm, so the parent's kernels would sample something else
     raise InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')

@@ -1,4 +1,4 @@
-"""The edges of a bulk's hop on a CUDA device, and the blocks that are views of them."""
+"""``Edges``, the edges of a hop of a bulk on a CUDA device, whose blocks are views of them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hoptrain.samplers.batch.minibatch import Block
 
 
 class Edges(NamedTuple):
-    """The edges of a hop, (K, ...); of all hops where nodes are expanded once."""
+    """The edges of a hop for K batches, in arrays (K, ...); of all hops if each node is expanded once."""
 
     indptr: Any
     edge_ids: Any
     indices: Any
     weights: Any = None
-    """Of 4 bytes each, the bits of float32 numbers."""
+    """Weights in 4 bytes each, which are the bits of float32 numbers, or None."""
 
     def results(self, stream: DeviceStream) -> Edges:
-        """The arrays as users get them."""
+        """Return the edges with arrays for the user, such as torch tensors."""
         indptr, edge_ids, indices = (stream.result(array) for array in self[:3])
         return Edges(indptr, edge_ids, indices, None if self.weights is None else stream.result(self.weights.view(np.float32)))
 
     def block(self, b: int, num_dst: int, num_edges: int, num_src: int) -> Block:
-        """The block of batch ``b``, which has these sizes."""
+        """Return the block of batch ``b`` with the given sizes."""
         return Block(
             indptr=self.indptr[b, : num_dst + 1],
             indices=self.indices[b, :num_edges],
@@ -36,6 +36,6 @@ class Edges(NamedTuple):
 
 
 def rounded_up(number: int) -> int:
-    """A size of which four binary digits count, lest every bulk need new buffers."""
+    """Round a size up to four significant binary digits, so that similar bulks use the same buffers."""
     step = 1 << max(0, number.bit_length() - 4)
     return -(-number // step) * step

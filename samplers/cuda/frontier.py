@@ -1,4 +1,4 @@
-"""The nodes of a bulk in the making on a CUDA device: nodes by local id, and the tables that turn nodes into local ids."""
+"""``DeviceFrontier``, the nodes of a growing bulk on a CUDA device, and the tables that map their global to local ids."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 
 class DeviceFrontier:
-    """K batches, a row of every matrix for each.
+    """The nodes found so far of the K batches of a bulk, with a row for each batch.
 
     Attributes:
-        nodes: (K, N) nodes by local id.
-        known: the most nodes that a batch has.
-        stamped: turns nodes into local ids, if it is one that is not cleared.
-        table: does so otherwise.
+        nodes: (K, N) global node ids by local id.
+        known: bound of the nodes that a batch has so far.
+        stamped: relabelling table that is never cleared, or None.
+        table: relabelling table that is cleared for each bulk, used if ``stamped`` is None.
     """
 
     nodes: Any
@@ -35,23 +35,23 @@ class DeviceFrontier:
         trees: int | None = None,
         start: str = "start",
     ) -> None:
-        """Start without nodes.
+        """Create a frontier without nodes.
 
         Args:
-            work: whose buffers and launches are used.
-            most: the most nodes that a batch can have.
-            id_dtype: of nodes.
-            name: tells frontiers apart.
-            room: the most nodes that a batch of this bulk can have, if the table may be one that is never cleared; else None.
-            trees: if nodes are keys, nodes of int32 in so many trees. Else they are nodes below ``most``.
-            start: the size that numbers in a table that is not cleared begin with.
+            work: driver whose buffers and launches are used.
+            most: most nodes that a batch can have.
+            id_dtype: dtype of global node ids.
+            name: suffix of the names of its buffers.
+            room: most nodes of a batch of this bulk, to use a table that is never cleared; None to use one that is cleared.
+            trees: number of trees, if nodes are keys (node ids of int32 in trees); None if they are node ids below ``most``.
+            start: name of the size with which numbers in a table that is never cleared begin.
         """
         self.known = 0
         self._work, self._most, self._id_dtype, self._name = work, most, id_dtype, name
         self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype, trees, start)
 
     def enter_seeds(self, given: Any, known: int, num_nodes: Any) -> None:
-        """Begin with these (K, ``known`` or more); the size "repeated" falls to the place of the first one that stands there twice."""
+        """Queue the entry of the seeds ``given`` (K, ``known`` or more). The size "repeated" becomes the position of the first repeated seed."""
         work = self._work
         self.known = known
         self.nodes = work.matrix(f"nodes{self._name}", self.known, self._id_dtype, keep=True)
@@ -64,7 +64,7 @@ class DeviceFrontier:
             find_repeated_stamped(work.launch, self.nodes, num_nodes, self.known, self.stamped, work.sizes["repeated"])
 
     def _reserve(self, room: int, num_nodes: Any) -> tuple[Any, Any]:
-        """The table that is cleared, with room for ``room`` nodes; a new one gets the ``num_nodes`` that there are."""
+        """Return the table that is cleared, enlarged to ``room`` nodes; ``num_nodes`` nodes are entered again if it is new."""
         launch, table = self._work.launch, self._work.table(f"table{self._name}", room, self._id_dtype)
         if self.table is None or any(now is not before for now, before in zip(table, self.table, strict=True)):
             clear_table(launch, *table)
@@ -74,9 +74,9 @@ class DeviceFrontier:
         return table
 
     def relabel(self, sources: Any, most: int, edges: tuple[Any, Any], num_before: Any, num_after: Any, fresh: int | None = None) -> None:
-        """Turn ``sources[b, begin[b]:end[b]]`` (``edges``), ``most`` at most, into local ids, in place; new ones become nodes.
+        """Queue the relabelling of ``sources[b, begin[b]:end[b]]``, with ``edges`` = (begin, end), to local ids in place; append new ones to the nodes.
 
-        There are at most ``fresh`` new ones, by default ``most``.
+        There are at most ``most`` sources for each batch, and at most ``fresh`` new ones, by default ``most``.
         """
         work, (begin, end) = self._work, edges
         room = min(self._most, self.known + (most if fresh is None else fresh))
@@ -90,7 +90,7 @@ class DeviceFrontier:
         self.known = room
 
     def forget(self, known: int, num_nodes: Any, start: Any) -> None:
-        """Go back to the first ``num_nodes`` nodes, ``known`` at most; numbers in a table that is not cleared begin with ``start`` from now on."""
+        """Queue the removal of all but the first ``num_nodes`` nodes, at most ``known``; numbers in ``stamped`` begin with ``start`` from now on."""
         launch, self.known = self._work.launch, known
         if self.stamped is not None:
             self.stamped = self.stamped._replace(start=start)

@@ -1,4 +1,4 @@
-"""What the samplers of layers share on a CUDA device: all nodes so far are destinations of edges from nodes that are chosen for them together."""
+"""Base class of the drivers of layer-wise samplers on a CUDA device, which choose sources for all destinations of a layer together."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from hoptrain.samplers.cuda.unbounded import Unbounded
 
 
 class Layer(NamedTuple):
-    """What a hop gives."""
+    """The result of a hop."""
 
     edges: Edges
     extra: dict[str, Any]
-    """Further arrays by name, (K, ...), of the sources."""
+    """Further arrays (K, ...) with an entry for each source, by name."""
 
 
 class Layered(Unbounded):
-    """Samples one graph by one sampler of layers. All nodes of a batch stand in one table, whatever the hop.
+    """A driver of a layer-wise sampler. The nodes of all hops of a batch are in one table.
 
     Attributes:
-        layer_sizes: nodes that a hop adds at most.
-        known: nodes of a batch before each hop, and after the last one, at most.
-        frontier: the nodes.
+        layer_sizes: most nodes that each hop adds.
+        known: bounds of the nodes of a batch before each hop and after the last one.
+        frontier: nodes of the bulk.
     """
 
     kinds: tuple[str, ...] = ("nodes", "parts", "candidates", "in_edges", "listed", "edges", "kept")
-    """Sizes of each hop."""
+    """Names of the sizes of each hop."""
 
     def __init__(self, graph: Graph, layer_sizes: Sequence[int], workspace: Workspace) -> None:
-        """Copy the graph to where the device reads it.
+        """Copy the graph to the device, or to pinned host memory.
 
         Raises:
-            InputError: as of ``Unbounded``.
+            InputError: CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(graph, workspace)
         self.layer_sizes, self.hops = tuple(layer_sizes), range(len(layer_sizes))
@@ -55,7 +55,7 @@ class Layered(Unbounded):
         self.size_names = "zeros", "start", *self.restarts, "unplaced", "repeated", *of_hops, f"nodes{len(self.hops)}"
 
     def begin(self, seeds: list[Array]) -> None:
-        """Check the seeds."""
+        """Check the seeds, and compute bounds of the sizes of a batch."""
         self.seeds = [check_seeds(self.host_graph, some) for some in seeds]
         self.known = [longest(self.seeds)]
         for size in self.layer_sizes:
@@ -67,23 +67,23 @@ class Layered(Unbounded):
         self.begin_tables(self.span())
 
     def span(self) -> int:
-        """Of the tables of candidates, which begin anew with each hop."""
+        """Return a bound of the numbers in the tables of candidates, which restart in each hop."""
         rooms = (max(self._few_listed(hop), self.rooms.get(f"in_edges{hop}", 0)) for hop in self.hops)
         return max((min(room, self.num_graph_nodes) + room for room in rooms), default=0) + 2
 
     def uploads(self) -> dict[str, Upload]:
-        """The seeds."""
+        """Return the seeds of each batch as the upload "seeds"."""
         return {"seeds": Upload(self.seeds, self.id_dtype)}
 
     def queue(self) -> None:
-        """Hop after hop."""
+        """Queue the entry of the seeds, and then all hops."""
         self.frontier = DeviceFrontier(self, self.num_graph_nodes, self.id_dtype)
         self.frontier.enter_seeds(self.brought["seeds"], self.known[0], self.sizes["nodes0"])
         self.layers = [self.sample_hop(hop) for hop in self.hops]
 
     @property
     def nodes(self) -> Any:
-        """(K, N) nodes by local id."""
+        """(K, N) global node ids by local id."""
         return self.frontier.nodes
 
     @abstractmethod
@@ -91,7 +91,7 @@ class Layered(Unbounded):
         """Queue a hop."""
 
     def scan_in_edges(self, hop: int) -> Any:
-        """Where the in-edges of each destination stand among those of all, (K, N+1)."""
+        """Return the offsets (K, N+1) of each destination's in-edges among those of all destinations."""
         known, sizes = self.known[hop], self.sizes
         offsets = self.matrix("offsets", known + 1, self.dtype)
         rest = offsets, self.sums(known), sizes["zeros"], sizes[f"in_edges{hop}"]
@@ -99,7 +99,7 @@ class Layered(Unbounded):
         return offsets
 
     def list_candidates(self, hop: int, offsets: Any) -> tuple[Any, Any]:
-        """The distinct in-neighbours of the destinations in order of first appearance, and the one that each in-edge comes from."""
+        """Return the distinct in-neighbours of the destinations in order of first appearance, and for each in-edge the index of its source."""
         launch, sizes, zeros = self.launch, self.sizes, self.sizes["zeros"]
         room = self.room(f"in_edges{hop}", self._few_listed(hop))
         listed, sources = sizes[f"listed{hop}"], self.matrix("sources", room, self.id_dtype)
@@ -112,14 +112,14 @@ class Layered(Unbounded):
         return candidates.nodes, sources
 
     def _few_listed(self, hop: int) -> int:
-        """For so many in-edges of a hop's destinations there is room at first."""
+        """Return the initial capacity for the in-edges of a hop's destinations."""
         mean = self.num_graph_edges // max(1, self.num_graph_nodes)
         return min(self.known[hop] * (1 + mean), max(1, self.num_graph_edges))
 
     def connect(self, hop: int, offsets: Any, table: tuple[Any, Any], vertices: Any, weights: Any | None = None) -> Edges:
-        """Queue the search for the edges from the nodes in ``table``, whose values are their places in ``vertices`` and ``weights``.
+        """Queue the search for the edges from the nodes in ``table``, and add their sources to the batch's nodes.
 
-        Their sources become nodes.
+        The values of ``table`` are indices into ``vertices`` (global ids) and ``weights``.
         """
         launch, sizes, zeros, known = self.launch, self.sizes, self.sizes["zeros"], self.known[hop]
         room, parts = self.room(f"edges{hop}", min(FEW_EDGES * known, max(1, self.num_graph_edges))), self.given[f"parts{hop}"]
@@ -140,7 +140,7 @@ class Layered(Unbounded):
         return Edges(indptr, edge_ids, indices, edge_weights)
 
     def batches(self) -> Bulk[MiniBatch]:
-        """The mini-batches; ``extra`` has the arrays of a layer under its block's number."""
+        """Return the mini-batches of the bulk. Names in ``extra`` end in the number of the block."""
         result, last = self.stream.result, len(self.hops) - 1
         nodes, hops = result(self.nodes), [layer.edges.results(self.stream) for layer in self.layers]
         extra = [(f"{name}{last - hop}", hop, result(array)) for hop in self.hops for name, array in self.layers[hop].extra.items()]

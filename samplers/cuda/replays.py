@@ -1,4 +1,4 @@
-"""Bulks that are queued by one call, a CUDA graph, in place of one for each launch and copy."""
+"""``Replays``, the captured bulks of a driver, each of which is queued by a single call of a CUDA graph instead of launch by launch."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from hoptrain.engine.errors import one_line
 from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 
 MOST_SHAPES = 8
-"""Shapes of which graphs are kept: an epoch has that of its bulks and of the last one, a training those of validation as well."""
+"""Most shapes whose CUDA graphs are kept: those of an epoch's bulks and of its last bulk, for training and for validation, and some more."""
 
 
 class Replays:
-    """Of one driver's bulks, by shape, which is all that the host's part of queueing one depends on.
+    """The captured bulks of one driver, by shape, on which alone the host's work for a bulk depends.
 
-    A bulk is captured if one of its shape was queued launch by launch before, since a capture may neither make memory nor compile.
+    A bulk is captured if one of its shape was queued launch by launch before, since a capture may neither allocate memory nor compile.
     """
 
     def __init__(self, stream: DeviceStream, is_on: bool) -> None:
-        """Start with none; if it is not on, none comes."""
+        """Begin without captured bulks; with ``is_on`` False no bulk is ever captured."""
         self._stream, self._is_on = stream, is_on
         self._by_shape: dict[Hashable, Callable[[], None] | None] = {}
 
     def twin(self) -> Replays:
-        """For bulks in other buffers."""
+        """Return an empty ``Replays`` for bulks in other buffers."""
         return Replays(self._stream, self._is_on)
 
     def of(self, shape: Hashable, work: Callable[[], None]) -> Callable[[], None] | None:
-        """What queues a bulk of this shape in one call, as ``work`` would; None if that has to be done launch by launch."""
+        """Return a function that queues a bulk of this shape in one call, as ``work`` would; None if it must be queued launch by launch."""
         if not self._is_on or shape not in self._by_shape:
             return None
         replay = self._by_shape.pop(shape) or self._captured(work)
@@ -36,22 +36,24 @@ class Replays:
         return replay
 
     def note(self, shape: Hashable) -> None:
-        """A bulk of this shape was queued launch by launch. Of too many shapes the one is forgotten that was longest not asked for."""
+        """Note that a bulk of this shape was queued launch by launch. Beyond ``MOST_SHAPES`` the least recently used shape is discarded."""
         self._by_shape[shape] = None
         if len(self._by_shape) > MOST_SHAPES:
             del self._by_shape[next(iter(self._by_shape))]
 
     def clear(self) -> None:
-        """Forget all, since something has changed or moved that they hold."""
+        """Discard all captured bulks, since a buffer or value that they contain has changed."""
         self._by_shape.clear()
 
     def _captured(self, work: Callable[[], None]) -> Callable[[], None] | None:
-        """What queues ``work``; None where a device cannot, which is said once."""
+        """Capture ``work`` and return a function that queues it; None, with one warning, if the device cannot capture."""
         try:
             return self._stream.capture(work)
-        except Exception as error:  # the driver's own errors have no common class
+        except Exception as error:  # errors of the CUDA driver have no common class
             self._is_on = False
             warnings.warn(
-                f"bulks are queued launch by launch, since they cannot be captured: {one_line(error)}", RuntimeWarning, stacklevel=2
+                f"bulks are queued launch by launch, which is slower, since they cannot be captured: {reason_of(error)}; set capture=False",
+                RuntimeWarning,
+                stacklevel=2,
             )
             return None

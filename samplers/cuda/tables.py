@@ -1,4 +1,4 @@
-"""Relabelling tables that bulk after bulk uses without clearing them (``hoptrain.kernels.cuda.stamped``)."""
+"""``StampedTables``, relabelling tables that consecutive bulks use without clearing them (``hoptrain.kernels.cuda.stamped``)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.stamped import EMPTY
 
 FIRST_SHARE = 4
-"""Of the nodes that a batch can have, packed tables have room for one in so many, until that is too little."""
+"""Initial ``StampedTables.share``: packed tables have space for 1/4 of the nodes that a batch can have."""
 
 
 class StampedTables:
-    """Of one driver's bulks.
+    """The relabelling tables of one driver.
 
     Attributes:
-        start: what the numbers of the bulk begin with, the last time that it uses the tables.
-        span: what is above all of them.
-        share: packed tables have room for one in so many of the nodes that a batch can have; 1 is always enough. It does not rise
-            again: what a bulk needed bounds no later one's need, and with each change bulks are captured anew.
+        start: start of the numbers of the present bulk, at its last use of the tables.
+        span: upper bound of the numbers of a use.
+        share: packed tables have space for 1/share of the nodes that a batch can have; 1 is always enough. It is lowered if that was too little, and
+            never raised: later bulks may need more than earlier ones, and each change discards the captured bulks.
     """
 
     def __init__(self, share: int = FIRST_SHARE) -> None:
-        """Start without tables."""
+        """Create no tables yet."""
         self.start, self.span, self.share = EMPTY, 0, share
         self._filled: dict[str, Any] = {}
 
     def begin(self, launch: Launch, span: int, times: int = 1) -> list[int]:
-        """Let a bulk with numbers below ``span`` start, which uses the tables so many ``times``, as if they were empty each time.
+        """Begin a bulk that uses the tables ``times`` times with numbers below ``span``, as if they were empty each time.
 
-        Once in very many bulks they are filled anew for it. Returns what the numbers begin with, each time.
+        Returns the start of the numbers of each use. Once in very many bulks this clears the tables.
         """
         if self.start < times * span:
             self.start = EMPTY
@@ -45,7 +45,7 @@ class StampedTables:
         return starts
 
     def entries(self, buffers: Buffers, launch: Launch, name: str, width: int) -> Any:
-        """(K, ``width`` or more) int32 of the bulk."""
+        """Return the entries of the table ``name`` for the bulk, (K, ``width`` or more) int32."""
         entries = buffers.array(name, (launch.num_batches, width), np.int32)
         if self._filled.get(name) is not entries:
             self._filled[name] = entries
@@ -54,5 +54,5 @@ class StampedTables:
 
 
 def _fill(launch: Launch, entries: Any) -> None:
-    """All rows, also those of larger bulks."""
+    """Clear all rows, including those that only larger bulks use."""
     replace(launch, num_batches=entries.shape[0]).rows(fill_rows, entries.shape[1], entries, EMPTY)

@@ -1,4 +1,4 @@
-"""What the samplers of layers and of subgraphs share on a CUDA device: nothing useful bounds their sizes, so that there are rooms for them."""
+"""Base class of the drivers of layer-wise and subgraph samplers on a CUDA device, whose buffers have capacities since their sizes have no useful bound."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 
 class Unbounded(DeviceSampler[MiniBatch]):
-    """Samples one graph by one sampler.
+    """A driver whose sizes have no useful bound, so that its buffers have capacities (``DeviceSampler.room``).
 
     Attributes:
-        graph: the device's copy of the graph.
+        graph: copy of the graph on the device.
     """
 
     def __init__(self, graph: Graph, workspace: Workspace) -> None:
-        """Copy the graph to where the device reads it.
+        """Copy the graph to the device, or to pinned host memory.
 
         Raises:
-            InputError: CUDA cannot be used, or an unknown kernel or placement.
+            InputError: CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(workspace)
         self.host_graph, self.graph = graph, self.place_graph(graph)
@@ -29,6 +29,6 @@ class Unbounded(DeviceSampler[MiniBatch]):
         self.id_dtype, self.edge_dtype = graph.indices.dtype, id_dtype(graph.num_edges)
 
     def num_parts(self, nodes: int) -> int:
-        """Threads among which the in-edges of so many nodes are divided, as many as a grid has at most."""
+        """Return the number of threads among which to divide the in-edges of ``nodes`` nodes, at most that of a grid."""
         in_edges = nodes * max(1, self.num_graph_edges // max(1, self.num_graph_nodes))
         return max(1, min(-(-in_edges // COPY_UNIT), self.thresholds.max_blocks * self.thresholds.block // self.num_batches))

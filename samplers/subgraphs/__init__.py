@@ -1,1 +1,1 @@
-"""Samplers whose mini-batch is a subgraph."""
+"""Subgraph samplers, whose mini-batch is a subgraph: Cluster-GCN, GraphSAINT, ShaDow and ripple walks."""

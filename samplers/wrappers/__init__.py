@@ -1,1 +1,1 @@
-"""Samplers around other samplers: they make or choose the seeds."""
+"""Samplers that wrap another sampler and choose its seeds: links, events, triples, weighted and timed seeds."""

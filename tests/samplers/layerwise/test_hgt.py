@@ -130,10 +130,10 @@ def sampled(seeds, num_samples=(1,), seed_type="v", **options):
 MISTAKES = {
     "no hops": Mistake(lambda: HGTSampler([]), value="[]", rule="num_samples", remedy="1 16 each hop"),
     "types with different numbers of hops": Mistake(
-        lambda: HGTSampler({"a": [1], "b": [1, 2]}), value="{'a': [1], 'b': [1, 2]}", rule="num_samples", remedy="equally all types"
+        lambda: HGTSampler({"a": [1], "b": [1, 2]}), value="{'a': [1], 'b': [1, 2]}", rule="num_samples", remedy="same number all types"
     ),
     "a negative number of nodes": Mistake(lambda: HGTSampler([-1]), value="-1", rule="num_samples hop 0 nodes more"),
-    "no layers": Mistake(lambda: HGTSampler([1], "a", 0), value="num_layers 0", rule="hop nodes layer"),
+    "no layers": Mistake(lambda: HGTSampler([1], "a", 0), value="num_layers is 0", rule="model least one layer", remedy="1 more"),
     "a share of the nodes": Mistake(lambda: HGTSampler([0.5]), value="[0.5]", rule="num_samples", remedy="whole number each hop [10, 5]"),
     "numbers for some types": Mistake(
         lambda: sampled([0], {"u": [1]}), value="u", rule="num_samples graph's types", remedy="u, v each once"

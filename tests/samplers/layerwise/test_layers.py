@@ -195,7 +195,7 @@ MISTAKES = {
     "a layer of too many draws": Mistake(lambda: ASGCNSampler([1 << 25]), value="33554432", rule="layer size draws", remedy="1 33554431"),
     **{
         f"an unknown norm of {sampler.__name__}": Mistake(
-            lambda sampler=sampler: sampler([5], "sum"), value="'sum'", rule="norm edge weighs", remedy='"mean" "gcn"'
+            lambda sampler=sampler: sampler([5], "sum"), value="'sum'", rule="norm degree GCN's", remedy='"mean" "gcn"'
         )
         for sampler in (LadiesSampler, FastGCNSampler)
     },
@@ -204,7 +204,7 @@ MISTAKES = {
             lambda scores=scores: ASGCNSampler([5]).set_scores(scores),
             value=f"{scores.shape}",
             rule="scores float64",
-            remedy="vector finite none negative each node",
+            remedy="vector finite non-negative each node",
         )
         for name, scores in (
             ("below 0", np.array([1, -1.0])),

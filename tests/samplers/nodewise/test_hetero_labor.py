@@ -207,7 +207,7 @@ MISTAKES = {
         remedy="HeteroGraph from_edges unweighted",
     ),
     "a negative number of rounds": Mistake(
-        lambda: HeteroLaborSampler([1], importance_rounds=-1), value="-1", rule="importance_rounds lies", remedy="[0, 100]"
+        lambda: HeteroLaborSampler([1], importance_rounds=-1), value="-1", rule="importance_rounds must", remedy="[0, 100]"
     ),
 }
 

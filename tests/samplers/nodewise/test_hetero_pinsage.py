@@ -148,7 +148,7 @@ MISTAKES = {
     "a plain data set": Mistake(
         lambda dataset: SampleLoader(dataset, HeteroPinSAGESampler([3], PATHS["types"])),
         value="HeteroPinSAGESampler",
-        rule="random no HeteroDataset",
+        rule="random homogeneous HeteroDataset",
         remedy="make PinSAGESampler",
     ),
 }

@@ -186,7 +186,7 @@ MISTAKES = {
     ),
     "times of too many seeds": Mistake(lambda: sampled(times=[1, 2]), value="(2,)", rule="times int64", remedy="one each seed"),
     "an unknown strategy": Mistake(
-        lambda: HeteroTemporalSampler([1], "paper", strategy="last"), value="'last'", rule="strategy edges", remedy="uniform recent"
+        lambda: HeteroTemporalSampler([1], "paper", strategy="last"), value="'last'", rule="strategy must", remedy="uniform recent"
     ),
     "times on a GPU": Mistake(
         lambda: sampled(device="cuda"), value='device="cuda"', rule="HeteroTemporalSampler no kernels CUDA", remedy='device="cpu"'

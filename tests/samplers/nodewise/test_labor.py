@@ -187,18 +187,18 @@ MISTAKES = {
     "no fanouts": Mistake(lambda: LaborSampler([]), value="[]", rule="fanouts", remedy="one number each hop [15, 10]"),
     "a fanout of 0": Mistake(lambda: LaborSampler([3, 0]), value="fanout 0", rule="[3, 0] hop edges share", remedy="1 2147483647 -1 0.5"),
     "a negative number of rounds": Mistake(
-        lambda: LaborSampler([3], importance_rounds=-1), value="-1", rule="importance_rounds lies", remedy="[0, 100]"
+        lambda: LaborSampler([3], importance_rounds=-1), value="-1", rule="importance_rounds must", remedy="[0, 100]"
     ),
     "a share with rounds": Mistake(
         lambda: LaborSampler([3, 0.5], importance_rounds=1),
         value="fanout 0.5",
-        rule="importance_rounds=1 share degree LABOR-0's",
+        rule="importance_rounds=1 share degree LABOR-0",
         remedy="number edges leave out",
     ),
     "a share by weight": Mistake(
         lambda: HeteroLaborSampler([0.5], weighted=True),
         value="fanout 0.5",
-        rule="weighted=True share degree LABOR-0's",
+        rule="weighted=True share degree LABOR-0",
         remedy="number edges leave out",
     ),
 }

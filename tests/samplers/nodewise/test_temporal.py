@@ -259,7 +259,7 @@ MISTAKES = {
     "no fanouts": Mistake(lambda: TemporalSampler([]), value="[]", rule="fanouts", remedy="one number each hop"),
     "a fanout of 0": Mistake(lambda: TemporalSampler([0]), value="fanout 0", rule="hop edges share", remedy="1 67108863 -1 0.5"),
     "an unknown strategy": Mistake(
-        lambda: TemporalSampler([2], strategy="last"), value="'last'", rule="strategy edges", remedy="uniform recent"
+        lambda: TemporalSampler([2], strategy="last"), value="'last'", rule="strategy must", remedy="uniform recent"
     ),
     "the latest edges with replacement": Mistake(
         lambda: TemporalSampler([2], strategy="recent", replace=True),
