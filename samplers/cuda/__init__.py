@@ -1,1 +1,1 @@
-"""The samplers on CUDA devices: a bulk of mini-batches at once, bit for bit those that the CPU makes."""
+"""CUDA drivers of the samplers, which sample a bulk of mini-batches at once, bit-identical to those of the CPU."""

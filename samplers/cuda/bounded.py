@@ -31,7 +31,7 @@ class Order(NamedTuple):
     counters: Any
 
 
-class Bounded(DeviceSampler[MiniBatch]):
+class FixedSizeSampler(DeviceSampler[MiniBatch]):
     """A driver that samples a graph hop by hop. A subclass may override ``_count`` and ``_draw``, which choose the edges.
 
     Attributes:

@@ -36,7 +36,7 @@ from hoptrain.samplers.checks import check_bulk_address, seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.cost_model import check_kernel
 from hoptrain.samplers.cuda.draws import GraphDraws
-from hoptrain.samplers.cuda.edges import rounded_up
+from hoptrain.samplers.cuda.edges import round_up
 from hoptrain.samplers.cuda.replays import Replays
 from hoptrain.samplers.cuda.tables import StampedTables
 
@@ -65,7 +65,7 @@ class Upload(NamedTuple):
 
 def longest(rows: Sequence[Array]) -> int:
     """Return the length of the longest row, rounded up so that similar bulks have the same shape."""
-    return rounded_up(max(map(len, rows)))
+    return round_up(max(map(len, rows)))
 
 
 class DeviceSampler(ABC, Generic[Batch]):

@@ -42,7 +42,7 @@ from hoptrain.samplers.wrappers.mvs import MVSSampler
 from hoptrain.samplers.wrappers.weighted import WeightedSeedSampler
 
 
-def _of_neighbors(graph: Graph, sampler: NeighborSampler, workspace: Workspace) -> Driver:
+def _make_neighbor_driver(graph: Graph, sampler: NeighborSampler, workspace: Workspace) -> Driver:
     """Return the driver for weighted draws of distinct edges if a hop takes them, else the common one."""
     for columns in sampler.columns(graph):
         if isinstance(columns, WeightedColumns):
@@ -50,7 +50,7 @@ def _of_neighbors(graph: Graph, sampler: NeighborSampler, workspace: Workspace) 
     return CudaNeighbor(graph, sampler, workspace)
 
 
-def _of_program(graph: Graph, program: SamplingProgram, workspace: Workspace) -> Driver:
+def _make_program_driver(graph: Graph, program: SamplingProgram, workspace: Workspace) -> Driver:
     """Return the driver for the output and sampling type of a program."""
     program.check_graph(graph)
     if program.sampling_type == "collective":
@@ -58,28 +58,30 @@ def _of_program(graph: Graph, program: SamplingProgram, workspace: Workspace) ->
     return (CudaWalks if program.output == "walks" else CudaBlocks)(graph, program, workspace)
 
 
-def _within(graph: Graph, sampler: LinkSampler | MVSSampler | WeightedSeedSampler, workspace: Workspace) -> DeviceSampler[MiniBatch]:
+def _make_inner_driver(
+    graph: Graph, sampler: LinkSampler | MVSSampler | WeightedSeedSampler, workspace: Workspace
+) -> DeviceSampler[MiniBatch]:
     """Return the driver of the wrapped sampler, which takes seeds."""
-    return cast("DeviceSampler[MiniBatch]", _made(graph, sampler.sampler, workspace))
+    return cast("DeviceSampler[MiniBatch]", _make_driver(graph, sampler.sampler, workspace))
 
 
-def _of_links(graph: Graph, sampler: LinkSampler, workspace: Workspace) -> Driver:
-    return CudaLinks(graph, sampler, workspace, _within(graph, sampler, workspace))
+def _make_link_driver(graph: Graph, sampler: LinkSampler, workspace: Workspace) -> Driver:
+    return CudaLinks(graph, sampler, workspace, _make_inner_driver(graph, sampler, workspace))
 
 
-def _of_drawn(graph: Graph, sampler: MVSSampler | WeightedSeedSampler, workspace: Workspace) -> Driver:
-    return CudaDrawnSeeds(graph, sampler, workspace, _within(graph, sampler, workspace))
+def _make_drawn_seeds_driver(graph: Graph, sampler: MVSSampler | WeightedSeedSampler, workspace: Workspace) -> Driver:
+    return CudaDrawnSeeds(graph, sampler, workspace, _make_inner_driver(graph, sampler, workspace))
 
 
 DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
-    NeighborSampler: _of_neighbors,
+    NeighborSampler: _make_neighbor_driver,
     LaborSampler: CudaLabor,
     PinSAGESampler: CudaPinSAGE,
     TemporalSampler: CudaTemporal,
     VRGCNSampler: CudaVRGCN,
     HeteroSampler: CudaHetero,
     LayerWiseSampler: CudaLayers,
-    SamplingProgram: _of_program,
+    SamplingProgram: _make_program_driver,
     ClusterSampler: CudaClusters,
     RippleWalkSampler: CudaRipple,
     SaintNodeSampler: CudaSaintNodes,
@@ -87,9 +89,9 @@ DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
     SaintWalkSampler: CudaSaintWalks,
     ShadowSampler: CudaShadow,
     ShadowPPRSampler: CudaShadowPPR,
-    LinkSampler: _of_links,
-    MVSSampler: _of_drawn,
-    WeightedSeedSampler: _of_drawn,
+    LinkSampler: _make_link_driver,
+    MVSSampler: _make_drawn_seeds_driver,
+    WeightedSeedSampler: _make_drawn_seeds_driver,
 }
 """Functions that create the driver for a graph, a sampler and a workspace, by sampler class. A subclass has its parent's driver unless it overrides one
 of ``_SAMPLE_ON_CPU``."""
@@ -108,7 +110,7 @@ def driver_for(graph: object, sampler: object, workspace: Workspace) -> Driver:
     slot, made_for = workspace.on_device, (graph, sampler, getattr(sampler, "sampler", None))  # MVSSampler may replace its wrapped sampler
     if slot.driver is None or any(now is not before for now, before in zip(made_for, slot.made_for, strict=True)):
         slot.driver = None  # frees its memory before the new driver allocates
-        slot.driver, slot.made_for = _made(graph, sampler, workspace), made_for
+        slot.driver, slot.made_for = _make_driver(graph, sampler, workspace), made_for
     return slot.driver
 
 
@@ -118,14 +120,14 @@ def check_driver(sampler: object) -> None:
     Raises:
         InputError: the sampler has no CUDA kernels.
     """
-    _maker(sampler)
+    _find_maker(sampler)
 
 
-def _made(graph: object, sampler: object, workspace: Workspace) -> Driver:
-    return _maker(sampler)(graph, sampler, workspace)
+def _make_driver(graph: object, sampler: object, workspace: Workspace) -> Driver:
+    return _find_maker(sampler)(graph, sampler, workspace)
 
 
-def _maker(sampler: object) -> Callable[[Any, Any, Workspace], Driver]:
+def _find_maker(sampler: object) -> Callable[[Any, Any, Workspace], Driver]:
     for kind in type(sampler).__mro__:
         if kind in DRIVERS:
             return DRIVERS[kind]

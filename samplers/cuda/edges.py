@@ -35,7 +35,7 @@ class Edges(NamedTuple):
         )
 
 
-def rounded_up(number: int) -> int:
+def round_up(number: int) -> int:
     """Round a size up to four significant binary digits, so that similar bulks use the same buffers."""
     step = 1 << max(0, number.bit_length() - 4)
     return -(-number // step) * step

@@ -19,7 +19,7 @@ from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, Upload, longest
 from hoptrain.samplers.cuda.edges import Edges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
-from hoptrain.samplers.cuda.unbounded import Unbounded
+from hoptrain.samplers.cuda.unbounded import DynamicSizeSampler
 
 
 class Layer(NamedTuple):
@@ -30,7 +30,7 @@ class Layer(NamedTuple):
     """Further arrays (K, ...) with an entry for each source, by name."""
 
 
-class Layered(Unbounded):
+class LayerSampler(DynamicSizeSampler):
     """A driver of a layer-wise sampler. The nodes of all hops of a batch are in one table.
 
     Attributes:

@@ -10,7 +10,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 
-class Unbounded(DeviceSampler[MiniBatch]):
+class DynamicSizeSampler(DeviceSampler[MiniBatch]):
     """A driver whose sizes have no useful bound, so that its buffers have capacities (``DeviceSampler.room``).
 
     Attributes:

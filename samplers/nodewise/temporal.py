@@ -69,13 +69,13 @@ class TimedDraws(NamedTuple):
         columns, rule, first, last, total = self.in_order(), self.rule(step.hop), step.first, step.last, step.num_edges
         sources, destinations = batch.frontiers[step.relation[0]], batch.frontiers[step.relation[2]]
         scratch = scratch_for(batch.workspace, Rule(rule.fanout, rule.replace, False))
-        bounds, trees = _of_paths(batch, 0) if self.monotone else (batch.times, None)
+        bounds, trees = _path_arrays(batch, 0) if self.monotone else (batch.times, None)
         most = most_edges(
             last - first, rule.fanout, lambda: kernels.count_edges(columns, destinations.nodes(), first, last, bounds, rule, scratch)
         )
         edges = batch.buffers(step, most, np.int64)
         if most and self.monotone:
-            bounds, trees = _of_paths(batch, most)
+            bounds, trees = _path_arrays(batch, most)
             drawn = columns, sources.nodes(most), last, first, last, bounds, trees, rule, batch.at(step), scratch, edges, total
             sources.num_nodes, total = kernels.sample_path_hop(*drawn)
         elif most:
@@ -97,7 +97,7 @@ class TimedDraws(NamedTuple):
         return files.by_time(self.rule(hop), requests)
 
 
-def _of_paths(batch: GrowingBatch, most: int) -> tuple[Array, Array]:
+def _path_arrays(batch: GrowingBatch, most: int) -> tuple[Array, Array]:
     """Return the time bounds (N + most,) int64 and the trees (N + most,) int32 of N nodes that are paths, with space for ``most`` more."""
     frontier, array = batch.frontiers[""], batch.workspace.array
     number = frontier.num_nodes
@@ -230,7 +230,7 @@ class TemporalSampler(FanoutSampler):
         """Return the mini-batch of a batch whose hops are all sampled, and whose ``nodes`` are keys."""
         nodes, own = _split(graph, batch, nodes)
         if self.monotone:
-            own["trees"] = _of_paths(batch, 0)[1]
+            own["trees"] = _path_arrays(batch, 0)[1]
         return super().finished(graph, batch, nodes, own | (extra or {}))
 
     def _times_of(self, graph: Graph, seeds: Array) -> Array:
@@ -248,7 +248,7 @@ class TemporalSampler(FanoutSampler):
     def columns(self, graph: Graph) -> kernels.TimedColumns:
         """Return the graph's columns sorted by time, which are computed once for a graph and pickled with the sampler for the workers."""
         self._check_times(graph)
-        return self._ordered.get(graph, _in_order_of_time)[ONLY]
+        return self._ordered.get(graph, _sort_by_time)[ONLY]
 
 
 class HeteroTemporalSampler(HeteroFanoutSampler):
@@ -356,7 +356,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         return super().finished(graph, batch, nodes, own | (extra or {}))
 
     def _in_order(self, graph: HeteroGraph, relation: Relation) -> kernels.TimedColumns:
-        return self._ordered.get(graph, _in_order_of_time)[relation]
+        return self._ordered.get(graph, _sort_by_time)[relation]
 
     def roots(
         self, graph: HeteroGraph, seeds: Array | Mapping[str, Array], times: Sequence[int] | Array | None = None
@@ -389,20 +389,21 @@ def check_trees(number: int) -> None:
         )
 
 
-def _in_order_of_time(graph: Graph | HeteroGraph) -> dict[Relation, kernels.TimedColumns]:
+def _sort_by_time(graph: Graph | HeteroGraph) -> dict[Relation, kernels.TimedColumns]:
     """Return the columns of each relation sorted by time. Without times edges keep their order and are earlier than any bound."""
     return {
-        relation: _ordered(columns) if columns.times is not None else _timeless(columns) for relation, columns in columns_of(graph).items()
+        relation: _sort_columns(columns) if columns.times is not None else _keep_order(columns)
+        for relation, columns in columns_of(graph).items()
     }
 
 
-def _ordered(columns: RelationColumns) -> kernels.TimedColumns:
+def _sort_columns(columns: RelationColumns) -> kernels.TimedColumns:
     by_time, times = np.empty(columns.num_edges, id_dtype(columns.num_edges)), np.empty(columns.num_edges, np.int64)
     kernels.order_by_time(columns.indptr, columns.times, by_time, times)
     return kernels.TimedColumns(columns.indptr, columns.indices, times, by_time)
 
 
-def _timeless(columns: RelationColumns) -> kernels.TimedColumns:
+def _keep_order(columns: RelationColumns) -> kernels.TimedColumns:
     times = np.full(columns.num_edges, np.iinfo(np.int64).min)
     return kernels.TimedColumns(columns.indptr, columns.indices, times, np.arange(columns.num_edges, dtype=id_dtype(columns.num_edges)))
 

@@ -1,1 +1,1 @@
-"""Samplers that draw for all nodes of a layer together, on a CUDA device."""
+"""CUDA drivers of layer-wise samplers."""

@@ -1,4 +1,4 @@
-"""Layer-wise samplers on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
+"""CUDA driver of the layer-wise samplers FastGCN, LADIES and AS-GCN."""
 
 from __future__ import annotations
 
@@ -14,43 +14,44 @@ from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared.importance import LONG
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.cuda.layers import Layer, Layered
+from hoptrain.samplers.cuda.layers import Layer, LayerSampler
 from hoptrain.samplers.layerwise.layers import KEY_BITS, SCORE_BITS, LayerWiseSampler
 
 _NO_SCORES = np.zeros(1, np.uint32)
 
 
 class _Distribution(NamedTuple):
-    """A distribution on the device; ``sizes`` have the number of candidates and the sum of their keys."""
+    """A distribution on nodes, on the device. Sizes hold the number of candidates and the sum of their keys."""
 
     candidates: Any
-    """(K, m) global ids; (1, m) for all batches."""
+    """(K, m) global ids, or (1, m) for a distribution of all batches."""
     prefix: Any
-    """(K, m) int64 sums of the keys before each candidate; or (1, m)."""
+    """(K, m) int64 exclusive prefix sums of the keys, or (1, m)."""
 
 
 class _Drawn(NamedTuple):
-    """The distinct nodes that a hop drew, (K, t)."""
+    """The distinct nodes that a hop drew, in arrays (K, t)."""
 
     vertices: Any
+    """Global ids."""
     counts: Any
-    """int32."""
+    """int32, how often each was drawn."""
     keys: Any
-    """int64."""
+    """int64 keys."""
     table: tuple[Any, Any]
-    """Has the nodes with their places."""
+    """Table that maps global ids to indices of these arrays."""
 
 
-class CudaLayers(Layered):
-    """Samples one graph by one layer-wise sampler."""
+class CudaLayers(LayerSampler):
+    """The driver of ``LayerWiseSampler``."""
 
-    kinds = (*Layered.kinds, "total", "drawn", "distinct")
+    kinds = (*LayerSampler.kinds, "total", "drawn", "distinct")
 
     def __init__(self, graph: Graph, sampler: LayerWiseSampler, workspace: Workspace) -> None:
-        """Copy the graph, and the distribution if it is the same for all layers, to where the device reads them.
+        """Copy the graph, and the distribution if all layers have the same one, to the device or to pinned host memory.
 
         Raises:
-            InputError: as of ``Unbounded``.
+            InputError: CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(graph, sampler.layer_sizes, workspace)
         self.sampler = sampler
@@ -67,7 +68,7 @@ class CudaLayers(Layered):
         self._scores = self.to_device(_NO_SCORES, "the scores")
 
     def begin(self, seeds: list[Array]) -> None:
-        """Check the seeds, and bring new scores to the device."""
+        """Check the seeds, and copy changed scores to the device."""
         super().begin(seeds)
         scores = self.sampler.checked_scores(self.host_graph)
         if scores is not self._host_scores:
@@ -78,7 +79,7 @@ class CudaLayers(Layered):
             self.given |= {f"{kind}{hop}": size for kind, size in self._fixed_sizes.items() for hop in self.hops}
 
     def sample_hop(self, hop: int) -> Layer:
-        """Draw, and find the edges of the nodes drawn."""
+        """Queue the draws of a layer, and the search for the edges of the drawn nodes."""
         launch, sizes, size = self.launch, self.sizes, self.layer_sizes[hop]
         offsets = self.scan_in_edges(hop)
         drawn = self._draw(hop, self._fixed or self._distribution_of(hop, offsets))
@@ -94,7 +95,7 @@ class CudaLayers(Layered):
         return Layer(edges, self._describe(hop, drawn) if self.sampler.describes_draws else {})
 
     def _distribution_of(self, hop: int, offsets: Any) -> _Distribution:
-        """The distribution on the in-neighbours of the hop's destinations."""
+        """Queue the computation of the distribution on the in-neighbours of the hop's destinations."""
         launch, sizes, zeros = self.launch, self.sizes, self.sizes["zeros"]
         candidates, sources = self.list_candidates(hop, offsets)
         most, found, listed = candidates.shape[1], sizes[f"candidates{hop}"], sizes[f"listed{hop}"]
@@ -123,7 +124,7 @@ class CudaLayers(Layered):
         return _Drawn(distinct, counts, distinct_keys, table)
 
     def _describe(self, hop: int, drawn: _Drawn) -> dict[str, Any]:
-        """How often each source was drawn, and its probability."""
+        """Queue the arrays ``draws`` and ``probabilities``: how often each source was drawn, and its probability."""
         launch, sizes, after = self.launch, self.sizes, self.known[hop + 1]
         draws, probabilities = (self.matrix(f"{name}{hop}", after, np.int32) for name in ("draws", "probabilities"))
         for array in (draws, probabilities):

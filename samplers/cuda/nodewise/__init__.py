@@ -1,1 +1,1 @@
-"""Samplers that draw for each node by itself, on a CUDA device."""
+"""CUDA drivers of node-wise samplers."""

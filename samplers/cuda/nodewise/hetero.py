@@ -1,4 +1,4 @@
-"""Sampling of heterogeneous edges on a CUDA device: a bulk of mini-batches at once, bit for bit those of ``HeteroSampler``."""
+"""CUDA driver of ``HeteroSampler``."""
 
 from __future__ import annotations
 
@@ -28,33 +28,36 @@ _NONE: Array = np.zeros(0, np.int64)
 
 
 class _Sampled(NamedTuple):
-    """The edges of a relation in a hop, and what the sizes are called: the first node that is expanded, the last one, and the edges."""
+    """The edges of a relation in a hop, and the names of its sizes."""
 
     edges: Edges
     first: str
+    """Name of the size with the first expanded node."""
     num_dst: str
+    """Name of the size with the end of the expanded nodes, which is the number of destinations."""
     num_edges: str
+    """Name of the size with the number of edges."""
 
 
 class CudaHetero(DeviceSampler[HeteroMiniBatch]):
-    """Samples one graph by one sampler.
+    """The driver of ``HeteroSampler``.
 
     Attributes:
-        columns: the device's copy of each relation.
-        sampled: of each hop, by relation. Where nodes are expanded once, the arrays of the last hop have the edges of all.
-        schedules: of the draws of a bulk, see ``learn_requests``.
-        counts: for each hop the sizes that tell the nodes after it, by type; the first entry is before all.
+        columns: copy of each relation on the device.
+        sampled: edges of each hop by relation. If each node is expanded once, the arrays of the last hop have the edges of all hops.
+        schedules: schedules of the draws of a bulk, see ``learn_requests``.
+        counts: names of the sizes with the number of nodes of each type, before the first hop and after each hop.
     """
 
     def __init__(self, graph: HeteroGraph, sampler: HeteroSampler, workspace: Workspace) -> None:
-        """Copy the graph to where the device reads it.
+        """Copy the graph to the device, or to pinned host memory.
 
         Raises:
-            InputError: CUDA cannot be used, an unknown kernel or placement, an option that has no kernels, or fanouts that do not fit the
+            InputError: CUDA cannot be used, the kernel or placement is unknown, an option has no CUDA kernels, or the fanouts do not fit the
                 graph's relations.
         """
         if sampler.weighted:
-            raise InputError('HeteroSampler with weighted=True and device="cuda": it has no kernels for CUDA; use device="cpu"')
+            raise InputError('HeteroSampler with weighted=True and device="cuda": this option has no kernels for CUDA; use device="cpu"')
         super().__init__(workspace)
         self.host_graph, self.seeds_of = graph, partial(sampler.seeds_of, graph)
         self.fanouts = {relation: tuple(map(fanout_code, own)) for relation, own in sampler.fanouts_of(graph).items()}
@@ -69,10 +72,10 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         )  # fmt: skip
 
     def begin(self, seeds: list[Array]) -> None:
-        """Check the seeds."""
+        """Check the seeds, and compute bounds of the sizes of a batch."""
         self.asked = [self.seeds_of(some) for some in seeds]
         self.seeds = [np.concatenate([ids for ids, _ in asked.by_type.values()] or [_NONE]) for asked in self.asked]
-        if any(asked.kind is None for asked in self.asked):  # the size "repeated" does not say of which type a place is
+        if any(asked.kind is None for asked in self.asked):  # the size "repeated" has a position without its type
             for ids in (ids for asked in self.asked for ids, _ in asked.by_type.values()):
                 values, counts = np.unique(ids, return_counts=True)
                 if len(values) < len(ids):
@@ -84,7 +87,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         self.begin_tables(room + most + 2)
 
     def _bounds(self, most_seeds: dict[str, int]) -> tuple[dict[str, int], int]:
-        """The nodes of each type that a batch can have, and the edges that stand in an array."""
+        """Return the most nodes of each type of a batch, and the most edges in an array."""
         graph, known = self.host_graph, dict(most_seeds)
         standing = dict.fromkeys(self.fanouts, 0)
         most = 0
@@ -101,11 +104,11 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         return [asked.by_type[name][0] if name in asked.by_type else _NONE for asked in self.asked]
 
     def uploads(self) -> dict[str, Upload]:
-        """The seeds of each type."""
+        """Return the seeds of each type as uploads."""
         return {f"seeds.{name}": Upload(self._seeds_of(name), id_dtype(number)) for name, number in self.host_graph.num_nodes.items()}
 
     def queue(self) -> None:
-        """Hop after hop; each expands the nodes of a relation's destination type that there were before it, or those that the hop before found."""
+        """Queue all hops. Each expands, by every relation, all nodes of the destination type or those that the previous hop found."""
         self.frontiers = {
             name: DeviceFrontier(self, number, id_dtype(number), f".{name}", room=self.most_nodes[name])
             for name, number in self.host_graph.num_nodes.items()
@@ -117,7 +120,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         self.sampled: list[dict[Relation, _Sampled]] = []
         self.schedules: list[tuple[int, GraphDraws, int, str]] = []
         first = dict.fromkeys(self.frontiers, "zeros")
-        # Bounds for a batch: the nodes of each type that a hop expands, and the edges of each relation that stand in arrays that hops share.
+        # Bounds for a batch: nodes of each type that a hop expands, and edges of each relation so far in arrays that hops share.
         fresh, self._standing = {name: frontier.known for name, frontier in self.frontiers.items()}, dict.fromkeys(self.columns, 0)
         for hop in range(self.num_hops):
             before, known = self.counts[-1], {name: frontier.known for name, frontier in self.frontiers.items()}
@@ -132,7 +135,11 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             first = before if self.nested else first
 
     def _sample(self, hop: int, number: int, relation: Relation, spans: tuple[str, str], capacity: int, known: int) -> _Sampled:
-        """One relation; sizes say from which to which destination, ``capacity`` at most, of ``known`` at most that there are."""
+        """Queue one relation of a hop.
+
+        ``spans`` are the names of the sizes with the first destination and their end. There are at most ``capacity`` destinations, and at most
+        ``known`` nodes of their type.
+        """
         (source, _, destination), sizes, (first, num_dst) = relation, self.sizes, spans
         frontier, zeros, step, fanout = self.frontiers[source], sizes["zeros"], f"{hop}.{number}", self.fanouts[relation][hop]
         end, counts, shares = sizes[f"edges{step}"], self.counts[-1], self.nested and hop > 0
@@ -169,12 +176,12 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         return _Sampled(edges, first, num_dst, f"edges{step}")
 
     def learn_sizes(self) -> None:
-        """The first bulk tells how many requests a seed leads to, for each relation."""
+        """Learn from the first bulk the number of requests of each hop and relation for each seed."""
         numbers = [int((self.host_size(own.num_dst) - self.host_size(own.first)).sum()) for hop in self.sampled for own in hop.values()]
         self.learn_requests(numbers, self.schedules)
 
     def batches(self) -> Bulk[HeteroMiniBatch]:
-        """The mini-batches."""
+        """Return the mini-batches of the bulk."""
         nodes = {name: self.stream.result(frontier.nodes) for name, frontier in self.frontiers.items()}
         hops = [
             {relation: own._replace(edges=last[relation].edges.results(self.stream)) for relation, own in sampled.items()}

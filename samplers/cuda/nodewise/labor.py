@@ -1,4 +1,4 @@
-"""LABOR on a CUDA device: a bulk of mini-batches at once, bit for bit those of ``LaborSampler``."""
+"""CUDA driver of ``LaborSampler``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hoptrain.kernels.cuda.sample_parallel import lane_bits_of
 from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared.draws import ALL
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bounded import FixedSizeSampler
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES
 from hoptrain.samplers.nodewise.labor import LaborSampler
 
 _ONE = np.float64(1).view(np.uint64)
 
 
-class _Evenly(Bounded):
-    """Edges are kept by their sources' random words. Their number has no useful bound, so that each hop has a room."""
+class _Evenly(FixedSizeSampler):
+    """The driver of LABOR-0, which keeps edges by the random words of their sources. The number of edges of a hop has no useful bound."""
 
     rule: tuple[Any, ...]
 
@@ -54,23 +54,23 @@ class _Evenly(Bounded):
 
 
 class CudaLabor(_Evenly):
-    """And, with ``importance_rounds``, by importances of the sources, which are nodes for a while, so that local ids name them.
+    """The driver of ``LaborSampler``. With ``importance_rounds`` it keeps edges by the importances of their sources.
 
-    Then a hop has two rooms.
+    All candidate sources of a hop become nodes temporarily, so that importances are stored by local id. A hop then has two buffers without a bound.
     """
 
     own_sizes = ("in_edges", "sources", "kept")
     sizes_of_hop = ("needed_in_edges", "long", "restart")
 
     def __init__(self, graph: Graph, sampler: LaborSampler, workspace: Workspace) -> None:
-        """Copy the graph.
+        """Copy the graph to the device, or to pinned host memory.
 
         Raises:
-            InputError: as of ``Bounded``; by weights.
+            InputError: the sampler is weighted, CUDA cannot be used, or the kernel or placement is unknown.
         """
         if sampler.weighted:
             raise InputError(
-                "LaborSampler(weighted=True) on a device: it has kernels for the CPU only; sample there, or leave weighted out"
+                'LaborSampler(weighted=True) with device="cuda": this option has no kernels for CUDA; use device="cpu", or leave weighted out'
             )
         super().__init__(graph, sampler, workspace)
         self.rounds_of = [sampler.importance_rounds if fanout != ALL else 0 for fanout in sampler.fanout_codes]
@@ -91,13 +91,16 @@ class CudaLabor(_Evenly):
         exclusive_scan(self.launch, kept, most, self.zeros, num_edges, self.zeros, self.sums(most), self.sizes["kept"])
         self.launch.rows(importance.count_important, capacity, high, columns[0], kept, counts)
         self.rule = edge_ids, *rule, *weighed, kept
-        self.order = self.order._replace(counters=num_edges)  # none of these is written if those that are kept have too little room
+        self.order = self.order._replace(counters=num_edges)  # no edge is written if the kept ones exceed the capacity
         self.frontier.forget(known, high, self.sizes[f"restart{hop}"])
 
     def _list_sources(
         self, hop: int, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]
     ) -> tuple[tuple[Any, Any], Any]:
-        """The columns of the requests with local ids, and the edges' ids; sources become nodes, in all as many as the size "sources" says."""
+        """Queue the copy of the requests' columns; return their offsets and sources as local ids, and the edge ids.
+
+        The sources become nodes temporarily; the size "sources" has the number of nodes.
+        """
         ends = self.matrix("ends", capacity + 1, self.dtype)
         num_edges, self.num_sources = self.sizes["in_edges"], self.sizes["sources"]
         self.draws.count(requests, capacity, draw, ends)
@@ -110,7 +113,7 @@ class CudaLabor(_Evenly):
         return (ends, sources), edge_ids
 
     def _find_importances(self, high: Any, capacity: int, columns: tuple[Any, Any], target: int) -> tuple[Any, Any]:
-        """Importances by local id and the destinations' scales, as the bits of doubles."""
+        """Queue the rounds, and return the importances by local id and the scales of the destinations, as the bits of float64 numbers."""
         values, inverses, factor, scales = (
             self.matrix(name, self.known, np.uint64) for name in ("importance", "inverse_importance", "factor", "scale")
         )

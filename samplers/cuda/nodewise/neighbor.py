@@ -1,4 +1,4 @@
-"""Neighbour sampling on a CUDA device, bit for bit that of ``NeighborSampler``."""
+"""CUDA driver of ``NeighborSampler``, except for weighted draws of distinct edges."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from hoptrain.engine import Graph
 from hoptrain.kernels.cuda.draw import DISTINCT, REPLACE, WEIGHTED
 from hoptrain.samplers.buffers.alias import AliasTables
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bounded import FixedSizeSampler
 from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 
 
-class CudaNeighbor(Bounded):
-    """Samples one graph with one setting."""
+class CudaNeighbor(FixedSizeSampler):
+    """The driver of ``NeighborSampler``, except for weighted draws of distinct edges."""
 
     def __init__(self, graph: Graph, sampler: NeighborSampler, workspace: Workspace) -> None:
-        """Copy the graph, and its alias tables if it is sampled by weight.
+        """Copy the graph, and its alias tables for weighted draws, to the device or to pinned host memory.
 
         Raises:
-            InputError: as of ``Bounded``; or weights that are wanted and not there.
+            InputError: the sampler is weighted and the graph has no weights, CUDA cannot be used, or the kernel or placement is unknown.
         """
-        columns = sampler.columns(graph)[0]  # those of all hops have the same tables
+        columns = sampler.columns(graph)[0]  # the columns of all hops have the same tables
         mode = WEIGHTED if sampler.weighted else REPLACE if sampler.replace else DISTINCT
         super().__init__(graph, workspace, sampler.fanout_codes, mode, sampler.expand, AliasTables(columns.threshold, columns.alias))

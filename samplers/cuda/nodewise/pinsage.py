@@ -1,4 +1,4 @@
-"""PinSAGE's neighbourhoods on a CUDA device, bit for bit those of ``PinSAGESampler``."""
+"""CUDA driver of ``PinSAGESampler``."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from hoptrain.engine import Graph
 from hoptrain.kernels.cuda.nodewise import pinsage as kernels
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bounded import FixedSizeSampler
 from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
 
 
-class CudaPinSAGE(Bounded):
-    """Finds neighbours before it counts them, since a destination's walks may visit few nodes.
+class CudaPinSAGE(FixedSizeSampler):
+    """The driver of ``PinSAGESampler``. It finds neighbours before it counts them, since the walks from a destination may visit few nodes.
 
-    Walks go by sample, whatever the schedule: a step reads one edge.
+    Walks always have the schedule "sample", since a step reads one edge.
     """
 
     def __init__(self, graph: Graph, sampler: PinSAGESampler, workspace: Workspace) -> None:
-        """Copy the graph.
+        """Copy the graph to the device, or to pinned host memory.
 
         Raises:
-            InputError: as of ``Bounded``.
+            InputError: CUDA cannot be used, or the kernel or placement is unknown.
         """
         visits = sampler.num_walks * sampler.walk_length
         super().__init__(graph, workspace, [min(number, visits) for number in sampler.num_neighbors])

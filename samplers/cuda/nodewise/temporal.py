@@ -1,4 +1,4 @@
-"""Neighbour sampling under a bound on time on a CUDA device, bit for bit that of ``TemporalSampler``."""
+"""CUDA driver of ``TemporalSampler``."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from hoptrain.kernels.cuda.nodewise import temporal as kernels
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bounded import FixedSizeSampler
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import Upload
 from hoptrain.samplers.nodewise.temporal import TemporalSampler
 
 
-class CudaTemporal(Bounded):
-    """Samples one graph by one sampler. Nodes are keys, a node in the tree of a seed, until the end."""
+class CudaTemporal(FixedSizeSampler):
+    """The driver of ``TemporalSampler``. Until the end nodes are keys, of a node of the graph and the tree of a seed."""
 
     has_trees = True
 
     def __init__(self, graph: Graph, sampler: TemporalSampler, workspace: Workspace) -> None:
-        """Copy the graph and its edges in the order of time, 12 or 16 bytes an edge more, to where the device reads them.
+        """Copy the graph and its edges sorted by time, which take 12 or 16 more bytes an edge, to the device or to pinned host memory.
 
         Raises:
-            InputError: as of ``Bounded``; the graph has no times; times are to increase along paths.
+            InputError: the graph has no times, ``monotone`` is set, CUDA cannot be used, or the kernel or placement is unknown.
         """
         if sampler.monotone:
             raise InputError(
-                "TemporalSampler(monotone=True) on a device: it has kernels for the CPU only; sample there, or leave monotone out"
+                'TemporalSampler(monotone=True) with device="cuda": this option has no kernels for CUDA; use device="cpu", or leave monotone out'
             )
         columns = sampler.columns(graph)
         super().__init__(graph, workspace, sampler.fanout_codes, REPLACE if sampler.replace else DISTINCT, "new")
@@ -43,18 +43,18 @@ class CudaTemporal(Bounded):
         self.times, self.by_time = self.to_device(columns.times, "the graph"), self.to_device(columns.by_time, "the graph")
 
     def start(self, seeds: Sequence[Array], *, times: Sequence[Array] | None = None, **options: Any) -> Callable[[], Bulk[MiniBatch]]:
-        """See ``Bounded.start``; with the seeds' ``times``, for each batch (B,), or those that the sampler's ``seed_times`` says."""
+        """Queue a bulk, with ``times`` (B,) of the seeds of each batch, by default those of the sampler's ``seed_times``."""
         given: Sequence[Array | None] = times or [None] * len(seeds)
         found = [self.sampler.roots(self.host_graph, *own) for own in zip(seeds, given, strict=True)]
         self._bounds_of_seeds = [bounds for _, bounds in found]
         return super().start([own.by_type[""][0] for own, _ in found], **options)
 
     def first_nodes(self) -> list[Array]:
-        """Each seed is the root of a tree."""
+        """Return the keys of the seeds, each of which is the root of a tree."""
         return [(np.arange(len(some)) << TREE_SHIFT) | some.astype(np.int64) for some in self.seeds]
 
     def uploads(self) -> dict[str, Upload]:
-        """And the bounds of the trees."""
+        """Return the uploads of the first nodes and of the time bounds of the trees."""
         return super().uploads() | {"bounds": Upload(self._bounds_of_seeds, np.int64)}
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:
@@ -75,14 +75,14 @@ class CudaTemporal(Bounded):
         return self._split(requests[0], requests[2])[0]
 
     def _split(self, keys: Any, count: Any) -> tuple[Any, Any]:
-        """The nodes and the trees of the nodes so far."""
+        """Return the global node ids and the trees of the nodes so far."""
         vertices = self.matrix("nodes", self.known, self.graph.indices.dtype)
         trees = self.matrix("trees", self.known, np.int32)
         self.launch.rows(kernels.split_keys, self.known, keys, count, vertices, trees)
         return vertices, trees
 
     def end(self) -> None:
-        """Nodes become nodes, and local ids of the graph's type."""
+        """Queue the conversion of keys into global node ids, and of local ids into the dtype of the graph."""
         self.frontier.nodes, self.trees = self._split(self.nodes, self.num_nodes[-1])
         (edges,) = self.edges
         indices = self.matrix("sources", edges.indices.shape[1], self.nodes.dtype)
@@ -90,7 +90,7 @@ class CudaTemporal(Bounded):
         self.edges = [edges._replace(indices=indices)]
 
     def batches(self) -> Bulk[MiniBatch]:
-        """With the trees of their nodes and the times of their seeds."""
+        """Return the mini-batches of the bulk, with the trees of their nodes and the times of their seeds."""
         trees, bounds = self.stream.result(self.trees), self.stream.result(self.brought["bounds"])
 
         def with_trees(b: int, batch: MiniBatch) -> MiniBatch:

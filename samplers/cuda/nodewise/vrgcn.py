@@ -1,4 +1,4 @@
-"""VR-GCN's sampling on a CUDA device, bit for bit that of ``VRGCNSampler``."""
+"""CUDA driver of ``VRGCNSampler``."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from hoptrain.samplers.nodewise.vrgcn import VRGCNSampler
 
 
 class CudaVRGCN(CudaNeighbor):
-    """Neighbour sampling, and the whole columns of the outermost block's destinations, for whose edges there is a room."""
+    """The driver of ``VRGCNSampler``, which also copies the whole columns of the outermost block's destinations."""
 
     own_sizes = ("needed_history", "history")
 
     def __init__(self, graph: Graph, sampler: VRGCNSampler, workspace: Workspace) -> None:
-        """Copy the graph.
+        """Copy the graph to the device, or to pinned host memory.
 
         Raises:
-            InputError: as of ``Bounded``.
+            InputError: CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(graph, sampler.neighbors, workspace)
 
     def sample_hop(self, hop: int) -> None:
-        """A hop, before which ``num_dst`` nodes at most are known."""
+        """Queue a hop, and keep the bound of the number of its destinations."""
         self.num_dst = self.known
         super().sample_hop(hop)
 
     def end(self) -> None:
-        """Copy the columns."""
+        """Queue the copy of the destinations' columns."""
         requests = self.nodes, self.zeros, self.num_nodes[-2]
         indptr, draw = self.matrix("history_indptr", self.num_dst + 1, np.int64), (-1, DISTINCT, self.addresses[0])
         self.draws.count(requests, self.num_dst, draw, indptr)
@@ -47,7 +47,7 @@ class CudaVRGCN(CudaNeighbor):
         self.draws.draw(requests, self.num_dst, self.num_dst, draw, (indptr, edge_ids, self.history[1]))
 
     def batches(self) -> Bulk[MiniBatch]:
-        """With their histories' columns."""
+        """Return the mini-batches of the bulk, with the columns for the history."""
         indptr, indices = (self.stream.result(array) for array in self.history)
 
         def with_history(b: int, batch: MiniBatch) -> MiniBatch:

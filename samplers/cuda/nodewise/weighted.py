@@ -1,4 +1,4 @@
-"""Neighbour sampling by weight on a CUDA device where edges are distinct, in all hops or those that take all, bit for bit that of ``NeighborSampler``."""
+"""CUDA driver of ``NeighborSampler`` with weighted draws of distinct edges in all hops, or in those that take all edges."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from hoptrain.samplers.nodewise.neighbor import NeighborSampler
 
 
 class CudaWeighted(CudaNeighbor):
-    """Draws with replacement of which repeats are left out; what is missing after many of them is drawn from the rest of the column.
+    """The driver of ``NeighborSampler`` with weighted draws of distinct edges.
 
-    Hops with a fanout of -1 take distinct edges, none of weight 0, with ``replace`` as well.
+    It draws with replacement and leaves repeats out; edges that are missing after many draws are drawn from the rest of the column. Hops with a fanout
+    of -1 take all edges of positive weight once, also with ``replace``.
     """
 
     sizes_of_hop = ("waiting",)
 
     def __init__(self, graph: Graph, sampler: NeighborSampler, columns: WeightedColumns, workspace: Workspace) -> None:
-        """Copy the graph and its weights, 8 bytes an edge, to where the device reads them.
+        """Copy the graph and its weights, of 8 bytes an edge, to the device or to pinned host memory.
 
         Raises:
-            InputError: as of ``CudaNeighbor``.
+            InputError: the graph has no weights, CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(graph, sampler, workspace)
         self.replace = sampler.replace
@@ -55,5 +56,5 @@ class CudaWeighted(CudaNeighbor):
         return None
 
     def _repeats(self, draw: tuple[int, int, Any]) -> bool:
-        """Whether a hop draws with replacement, as ``Bounded`` does."""
+        """Return whether a hop draws with replacement, as the base class does."""
         return self.replace and draw[0] != ALL

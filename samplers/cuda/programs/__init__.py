@@ -1,1 +1,1 @@
-"""Sampling programs on a CUDA device."""
+"""CUDA drivers of sampling programs."""

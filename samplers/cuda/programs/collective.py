@@ -1,4 +1,4 @@
-"""Collective programs on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
+"""CUDA driver of collective sampling programs."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import NEVER
-from hoptrain.samplers.cuda.layers import Layer, Layered
-from hoptrain.samplers.cuda.programs.program import first_wrong, place_parameters
+from hoptrain.samplers.cuda.layers import Layer, LayerSampler
+from hoptrain.samplers.cuda.programs.program import find_first_invalid, place_parameters
 from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
 from hoptrain.samplers.programs.program import SamplingProgram
 
 
-class CudaCollective(Layered):
-    """Runs one program on one graph."""
+class CudaCollective(LayerSampler):
+    """The driver of a program with ``sampling_type`` "collective"."""
 
     def __init__(self, graph: Graph, program: SamplingProgram, workspace: Workspace) -> None:
-        """Copy the graph, and the program's arrays, to where the device reads them.
+        """Copy the graph, and the program's arrays, to the device.
 
         Raises:
-            InputError: as of ``Unbounded``, or a step without a draw.
+            InputError: a step has no draw, CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(graph, [checked_size(program, step) for step in range(program.steps)], workspace)
         self.program, self.size_names = program, (*self.size_names, "wrong")
         self.parameters = place_parameters(program, self.stream)
 
     def begin(self, seeds: list[Array]) -> None:
-        """And that nothing was wrong yet."""
+        """Check the seeds, and reset the position of the first invalid draw."""
         super().begin(seeds)
         self.given["wrong"] = NEVER
 
     def queue(self) -> None:
-        """Compiles the program the first time."""
+        """Queue all steps; the first call compiles the program."""
         with explained(self.program):
             super().queue()
 
     def sample_hop(self, hop: int) -> Layer:
-        """Draw among the neighbours of the layer, and find the edges of those drawn."""
+        """Queue the draws among the neighbours of the layer, and the search for the edges of the drawn ones."""
         launch, sizes = self.launch, self.sizes
         offsets = self.scan_in_edges(hop)
         candidates, sources = self.list_candidates(hop, offsets)
@@ -68,12 +68,12 @@ class CudaCollective(Layered):
         return Layer(self.connect(hop, offsets, table, candidates), {})
 
     def batches(self) -> Bulk[MiniBatch]:
-        """The mini-batches.
+        """Return the mini-batches of the bulk.
 
         Raises:
-            InputError: ``next`` returned no neighbour somewhere.
+            InputError: ``next`` returned an invalid index of a neighbour.
         """
-        if (first := first_wrong(self.host_size("wrong"))) is not None:
+        if (first := find_first_invalid(self.host_size("wrong"))) is not None:
             raise no_edge(self.program, "draw {2} at step {1}".format(*first))
         return super().batches()
 

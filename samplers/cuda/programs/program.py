@@ -1,4 +1,4 @@
-"""Sampling programs on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
+"""CUDA drivers of individual sampling programs, with blocks or with walks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from hoptrain.kernels.cuda.group import ROW_BITS
 from hoptrain.kernels.cuda.programs import program as kernels
 from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bounded import FixedSizeSampler
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import NEVER
 from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
 from hoptrain.samplers.programs.program import SamplingProgram
 
 
-class _Individual(Bounded):
-    """What programs with blocks and with walks share. ``schedule`` tells of blocks only."""
+class _Individual(FixedSizeSampler):
+    """The base class of the drivers of programs with blocks and with walks. ``schedule`` is set for blocks only."""
 
     own_sizes = ("wrong",)
 
@@ -35,43 +35,43 @@ class _Individual(Bounded):
         super().__init__(graph, workspace, fanouts, REPLACE)
         self.program = program
         self.parameters = place_parameters(program, self.stream)
-        no_weights = self.stream.empty((0,), np.float32)  # a slice of an array in pinned memory would have no address
+        no_weights = self.stream.empty((0,), np.float32)  # an empty array in pinned memory would have no device address
         weights = no_weights if graph.weights is None else self.to_device(graph.weights, "the graph")
         self.columns = self.graph.indptr, self.graph.indices, weights
 
     def begin(self, seeds: list[Array]) -> None:
-        """And that nothing was wrong yet."""
+        """Check the seeds, and reset the position of the first invalid draw."""
         super().begin(seeds)
         self.given["wrong"] = NEVER
 
     def queue(self) -> None:
-        """Compiles the program the first time."""
+        """Queue all steps; the first call compiles the program."""
         with explained(self.program):
             super().queue()
 
     @abstractmethod
     def name_of(self, b: int, step: int, place: int) -> str:
-        """Which draw it was that gave no edge."""
+        """Return the description of an invalid draw for a message."""
 
     def batches(self) -> Bulk[MiniBatch]:
-        """The mini-batches.
+        """Return the mini-batches of the bulk.
 
         Raises:
-            InputError: ``next`` returned no edge of its transit somewhere.
+            InputError: ``next`` returned no edge of its transit.
         """
-        if (first := first_wrong(self.host_size("wrong"))) is not None:
+        if (first := find_first_invalid(self.host_size("wrong"))) is not None:
             raise no_edge(self.program, self.name_of(*first))
         return super().batches()
 
 
 class CudaBlocks(_Individual):
-    """Blocks: the requests are drawn before they are counted, since ``next`` may stop and draws may repeat."""
+    """The driver of programs with blocks. It draws before it counts, since ``next`` may stop and draws may repeat."""
 
     def __init__(self, graph: Graph, program: SamplingProgram, workspace: Workspace) -> None:
-        """Copy the graph, and the program's arrays, to where the device reads them.
+        """Copy the graph, and the program's arrays, to the device.
 
         Raises:
-            InputError: as of ``Bounded``, or a step without a draw.
+            InputError: a step has no draw, CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(graph, program, workspace, [checked_size(program, step) for step in range(program.steps)])
 
@@ -96,17 +96,17 @@ class CudaBlocks(_Individual):
 
 
 class CudaWalks(_Individual):
-    """Walks, and the nodes that they visit as nodes."""
+    """The driver of programs with walks, whose nodes are those that the walks visit."""
 
     def __init__(self, graph: Graph, program: SamplingProgram, workspace: Workspace) -> None:
-        """As of ``CudaBlocks``."""
+        """Copy the graph, and the program's arrays, to the device."""
         super().__init__(graph, program, workspace, [program.num_walks * (program.steps + 1)])
 
     def name_of(self, b: int, step: int, place: int) -> str:  # noqa: D102
         return f"the walk from node {self.seeds[b][place // self.program.num_walks]}"
 
     def sample_hop(self, hop: int) -> None:
-        """Walk; there is one hop, and no block."""
+        """Queue all walks as the only hop, which has no block."""
         program = self.program
         copies, width, count = program.num_walks, program.steps + 1, self.num_nodes[0]
         most_walks = self.known * copies
@@ -125,7 +125,7 @@ class CudaWalks(_Individual):
         self.launch.rows(kernels.mark_ends, most, walks, most_walks, end, self.local)
 
     def batches(self) -> Bulk[MiniBatch]:
-        """With their walks."""
+        """Return the mini-batches of the bulk, with their walks."""
         local, width = self.stream.result(self.local), self.program.steps + 1
 
         def with_walks(b: int, batch: MiniBatch) -> MiniBatch:
@@ -135,8 +135,8 @@ class CudaWalks(_Individual):
         return super().batches().map(with_walks)
 
 
-def first_wrong(wrong: Array) -> tuple[int, int, int] | None:
-    """(batch, step, place) of the first draw of a bulk that gave no edge, of ``kernels.note_wrong``'s (K,); None if each gave one."""
+def find_first_invalid(wrong: Array) -> tuple[int, int, int] | None:
+    """Return (batch, step, position) of the first invalid draw of a bulk, from the output (K,) of ``kernels.note_wrong``; None if all are valid."""
     for b, packed in enumerate(wrong.tolist()):
         if packed != NEVER:
             return b, *divmod(packed, 1 << int(ROW_BITS))
@@ -144,7 +144,7 @@ def first_wrong(wrong: Array) -> tuple[int, int, int] | None:
 
 
 def place_parameters(program: SamplingProgram, stream: DeviceStream) -> Any:
-    """What ``next`` sees as ``self``, its arrays in device memory."""
+    """Return the ``self`` of ``next``, with its arrays in device memory."""
     values = program.parameters()
     return type(values)(*(to_device(v, "device", stream) if isinstance(v, np.ndarray) else v for v in values))
 

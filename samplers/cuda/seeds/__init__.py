@@ -1,1 +1,1 @@
-"""Edges as seeds on a CUDA device."""
+"""CUDA drivers of samplers that choose the seeds of another sampler: links and weighted draws."""

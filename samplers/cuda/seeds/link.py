@@ -1,4 +1,4 @@
-"""Link sampling on a CUDA device: the host finds the pairs, the device samples the neighbourhoods of their ends and takes out excluded edges."""
+"""CUDA driver of ``LinkSampler``: the host draws the pairs, the device samples the neighbourhoods of their ends and drops the excluded edges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hoptrain.kernels.cuda.seeds import link as kernels
 from hoptrain.samplers.batch.minibatch import ONLY, MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_bulk_address
-from hoptrain.samplers.cuda.bounded import Bounded
+from hoptrain.samplers.cuda.bounded import FixedSizeSampler
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler, Upload
 from hoptrain.samplers.cuda.edges import Edges
@@ -26,30 +26,30 @@ from hoptrain.samplers.wrappers.link import LinkSampler
 
 
 class CudaLinks:
-    """Samples one graph by one sampler."""
+    """The driver of ``LinkSampler``, which wraps the driver of the wrapped sampler."""
 
     def __init__(self, graph: Graph, sampler: LinkSampler, workspace: Workspace, inner: DeviceSampler[MiniBatch]) -> None:
-        """Take what samples for the sampler within.
+        """Keep the driver ``inner`` of the wrapped sampler.
 
         Raises:
-            InputError: it cannot take edges out of its blocks, and has to.
+            InputError: edges are to be excluded, and the wrapped sampler is not node-wise.
         """
-        if sampler.exclude != "none" and not isinstance(inner, Bounded):
+        if sampler.exclude != "none" and not isinstance(inner, FixedSizeSampler):
             raise InputError(
-                f'exclude={sampler.exclude!r} over {type(sampler.sampler).__name__} with device="cuda": there edges are taken out of the blocks of '
+                f'exclude={sampler.exclude!r} over {type(sampler.sampler).__name__} with device="cuda": CUDA excludes edges from the blocks of '
                 'node-wise samplers only; use exclude="none", or device="cpu"'
             )
         self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
         self._on_host = Workspace()
 
     def twin(self) -> CudaLinks:
-        """See ``DeviceSampler.twin``."""
+        """Return a second driver for double buffering; see ``DeviceSampler.twin``."""
         other = copy(self)
         other.inner, other._on_host = self.inner.twin(), Workspace()
         return other
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[MiniBatch]]:
-        """Find the pairs, and queue a bulk; see ``Sampler.start_bulk``."""
+        """Draw the pairs, and queue a bulk; see ``Sampler.start_bulk``."""
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         graph, sampler, stream = self.graph, self.sampler, self.stream
         parts = [self._on_host.part(i) for i in range(len(seeds))]
@@ -81,16 +81,16 @@ class CudaLinks:
         return finished
 
 
-def drop_edges(bulk: Bounded) -> None:
-    """Queue it after the last hop.
+def drop_edges(bulk: FixedSizeSampler) -> None:
+    """Queue the removal of the excluded edges of a bulk after its last hop.
 
     Args:
-        bulk: whose nodes are different nodes, so that seeds alone are the ends of these edges. To it were brought, for each batch, "dropped" (D,)
+        bulk: driver whose batches have each node once, so that the ends of excluded edges are seeds. Its uploads have for each batch "dropped" (D,)
             int64, ``source * num_seeds + destination`` in local ids, ascending, and "num_dropped" (1,) int64, D.
     """
     table, counts = bulk.brought["dropped"], bulk.brought["num_dropped"]
     counts = counts.reshape(len(counts))
-    shared = len(bulk.edges) < len(bulk.num_edges)  # by all hops
+    shared = len(bulk.edges) < len(bulk.num_edges)  # all hops share their arrays
     for h, edges in enumerate(bulk.edges):
         hop = len(bulk.num_edges) - 1 if shared else h
         bulk.edges[h] = _left(bulk, edges, h, (bulk.num_nodes[hop], bulk.num_nodes[0], table, counts), bulk.num_edges[hop])
@@ -99,8 +99,8 @@ def drop_edges(bulk: Bounded) -> None:
             bulk.launch.one_block_each(kernels.read_ends, bulk.edges[0].indptr, num_nodes, num_edges)
 
 
-def _left(bulk: Bounded, edges: Edges, number: int, rule: tuple[Any, Any, Any, Any], num_edges: Any) -> Edges:
-    """The edges that are left, in arrays of their own; their number goes to ``num_edges``."""
+def _left(bulk: FixedSizeSampler, edges: Edges, number: int, rule: tuple[Any, Any, Any, Any], num_edges: Any) -> Edges:
+    """Queue the copy of the edges that are not excluded into new arrays, and return these; their number goes to ``num_edges``."""
     array = bulk.buffers.array
     capacity, num_dst = edges.indptr.shape[1] - 1, rule[0]
     left = Edges(

@@ -1,4 +1,4 @@
-"""Seeds by weight or by the norms of their gradients, on a CUDA device: the host draws them, the device samples their neighbourhoods."""
+"""CUDA driver of samplers that draw their seeds by weight or by gradient norms: the host draws, the device samples the neighbourhoods."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from hoptrain.samplers.wrappers.weighted import WeightedSeedSampler, with_seed_w
 
 
 class CudaDrawnSeeds:
-    """Samples one graph by one sampler."""
+    """The driver of ``MVSSampler`` and ``WeightedSeedSampler``, which wraps the driver of the wrapped sampler."""
 
     def __init__(
         self, graph: Graph | HeteroGraph, sampler: MVSSampler | WeightedSeedSampler, workspace: Workspace, inner: DeviceSampler[Any]
     ) -> None:
-        """Take what samples for the sampler within."""
+        """Keep the driver ``inner`` of the wrapped sampler."""
         self.graph: Any = graph
         self.sampler, self.stream, self.inner = sampler, workspace.stream, inner
 
     def twin(self) -> CudaDrawnSeeds:
-        """See ``DeviceSampler.twin``."""
+        """Return a second driver for double buffering; see ``DeviceSampler.twin``."""
         other = copy(self)
         other.inner = self.inner.twin()
         return other
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[Any]]:
-        """Draw, and queue a bulk; see ``Sampler.start_bulk``."""
+        """Draw the seeds, and queue a bulk; see ``Sampler.start_bulk``."""
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         drawn = [self.sampler.draw(self.graph, some, Address(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
         beside = {"seed_weights": Upload([own for _, own in drawn], np.float32)}

@@ -1,1 +1,1 @@
-"""Samplers whose mini-batch is a subgraph, on a CUDA device."""
+"""CUDA drivers of subgraph samplers."""

@@ -1,4 +1,4 @@
-"""Cluster-GCN's sampler on a CUDA device."""
+"""CUDA driver of ``ClusterSampler``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hoptrain.samplers.subgraphs.cluster import ClusterSampler, no_seed_in
 
 
 class CudaClusters(CudaSubgraphs):
-    """Nothing is drawn: the host brings the clusters' nodes."""
+    """The driver of ``ClusterSampler``, which copies the nodes of the clusters from the host, since nothing is random."""
 
     def __init__(self, graph: Graph, sampler: ClusterSampler, workspace: Workspace) -> None:
-        """As of ``CudaSubgraphs``."""
+        """Copy the graph and the split to the device; see ``CudaSubgraphs``."""
         super().__init__(graph, sampler, workspace)
         self.sampler = sampler
 
     def begin_draws(self, items: list[Array]) -> int:
-        """Units are clusters."""
+        """List the nodes of the clusters of each batch, and return the most nodes of a batch."""
         self.seeds = items
         self._vertices = [np.empty(self.sampler.count_vertices(some), self.id_dtype) for some in items]
         for some, own in zip(items, self._vertices, strict=True):
@@ -32,12 +32,12 @@ class CudaClusters(CudaSubgraphs):
         return longest(self._vertices)
 
     def uploads(self) -> dict[str, Upload]:
-        """The nodes."""
+        """Return the nodes of the clusters as the upload "drawn"."""
         return {"drawn": Upload(self._vertices, self.id_dtype)}
 
     def draw(self, drawn: Any) -> None:
-        """They are there."""
+        """Queue nothing, since the nodes are uploaded."""
 
     def draw_again(self, without: Array) -> None:
-        """There is no other draw."""
+        """Raise ``InputError``, since another draw of the same clusters would have the same nodes."""
         raise no_seed_in(self.seeds[int(without.argmax())])

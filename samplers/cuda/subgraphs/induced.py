@@ -1,4 +1,4 @@
-"""Samplers whose mini-batch is a subgraph, on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
+"""Base classes of the CUDA drivers of subgraph samplers, whose batches are nodes and all edges between them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, Upload
 from hoptrain.samplers.cuda.edges import Edges
-from hoptrain.samplers.cuda.unbounded import Unbounded
+from hoptrain.samplers.cuda.unbounded import DynamicSizeSampler
 from hoptrain.samplers.subgraphs.induced import SubgraphSampler
 
 
-class Induced(Unbounded):
-    """From nodes and the table that has them to batches whose blocks are all the edges between them.
+class Induced(DynamicSizeSampler):
+    """A driver whose blocks are all edges between the nodes of a batch, which a subclass finds and enters in a table.
 
     Attributes:
-        nodes: (K, S) of each batch.
-        parts: threads that look for the edges of a batch.
-        num_layers: blocks of a batch.
-        edges: those of the bulk.
-        seed_weights: (K, B) float32, or None.
+        nodes: (K, S) nodes of each batch.
+        parts: number of threads that search the edges of a batch.
+        num_layers: number of blocks of a batch.
+        edges: edges of the bulk.
+        seed_weights: (K, B) float32 weights of the seeds, or None.
     """
 
     nodes: Any
@@ -38,7 +38,7 @@ class Induced(Unbounded):
     seed_weights: Any | None = None
 
     def induce(self, most: int, table: tuple[Any, Any]) -> None:
-        """Queue the search for the edges between the nodes of each batch, at most ``most``."""
+        """Queue the search for the edges between the nodes of each batch, which has at most ``most`` nodes, all in ``table``."""
         sizes, parts = self.sizes, self.parts
         room = self.room("edges", FEW_EDGES * most)
         indptr, edge_ids = self.matrix("indptr", most + 1, self.dtype), self.matrix("edge_ids", room, self.edge_dtype)
@@ -52,7 +52,7 @@ class Induced(Unbounded):
         self.launch.rows(note_offset, 1, indptr, sizes["seeds"], sizes["seed_edges"])
 
     def batches(self) -> Bulk[MiniBatch]:
-        """The mini-batches."""
+        """Return the mini-batches of the bulk."""
         nodes, edges = self.stream.result(self.node_ids()), self.edges.results(self.stream)
         seed_weights = None if self.seed_weights is None else self.stream.result(self.seed_weights)
 
@@ -72,21 +72,21 @@ class Induced(Unbounded):
         return Bulk(self.num_batches, batch)
 
     def node_ids(self) -> Any:
-        """(K, S) global ids."""
+        """Return the global ids (K, S) of the nodes."""
         return self.nodes
 
 
 class CudaSubgraphs(Induced):
-    """Samples one graph by one prepared sampler; a subclass says how the nodes of a bulk's subgraphs are found."""
+    """The driver of a prepared ``SubgraphSampler``. A subclass draws the nodes of the subgraphs."""
 
     size_names = ("zeros", "drawn", "attempts", "parts", "nodes", "seeds", "in_edges", "edges", "seed_edges")
     hops = range(1)
 
     def __init__(self, graph: Graph, sampler: SubgraphSampler, workspace: Workspace) -> None:
-        """Copy the graph and the split to where the device reads them.
+        """Copy the graph and the split to the device, or to pinned host memory.
 
         Raises:
-            InputError: as of ``Unbounded``; or the sampler was not prepared for this graph.
+            InputError: the sampler was not prepared for this graph, CUDA cannot be used, or the kernel or placement is unknown.
         """
         sampler.check_graph(graph)
         super().__init__(graph, workspace)
@@ -95,35 +95,35 @@ class CudaSubgraphs(Induced):
 
     @abstractmethod
     def begin_draws(self, items: list[Array]) -> int:
-        """Check the items of the batches, and say how many nodes are drawn for one at most, repeated ones included."""
+        """Check the items of the batches, and return the most nodes that are drawn for a batch, including repeated ones."""
 
     @abstractmethod
     def draw(self, drawn: Any) -> None:
-        """Queue the draws: nodes ``drawn`` (K, D), and how many in ``sizes["drawn"]`` unless they were ``given``."""
+        """Queue the draws of the nodes ``drawn`` (K, D); their numbers go to ``sizes["drawn"]`` unless they are ``given``."""
 
     def draw_again(self, without: Array) -> None:
-        """Prepare to draw the batches again that are ``without`` (K,) bool a seed.
+        """Prepare another draw of the batches that have no seed, for which ``without`` (K,) bool is true.
 
         Raises:
-            InputError: that is in vain.
+            InputError: there were too many attempts.
         """
         raise NotImplementedError
 
     def uploads(self) -> dict[str, Upload]:
-        """Nothing, where the device draws."""
+        """Return no uploads, since the device draws the nodes."""
         return {}
 
     def weigh(self) -> None:
-        """Queue the weights of the edges and of the seeds, if there are any."""
+        """Queue the computation of the weights of edges and seeds, by default none."""
 
     def begin(self, seeds: list[Array]) -> None:
-        """Check the items."""
+        """Check the items, and compute bounds of the sizes of a batch."""
         self.most_drawn = self.begin_draws(seeds)
         self.dtype = np.promote_types(self.dtype, id_dtype(max(self.num_graph_edges, 4 * self.most_drawn) + 2))
         self.parts = self.given["parts"] = self.num_parts(min(self.most_drawn, self.num_graph_nodes))
 
     def queue(self) -> None:
-        """Draw, drop what was drawn twice, and find the edges between the rest."""
+        """Queue the draws, the removal of repeated nodes, and the search for the edges between the nodes."""
         most, sizes = self.most_drawn, self.sizes
         drawn = self.matrix("drawn", most, self.id_dtype)
         self.draw(drawn)
@@ -138,7 +138,7 @@ class CudaSubgraphs(Induced):
         self.weigh()
 
     def is_done(self) -> bool:
-        """Whether every batch has a seed, and its edges had room."""
+        """Return whether every batch has a seed and all capacities were large enough; otherwise prepare another attempt."""
         without = self.host_size("seeds") == 0
         if without.any():
             self.draw_again(without)

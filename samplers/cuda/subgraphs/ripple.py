@@ -1,4 +1,4 @@
-"""Ripple walks on a CUDA device."""
+"""CUDA driver of ``RippleWalkSampler``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 
 _THREADS = 64
-"""Threads of a subgraph: each tile of a column has some barriers, and most columns are short."""
+"""Threads for each subgraph. Few, since each tile of a column has several barriers, and most columns are short."""
 
 
 class CudaRipple(CudaSubgraphs):
-    """Growth from a root. It takes three numbers a node of the graph and batch."""
+    """The driver of ``RippleWalkSampler``. It needs three numbers of memory for each node of the graph and each batch."""
 
     def __init__(self, graph: Graph, sampler: RippleWalkSampler, workspace: Workspace) -> None:
-        """Copy the graph and the roots to where the device reads them."""
+        """Copy the graph, the split and the roots to the device; see ``CudaSubgraphs``."""
         super().__init__(graph, sampler, workspace)
         self.sampler = sampler
         self._roots = self.to_device(sampler.split.seeds, "the roots")
 
     def begin_draws(self, items: list[Array]) -> int:
-        """An item is a subgraph, and a batch is one."""
+        """Check the items, one for each batch, and return the most nodes of a subgraph."""
         for some in items:
             self.sampler.check_item(some)
         return min(self.sampler.size, self.num_graph_nodes)

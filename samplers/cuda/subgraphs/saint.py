@@ -1,4 +1,4 @@
-"""GraphSAINT's samplers on a CUDA device."""
+"""CUDA drivers of the GraphSAINT samplers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler
 
 
 class _Saint(CudaSubgraphs):
-    """The common part: draws that are made again where a batch has no seed, and the weights."""
+    """The base class of the GraphSAINT drivers: repeated draws of batches without a seed, and the weights."""
 
     def __init__(self, graph: Graph, sampler: SaintSampler, workspace: Workspace, number: int, length: int) -> None:
-        """``number`` draws of ``length`` + 1 nodes each."""
+        """Copy graph, split and weights to the device, for ``number`` draws of ``length`` + 1 nodes each."""
         super().__init__(graph, sampler, workspace)
         self.sampler, self.number, self.length = sampler, number, length
         self._weights = None if sampler.weights is None else [self.to_device(array, "the weights") for array in sampler.weights]
 
     def begin_draws(self, items: list[Array]) -> int:
-        """An item is a subgraph, and a batch is one."""
+        """Check the items, one for each batch, and return the number of drawn nodes of a subgraph."""
         for some in items:
             self.sampler.check_item(some)
         number = self.number * (self.length + 1)
@@ -33,13 +33,13 @@ class _Saint(CudaSubgraphs):
         return number
 
     def draw_again(self, without: Array) -> None:
-        """The next attempt of those without a seed; the others are drawn as before."""
+        """Advance the attempt of the batches without a seed; the others are drawn as before."""
         self.given["attempts"] = self.given["attempts"] + without
         if self.given["attempts"].max() >= MAX_ATTEMPTS:
             raise self.sampler.no_seed_met()
 
     def weigh(self) -> None:
-        """Queue the sampler's weights of the edges and seeds of each batch."""
+        """Queue the lookup of the weights of the edges and seeds of each batch."""
         if self._weights is None:
             return
         (of_nodes, of_edges), sizes = self._weights, self.sizes
@@ -51,43 +51,43 @@ class _Saint(CudaSubgraphs):
 
 
 class CudaSaintNodes(_Saint):
-    """Nodes by an alias table over all of them."""
+    """The driver of ``SaintNodeSampler``, which draws nodes by an alias table."""
 
     def __init__(self, graph: Graph, sampler: SaintNodeSampler, workspace: Workspace) -> None:
-        """Copy the graph and the table to where the device reads them."""
+        """Copy the graph, the split and the alias table to the device; see ``CudaSubgraphs``."""
         super().__init__(graph, sampler, workspace, sampler.budget, 0)
         self._tables = [self.to_device(table, "the alias table") for table in sampler.tables]
 
     def draw(self, drawn: Any) -> None:
-        """Queue the draws."""
+        """Queue the draws of the nodes."""
         self.launch.rows(draw_vertices, self.number, *self._tables, self.number, self.sizes["attempts"], self.addresses[0], drawn)
 
 
 class _Walks(_Saint):
-    """Walks from some nodes."""
+    """The base class of the GraphSAINT drivers that draw random walks."""
 
     def __init__(self, graph: Graph, sampler: SaintSampler, workspace: Workspace, number: int, length: int, roots: Array) -> None:
-        """Copy the graph and the roots to where the device reads them."""
+        """Copy the graph, the split and the roots to the device; see ``CudaSubgraphs``."""
         super().__init__(graph, sampler, workspace, number, length)
         self._roots = self.to_device(roots, "the roots")
 
     def draw(self, drawn: Any) -> None:
-        """Queue the draws."""
+        """Queue the random walks."""
         graph, attempts = (self.graph.indptr, self.graph.indices), self.sizes["attempts"]
         self.launch.rows(draw_walks, self.number, *graph, self._roots, self.number, self.length, attempts, self.addresses[0], drawn)
 
 
 class CudaSaintEdges(_Walks):
-    """Edges as walks of one step."""
+    """The driver of ``SaintEdgeSampler``, which draws edges as walks of one step."""
 
     def __init__(self, graph: Graph, sampler: SaintEdgeSampler, workspace: Workspace) -> None:
-        """From the nodes that have in-edges."""
+        """Copy the graph and the split to the device; walks start at nodes with in-edges."""
         super().__init__(graph, sampler, workspace, sampler.budget, 1, sampler.ends)
 
 
 class CudaSaintWalks(_Walks):
-    """Walks from the split."""
+    """The driver of ``SaintWalkSampler``."""
 
     def __init__(self, graph: Graph, sampler: SaintWalkSampler, workspace: Workspace) -> None:
-        """From the nodes of the split."""
+        """Copy the graph and the split to the device; walks start at nodes of the split."""
         super().__init__(graph, sampler, workspace, sampler.num_roots, sampler.walk_length, sampler.split.seeds)

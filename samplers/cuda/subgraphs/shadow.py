@@ -1,4 +1,4 @@
-"""ShaDow's samplers on a CUDA device: a bulk of mini-batches at once, bit for bit those of the CPU."""
+"""CUDA drivers of the ShaDow samplers."""
 
 from __future__ import annotations
 
@@ -25,29 +25,30 @@ from hoptrain.samplers.cuda.subgraphs.induced import Induced
 from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler, ShadowSampler
 
 _SEARCH_BYTES = 1 << 30
-"""Scratch memory of all searches by PageRank that run at once."""
+"""Bytes of scratch memory for all PageRank searches that run at once."""
 _SEARCH_THREADS = 32
-"""Threads of one: a warp, whose barriers cost little, and most columns keep it busy for a few tiles only."""
+"""Threads of a PageRank search: one warp, whose barriers cost little, since most columns have only a few tiles."""
 
 
 class CudaDisjoint(Induced):
-    """Samples one graph by one sampler that gives each seed a subgraph of its own.
+    """The base class of the drivers of samplers that give each seed a subgraph of its own.
 
-    ``sizes["seeds"]`` and ``sizes["nodes"]`` are those of a batch; the table has a batch's pairs.
+    A node of a batch is a pair of a seed and a node of the graph. ``sizes["seeds"]`` and ``sizes["nodes"]`` are those of a batch, and the
+    relabelling table has the pairs.
     """
 
     def __init__(self, graph: Graph, sampler: DisjointSampler, workspace: Workspace) -> None:
-        """Copy the graph to where the device reads it.
+        """Copy the graph to the device, or to pinned host memory.
 
         Raises:
-            InputError: as of ``Unbounded``.
+            InputError: CUDA cannot be used, or the kernel or placement is unknown.
         """
         super().__init__(graph, workspace)
         self.num_layers = sampler.num_layers
         self.num_kept = sampler.most_vertices(graph)[1]
 
     def begin(self, seeds: list[Array]) -> None:
-        """Check the seeds."""
+        """Check the seeds, and compute bounds of the sizes of a batch."""
         self.seeds = [check_seeds(self.host_graph, some, distinct=True) for some in seeds]
         self.most_seeds = longest(self.seeds)
         self.most = self.most_seeds * self.num_kept
@@ -56,15 +57,15 @@ class CudaDisjoint(Induced):
         self.given |= {"seeds": [len(some) for some in self.seeds], "parts": self.parts}
 
     def most_entries(self) -> int:
-        """What offsets, places and numbers have to hold beside the graph's edges."""
+        """Return the largest offset, position or number in addition to the graph's edges, for the choice of ``dtype``."""
         return 4 * self.most
 
     def uploads(self) -> dict[str, Upload]:
-        """The seeds."""
+        """Return the seeds of each batch as the upload "seeds"."""
         return {"seeds": Upload(self.seeds, self.id_dtype)}
 
     def queue(self) -> None:
-        """Find the sets, and the edges within them."""
+        """Queue the search for the nodes of the subgraphs, and for the edges within them."""
         self.nodes = self.matrix("placed", self.most, np.int64)
         self.vertices = self.matrix("nodes", self.most, self.id_dtype)
         table = self.table("table", self.most, np.int64)
@@ -76,14 +77,17 @@ class CudaDisjoint(Induced):
 
     @abstractmethod
     def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
-        """Queue the search: pairs ``nodes`` and ``vertices`` in their final places, in the table with these, and their number."""
+        """Queue the search for the nodes of the subgraphs.
+
+        It writes the pairs to ``nodes`` and their global ids to ``vertices`` in the final order, enters the pairs in ``table``, and sets their number.
+        """
 
     def node_ids(self) -> Any:
-        """(K, S) global ids."""
+        """Return the global ids (K, S) of the nodes."""
         return self.vertices
 
     def batches(self) -> Bulk[MiniBatch]:
-        """The mini-batches, with the sizes of their subgraphs."""
+        """Return the mini-batches of the bulk, with the sizes of their subgraphs."""
         begins, ends = self.host_begins.copy(), self.host_size("nodes").tolist()
 
         def with_sizes(b: int, batch: MiniBatch) -> MiniBatch:
@@ -93,17 +97,17 @@ class CudaDisjoint(Induced):
         return super().batches().map(with_sizes)
 
     def scan_found(self, found: Any) -> None:
-        """Turn how many others each set has, (K, B+1), into where they stand: ``begins``."""
+        """Turn the number of other nodes of each seed's subgraph, ``found`` (K, B+1), into their offsets ``begins``."""
         self.begins = found
         zeros, seeds = self.sizes["zeros"], self.sizes["seeds"]
         exclusive_scan(self.launch, found, self.most_seeds, zeros, seeds, seeds, self.sums(self.most_seeds), self.sizes["nodes"])
 
 
 class CudaShadow(CudaDisjoint):
-    """The sets by hops: neighbour sampling of all sets of a batch together, in a graph whose nodes are pairs."""
+    """The driver of ``ShadowSampler``, which samples the neighbourhoods of all seeds of a batch together, with pairs as nodes."""
 
     def __init__(self, graph: Graph, sampler: ShadowSampler, workspace: Workspace) -> None:
-        """As of ``CudaDisjoint``."""
+        """Copy the graph to the device; see ``CudaDisjoint``."""
         super().__init__(graph, sampler, workspace)
         self.hops, self.fanout = range(sampler.depth), sampler.num_neighbors
         self.size_names = (
@@ -112,11 +116,11 @@ class CudaShadow(CudaDisjoint):
         )  # fmt: skip
 
     def most_entries(self) -> int:
-        """Also the edges of a hop."""
+        """Return the largest number to store, including the edges of a hop."""
         return 4 * self.most + self.most * self.fanout
 
     def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
-        """Expand what the hop before found; then sort by set."""
+        """Queue all hops, and then the sorting of the pairs by seed."""
         launch, sizes, most, seeds_room = self.launch, self.sizes, self.most, self.most_seeds
         pairs, numbers = self.matrix("pairs", most, np.int64), self.matrix("numbers", most, self.dtype)
         found, shift = self.matrix("sizes_of_sets", seeds_room + 1, self.dtype), self.matrix("shift", seeds_room, self.dtype)
@@ -133,7 +137,7 @@ class CudaShadow(CudaDisjoint):
         launch.rows(kernels.place_pairs, most, pairs, high, sizes["seeds"], found, numbers, *table, self.nodes, self.vertices)
 
     def _expand(self, hop: int, pairs: Any, low: Any, high: Any, fresh: int, table: tuple[Any, Any], after: Any) -> None:
-        """Draw the neighbours of the pairs from ``low`` to ``high``, at most ``fresh``; new pairs are appended, up to ``after``."""
+        """Queue the draws of neighbours of the pairs from ``low`` to ``high``, at most ``fresh``; append new pairs, whose end goes to ``after``."""
         launch, sizes, most = self.launch, self.sizes, fresh * self.fanout
         offsets, end = self.matrix("offsets", self.most + 1, self.dtype), sizes[f"drawn{hop}"]
         launch.rows(kernels.list_vertices_of, fresh, pairs, low, high, self.vertices)
@@ -148,20 +152,20 @@ class CudaShadow(CudaDisjoint):
 
 
 class CudaShadowPPR(CudaDisjoint):
-    """The sets by PageRank."""
+    """The driver of ``ShadowPPRSampler``."""
 
     size_names = ("zeros", "seeds", "parts", "nodes", "in_edges", "edges", "seed_edges")
     hops = range(1)
 
     def __init__(self, graph: Graph, sampler: ShadowPPRSampler, workspace: Workspace) -> None:
-        """As of ``CudaDisjoint``."""
+        """Copy the graph to the device; see ``CudaDisjoint``."""
         super().__init__(graph, sampler, workspace)
         self.num_reached = sampler.most_vertices(graph)[0] + 1
         self.top = min(sampler.top, self.num_reached)
         self.precision = sampler.push_precision
 
     def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
-        """Search some seeds at a time; then place what they found."""
+        """Queue the searches, of as many seeds at a time as memory allows, and then the ordering of the found nodes."""
         launch, sizes = self.launch, self.sizes
         begins = self.matrix("sizes_of_sets", self.most_seeds + 1, self.dtype)
         chosen = self.matrix("chosen", self.most_seeds * self.top, self.id_dtype)
@@ -185,7 +189,7 @@ class CudaShadowPPR(CudaDisjoint):
         launch.rows(enter_nodes, self.most, self.nodes, sizes["nodes"], *table, self.nodes)
 
     def _scratch(self) -> pagerank.Scratch:
-        """For as many searches as memory allows, and no more than there are seeds."""
+        """Return scratch buffers for as many concurrent searches as memory allows, at most one for each seed."""
         size, room = 1 << (2 * self.num_reached - 1).bit_length(), self.num_reached
         row_bytes = size * (self.id_dtype.itemsize + 4) + room * (self.id_dtype.itemsize + 20) + 8 * self.top
         rows = max(1, min(self.num_batches * self.most_seeds, self.thresholds.max_blocks, _SEARCH_BYTES // row_bytes))

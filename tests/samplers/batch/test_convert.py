@@ -362,7 +362,7 @@ MISTAKES = {
         rule="name PyG's Data",
         remedy="rename sampler",
     ),
-    "weights in some blocks only": Mistake(weights_in_one_block, value="weights", rule="some blocks none scale", remedy="use blocks"),
+    "weights in some blocks only": Mistake(weights_in_one_block, value="weights", rule="some blocks none graph", remedy="use blocks"),
     "a link that the graph has not": Mistake(
         lambda: LinkSampler(NeighborSampler([3]), edges=[0, 900]).items(GRAPH, np.arange(40)),
         value="edge 900",

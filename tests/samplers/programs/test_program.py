@@ -232,11 +232,9 @@ MISTAKES = {
         rule="HalfWalk.next compiled edge whole number",
         remedy="use numbers arrays functions",
     ),
-    "no draws in a step": Mistake(
-        lambda graph: sampled(Sage([2, 0]), graph), value="0", rule="sample_size(1) Sage step least one draw whole"
-    ),
+    "no draws in a step": Mistake(lambda graph: sampled(Sage([2, 0]), graph), value="0", rule="sample_size(1) Sage least one draw whole"),
     "a number of draws that is a real": Mistake(
-        lambda graph: sampled(Sage([2, 2.5]), graph), value="2.5", rule="sample_size(1) Sage step least one draw whole"
+        lambda graph: sampled(Sage([2, 2.5]), graph), value="2.5", rule="sample_size(1) Sage least one draw whole"
     ),
     "no steps": Mistake(lambda graph: sampled(Endless(), graph), value="0", rule="steps Endless whole number 1 2040"),
     "a number of steps that is a real": Mistake(
@@ -268,7 +266,7 @@ MISTAKES = {
         remedy="use numbers arrays functions",
     ),
     "edges searched in columns that are not sorted": Mistake(
-        search_in_columns_that_are_not_sorted, value="columns", rule="has_edge graph not sorted searches", remedy="Graph.from_edges"
+        search_in_columns_that_are_not_sorted, value="columns", rule="has_edge graph not sorted search", remedy="Graph.from_edges"
     ),
     "walks of a program with blocks": Mistake(
         lambda graph: Sage([1]).walks(graph, SEEDS), value="Sage", rule="blocks no walks", remedy='sample output = "walks"'
@@ -277,7 +275,7 @@ MISTAKES = {
         f"a generator in {program.__name__}": Mistake(
             lambda graph, program=program: program().sample(graph, np.arange(3)),
             value=f"{program.__name__}.next",
-            rule="draws generator own repeated",
+            rule="random generator own repeated",
             remedy="randint(rng, n) bernoulli(rng, p)",
         )
         for program in (OfNumPy, OfPython)

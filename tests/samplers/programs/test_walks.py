@@ -142,12 +142,12 @@ MISTAKES = {
     "p of 0": Mistake(lambda: Node2Vec(p=0.0), value="p is 0.0", rule="q 1.0 node2vec divides positive"),
     "q below 0": Mistake(lambda: Node2Vec(q=-1.0), value="-1.0", rule="p 1.0 q node2vec divides positive"),
     "walks that always restart": Mistake(lambda: RandomWalk(restart=1.0), value="1.0", rule="restart probability 0 below 1"),
-    "walks of no steps": Mistake(lambda: RandomWalk(0), value="0", rule="length num_walks 1 walk step more"),
-    "no walks": Mistake(lambda: RandomWalk(3, num_walks=0), value="num_walks 0", rule="length 3 seed walk more"),
+    "walks of no steps": Mistake(lambda: RandomWalk(0), value="0", rule="length num_walks 1 least 1"),
+    "no walks": Mistake(lambda: RandomWalk(3, num_walks=0), value="num_walks 0", rule="length 3 least 1"),
     "an unknown relation": Mistake(
         lambda: MetapathWalk(np.array([0, 1]), [0, 5]), value="relation 5", rule="metapath [0, 5] edges", remedy="[0, 1]"
     ),
-    "a path of no relations": Mistake(lambda: MetapathWalk(np.array([0, 1]), []), value="0", rule="length num_walks 1 walk step more"),
+    "a path of no relations": Mistake(lambda: MetapathWalk(np.array([0, 1]), []), value="0", rule="length num_walks 1 least 1"),
     "relations of another graph": Mistake(
         lambda ring: MetapathWalk(np.array([0, 1]), [0]).walks(ring, np.arange(3)),
         value="2 entries",

@@ -84,7 +84,7 @@ def test_of_one_type_with_two_layers():
 
 @pytest.mark.parametrize("sampler", [ClusterSampler(2), TemporalSampler([2])])
 def test_samplers_without_seeds_or_with_trees_are_refused(sampler):
-    with refused(type(sampler).__name__, "nodes not found seeds once", "NeighborSampler"):
+    with refused(type(sampler).__name__, "seeds each node once", "NeighborSampler"):
         InducedSampler(sampler)
 
 

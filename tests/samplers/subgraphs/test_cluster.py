@@ -79,7 +79,7 @@ def test_clusters_without_a_seed_are_not_dealt_out(dataset):
     units = sampler.items(dataset.graph, split)
     assert 1 <= len(units) <= 2
     other = np.setdiff1d(np.arange(20), units)[:1]
-    with refused(f"[{other[0]}]", "clusters none nodes train", "among sampler.items(graph, seeds)"):
+    with refused(f"[{other[0]}]", "clusters none nodes train", "sampler.items(graph, seeds)"):
         sampler.sample(dataset.graph, other)
 
 
@@ -109,7 +109,7 @@ MISTAKES = {
         lambda graph: ClusterSampler(201).prepare(graph, np.arange(5)),
         value="201",
         rule="num_clusters num_nodes=200 fewer nodes",
-        remedy="ask fewer",
+        remedy="200 less",
     ),
     "an unknown cluster": Mistake(
         lambda graph: ClusterSampler(3).prepare(graph, np.arange(5)).sample(graph, np.array([9])),

@@ -167,7 +167,7 @@ MISTAKES = {
     "no subgraphs": Mistake(lambda: RippleWalkSampler(3, num_subgraphs=0), value="num_subgraphs 0", rule="size 3 least 1"),
     **{
         f"a ratio of {wrong}": Mistake(
-            lambda wrong=wrong: RippleWalkSampler(3, ratio=wrong), value=str(wrong), rule="ratio share neighbours", remedy="above 0 most 1"
+            lambda wrong=wrong: RippleWalkSampler(3, ratio=wrong), value=str(wrong), rule="ratio share neighbours", remedy="(0, 1]"
         )
         for wrong in (0.0, 1.5)
     },
@@ -192,7 +192,7 @@ MISTAKES = {
     ),
     "two subgraphs in a batch": Mistake(
         lambda graph, prepared: prepared.sample(graph, np.array([0, 1])),
-        value="2 subgraphs",
+        value="batch_size is 2",
         rule="batch RippleWalkSampler one",
         remedy="batch_size 1",
     ),

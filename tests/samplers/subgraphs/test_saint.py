@@ -192,7 +192,7 @@ def test_an_epoch_has_as_many_seeds_as_the_split(graph):
 def test_through_the_loader(dataset):
     batches = check_loader(dataset, SaintWalkSampler(20, 3, num_layers=3, num_subgraphs=6), 1)
     assert len(batches) == 6
-    with refused("1024 subgraphs", "batch SaintWalkSampler one", "batch_size 1"):
+    with refused("1024", "batch SaintWalkSampler one", "batch_size 1"):
         SampleLoader(dataset, SaintWalkSampler(20, num_subgraphs=6))
 
 
@@ -221,7 +221,7 @@ MISTAKES = {
         lambda: SaintWalkSampler(5, error=1e-6).prepare(grid(), np.arange(36)),
         value="1e-06",
         rule="error more 4,294,967,296 walks 36 nodes",
-        remedy="raise",
+        remedy="larger",
     ),
     "no subgraphs": Mistake(lambda: SaintNodeSampler(5, num_subgraphs=0), value="0", rule="num_subgraphs epoch least one"),
     "a model of no layers": Mistake(lambda: SaintNodeSampler(5, num_layers=0), value="0", rule="num_layers model layers", remedy="1 4079"),
@@ -229,7 +229,7 @@ MISTAKES = {
         f"a graph without edges for {sampler.__name__}": Mistake(
             lambda sampler=sampler: sampler(5).prepare(Graph.from_edges([], [], 3), ONE),
             value="no edges",
-            rule="graph nothing draw",
+            rule="graph draws edges",
             remedy="another sampler",
         )
         for sampler in (SaintNodeSampler, SaintEdgeSampler)

@@ -175,10 +175,10 @@ MISTAKES = {
         for wrong in (1.5, -1)
     },
     "subgraphs that could be too large": Mistake(
-        lambda: ShadowSampler(6, 10), value="depth 6", rule="10 neighbours subgraph 1,048,576 nodes", remedy="lower"
+        lambda: ShadowSampler(6, 10), value="depth is 6", rule="num_neighbors 10 subgraph fewer 1,048,576 nodes", remedy="lower"
     ),
     "subgraphs that could be too deep": Mistake(
-        lambda: ShadowSampler(10**9, 1), value="depth 1000000000", rule="1 neighbours subgraph 1,048,576 nodes", remedy="lower"
+        lambda: ShadowSampler(10**9, 1), value="depth is 1000000000", rule="num_neighbors 1 subgraph fewer 1,048,576 nodes", remedy="lower"
     ),
     "a model of no layers": Mistake(lambda: ShadowSampler(num_layers=0), value="0", rule="num_layers model layers", remedy="1 4079"),
     "no nodes beside the seed": Mistake(lambda: ShadowPPRSampler(0), value="0", rule="top subgraph least one node seed"),

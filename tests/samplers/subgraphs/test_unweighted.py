@@ -71,5 +71,5 @@ def test_a_subgraph_has_all_edges_between_its_vertices(graph):
 
 def test_what_would_take_too_much_is_refused(graph, monkeypatch):
     monkeypatch.setattr("hoptrain.samplers.subgraphs.unweighted.MOST_EDGES", 200)
-    with refused("200 edges", "graph drawn weight fewer", "walks"):
+    with refused("200 edges", "graph weighted draws fewer", "walks"):
         ByDegrees(3, normalise=False, num_subgraphs=1).prepare(graph, ALL)

@@ -129,7 +129,7 @@ MISTAKES = {
         f"events {name}": Mistake(
             lambda items=items: shuffled(items),
             value=f"{items[:8]}",
-            rule="events dealt order time step 50",
+            rule="events order time step 50",
             remedy="EventSchedule without shuffling",
         )
         for name, items in (
@@ -140,7 +140,7 @@ MISTAKES = {
             ("in any order", np.random.default_rng(0).permutation(50).tolist()),
         )
     },
-    "no negatives": Mistake(lambda: EventSampler(drawn(50), num_negatives=0), value="0", rule="num_negatives event told one pair least"),
+    "no negatives": Mistake(lambda: EventSampler(drawn(50), num_negatives=0), value="0", rule="num_negatives event least one negative"),
     "a graph without times": Mistake(
         lambda: EventSampler(drawn(50)).sample(Graph.from_edges([0], [1], 2), np.array([0, 1, 0, 1])),
         value="times",

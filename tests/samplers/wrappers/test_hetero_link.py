@@ -257,7 +257,7 @@ def data_of_users():
 
 MISTAKES = {
     "a sampler with a seed type": Mistake(
-        lambda: link(sampler=HeteroSampler([1], "user")), value="'user'", rule="sampler ends links relation's types", remedy="no seed_type"
+        lambda: link(sampler=HeteroSampler([1], "user")), value="'user'", rule="sampler ends relation's types", remedy="no seed_type"
     ),
     "an unknown law of negatives": Mistake(
         lambda: link(negatives="pairs"), value="'pairs'", rule="negatives", remedy="uniform in_batch degree filtered"
@@ -270,7 +270,7 @@ MISTAKES = {
         remedy='"reverse" leave out',
     ),
     "a reverse relation that leads elsewhere": Mistake(
-        lambda: link(exclude="reverse", reverse_relation=KNOWS), value="'knows'", rule="reverse_relation user:buys:item turned elsewhere"
+        lambda: link(exclude="reverse", reverse_relation=KNOWS), value="'knows'", rule="reverse_relation user:buys:item lead item user"
     ),
     "a negative number of negatives": Mistake(lambda: link(num_negatives=-1), value="-1", rule="num_negatives 0 16777215"),
     "edges as a word": Mistake(lambda: link(edges="some"), value="'some'", rule="edges", remedy="all"),
@@ -290,7 +290,7 @@ MISTAKES = {
     "links at times of several relations": Mistake(
         lambda: link(relation=[BUYS, KNOWS], sampler=HeteroTemporalSampler([1])),
         value="HeteroTemporalSampler",
-        rule="several relations links times one",
+        rule="several relations temporal links one",
         remedy="name one HeteroSampler",
     ),
     "edges by id for several relations": Mistake(

@@ -95,19 +95,19 @@ MISTAKES = {
         lambda: MVSSampler(NeighborSampler([1]), 5, uniform_mix=0), value="0", rule="uniform share (0, 1]"
     ),
     "a sampler that chooses its seeds": Mistake(
-        lambda sampler: MVSSampler(sampler, 5), value="MVSSampler", rule="batches choose seeds", remedy="node-wise sampler"
+        lambda sampler: MVSSampler(sampler, 5), value="MVSSampler", rule="sampler chooses seeds", remedy="node-wise sampler"
     ),
     "norms before the first batch": Mistake(
         lambda: MVSSampler(NeighborSampler([1]), 5).update(LARGE, NORMS),
         value="norms",
-        rule="before first batch",
-        remedy="loader prepare(graph, seeds)",
+        rule="before allocates",
+        remedy="prepare(graph, seeds) SampleLoader",
     ),
     "fewer norms than nodes": Mistake(
         lambda sampler: sampler.update(LARGE, NORMS[:3]), value="(3,) norms", rule="(10,) nodes one", remedy="arrays equal length"
     ),
     "a node that the graph has not": Mistake(
-        lambda sampler: sampler.update(np.array([0, 200]), np.ones(2)), value="200", rule="nodes 0 graph", remedy="199"
+        lambda sampler: sampler.update(np.array([0, 200]), np.ones(2)), value="200", rule="node 0 graph", remedy="199"
     ),
     "a negative norm": Mistake(
         lambda sampler: sampler.update(np.array([0, 1]), np.array([1.0, -1])), value="-1.0", rule="norm finite not negative"

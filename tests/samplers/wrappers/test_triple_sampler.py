@@ -82,7 +82,7 @@ MISTAKES = {
     "a sampler of layers that take no plain means": Mistake(
         lambda: TripleSampler(drawn(), LaborSampler([3])),
         value="LaborSampler",
-        rule="sampler layers plain means neighbours relation",
+        rule="sampler layers means neighbours relation",
         remedy="NeighborSampler leave out",
     ),
     "a triple that the graph has not": Mistake(triple_beyond_the_last, value="triple 999", rule="not graph triples", remedy="0 263"),

@@ -125,25 +125,27 @@ def seeds_by(weights):
 
 
 MISTAKES = {
-    "weights in a matrix": Mistake(lambda: seeds_by(np.ones((2, 1))), value="(2, 1)", rule="weights one each node"),
-    "a negative weight": Mistake(lambda: seeds_by(np.array([1, -1])), value="weights", rule="finite not negative"),
+    "weights in a matrix": Mistake(lambda: seeds_by(np.ones((2, 1))), value="(2, 1)", rule="weights one each node", remedy="vector"),
+    "a negative weight": Mistake(
+        lambda: seeds_by(np.array([1, -1])), value="-1.0", rule="weight node 1 finite not negative", remedy="0 more"
+    ),
     "a sampler that chooses its seeds": Mistake(
         lambda: WeightedSeedSampler(LinkSampler(NeighborSampler([2])), np.ones(200)),
         value="LinkSampler",
-        rule="WeightedSeedSampler batches choose seeds",
+        rule="WeightedSeedSampler sampler chooses seeds",
         remedy="node-wise sampler",
     ),
     "too few weights": Mistake(
         lambda dataset: SampleLoader(dataset, seeds_by(np.ones(3))), value="3 weights", rule="200 nodes random", remedy="one each"
     ),
     "a split all of whose weights are 0": Mistake(
-        lambda graph, sampler: sampler.prepare(graph, np.array([11])), value="1 seeds", rule="all weight 0 drawn", remedy="give more"
+        lambda graph, sampler: sampler.prepare(graph, np.array([11])), value="1 seeds", rule="all weight 0 drawn", remedy="above 0"
     ),
     "no split": Mistake(
         lambda graph: seeds_by(WEIGHTS).sample(graph, np.arange(3)),
         value="WeightedSeedSampler",
         rule="without split",
-        remedy="loader prepare(graph, seeds)",
+        remedy="prepare(graph, seeds) SampleLoader",
     ),
     "a negative draw": Mistake(lambda graph, sampler: sampler.sample(graph, np.array([-1])), value="[-1]", rule="draws one more numbered"),
     "labels that are no classes": Mistake(

@@ -264,7 +264,7 @@ MISTAKES = {
     "too large a bulk": Mistake(
         lambda small_graph: sampled(small_graph, [[1]] * 65536),
         value="65,536 batches",
-        rule="bulk grid room 65,535",
+        rule="bulk CUDA grid 65,535",
         remedy="several calls",
     ),
     **{

@@ -77,7 +77,7 @@ MISTAKES = {
     ),
     "two subgraphs in a batch": Mistake(
         lambda small, prepared: prepared.sample(small, np.arange(2), workspace=workspace()),
-        value="2 subgraphs",
+        value="batch_size is 2",
         rule="batch SaintNodeSampler one",
         remedy="batch_size 1",
     ),
