@@ -44,9 +44,9 @@ def check_bulk_of_16(sampler, graph, units):
 
 
 def start_without_room(monkeypatch):
-    """Wherever the room is guessed there is none at first, so that work has to be queued again."""
-    room = DeviceSampler.room
-    monkeypatch.setattr(DeviceSampler, "room", lambda self, size, guess: room(self, size, 1))
+    """Let every guessed capacity be 1 at first, so that work has to be queued again."""
+    capacity = DeviceSampler.capacity
+    monkeypatch.setattr(DeviceSampler, "capacity", lambda self, size, guess: capacity(self, size, 1))
 
 
 def check_loader(graph, sampler, batch_size):

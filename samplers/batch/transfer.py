@@ -105,14 +105,14 @@ def copies_to(device: Any) -> Iterator[Callable[[Any], torch.Tensor]]:
     release_copied()
     sources: list[Any] = []
     index = torch.cuda.current_device() if device.index is None else device.index
-    current, beside = torch.cuda.current_stream(index), _copy_stream(index)
+    current, copies = torch.cuda.current_stream(index), _copy_stream(index)
 
     def copy(array: Any) -> torch.Tensor:
         if isinstance(array, torch.Tensor) and array.is_cuda:
-            return array.to(beside.device, non_blocking=True)
+            return array.to(copies.device, non_blocking=True)
         sources.append(array)
-        with torch.cuda.stream(beside):
-            tensor: torch.Tensor = as_tensor(codes_of(array)).to(beside.device, non_blocking=True)
+        with torch.cuda.stream(copies):
+            tensor: torch.Tensor = as_tensor(codes_of(array)).to(copies.device, non_blocking=True)
             if isinstance(array, QuantizedRows):
                 tensor = expand_tensor(tensor, array.columns)
         tensor.record_stream(current)
@@ -121,7 +121,7 @@ def copies_to(device: Any) -> Iterator[Callable[[Any], torch.Tensor]]:
     try:
         yield copy
     finally:  # queued copies continue after an exception, and still read the sources
-        done = beside.record_event()
+        done = copies.record_event()
         current.wait_event(done)
         _under_way.append((done, sources))
 

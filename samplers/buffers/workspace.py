@@ -135,7 +135,7 @@ class Workspace:
         """Return a second CUDA workspace with the same stream and the same copy of the graph, for double buffering of two bulks."""
         other: Workspace = self.__reduce__()[0](*self.__reduce__()[1])
         other._stream, own = self.stream, self.on_device
-        other.on_device = OnDevice(own.thresholds, own.driver and own.driver.twin(), own.made_for)
+        other.on_device = OnDevice(own.thresholds, own.driver and own.driver.double_buffer(), own.made_for)
         return other
 
     def array(self, name: str, size: int, dtype: DTypeLike, *, keep: int = 0) -> Array:
@@ -195,7 +195,7 @@ class Driver(Protocol):
     def start(self, *seeds: Any, **options: Any) -> Callable[[], Any]:
         """Queue a bulk and return a function that waits for its batches; see ``Sampler.start_bulk``."""
 
-    def twin(self) -> Driver:
+    def double_buffer(self) -> Driver:
         """Return a second driver with the same copy of the graph and its own buffers, for double buffering."""
 
 

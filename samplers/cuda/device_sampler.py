@@ -84,7 +84,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         num_batches: number of batches of the bulk, K.
         sizes: sizes (K,) int64 on the device, by name; before the work they are zero or as ``given``.
         given: initial values of sizes, by name, on the host.
-        rooms: capacities of buffers without a bound, by the name of the size that receives the needed capacity.
+        capacities: capacities of buffers without a bound, by the name of the size that receives the needed capacity.
         replays: captured bulks.
         brought: uploaded matrices on the device, by name, with a row for each batch.
         addresses: (4,) uint64 on the device for each of ``hops``: seed, epoch, number of the first batch, hop.
@@ -110,7 +110,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.buffers = Buffers(self.stream, self.thresholds.block)
         self.dtype: np.dtype[Any] = np.dtype(np.int32)
         self.tables = StampedTables()
-        self.rooms: dict[str, int] = {}
+        self.capacities: dict[str, int] = {}
         self.replays = Replays(self.stream, workspace.cuda_graphs)
 
     @abstractmethod
@@ -134,9 +134,9 @@ class DeviceSampler(ABC, Generic[Batch]):
 
         The sizes of the bulk must have been fetched to the host.
         """
-        needed = {size: int(self.host_size(size).max()) for size in self.rooms}
-        grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.rooms[size]}
-        self.rooms |= grown
+        needed = {size: int(self.host_size(size).max()) for size in self.capacities}
+        grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.capacities[size]}
+        self.capacities |= grown
         is_unplaced = "unplaced" in self.size_names and bool(self.host_size("unplaced").any())
         if is_unplaced:
             self.tables.share //= 2
@@ -144,12 +144,12 @@ class DeviceSampler(ABC, Generic[Batch]):
             self.replays.clear()
         return not grown and not is_unplaced
 
-    def room(self, size: str, guess: int) -> int:
+    def capacity(self, size: str, guess: int) -> int:
         """Return the capacity of a buffer without a bound: ``guess``, or more if an earlier bulk needed more."""
-        if self.rooms.get(size, -1) < guess:
-            self.rooms[size] = guess
+        if self.capacities.get(size, -1) < guess:
+            self.capacities[size] = guess
             self.replays.clear()
-        return self.rooms[size]
+        return self.capacities[size]
 
     def learn_sizes(self) -> None:
         """Update estimates for the next bulks from the sizes of a bulk that is done."""
@@ -181,17 +181,17 @@ class DeviceSampler(ABC, Generic[Batch]):
     def batches(self) -> Bulk[Batch]:
         """Return the mini-batches of the bulk without their addresses, as views of buffers."""
 
-    def twin(self) -> Self:
+    def double_buffer(self) -> Self:
         """Return a second driver with the same copy of the graph and its own buffers, for double buffering."""
         other = copy(self)
-        other.buffers, other.replays = Buffers(self.stream, self.thresholds.block), self.replays.twin()
-        other.tables, other.rooms = StampedTables(self.tables.share), dict(self.rooms)
+        other.buffers, other.replays = Buffers(self.stream, self.thresholds.block), self.replays.double_buffer()
+        other.tables, other.capacities = StampedTables(self.tables.share), dict(self.capacities)
         return other
 
     def start(
-        self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, beside: Mapping[str, Upload] | None = None
+        self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int, further: Mapping[str, Upload] | None = None
     ) -> Callable[[], Bulk[Batch]]:
-        """Queue a bulk without waiting for torch's stream; see ``Sampler.start_bulk``. The arrays ``beside`` are uploaded too."""
+        """Queue a bulk without waiting for torch's stream; see ``Sampler.start_bulk``. The arrays ``further`` are uploaded too."""
         if len(seeds) > MAX_BATCHES:
             raise InputError(f"a bulk of {len(seeds):,} batches: a CUDA grid takes at most {MAX_BATCHES:,}; sample them in several calls")
         check_bulk_address(seed, epoch, first_batch, len(seeds))
@@ -200,7 +200,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         self.given: dict[str, Any] = {"repeated": NEVER} if "repeated" in self.size_names else {}
         self.begin([some if isinstance(some, Mapping) else np.asarray(some) for some in seeds])
         addresses = Upload([np.array([seed, epoch, first_batch, hop], np.uint64) for hop in self.hops], np.uint64)
-        self._uploads = {"addresses": addresses, **(beside or {}), **self.uploads()}
+        self._uploads = {"addresses": addresses, **(further or {}), **self.uploads()}
         try:
             self._queue()
         except BaseException:
@@ -276,14 +276,14 @@ class DeviceSampler(ABC, Generic[Batch]):
 
         Args:
             size: name of the size that receives the needed capacity.
-            guess: initial capacity; see ``room``.
+            guess: initial capacity; see ``capacity``.
             counts: (K, N+1) number of edges of each request, replaced by offsets.
             requests: most requests of a batch.
             bounds: ``begin``, ``end`` and ``base`` of the scan.
             end: (K,) receives the end of the edges.
             counters: counters of requests that are already grouped.
         """
-        room = self.room(size, guess)
+        room = self.capacity(size, guess)
         counters = self.sizes["zeros"] if counters is None else counters
         scan_into_room(self.launch, counts, requests, bounds, self.sums(requests), self.sizes[size], room, end, counters)
         return room

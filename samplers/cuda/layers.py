@@ -68,7 +68,7 @@ class LayerSampler(DynamicSizeSampler):
 
     def span(self) -> int:
         """Return a bound of the numbers in the tables of candidates, which restart in each hop."""
-        rooms = (max(self._few_listed(hop), self.rooms.get(f"in_edges{hop}", 0)) for hop in self.hops)
+        rooms = (max(self._few_listed(hop), self.capacities.get(f"in_edges{hop}", 0)) for hop in self.hops)
         return max((min(room, self.num_graph_nodes) + room for room in rooms), default=0) + 2
 
     def uploads(self) -> dict[str, Upload]:
@@ -101,7 +101,7 @@ class LayerSampler(DynamicSizeSampler):
     def list_candidates(self, hop: int, offsets: Any) -> tuple[Any, Any]:
         """Return the distinct in-neighbours of the destinations in order of first appearance, and for each in-edge the index of its source."""
         launch, sizes, zeros = self.launch, self.sizes, self.sizes["zeros"]
-        room = self.room(f"in_edges{hop}", self._few_listed(hop))
+        room = self.capacity(f"in_edges{hop}", self._few_listed(hop))
         listed, sources = sizes[f"listed{hop}"], self.matrix("sources", room, self.id_dtype)
         launch.rows(kernels.limit, 1, sizes[f"in_edges{hop}"], room, listed)
         graph = self.graph.indptr, self.graph.indices
@@ -122,7 +122,7 @@ class LayerSampler(DynamicSizeSampler):
         The values of ``table`` are indices into ``vertices`` (global ids) and ``weights``.
         """
         launch, sizes, zeros, known = self.launch, self.sizes, self.sizes["zeros"], self.known[hop]
-        room, parts = self.room(f"edges{hop}", min(FEW_EDGES * known, max(1, self.num_graph_edges))), self.given[f"parts{hop}"]
+        room, parts = self.capacity(f"edges{hop}", min(FEW_EDGES * known, max(1, self.num_graph_edges))), self.given[f"parts{hop}"]
         indptr, edge_ids = self.matrix(f"indptr{hop}", known + 1, self.dtype), self.matrix(f"edge_ids{hop}", room, self.edge_dtype)
         indices = self.matrix(f"indices{hop}", room, self.id_dtype)
         graph, scratch = (self.graph.indptr, self.graph.indices), (self.matrix("hits", parts + 1, self.dtype), self.sums(parts), zeros)

@@ -23,7 +23,7 @@ class Replays:
         self._stream, self._is_on = stream, is_on
         self._by_shape: dict[Hashable, Callable[[], None] | None] = {}
 
-    def twin(self) -> Replays:
+    def double_buffer(self) -> Replays:
         """Return an empty ``Replays`` for bulks in other buffers."""
         return Replays(self._stream, self._is_on)
 

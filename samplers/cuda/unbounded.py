@@ -11,7 +11,7 @@ from hoptrain.samplers.cuda.device_sampler import DeviceSampler
 
 
 class DynamicSizeSampler(DeviceSampler[MiniBatch]):
-    """A driver whose sizes have no useful bound, so that its buffers have capacities (``DeviceSampler.room``).
+    """A driver whose sizes have no useful bound, so that its buffers have capacities (``DeviceSampler.capacity``).
 
     Attributes:
         graph: copy of the graph on the device.

@@ -90,7 +90,7 @@ class CudaLayers(LayerSampler):
         if self.sampler.normalizes:
             columns = sizes[f"nodes{hop}"], offsets, edges.indptr, sizes[f"kept{hop}"], edges.weights
             launch.rows(kernels.normalize_weights, self.known[hop], *columns)
-            if self.rooms[f"edges{hop}"] > LONG:
+            if self.capacities[f"edges{hop}"] > LONG:
                 launch.block_each(kernels.normalize_long, self.known[hop], *columns, shared_bytes=kernels.PIECES_BYTES)
         return Layer(edges, self._describe(hop, drawn) if self.sampler.describes_draws else {})
 

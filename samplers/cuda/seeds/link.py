@@ -42,10 +42,10 @@ class CudaLinks:
         self.graph, self.sampler, self.stream, self.inner = graph, sampler, workspace.stream, inner
         self._on_host = Workspace()
 
-    def twin(self) -> CudaLinks:
-        """Return a second driver for double buffering; see ``DeviceSampler.twin``."""
+    def double_buffer(self) -> CudaLinks:
+        """Return a second driver for double buffering; see ``DeviceSampler.double_buffer``."""
         other = copy(self)
-        other.inner, other._on_host = self.inner.twin(), Workspace()
+        other.inner, other._on_host = self.inner.double_buffer(), Workspace()
         return other
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[MiniBatch]]:
@@ -54,17 +54,17 @@ class CudaLinks:
         graph, sampler, stream = self.graph, self.sampler, self.stream
         parts = [self._on_host.part(i) for i in range(len(seeds))]
         asked = [sampler.asked(graph, own, Address(seed, epoch, first_batch + i), parts[i]) for i, own in enumerate(seeds)]
-        beside: dict[str, Upload] = {}
-        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch, "beside": beside}
+        further: dict[str, Upload] = {}
+        options: dict[str, Any] = {"seed": seed, "epoch": epoch, "first_batch": first_batch, "further": further}
         if isinstance(self.inner, CudaTemporal):
             options["times"] = [own.times for own in asked]
         elif sampler.exclude != "none":
             dropped = [sampler.dropped(graph, own.positives, {"": len(own.seeds)})[ONLY] for own in asked]
             options["edit"] = drop_edges
-            beside["dropped"] = Upload(dropped, np.int64)
-            beside["num_dropped"] = Upload([np.array([len(own)]) for own in dropped], np.int64)
+            further["dropped"] = Upload(dropped, np.int64)
+            further["num_dropped"] = Upload([np.array([len(own)]) for own in dropped], np.int64)
         extras = [own.extra for own in asked]
-        beside |= {name: Upload([extra[name].reshape(-1) for extra in extras], rows.dtype) for name, rows in extras[0].items()}
+        further |= {name: Upload([extra[name].reshape(-1) for extra in extras], rows.dtype) for name, rows in extras[0].items()}
         shapes = [{name: rows.shape for name, rows in extra.items()} for extra in extras]
         finish = self.inner.start([own.seeds for own in asked], **options)
 

@@ -28,18 +28,18 @@ class CudaDrawnSeeds:
         self.graph: Any = graph
         self.sampler, self.stream, self.inner = sampler, workspace.stream, inner
 
-    def twin(self) -> CudaDrawnSeeds:
-        """Return a second driver for double buffering; see ``DeviceSampler.twin``."""
+    def double_buffer(self) -> CudaDrawnSeeds:
+        """Return a second driver for double buffering; see ``DeviceSampler.double_buffer``."""
         other = copy(self)
-        other.inner = self.inner.twin()
+        other.inner = self.inner.double_buffer()
         return other
 
     def start(self, seeds: Sequence[Array], *, seed: int, epoch: int, first_batch: int) -> Callable[[], Bulk[Any]]:
         """Draw the seeds, and queue a bulk; see ``Sampler.start_bulk``."""
         check_bulk_address(seed, epoch, first_batch, len(seeds))
         drawn = [self.sampler.draw(self.graph, some, Address(seed, epoch, first_batch + i)) for i, some in enumerate(seeds)]
-        beside = {"seed_weights": Upload([own for _, own in drawn], np.float32)}
-        finish = self.inner.start([chosen for chosen, _ in drawn], seed=seed, epoch=epoch, first_batch=first_batch, beside=beside)
+        further = {"seed_weights": Upload([own for _, own in drawn], np.float32)}
+        finish = self.inner.start([chosen for chosen, _ in drawn], seed=seed, epoch=epoch, first_batch=first_batch, further=further)
 
         def finished() -> Bulk[Any]:
             batches = finish()

@@ -40,7 +40,7 @@ class Induced(DynamicSizeSampler):
     def induce(self, most: int, table: tuple[Any, Any]) -> None:
         """Queue the search for the edges between the nodes of each batch, which has at most ``most`` nodes, all in ``table``."""
         sizes, parts = self.sizes, self.parts
-        room = self.room("edges", FEW_EDGES * most)
+        room = self.capacity("edges", FEW_EDGES * most)
         indptr, edge_ids = self.matrix("indptr", most + 1, self.dtype), self.matrix("edge_ids", room, self.edge_dtype)
         self.edges = Edges(indptr, edge_ids, self.matrix("indices", room, self.id_dtype))
         offsets, sums, zeros = self.matrix("offsets", most + 1, self.dtype), self.sums(max(most, parts)), sizes["zeros"]

@@ -37,6 +37,6 @@ def test_a_bulk_is_queued_again_until_there_is_room(name, kernel, monkeypatch):
             for key, array in other.arrays().items():
                 np.testing.assert_array_equal(to_host(own.arrays()[key]), array, err_msg=key)
         driver = workspace.on_device.driver
-        rooms.append(dict(getattr(driver, "inner", driver).rooms))
+        rooms.append(dict(getattr(driver, "inner", driver).capacities))
     assert rooms[0] != rooms[1]
     assert max(rooms[1].values()) > 1

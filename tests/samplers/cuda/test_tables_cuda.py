@@ -129,7 +129,7 @@ def test_packed_tables_grow_when_a_bulk_needs_it(capture):
     sampler, workspace = NeighborSampler([2, 2]), a_workspace(cuda_graphs=capture)
     shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
     assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4
-    assert workspace.on_device.driver.twin().tables.share == FIRST_SHARE // 2
+    assert workspace.on_device.driver.double_buffer().tables.share == FIRST_SHARE // 2
 
 
 @pytest.mark.parametrize("capture", [True, False])
