@@ -1,15 +1,14 @@
-"""Inference over full neighbourhoods: exact, layer by layer, or by batches where a model does not say its layers.
+"""Full-neighbour inference: layer by layer over all nodes, or by batches for a model that does not offer its layers.
 
-Sampled inference costs the product of all fanouts and is noisy. Here every node's hidden vector is computed once a layer, from all its
-neighbours, in chunks of bounded size; only the last layer is limited to the nodes that are asked for. (As in GraphSAGE's and DGL's
-offline inference.)
+Sampled inference costs the product of all fanouts and is noisy. Layer-wise inference computes each node's hidden vector once a layer, from all its
+neighbours, in chunks of bounded size. Only the last layer is limited to the requested nodes, as in GraphSAGE's and DGL's offline inference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -29,20 +28,121 @@ from hoptrain.trainers.models.layered import LayerWise
 if TYPE_CHECKING:
     from hoptrain.trainers.multinode.owned import Computed, LocalNodes
 
+Hidden: TypeAlias = Mapping[str, Any]
+"""Input rows (V_t, C) of a layer by node type: a tensor, the ``Computed`` rows of several machines, or None for the stored features."""
+
 CHUNK_EDGES = 1 << 20
-"""Edges of a chunk on the CPU, about: it bounds the memory of a layer's messages. A node's edges are never divided."""
+"""Approximate number of edges in a chunk on the CPU; it bounds the memory of a layer's messages. The edges of one node are never divided."""
 
 
 EDGE_BYTES = 4 << 10
-"""What an edge of a chunk may take on a device, where a chunk takes a quarter of the free memory."""
+"""Bytes that an edge of a chunk may take on a GPU, where a chunk takes a quarter of the free memory."""
 
 
 GATHERED_BYTES = 256 << 20
-"""Of a hidden layer that ranks of one machine gather at once, or of features that are copied to a device: what lies beside it meanwhile."""
+"""Bytes of a hidden layer that the ranks of one machine gather at once, or of features that are copied to a GPU at once."""
 
 
 CHUNK_SEEDS = 512
-"""Nodes whose whole neighbourhoods make a batch, where a model does not say its layers."""
+"""Number of nodes whose full neighbourhoods form a batch, for a model that does not offer its layers."""
+
+
+Place: TypeAlias = Callable[[int], torch.device]
+"""A function that returns the device that is to hold a number of bytes."""
+
+ApplyLayer: TypeAlias = Callable[[int, str, Hidden, Array, Place], Tensor]
+"""A function that computes output rows (N, C) of a layer from its number, a node type, its input rows, nodes (N,) of the type, and the output's place."""
+
+
+class LayerLoop:
+    """A loop over a model's layers that computes each layer for all nodes before the next one, node type by node type.
+
+    The only node type of a homogeneous graph is "". Each rank computes a share of every hidden layer and gathers the others'.
+    So all ranks must call the same methods in the same order.
+
+    Attributes:
+        free: bytes of GPU memory that one type's rows may use a quarter of.
+        place: returns the device that holds a given number of bytes: the GPU where they fit in a quarter of ``free``, else the CPU.
+    """
+
+    def __init__(
+        self,
+        indptr: Mapping[str, Array],
+        device: torch.device,
+        *,
+        num_types: int = 1,
+        rank: int = 0,
+        world_size: int = 1,
+        chunk_edges: int | None = None,
+        free_bytes: int | None = None,
+        own: LocalNodes | None = None,
+        is_partial: bool = False,
+    ) -> None:
+        """Prepare the loop.
+
+        Args:
+            indptr: CSC offsets (V_t + 1,) of the edges into the nodes of each type t.
+            device: the device on which layers are computed.
+            num_types: the most node types that enter a layer; they share the GPU's free memory.
+            rank: this rank's number.
+            world_size: the number of ranks.
+            chunk_edges: approximate number of edges in a chunk; None derives it from the free memory.
+            free_bytes: free bytes of the GPU; None asks CUDA.
+            own: the nodes that each rank computes where features lie on several machines; None divides nodes evenly.
+            is_partial: each rank has only the edges into its own nodes.
+        """
+        self._indptr, self._device, self._rank, self._world_size = indptr, device, rank, world_size
+        self._own, self._is_partial = own, is_partial
+        free = free_memory(device) if free_bytes is None else free_bytes
+        self._chunk_edges, self.free = chunk_edges or edges_in(free), free // max(1, num_types)
+        self.place: Place = partial(device_for, device, free=self.free)
+
+    def run(self, apply: ApplyLayer, hidden: Hidden, needed: Sequence[Sequence[str]], nodes: Mapping[str, Array]) -> dict[str, Tensor]:
+        """Apply all layers and return the last one's rows (N_t, C) for ``nodes`` (N_t,) of each type t, on the device.
+
+        Args:
+            apply: computes rows of one layer.
+            hidden: input rows of the first layer by type.
+            needed: types that enter each layer, one sequence a layer.
+            nodes: nodes (N_t,) of each type for which the last layer is computed.
+        """
+        for i, kinds in enumerate(needed[1:]):
+            hidden = {kind: self.all_rows(kind, partial(apply, i, kind, hidden)) for kind in kinds}
+        return {kind: self._last_rows(partial(apply, len(needed) - 1, kind, hidden), asked) for kind, asked in nodes.items()}
+
+    def share(self, kind: str) -> Array:
+        """Return the nodes of a type that this rank computes."""
+        number = len(self._indptr[kind]) - 1
+        share = rows_per_rank(number, self._world_size)
+        return np.arange(number)[self._rank * share : (self._rank + 1) * share]
+
+    def all_rows(self, kind: str, compute: Callable[[Array, Place], Tensor]) -> Tensor | Computed:
+        """Return rows (V_t, C) of all nodes of a type: ``compute`` gives this rank's, the other ranks send theirs."""
+        total = len(self._indptr[kind]) - 1
+        if self._own is not None:
+            return self._own.compute(lambda ids: compute(ids, _on_host), np.arange(total))
+        part = compute(self.share(kind), self.place)
+        if self._world_size == 1:
+            return part
+        return gather_parts(part, rows_per_rank(total, self._world_size), total, self._device, self.free)
+
+    def _last_rows(self, compute: Callable[[Array, Place], Tensor], nodes: Array) -> Tensor:
+        """Return rows of ``nodes`` on the device. A rank that lacks the edges into them takes the rows from the ranks that have these."""
+        if self._own is None or not self._is_partial:
+            return compute(nodes, lambda _: self._device)
+        return self._own.compute(lambda ids: compute(ids, _on_host), self._own.asked(nodes)).all_at_once(nodes).to(self._device)
+
+    def by_chunks(self, kind: str, nodes: Array, output: Callable[[Array], Tensor], place: Place) -> Tensor:
+        """Return ``output`` of ``nodes`` (N,) of a type, chunk by chunk, as one tensor (N, C). Without nodes, one chunk tells the width C."""
+        return joined(map(output, self.chunks(kind, nodes if len(nodes) else np.zeros(1, np.int64))), len(nodes), place)
+
+    def chunks(self, kind: str, nodes: Array) -> Iterator[Array]:
+        """Yield ``nodes`` of a type in chunks of bounded numbers of edges."""
+        return chunks(self._indptr[kind], nodes, self._chunk_edges)
+
+
+def _on_host(_: int) -> torch.device:
+    return torch.device("cpu")
 
 
 @torch.no_grad()
@@ -60,14 +160,30 @@ def layerwise_inference(
     chunk_edges: int | None = None,
     free_bytes: int | None = None,
 ) -> Tensor:
-    """Scores of ``nodes`` (N,) from their full neighbourhoods: (N, num_classes) on ``device``. The model has to be in eval mode.
+    """Compute logits of nodes from their full neighbourhoods, layer by layer. The model must be in eval mode.
 
-    With several ranks each computes a share of the hidden layers and gathers the rest, so every rank has to call this. With features on several machines
-    each keeps the rows it computed and receives others chunk by chunk; on a partitioned graph each computes its machine's nodes. ``x`` (V, F) enters the
-    first layer, by default the features; ``forward_inputs`` names its other inputs. A chunk has about ``chunk_edges`` edges, by default ``edges_in``.
+    With several ranks, every rank must call this. Each computes a share of the hidden layers, and the last layer for its own ``nodes``. If features are
+    partitioned across machines, each rank keeps the hidden rows that it computed, and fetches others chunk by chunk. If the graph is partitioned too, each rank
+    computes nodes of its machine, in the last layer as well.
 
-    A GPU's free memory, asked once unless ``free_bytes`` states it, is shared in four: features, as stored, and hidden layers, two at a time, stay on the GPU
-    where a quarter each holds them; the rest is for a chunk. What does not fit lies on the CPU, and a chunk's rows travel through pinned memory.
+    A GPU's free memory is divided in four. Features (as stored) and two hidden layers stay on the GPU if a quarter each holds them; the rest is for a chunk.
+    What does not fit stays on the CPU, and the rows of a chunk are copied through pinned memory.
+
+    Args:
+        model: a model that offers its layers, in eval mode.
+        data: the data set, with its graph and features.
+        nodes: node ids (N,) to compute logits for.
+        normalize: divide each node's features by their sum.
+        device: the device to compute on.
+        rank: this rank's number.
+        world_size: the number of ranks.
+        forward_inputs: inputs of a layer in addition to the activations: a block, or a block and degrees.
+        x: input rows (V, F) of the first layer; None takes the data set's features.
+        chunk_edges: approximate number of edges in a chunk; None derives it from the free memory.
+        free_bytes: free bytes of the GPU; None asks CUDA once.
+
+    Returns:
+        Logits (N, num_classes) on ``device``.
 
     Examples:
         >>> import torch
@@ -77,39 +193,17 @@ def layerwise_inference(
         >>> layerwise_inference(model, data, data.split("test"), normalize=False, device=torch.device("cpu")).shape
         torch.Size([360, 10])
     """
-
-    def apply(layer: int, nodes: Array, hidden: Tensor | Computed | None, to: torch.device | None = None) -> Tensor:
-        """One layer's output for ``nodes`` on ``to``, or where ``device_for`` says; ``hidden`` (V, C) is its input, None stands for the features."""
-        asked = chunks(graph.indptr, nodes if len(nodes) else every[:1], chunk_edges or edges_in(free))
-        outputs = (output(layer, chunk, hidden) for chunk in asked)
-        found = joined(outputs, len(nodes), partial(device_for, device, free=free) if to is None else lambda _: to)
-        if hidden is None:
-            finish_rows(data.x)
-        elif not isinstance(hidden, Tensor):
-            hidden.finish()
-        return found
-
-    own, host = _own_vertices(data), torch.device("cpu")
+    own = _own_vertices(data)
     graph = data.graph if own is None else own.graph
-    every = np.arange(data.graph.num_nodes)
-    share, last = rows_per_rank(len(every), world_size), model.num_layers - 1
-    free = free_memory(device) if free_bytes is None else free_bytes
-    hidden: Tensor | Computed | None = None if x is None else x.to(device_for(device, x.nbytes, free))
-    features = features_of(data, normalize, device, free if hidden is None else 0)
-    output = _chunk_by_layer(model, data, graph, forward_inputs, features, device)
-    for layer in range(last):
-        if own is not None:
-            hidden = own.compute(partial(apply, layer, hidden=hidden, to=host), every)
-        else:
-            part = apply(layer, every[rank * share : (rank + 1) * share], hidden)
-            hidden = part if world_size == 1 else gather_parts(part, share, len(every), device, free)
-    if own is None or graph is data.graph:
-        return apply(last, nodes, hidden, device)
-    return own.compute(partial(apply, last, hidden=hidden, to=host), own.asked(nodes)).all_at_once(nodes).to(device)
+    options: dict[str, Any] = {"rank": rank, "world_size": world_size, "chunk_edges": chunk_edges, "free_bytes": free_bytes}
+    loop = LayerLoop({"": graph.indptr}, device, own=own, is_partial=graph is not data.graph, **options)
+    features = features_of(data, normalize, device, loop.free if x is None else 0)
+    apply = _layers(loop, model, data, graph, forward_inputs, features, device)
+    return loop.run(apply, {"": None if x is None else x.to(loop.place(x.nbytes))}, [[""]] * model.num_layers, {"": nodes})[""]
 
 
 def _own_vertices(data: Dataset) -> LocalNodes | None:
-    """Return which nodes each rank computes; None where features do not lie on several machines."""
+    """Return which nodes each rank computes, or None if the features do not lie on several machines."""
     if isinstance(codes_of(data.x), np.ndarray | None):
         return None
     from hoptrain.trainers.multinode.owned import own_vertices
@@ -117,23 +211,41 @@ def _own_vertices(data: Dataset) -> LocalNodes | None:
     return own_vertices(data)
 
 
-def _chunk_by_layer(
-    model: LayerWise, data: Dataset, graph: Graph, forward_inputs: ForwardInputs, features: Callable[[Array], Tensor], device: torch.device
-) -> Callable[[int, Array, Tensor | Computed | None], Tensor]:
-    """A function that returns a layer's output for a chunk of nodes (N,), from the hidden layer before or, where that is None, from the features."""
+def _layers(
+    loop: LayerLoop,
+    model: LayerWise,
+    data: Dataset,
+    graph: Graph,
+    forward_inputs: ForwardInputs,
+    features: Callable[[Array], Tensor],
+    device: torch.device,
+) -> ApplyLayer:
+    """Return a function that computes a layer's output rows for nodes, from the previous layer's or, for the first layer, from the features."""
     sampler, workspace = NeighborSampler([-1]), Workspace()
 
-    def output(layer: int, chunk: Array, hidden: Tensor | Computed | None) -> Tensor:
+    def output(i: int, hidden: Tensor | Computed | None, chunk: Array) -> Tensor:
         batch = with_edge_features(sampler.sample(graph, chunk, workspace=workspace), data)
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
         inputs = features(batch.node_ids) if hidden is None else rows_of(hidden, batch.node_ids, device)
-        return model.layer(layer, inputs, *side_inputs(forward_inputs, batch.to(device).blocks[0], degrees))
+        return model.layer(i, inputs, *side_inputs(forward_inputs, batch.to(device).blocks[0], degrees))
 
-    return output
+    def apply(i: int, kind: str, hidden: Hidden, nodes: Array, place: Place) -> Tensor:
+        before: Tensor | Computed | None = hidden[kind]
+        rows = loop.by_chunks(kind, nodes, partial(output, i, before), place)
+        if before is None:
+            finish_rows(data.x)
+        elif not isinstance(before, Tensor):
+            before.finish()
+        return rows
+
+    return apply
 
 
-def joined(pieces: Iterable[Tensor], number: int, place: Callable[[int], torch.device]) -> Tensor:
-    """The first ``number`` rows of pieces, of which there is one at least, as one tensor on ``place(its bytes)``: beside it lies one piece at a time."""
+def joined(pieces: Iterable[Tensor], number: int, place: Place) -> Tensor:
+    """Return the first ``number`` rows of one or more pieces as one tensor, on the device that ``place`` returns for its bytes.
+
+    In addition to this tensor, memory holds one piece at a time.
+    """
     out, begin = torch.empty(0), 0
     for piece in pieces:
         if not begin:
@@ -146,30 +258,30 @@ def joined(pieces: Iterable[Tensor], number: int, place: Callable[[int], torch.d
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes of a GPU that nobody holds, with what torch keeps of them for later; 0 for the CPU, of which nothing is asked."""
+    """Return the free bytes of a GPU, including those that torch's allocator caches; 0 for the CPU."""
     if device.type != "cuda":
         return 0
     return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def device_for(device: torch.device, num_bytes: int, free: int) -> torch.device:
-    """``device`` where a quarter of its ``free`` bytes holds ``num_bytes``, else the CPU."""
+    """Return ``device`` if ``num_bytes`` fit in a quarter of its ``free`` bytes, else the CPU."""
     return device if device.type != "cuda" or num_bytes <= free // 4 else torch.device("cpu")
 
 
 def edges_in(free: int) -> int:
-    """How many edges a chunk has on a device with ``free`` bytes: as many as a quarter of them holds, and ``CHUNK_EDGES`` at least, as on the CPU."""
+    """Return the number of edges in a chunk: those that fit in a quarter of the device's ``free`` bytes, and at least ``CHUNK_EDGES``."""
     return max(CHUNK_EDGES, free // 4 // EDGE_BYTES)
 
 
 def features_of(data: Dataset, normalize: bool, device: torch.device, free: int) -> Callable[[Array], Tensor]:
-    """A function that returns the features of nodes (N,) as ``model_input`` does.
+    """Return a function that gives the features of nodes (N,) as ``model_input`` does.
 
-    It reads a copy of the table on ``device``, as stored, where a quarter of its ``free`` bytes holds one.
+    If the stored features fit in a quarter of the ``free`` bytes of ``device``, they are copied there first.
     """
     table = codes_of(data.x)
     if not isinstance(table, np.ndarray) or not 0 < table.nbytes <= free // 4 or (table.dtype.kind == "u" and table.itemsize > 1):
-        return lambda nodes: model_input(data, nodes, normalize, device)  # torch does not index wider unsigned integers everywhere
+        return lambda nodes: model_input(data, nodes, normalize, device)  # torch does not index wider unsigned integers on all devices
     columns = data.x.columns if isinstance(data.x, QuantizedRows) else None
     step = max(1, GATHERED_BYTES * len(table) // table.nbytes)
     pieces = (to_device(as_tensor(np.array(table[begin : begin + step])), device) for begin in range(0, len(table), step))
@@ -183,7 +295,7 @@ def features_of(data: Dataset, normalize: bool, device: torch.device, free: int)
 
 
 def rows_of(hidden: Tensor | Computed, nodes: Array, device: torch.device) -> Tensor:
-    """Rows of ``nodes`` (N,) of a hidden layer, on ``device``."""
+    """Return the rows of ``nodes`` (N,) of a hidden layer, on ``device``."""
     rows = torch.from_numpy(nodes)
     if not isinstance(hidden, Tensor):
         return to_device(hidden[rows.long()], device)
@@ -197,9 +309,19 @@ def rows_of(hidden: Tensor | Computed, nodes: Array, device: torch.device) -> Te
 def neighborhood_logits(
     model: nn.Module, data: Dataset, nodes: Array, *, num_hops: int, normalize: bool, device: torch.device, forward_inputs: ForwardInputs
 ) -> Tensor:
-    """Scores of ``nodes`` (N,) from batches with all neighbours over ``num_hops`` hops: (N, num_classes) on ``device``.
+    """Compute logits of nodes from batches of their full neighbourhoods, for a model that does not offer its layers.
 
-    For a model that does not say its layers. The model has to be in eval mode.
+    Args:
+        model: the model, in eval mode.
+        data: the data set, with its graph and features.
+        nodes: node ids (N,).
+        num_hops: hops of neighbours in a batch.
+        normalize: divide each node's features by their sum.
+        device: the device to compute on.
+        forward_inputs: inputs of the model in addition to the features.
+
+    Returns:
+        Logits (N, num_classes) on ``device``.
     """
     asked, outputs = nodes if len(nodes) else np.zeros(1, np.int64), []
     for batch in neighborhoods(data, asked, num_hops):
@@ -211,20 +333,20 @@ def neighborhood_logits(
 
 
 def neighborhoods(data: Dataset, nodes: Array, num_hops: int) -> Iterator[MiniBatch]:
-    """Batches of ``nodes`` (N,), in order, with all their neighbours over ``num_hops`` hops; each holds until the next one."""
+    """Yield batches of ``nodes`` (N,), in order, with all their neighbours over ``num_hops`` hops; each is valid until the next one."""
     sampler, workspace = NeighborSampler([-1] * num_hops), Workspace()
     for begin in range(0, len(nodes), CHUNK_SEEDS):
         yield with_edge_features(sampler.sample(data.graph, nodes[begin : begin + CHUNK_SEEDS], workspace=workspace), data)
 
 
 def degrees_of(data: Dataset, nodes: Array) -> Array:
-    """(N,) float32 in-degrees."""
+    """Return the in-degrees (N,) of nodes, as float32."""
     degrees: Array = data.graph.indptr[nodes + 1] - data.graph.indptr[nodes]
     return degrees.astype(np.float32)
 
 
 def chunks(indptr: Array, nodes: Array, most: int = CHUNK_EDGES) -> Iterator[Array]:
-    """``nodes`` in runs of at most ``most`` edges, a node with more than that alone."""
+    """Yield ``nodes`` in contiguous chunks of at most ``most`` edges (and nodes); a node with more edges is a chunk of its own."""
     ends = np.cumsum(indptr[nodes + 1] - indptr[nodes] + 1)
     begin = 0
     while begin < len(nodes):
@@ -235,7 +357,17 @@ def chunks(indptr: Array, nodes: Array, most: int = CHUNK_EDGES) -> Iterator[Arr
 
 
 def gather_parts(part: Tensor, share: int, total: int, device: torch.device, free: int = 0) -> Tensor:
-    """All ranks' parts of a hidden layer, one after another: (total, C) where ``device_for`` says. They go over ``device`` some rows at a time."""
+    """Gather all ranks' parts of a hidden layer into one tensor (total, C), on the device that ``device_for`` selects.
+
+    The ranks exchange the rows on ``device``, at most ``GATHERED_BYTES`` at a time.
+
+    Args:
+        part: this rank's rows.
+        share: rows of a rank; the last ranks may have fewer.
+        total: rows of all ranks.
+        device: the device of the collective.
+        free: free bytes of a GPU.
+    """
     ranks, width = torch.distributed.get_world_size(), part.shape[1]
     out = torch.empty(total, width, device=device_for(device, 4 * total * width, free))
     step = max(1, GATHERED_BYTES // max(1, ranks * part.shape[1] * part.element_size()))

@@ -1,9 +1,10 @@
-"""Exact inference over heterogeneous graphs: layer by layer from full neighbourhoods, one type after another, in chunks of bounded size."""
+"""Full-neighbour inference over heterogeneous graphs: layer by layer, one node type after another, in chunks of bounded size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +18,10 @@ from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_device, to_input, with_edge_features
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.layers import Blocks, Hidden
-from hoptrain.trainers.models.inference import CHUNK_SEEDS, chunks, device_for, edges_in, free_memory, gather_parts, joined, rows_of
+from hoptrain.trainers.models.inference import CHUNK_SEEDS, LayerLoop, Place, joined, rows_of
 
 _ROWS = 1 << 16
-"""Nodes whose features become vectors at once."""
+"""Number of nodes whose features are embedded at once."""
 
 
 @torch.no_grad()
@@ -36,90 +37,90 @@ def hetero_layerwise_inference(
     chunk_edges: int | None = None,
     free_bytes: int | None = None,
 ) -> dict[str, Tensor]:
-    """What the model gives for ``nodes`` (N_t,) of each type of seeds t from their full neighbourhoods: (N_t, C) on ``device``; as ``layerwise_inference``.
+    """Compute outputs of seed nodes from their full neighbourhoods, layer by layer. The model must be in eval mode.
 
-    Memory holds the vectors that enter a layer and those that leave it, of the types that the layer needs, and a chunk's messages. A layer that weighs
-    relations by a mean over all nodes is gone through twice. A GPU's free memory, ``free_bytes`` if that is given, is shared by all types.
+    With several ranks, every rank must call this: each computes a share of the hidden layers, and the last layer for its own ``nodes``.
+    Memory holds one chunk's messages and, for the types that a layer needs, its input and output rows. A layer that weighs relations by a mean
+    over all nodes is computed in two passes.
+
+    Args:
+        model: a ``HeteroGNN`` in eval mode.
+        data: the data set, with its graph and features.
+        nodes: node ids (N_t,) of each seed type t to compute outputs for.
+        normalize: divide each node's features by their sum.
+        device: the device to compute on.
+        rank: this rank's number.
+        world_size: the number of ranks.
+        chunk_edges: approximate number of edges in a chunk; None derives it from the free memory.
+        free_bytes: free bytes of the GPU, which all types share; None asks CUDA once.
+
+    Returns:
+        Outputs (N_t, C) on ``device`` of each seed type t.
     """
-    graph = data.graph
-    shares = {kind: -(-number // world_size) for kind, number in graph.num_nodes.items()}
-    free = free_memory(device) if free_bytes is None else free_bytes
-    most, free = chunk_edges or edges_in(free), free // max(1, len(model.needed[0]))  # a quarter is for a layer of all types
-    parts = partial(_parts, model, data, _offsets_by_type(graph), Workspace(), most, device)
+    options: dict[str, Any] = {"rank": rank, "world_size": world_size, "chunk_edges": chunk_edges, "free_bytes": free_bytes}
+    loop = LayerLoop(_offsets_by_type(data.graph), device, num_types=len(model.needed[0]), **options)
+    layers = _TypedLayers(model, data, loop, normalize, device, is_alone=world_size == 1)
+    entering = {kind: loop.all_rows(kind, partial(layers.embed, kind)) for kind in model.needed[0]}
+    return loop.run(layers.apply, entering, model.needed, {kind: nodes[kind] for kind in model.seed_types})
 
-    def mine(kind: str) -> Array:
-        return np.arange(graph.num_nodes[kind])[rank * shares[kind] : (rank + 1) * shares[kind]]
 
-    def of_all(kind: str, part: Tensor) -> Tensor:
-        """The vectors of all nodes of a type, from every rank's own."""
-        return part if world_size == 1 else gather_parts(part, shares[kind], graph.num_nodes[kind], device, free)
+class _TypedLayers:
+    """The layers of a ``HeteroGNN``, as ``LayerLoop`` calls them."""
 
-    def embed(kind: str) -> Tensor:
-        """What enters layer 0, of this rank's nodes of a type."""
-        parts = np.array_split(mine(kind), max(1, -(-len(mine(kind)) // _ROWS)))
-        return joined(
-            (_embedded(model, data, kind, ids, normalize, device) for ids in parts), len(mine(kind)), partial(device_for, device, free=free)
-        )
+    def __init__(
+        self, model: HeteroGNN, data: HeteroDataset, loop: LayerLoop, normalize: bool, device: torch.device, *, is_alone: bool
+    ) -> None:
+        from hoptrain.samplers import HeteroSampler  # not imported for homogeneous graphs
 
-    def weights(layer: int, kind: str, hidden: dict[str, Tensor]) -> dict[str, Tensor] | None:
-        """Those of the relations that lead to a type, by their mean score over all of its nodes."""
-        if not model.weighs_relations:
-            return None
-        total = torch.zeros(sum(relation[2] == kind for relation in model.relations[layer]), device=device)
-        for inputs, blocks in parts(kind, mine(kind), hidden):
-            total += model.scores(layer, inputs, blocks)[kind]
-        if world_size > 1:
+        self._model, self._data, self._loop = model, data, loop
+        self._normalize, self._device, self._is_alone = normalize, device, is_alone
+        self._samplers, self._workspace = {kind: HeteroSampler([-1], kind) for kind in data.graph.num_nodes}, Workspace()
+
+    def embed(self, kind: str, nodes: Array, place: Place) -> Tensor:
+        """Return input rows (N, H) of the first layer for ``nodes`` (N,) of a type."""
+        pieces = np.array_split(nodes, max(1, -(-len(nodes) // _ROWS)))
+        return joined((self._embedded(kind, ids) for ids in pieces), len(nodes), place)
+
+    def _embedded(self, kind: str, ids: Array) -> Tensor:
+        x = {}
+        if kind in self._model.inputs:
+            x = {kind: to_input(to_device(as_tensor(take_rows(self._data.x[kind], ids)), self._device), self._normalize)}
+        return self._model.embed(x, {kind: torch.from_numpy(ids).to(self._device)})[kind]
+
+    def apply(self, i: int, kind: str, hidden: Hidden, nodes: Array, place: Place) -> Tensor:
+        """Return output rows (N, C) of layer ``i`` for ``nodes`` (N,) of a type."""
+        if not any(relation[2] == kind for relation in self._model.relations[i]):
+            return self._model.alone(i, kind, rows_of(hidden[kind], nodes, self._device))
+        weights = self._weights(i, kind, hidden) if self._model.weighs_relations else None
+
+        def output(chunk: Array) -> Tensor:
+            return self._model.layer(i, *self._inputs(kind, hidden, chunk), weights)[kind]
+
+        return self._loop.by_chunks(kind, nodes, output, place)
+
+    def _weights(self, i: int, kind: str, hidden: Hidden) -> dict[str, Tensor]:
+        """Return the weights of the relations into a type, from their mean score over all of its nodes."""
+        total = torch.zeros(sum(relation[2] == kind for relation in self._model.relations[i]), device=self._device)
+        for chunk in self._loop.chunks(kind, self._loop.share(kind)):
+            total += self._model.scores(i, *self._inputs(kind, hidden, chunk))[kind]
+        if not self._is_alone:
             torch.distributed.all_reduce(total)
-        return {kind: torch.softmax(total / graph.num_nodes[kind], 0)}
+        return {kind: torch.softmax(total / self._data.graph.num_nodes[kind], 0)}
 
-    def apply(layer: int, kind: str, nodes: Array, hidden: dict[str, Tensor]) -> Tensor:
-        """One layer's output for ``nodes`` of a type; those of a type that no relation leads to have no neighbours."""
-        if not any(relation[2] == kind for relation in model.relations[layer]):
-            return model.alone(layer, kind, rows_of(hidden[kind], nodes, device))
-        given, asked = weights(layer, kind, hidden), nodes if len(nodes) else np.zeros(1, np.int64)
-        outputs = (model.layer(layer, inputs, blocks, given)[kind] for inputs, blocks in parts(kind, asked, hidden))
-        return joined(outputs, len(nodes), partial(device_for, device, free=free))
-
-    hidden = {kind: of_all(kind, embed(kind)) for kind in model.needed[0]}
-    for layer in range(model.num_layers - 1):
-        hidden = {kind: of_all(kind, apply(layer, kind, mine(kind), hidden)) for kind in model.needed[layer + 1]}
-    return {kind: apply(model.num_layers - 1, kind, nodes[kind], hidden).to(device) for kind in model.seed_types}
-
-
-def _parts(
-    model: HeteroGNN,
-    data: HeteroDataset,
-    indptr: dict[str, Array],
-    workspace: Workspace,
-    most: int,
-    device: torch.device,
-    kind: str,
-    nodes: Array,
-    hidden: dict[str, Tensor],
-) -> Iterator[tuple[dict[str, Tensor], Blocks]]:
-    """A layer's input and blocks for ``nodes`` of a type, in chunks of ``most`` edges, from ``hidden`` (V_t, H)."""
-    from hoptrain.samplers import HeteroSampler  # module of samplers that homogeneous graphs do without
-
-    sampler = HeteroSampler([-1], kind)
-    for chunk in chunks(indptr[kind], nodes, most):
-        batch = sampler.sample(data.graph, chunk, workspace=workspace)
-        batch = with_edge_features(batch, data) if model.edge_channels else batch
-        inputs = {name: rows_of(own, batch.node_ids[name], device) for name, own in hidden.items()}
-        yield inputs, batch.to(device).blocks[0]
+    def _inputs(self, kind: str, hidden: Hidden, chunk: Array) -> tuple[dict[str, Tensor], Blocks]:
+        """Return a layer's input rows and blocks for a chunk of nodes (N,) of a type."""
+        batch = self._samplers[kind].sample(self._data.graph, chunk, workspace=self._workspace)
+        batch = with_edge_features(batch, self._data) if self._model.edge_channels else batch
+        inputs = {name: rows_of(own, batch.node_ids[name], self._device) for name, own in hidden.items()}
+        return inputs, batch.to(self._device).blocks[0]
 
 
 def _offsets_by_type(graph: HeteroGraph) -> dict[str, Array]:
-    """Of each type (V_t + 1,) int64: where the edges into each node would begin if those of all relations stood together."""
+    """Return, by node type, CSC offsets (V_t + 1,) int64 of the edges into its nodes, over all relations together."""
     return {
         name: sum((of.indptr for relation, of in graph.relations.items() if relation[2] == name), np.zeros(number + 1, np.int64))
         for name, number in graph.num_nodes.items()
     }
-
-
-def _embedded(model: HeteroGNN, data: HeteroDataset, kind: str, ids: Array, normalize: bool, device: torch.device) -> Tensor:
-    """What enters layer 0, of the nodes ``ids`` (N,) of a type: (N, H) on ``device``."""
-    x = {kind: to_input(to_device(as_tensor(take_rows(data.x[kind], ids)), device), normalize)} if kind in model.inputs else {}
-    return model.embed(x, {kind: torch.from_numpy(ids).to(device)})[kind]
 
 
 @torch.no_grad()
@@ -132,9 +133,18 @@ def hetero_neighborhood_logits(
     normalize: bool,
     device: torch.device,
 ) -> Tensor:
-    """Scores of ``nodes`` (N,) of the seeds' type from batches with all neighbours over ``num_hops`` hops: (N, C) on ``device``.
+    """Compute logits of seed nodes from batches of their full neighbourhoods, for a model that does not offer its layers.
 
-    For a model that does not say its layers: ``apply`` is it, of features and a batch.
+    Args:
+        apply: the model, as a function of input features by type and a batch.
+        data: the data set, with its graph and features.
+        nodes: ids (N,) of nodes of the seed type.
+        num_hops: hops of neighbours in a batch.
+        normalize: divide each node's features by their sum.
+        device: the device to compute on.
+
+    Returns:
+        Logits (N, C) on ``device``.
     """
     from hoptrain.samplers import HeteroSampler
 
