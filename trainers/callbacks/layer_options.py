@@ -15,16 +15,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.models.layered import LayerWise
+from hoptrain.trainers.models.layered import LayerwiseModule
 
 Layer: TypeAlias = Callable[..., Any]
-"""``layer(i, x, ...)`` of a ``LayerWise`` model."""
+"""``layer(i, x, ...)`` of a ``LayerwiseModule`` model."""
 _VARIANTS = 8
 """Programs that torch may make of a layer, as for one row and for several, before it gives up."""
 
 
 class LayerOption(Callback):
-    """Calls the layers of the module's ``LayerWise`` models in another way in training; evaluation, weights and their names stay as they are."""
+    """Calls the layers of the module's ``LayerwiseModule`` models in another way in training; evaluation, weights and their names stay as they are."""
 
     _models: Sequence[Any] = ()
 
@@ -39,7 +39,7 @@ class LayerOption(Callback):
             InputError: no model says its layers, or stages of a pipeline call them.
         """
         name = type(self).__name__
-        self._models = [model for model in module.modules() if isinstance(model, LayerWise) and model.num_layers]
+        self._models = [model for model in module.modules() if isinstance(model, LayerwiseModule) and model.num_layers]
         self._was_called = False
         if not self._models:
             raise InputError(f"{name} with {type(module).__name__}: it goes layer by layer, and this model says no layers; leave it out")

@@ -13,7 +13,7 @@ from torchmetrics.utilities import dim_zero_cat
 from hoptrain.trainers.metrics.links import pooled
 
 
-class EachLabel(Metric):
+class PerLabelMetric(Metric):
     """The mean over labels that have examples with and without them, as ``ogb.graphproppred.Evaluator`` has it (Hu et al. 2020).
 
     Labels that are unknown (-1) do not count. Two classes have the AUC of the one; of more it is the mean of each against all others

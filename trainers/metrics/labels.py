@@ -14,7 +14,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, M
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.trainers.metrics.each_label import EachLabel
+from hoptrain.trainers.metrics.each_label import PerLabelMetric
 
 Kind = Literal["classes", "labels", "targets"]
 _Scores = dict[str, tuple[str, Callable[[int], Metric]]]
@@ -26,7 +26,7 @@ _SCORES: dict[Kind, _Scores] = {
     "classes": {
         "acc": ("accuracy", lambda number: MulticlassAccuracy(num_classes=number, average="micro", validate_args=False)),
         "macro_f1": ("macro-F1", lambda number: MulticlassF1Score(num_classes=number, average="macro", validate_args=False)),
-        "auc": ("ROC AUC", lambda number: EachLabel("auc")),
+        "auc": ("ROC AUC", lambda number: PerLabelMetric("auc")),
     },
     "labels": {
         "acc": ("micro-F1", lambda number: MultilabelF1Score(num_labels=number, average="micro", ignore_index=-1, validate_args=False)),
@@ -38,8 +38,8 @@ _SCORES: dict[Kind, _Scores] = {
             "macro-F1",
             lambda number: MultilabelF1Score(num_labels=number, average="macro", ignore_index=-1, validate_args=False),
         ),
-        "ap": ("average precision", lambda number: EachLabel("ap")),
-        "auc": ("ROC AUC", lambda number: EachLabel("auc")),
+        "ap": ("average precision", lambda number: PerLabelMetric("ap")),
+        "auc": ("ROC AUC", lambda number: PerLabelMetric("auc")),
     },
     "targets": {
         "rmse": ("RMSE", lambda number: MeanSquaredError(squared=False)),

@@ -23,7 +23,7 @@ from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor, expand_tensor
 from hoptrain.trainers.models.batches import ForwardInputs, apply_model, side_inputs
 from hoptrain.trainers.models.features import model_input, to_device, to_input, with_edge_features
-from hoptrain.trainers.models.layered import LayerWise
+from hoptrain.trainers.models.layered import LayerwiseModule
 
 if TYPE_CHECKING:
     from hoptrain.trainers.multinode.owned import Computed, LocalNodes
@@ -147,7 +147,7 @@ def _on_host(_: int) -> torch.device:
 
 @torch.no_grad()
 def layerwise_inference(
-    model: LayerWise,
+    model: LayerwiseModule,
     data: Dataset,
     nodes: Array,
     *,
@@ -213,7 +213,7 @@ def _own_vertices(data: Dataset) -> LocalNodes | None:
 
 def _layers(
     loop: LayerLoop,
-    model: LayerWise,
+    model: LayerwiseModule,
     data: Dataset,
     graph: Graph,
     forward_inputs: ForwardInputs,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 @runtime_checkable
-class LayerWise(Protocol):
+class LayerwiseModule(Protocol):
     """A module that says its layers: layer i is applied to what layer i - 1 returned. Exact inference takes such a one."""
 
     @property
@@ -24,7 +24,7 @@ class LayerWise(Protocol):
 
 
 @runtime_checkable
-class Layered(LayerWise, Protocol):
+class PipelineModule(LayerwiseModule, Protocol):
     """A module whose layers can stand in different processes."""
 
     def shape(self, i: int) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ class Chunk:
 
 
 def apply_layers(model: Any, chunk: Chunk, layers: Iterable[int], x: Tensor) -> Tensor:
-    """Apply some of a ``Layered`` model's layers, one after another, to what enters the first; in training with the chunk's seeds."""
+    """Apply some of a ``PipelineModule`` model's layers, one after another, to what enters the first; in training with the chunk's seeds."""
     for i in layers:
         if model.training and chunk.seed is not None:
             seed_generators(chunk.layer_seed(i), x.device)

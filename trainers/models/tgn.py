@@ -67,7 +67,7 @@ class EventMemory(TGNMemory):
         copy._reset_message_store()
         return copy
 
-    def take_in(self, begin: int, end: int) -> None:
+    def update(self, begin: int, end: int) -> None:
         """Take in the events ``begin`` to ``end`` - 1, the next ones.
 
         Raises:

@@ -17,7 +17,7 @@ joined (``torchrun``, or ``run_ranks`` for this machine)::
         torch.save(model.state_dict(), path)
 
 * ``model`` is an ``nn.Module`` with ``num_layers``, ``layer(i, x, *inputs)``, ``shape(i)`` (of one row of what enters layer i; rows come first) and
-  ``modules_of(i)`` (names of the submodules that layer i alone uses): the protocol ``Layered``. For images a row is an image.
+  ``modules_of(i)`` (names of the submodules that layer i alone uses): the protocol ``PipelineModule``. For images a row is an image.
 * ``loss(output, target)`` is a chunk's share of the batch's loss; the shares of all chunks and copies add up. Where the batch's loss is a mean, a
   chunk's is the sum over its rows, divided by the number of all the batch's rows (over all copies).
 * ``Chunk(rows=..., inputs=..., x=..., target=..., seed=...)``: rows that enter each layer and leave the last (L + 1 numbers; for images all are the
@@ -31,11 +31,11 @@ joined (``torchrun``, or ``run_ranks`` for this machine)::
 from typing import Any
 
 from hoptrain.trainers.models.batches import chunk_of
-from hoptrain.trainers.models.layered import Chunk, Layered, apply_layers
+from hoptrain.trainers.models.layered import Chunk, PipelineModule, apply_layers
 from hoptrain.trainers.pipeline.balance import layer_seconds
 from hoptrain.trainers.pipeline.capacities import Capacities
 from hoptrain.trainers.pipeline.launch import RankError, run_ranks
-from hoptrain.trainers.pipeline.pipeline import Pipeline, Step
+from hoptrain.trainers.pipeline.pipeline import Pipeline, StepResult
 from hoptrain.trainers.pipeline.plan import Plan
 from hoptrain.trainers.pipeline.seeds import ChunkedBatch, ChunkLoader, cut_by_index
 from hoptrain.trainers.pipeline.stage import StageError
@@ -45,13 +45,13 @@ __all__ = [
     "Chunk",
     "ChunkLoader",
     "ChunkedBatch",
-    "Layered",
     "Pipeline",
+    "PipelineModule",
     "PipelineStrategy",
     "Plan",
     "RankError",
     "StageError",
-    "Step",
+    "StepResult",
     "apply_layers",
     "chunk_of",
     "cut_by_index",

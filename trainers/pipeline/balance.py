@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.models.layered import Chunk, Layered
+from hoptrain.trainers.models.layered import Chunk, PipelineModule
 
 
 def layer_seconds(model: nn.Module, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor], rounds: int = 5) -> list[float]:
@@ -20,7 +20,7 @@ def layer_seconds(model: nn.Module, chunk: Chunk, loss: Callable[[Tensor, Any], 
     The last layer's include the loss. The gradients and the state of torch's generator stay as they were.
 
     Args:
-        model: the whole model, a ``Layered``.
+        model: the whole model, a ``PipelineModule``.
         chunk: with the inputs of all layers.
         loss: of (output, target).
         rounds: measurements.
@@ -28,8 +28,8 @@ def layer_seconds(model: nn.Module, chunk: Chunk, loss: Callable[[Tensor, Any], 
     Raises:
         InputError: a model that is none, or a chunk without the first layer's input.
     """
-    if not isinstance(model, Layered) or chunk.x is None:
-        lacks = "x, what the first layer takes" if isinstance(model, Layered) else "num_layers, layer, shape and modules_of"
+    if not isinstance(model, PipelineModule) or chunk.x is None:
+        lacks = "x, what the first layer takes" if isinstance(model, PipelineModule) else "num_layers, layer, shape and modules_of"
         raise InputError(f"layers of {type(model).__name__} cannot be timed with this chunk: it lacks {lacks}; give it")
     grads = [parameter.grad for parameter in model.parameters()]
     with torch.random.fork_rng(devices=[]):
@@ -39,7 +39,7 @@ def layer_seconds(model: nn.Module, chunk: Chunk, loss: Callable[[Tensor, Any], 
     return [statistics.median(each) for each in zip(*times, strict=True)]
 
 
-def _round(model: Layered, x: Tensor, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor]) -> list[float]:
+def _round(model: PipelineModule, x: Tensor, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor]) -> list[float]:
     tapes, seconds = [], []
     for i in range(model.num_layers):
         entering = x.detach().requires_grad_(i > 0)

@@ -23,7 +23,7 @@ class Forward:
         """Take this process's place.
 
         Args:
-            model: the whole model, a ``Layered``, in eval mode.
+            model: the whole model, a ``PipelineModule``, in eval mode.
             runs: the layers of each stage.
             mesh: the processes, (data, stages).
             in_flight: chunks that may wait for the next stage, at most; their activations are kept meanwhile.

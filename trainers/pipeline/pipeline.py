@@ -13,15 +13,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.models.layered import Chunk, Layered, empty_chunk
+from hoptrain.trainers.models.layered import Chunk, PipelineModule, empty_chunk
 from hoptrain.trainers.pipeline.capacities import Capacities
 from hoptrain.trainers.pipeline.plan import Plan
-from hoptrain.trainers.pipeline.stage import LostStageError, Run, StageError, WatchedStage
+from hoptrain.trainers.pipeline.stage import LostStageError, StageError, StageSegment, WatchedStage
 from hoptrain.trainers.pipeline.whole import Whole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class StepResult:
     """What a step did.
 
     Attributes:
@@ -60,7 +60,7 @@ class Pipeline:
         Make the optimiser afterwards, of ``model.parameters()``.
 
         Args:
-            model: the whole model, a ``Layered``, on its device.
+            model: the whole model, a ``PipelineModule``, on its device.
             plan: how it is divided.
             loss: of (output, target) of a chunk, a scalar. The losses of a step's chunks and copies add up, so a mean over the step's seeds is
                 the sum over the chunk's, divided by the number of all. It is called once a chunk, by the last stage.
@@ -75,15 +75,15 @@ class Pipeline:
         self.plan, self.capacities = plan, Capacities([layers.start for layers in runs[1:]], bound)
         self.copy, self.stage = mesh.get_local_rank("data"), mesh.get_local_rank("stages")
         self._mesh, self._model, self._loss = mesh, model, loss
-        self._num_layers = cast(Layered, model).num_layers
+        self._num_layers = cast(PipelineModule, model).num_layers
         self.whole = Whole(model, runs, mesh)
         mine = range(self.stage, len(runs), plan.stages)
-        self._runs = {index: Run(model, runs[index]) for index in mine}
+        self._runs = {index: StageSegment(model, runs[index]) for index in mine}
         self._stages: list[WatchedStage] = []
         self._schedule: Any = None
         self._chunks: Sequence[Chunk] = ()
 
-    def step(self, chunks: Sequence[Chunk]) -> Step:
+    def step(self, chunks: Sequence[Chunk]) -> StepResult:
         """Forward and backward of all chunks; leaves the gradients, added up over all copies, in the parameters' ``grad``.
 
         These have to be None or zero before.
@@ -103,7 +103,7 @@ class Pipeline:
         losses = self._run([*chunks, *[empty_chunk(self._num_layers)] * (slots - len(chunks))])
         seconds, busy = time.perf_counter() - begin, self._busy_s - busy
         self._add_up_gradients()
-        return Step(loss=self._tell_loss(losses), seconds=seconds, busy_s=busy)
+        return StepResult(loss=self._tell_loss(losses), seconds=seconds, busy_s=busy)
 
     def tighten(self) -> None:
         """Make buffers anew where they are larger than needed since the last call; on all stages, between two steps."""
@@ -187,7 +187,7 @@ def check_model(model: nn.Module, plan: Plan) -> list[range]:
     Raises:
         InputError: the model cannot be divided so. A normalisation over the rows of a batch is refused where no process sees them all.
     """
-    if not isinstance(model, Layered):
+    if not isinstance(model, PipelineModule):
         raise InputError(f"{type(model).__name__} cannot be cut into stages: it needs num_layers, layer, shape and modules_of")
     own = [name for i in range(model.num_layers) for name in model.modules_of(i)]
     for name, _ in model.named_parameters():

@@ -24,14 +24,14 @@ class LostStageError(StageError):
     """The connection to another stage failed, most likely since that has gone."""
 
 
-class Run(nn.Module):
+class StageSegment(nn.Module):
     """A run of layers of a model. Rows that fill a buffer up are cut off before the first layer, so that no layer and no loss sees them."""
 
     def __init__(self, model: nn.Module, layers: range) -> None:
         """Take over ``layers`` of ``model``, whose other layers may have gone.
 
         Args:
-            model: the model, a ``Layered``.
+            model: the model, a ``PipelineModule``.
             layers: numbers of the layers.
         """
         super().__init__()
@@ -79,7 +79,14 @@ class WatchedStage(PipelineStage):
     """
 
     def __init__(
-        self, run: Run, index: int, num_runs: int, device: torch.device, group: ProcessGroup, dtype: torch.dtype, rows: Sequence[int]
+        self,
+        run: StageSegment,
+        index: int,
+        num_runs: int,
+        device: torch.device,
+        group: ProcessGroup,
+        dtype: torch.dtype,
+        rows: Sequence[int],
     ):
         """Fix the shapes of the buffers.
 

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from hoptrain.engine import Dataset, InputError, Schedule
 from hoptrain.samplers import Sampler
-from hoptrain.trainers.models.layered import Chunk, Layered
+from hoptrain.trainers.models.layered import Chunk, PipelineModule
 from hoptrain.trainers.pipeline.balance import layer_seconds
 from hoptrain.trainers.pipeline.forward import Forward
 from hoptrain.trainers.pipeline.optimizers import named_state, own_state, whole_state
@@ -229,7 +229,7 @@ class PipelineStrategy(DDPStrategy):
 
     def _make_forward(self, task: Chunkable) -> Forward:
         plan = replace(self.plan, schedule="gpipe", balance=None if self.plan.is_interleaved else self.plan.balance)
-        plan, model = self._balanced(plan, task), cast(Layered, task.model)
+        plan, model = self._balanced(plan, task), cast(PipelineModule, task.model)
         return Forward(task.model, plan.runs(model.num_layers), plan.mesh(self.root_device.type), plan.chunks)
 
     def on_predict_end(self) -> None:

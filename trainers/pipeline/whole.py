@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from hoptrain.trainers.models.layered import Layered
+from hoptrain.trainers.models.layered import PipelineModule
 
 
 class Whole:
@@ -25,7 +25,7 @@ class Whole:
         """Take rank 0's weights everywhere, then drop the layers of other stages.
 
         Args:
-            model: the whole model, a ``Layered``.
+            model: the whole model, a ``PipelineModule``.
             runs: the layers of each run.
             mesh: the processes, (data, stages).
         """
@@ -34,7 +34,7 @@ class Whole:
         self._model, self._group, self._device = model, mesh.get_group("stages"), next(model.parameters()).device
         stage, stages = mesh.get_local_rank("stages"), mesh.size(1)
         mine = {i for run in range(stage, len(runs), stages) for i in runs[run]}
-        layered = cast(Layered, model)
+        layered = cast(PipelineModule, model)
         self._foreign = {name: nn.Module() for i in range(layered.num_layers) if i not in mine for name in layered.modules_of(i)}
         with torch.no_grad():
             for tensor in model.state_dict().values():

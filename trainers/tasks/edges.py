@@ -20,7 +20,7 @@ from hoptrain.trainers.models.decoders import PairMLP
 from hoptrain.trainers.models.ranks import MOST_NUMBERS
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask
-from hoptrain.trainers.tasks.labelled import Labelled
+from hoptrain.trainers.tasks.labelled import LabelMixin
 from hoptrain.trainers.tasks.nodes.data import NodeDataModule
 
 
@@ -143,7 +143,7 @@ class EdgeDataModule(NodeDataModule):
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
-class EdgePredictor(Labelled, GraphTask):
+class EdgePredictor(LabelMixin, GraphTask):
     """A GNN, and an MLP on the vectors of an edge's ends and its features, which tells the edge's label.
 
     Logs the loss and the score of training, validation and test, as ``val_acc`` for instance.
@@ -199,21 +199,21 @@ class EdgePredictor(Labelled, GraphTask):
         super().__init__(
             in_channels, out_channels, num_layers, None, hidden_channels=hidden_channels, edge_channels=edge_channels, **options
         )
-        self.learn(num_classes, multilabel, metric, class_weight)
+        self.define_labels(num_classes, multilabel, metric, class_weight)
         self.decoder: PairMLP = PairMLP(out_channels, num_classes, edge_channels)
 
     def setup(self, stage: str) -> None:
         """Compare the model and its labels with the data."""
         super().setup(stage)
         data: EdgeDataModule = self._datamodule
-        self.take_labels(data.data.name, data.edge_y, data.num_classes, data.edges["train"])
+        self.match_labels(data.data.name, data.edge_y, data.num_classes, data.edges["train"])
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Mean loss over the edges of a mini-batch."""
         self.seed_dropout(batch)
         vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
         ids = batch.extra["edge_ids"].cpu().numpy()
-        total = self.judge("fit", self._decoded(vectors, batch.extra["pairs"].long(), ids), self._labels_of(ids))
+        total = self.compute_loss("fit", self._decoded(vectors, batch.extra["pairs"].long(), ids), self._labels_of(ids))
         return total / len(ids)
 
     def evaluate(self, stage: str, batch: EdgeBatch) -> None:
@@ -225,7 +225,7 @@ class EdgePredictor(Labelled, GraphTask):
             local = torch.from_numpy(places.reshape(2, -1)).to(self.device)
             parts = [slice(begin, begin + most) for begin in range(0, len(ids), most)]
             outputs = torch.cat([self._decoded(vectors, local[:, part], ids[part]) for part in parts])
-            self.judge(stage, outputs, self._labels_of(ids))
+            self.compute_loss(stage, outputs, self._labels_of(ids))
 
     def _decoded(self, vectors: Tensor, pairs: Tensor, ids: Array) -> Tensor:
         """(N, C) for ``pairs`` (2, N) of rows of ``vectors`` and the edges ``ids`` (N,)."""

@@ -25,7 +25,7 @@ from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.inference import hetero_layerwise_inference
 from hoptrain.trainers.models.hetero.layers import READ_EDGES
 from hoptrain.trainers.models.inference import layerwise_inference, neighborhood_logits
-from hoptrain.trainers.models.layered import LayerWise
+from hoptrain.trainers.models.layered import LayerwiseModule
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.models.lightgcn import LightGCN
 from hoptrain.trainers.tasks.options import check_training
@@ -128,7 +128,7 @@ class GraphTask(ExactTask):
         super().setup(stage)
         module: SampledDataModule = self._datamodule
         data, hops = module.data, module.num_hops
-        layers = self.model.num_layers if isinstance(self.model, LayerWise) else hops
+        layers = self.model.num_layers if isinstance(self.model, LayerwiseModule) else hops
         features = self.hparams["in_channels"] or data.num_features
         if layers != hops or features != data.num_features:
             raise InputError(
@@ -179,14 +179,14 @@ class GraphTask(ExactTask):
         """Return what the model gives for ``nodes`` (N,) from full neighbourhoods: (N, C)."""
         data: Dataset = self._datamodule.data
         options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device, "forward_inputs": self.forward_inputs}
-        if isinstance(self.model, LayerWise) and self._is_exact:
+        if isinstance(self.model, LayerwiseModule) and self._is_exact:
             return layerwise_inference(self.model, data, nodes, x=self.all_inputs(), **self._ranks(), **options)
         return neighborhood_logits(self.model, data, nodes, num_hops=self._datamodule.num_hops, **options)
 
     @property
     def _is_exact(self) -> bool:
         """Whether the model says its layers, and these take blocks."""
-        return self.forward_inputs != "edge_index" and isinstance(self.model, LayerWise)
+        return self.forward_inputs != "edge_index" and isinstance(self.model, LayerwiseModule)
 
     def on_train_epoch_start(self) -> None:
         """Begin the epoch's figures, and tell the sampler what it draws by."""

@@ -12,7 +12,7 @@ from hoptrain.trainers.metrics.labels import KEEP_ALL, Labels, class_weights, ki
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule
 
 
-class Labelled(ScoredModule):
+class LabelMixin(ScoredModule):
     """A task that learns labels.
 
     Attributes:
@@ -24,7 +24,7 @@ class Labelled(ScoredModule):
     labels: Labels | None = None
     _class_weights: Tensor | None = None
 
-    def learn(self, num_classes: int, multilabel: bool, metric: str, class_weight: str | None) -> None:
+    def define_labels(self, num_classes: int, multilabel: bool, metric: str, class_weight: str | None) -> None:
         """State what is learnt.
 
         Args:
@@ -50,7 +50,7 @@ class Labelled(ScoredModule):
             self.scored: tuple[str, ...] = STAGES[1:]
         self.make_scores(lambda: labels.make_score(self.score_name))
 
-    def take_labels(self, name: str, y: Any, number: int, train: Array | None) -> None:
+    def match_labels(self, name: str, y: Any, number: int, train: Array | None) -> None:
         """Compare the model's labels with those of the data, or take these where none were stated.
 
         Args:
@@ -76,7 +76,7 @@ class Labelled(ScoredModule):
         if self._is_balanced and train is not None:
             self._class_weights = class_weights(y[train], mine).to(self.device)
 
-    def judge(self, stage: str, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    def compute_loss(self, stage: str, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """The sum of the examples' losses, each with its weight, which is counted for the stage."""
         if self.labels is None:
             raise RuntimeError("the labels are not known before setup")

@@ -51,7 +51,7 @@ class RelationPairs(NamedTuple):
     which: Any
 
 
-class Linked(ExactTask):
+class LinkTaskMixin(ExactTask):
     """A task that learns links. A subclass gives vectors of nodes; its data module is a ``HeldOutLinks``.
 
     The loss is the binary cross-entropy, the mean over pairs in training; in evaluation the mean over links and others, which weigh as much together;

@@ -245,7 +245,7 @@ class EventPredictor(ScoredModule):
         total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         self.count("fit", scores, labels, total)
         with torch.no_grad():
-            memory.take_in(begin, end)
+            memory.update(begin, end)
         loss: Tensor = total * (self.trainer.world_size / (2 * (end - begin)))
         return loss
 
@@ -262,9 +262,9 @@ class EventPredictor(ScoredModule):
         (memory,), (begin, end) = self._evaluated, batch.extra["step"].tolist()
         size = self._datamodule.step_size
         for first in range(int(memory.num_taken), begin, size):
-            memory.take_in(first, min(first + size, begin))
+            memory.update(first, min(first + size, begin))
         scores, labels = self.model(batch, memory), batch.extra["labels"]
-        memory.take_in(begin, end)
+        memory.update(begin, end)
         number = int(labels.sum())
         events, others = scores[:number], scores[number:].view(number, -1)
         one = torch.cat([events, others[:, 0]])

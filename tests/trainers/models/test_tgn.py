@@ -51,7 +51,7 @@ def same(ours, theirs):
 def go(ours, theirs, steps):
     for begin, end in steps:
         same(ours, theirs)
-        ours.take_in(begin, end)
+        ours.update(begin, end)
         theirs.update_state(*(column[begin:end] for column in ours.events))
     same(ours, theirs)
 
@@ -87,15 +87,15 @@ def test_gradients_are_those_of_pyg(memories):
 def test_a_state_that_is_loaded_goes_on(memories):
     """With what waits to be taken in."""
     ours, _ = memories
-    ours.take_in(0, 40)
+    ours.update(0, 40)
     other = EventMemory(12, *SIZES)
     other.load_state_dict(ours.state_dict())
     other.events = ours.events
     for memory in (ours, other):
-        memory.take_in(40, 90)
+        memory.update(40, 90)
     assert all(torch.equal(value, other.state_dict()[name]) for name, value in ours.state_dict().items())
     ours.reset_state()
     assert not ours.memory.any()
     assert (ours.num_taken, int(ours.msg_s_store.max())) == (0, -1)
     with refused("events 50 to 59", "memory taken 90 order", "events shares trained"):
-        other.take_in(50, 60)
+        other.update(50, 60)

@@ -83,9 +83,9 @@ def test_evaluation_goes_on_from_the_training_and_leaves_no_trace(tmp_path):
     again = trainer.validate(model, trainer.datamodule, verbose=False)[0]
     assert all(float(scores[name]) == value for name, value in again.items()), "as in the training"
     seen = []
-    take_in = type(model.model.memory).take_in
+    update = type(model.model.memory).update
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(model.model.memory), "take_in", lambda self, *span: (seen.append(span), take_in(self, *span)))
+        patch.setattr(type(model.model.memory), "update", lambda self, *span: (seen.append(span), update(self, *span)))
         tests = [trainer.test(model, trainer.datamodule, verbose=False)[0] for _ in range(2)]
     assert seen[0] == (train, train + 20), "first the events of the validation"
     assert [begin for begin, _ in seen] == 2 * [*range(train, val, 20), *range(val, 400, 20)]

@@ -23,7 +23,7 @@ from hoptrain.samplers import Block, NeighborSampler
 from hoptrain.trainers.models.batches import ForwardInputs, side_inputs
 from hoptrain.trainers.models.features import model_input, with_edge_features
 from hoptrain.trainers.models.inference import chunks, degrees_of
-from hoptrain.trainers.models.layered import LayerWise, address_seed, seed_generators
+from hoptrain.trainers.models.layered import LayerwiseModule, address_seed, seed_generators
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -106,7 +106,7 @@ class WholePart:
             )
         return cls(first, last, model_input(data, own, normalize, device), pieces, boundary)
 
-    def apply(self, model: LayerWise, forward_inputs: ForwardInputs, seed: Sequence[int]) -> Tensor:
+    def apply(self, model: LayerwiseModule, forward_inputs: ForwardInputs, seed: Sequence[int]) -> Tensor:
         """What the model gives for the rank's nodes, (N, C), from all their neighbourhoods; ``seed`` addresses what dropout draws."""
         x = self.x
         for i in range(model.num_layers):
@@ -115,7 +115,9 @@ class WholePart:
             x = torch.cat([self._layer(model, forward_inputs, i, x, number, (*seed, i, number)) for number in range(len(self.pieces))])
         return x
 
-    def _layer(self, model: LayerWise, forward_inputs: ForwardInputs, i: int, x: Tensor, number: int, seed: tuple[int, ...]) -> Tensor:
+    def _layer(
+        self, model: LayerwiseModule, forward_inputs: ForwardInputs, i: int, x: Tensor, number: int, seed: tuple[int, ...]
+    ) -> Tensor:
         piece = self.pieces[number]
 
         def run(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from hoptrain.engine import Address, Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models.inference import CHUNK_EDGES
-from hoptrain.trainers.models.layered import LayerWise
+from hoptrain.trainers.models.layered import LayerwiseModule
 from hoptrain.trainers.tasks.full_batch.part import WholePart, shares_of
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemLoader
 from hoptrain.trainers.tasks.nodes.data import Features, NodeDataModule
@@ -109,10 +109,10 @@ class WholeGraphClassifier(NodeClassifier):
     def training_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:  # type: ignore[override]
         """The loss of the rank's training nodes, scaled so that the ranks' average is the mean over all of them."""
         model, address = self.model, batch.address or Address(0, 0, 0)
-        if not isinstance(model, LayerWise):
+        if not isinstance(model, LayerwiseModule):
             raise RuntimeError("the model was not looked at before")
         logits = self._part.apply(model, self.forward_inputs, address)[batch.x - self._part.first]
         # A rank without any training node takes part in all collectives, and its gradient is 0.
-        total = self.judge("fit", logits, batch.y) if len(batch.y) else logits.sum()
+        total = self.compute_loss("fit", logits, batch.y) if len(batch.y) else logits.sum()
         self.log("train_loss_step", total.detach() / max(1, len(batch.y)), batch_size=max(1, len(batch.y)))
         return total * (self.trainer.world_size / self._num_train)

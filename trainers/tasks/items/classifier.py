@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from hoptrain.trainers.models.layered import Chunk, address_seed, seed_generators
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemDataModule
-from hoptrain.trainers.tasks.labelled import Labelled
+from hoptrain.trainers.tasks.labelled import LabelMixin
 from hoptrain.trainers.tasks.scored import may_fuse
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 
-class ItemClassifier(Labelled):
+class ItemClassifier(LabelMixin):
     """Trains ``model``, which maps a batch's ``x`` to (B, num_classes) scores.
 
     Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every item counted once;
@@ -31,7 +31,7 @@ class ItemClassifier(Labelled):
     ) -> None:
         super().__init__(None)
         self.model = model
-        self.learn(num_classes, multilabel, metric, class_weight)
+        self.define_labels(num_classes, multilabel, metric, class_weight)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, with the weight decay apart from the gradient."""
@@ -46,7 +46,7 @@ class ItemClassifier(Labelled):
         """Loss of one batch, scaled so that the ranks' average is the mean over all items of the step."""
         if batch.address is not None:
             seed_generators(address_seed(*batch.address), self.device)  # for dropout
-        total = self.judge("fit", self(batch), batch.y)
+        total = self.compute_loss("fit", self(batch), batch.y)
         self.log("train_loss_step", total.detach() / len(batch.y), batch_size=len(batch.y))
         return total * (self.trainer.world_size / batch.num_step_items)
 
@@ -82,7 +82,7 @@ class ItemClassifier(Labelled):
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, int]) -> Tensor:
         """A chunk's share of the mean loss over all items of the step; the last stage's metrics take its scores."""
         y, num_step_items = target
-        return self.judge("fit", logits, y) / num_step_items
+        return self.compute_loss("fit", logits, y) / num_step_items
 
     def predict_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
         """Scores of a batch of this rank's share, (B, num_classes) float32 on the CPU."""
@@ -92,4 +92,4 @@ class ItemClassifier(Labelled):
     def evaluate(self, stage: str, batch: ItemBatch) -> None:
         """A batch of this rank's share."""
         if len(batch.y):
-            self.judge(stage, self(batch), batch.y)
+            self.compute_loss(stage, self(batch), batch.y)

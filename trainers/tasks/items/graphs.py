@@ -283,4 +283,4 @@ class GraphClassifier(ItemClassifier):
                 raise InputError(
                     f"the model's {name} is {self.hparams[name]}, {module.data.name} has {own}: use the data that it was made for"
                 )
-        self.take_labels(module.data.name, module.data.y, module.num_classes, module.data.splits.get("train"))
+        self.match_labels(module.data.name, module.data.y, module.num_classes, module.data.splits.get("train"))

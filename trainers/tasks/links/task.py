@@ -18,7 +18,7 @@ from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.layers import HeteroArch
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask, HeteroTask, check_embeddings
-from hoptrain.trainers.tasks.linked import Linked, Loss
+from hoptrain.trainers.tasks.linked import LinkTaskMixin, Loss
 from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule, LinkDataModule, types_of
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import NodeBatch
@@ -26,10 +26,10 @@ from hoptrain.trainers.tasks.shared_data import NodeBatch
 Embeddings = Literal["none", "sparse", "dense"]
 
 
-class LinkPredictor(Linked, GraphTask):
+class LinkPredictor(LinkTaskMixin, GraphTask):
     """A GNN and a decoder, which scores a pair of nodes by their vectors: high where a link is.
 
-    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``Linked``.
+    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``LinkTaskMixin``.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -105,7 +105,7 @@ class LinkPredictor(Linked, GraphTask):
         """Compare the model with the data, and make the scores.
 
         Raises:
-            InputError: as ``GraphTask`` and ``Linked``; a model of other nodes.
+            InputError: as ``GraphTask`` and ``LinkTaskMixin``; a model of other nodes.
         """
         super().setup(stage)
         data: LinkDataModule = self._datamodule
@@ -167,10 +167,10 @@ def _make_table(embeddings: Embeddings, num_nodes: int, width: int) -> nn.Embedd
     return table
 
 
-class HeteroLinkPredictor(Linked, HeteroTask):
+class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
     """A ``HeteroGNN`` that gives vectors of the types that links join, and a decoder for each relation, which scores a source and a destination by theirs.
 
-    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``Linked``. Of several
+    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``LinkTaskMixin``. Of several
     relations the score is that of all links together, and each relation's own score is logged too, as ``val_auc/author:writes:paper``.
 
     Examples:
@@ -230,7 +230,7 @@ class HeteroLinkPredictor(Linked, HeteroTask):
             gnn: as ``HeteroGNN``.
 
         Raises:
-            InputError: numbers without meaning, a bare type without ``embeddings``; as ``Linked.decode``.
+            InputError: numbers without meaning, a bare type without ``embeddings``; as ``LinkTaskMixin.decode``.
         """
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
         super().__init__(None)
@@ -249,7 +249,7 @@ class HeteroLinkPredictor(Linked, HeteroTask):
         """Compare the model with the data, and make the scores.
 
         Raises:
-            InputError: as ``HeteroTask.compare`` and ``Linked``.
+            InputError: as ``HeteroTask.compare`` and ``LinkTaskMixin``.
         """
         self.compare(["num_nodes", "relations", "link_relation"])
         super().setup(stage)

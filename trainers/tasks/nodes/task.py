@@ -24,7 +24,7 @@ from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import Chunk
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import ExactTask, GraphTask, HeteroTask, check_embeddings
-from hoptrain.trainers.tasks.labelled import Labelled
+from hoptrain.trainers.tasks.labelled import LabelMixin
 from hoptrain.trainers.tasks.nodes.data import HeteroDataModule, NodeDataModule
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SharedDataModule
@@ -32,19 +32,19 @@ from hoptrain.trainers.tasks.shared_data import NodeBatch, SharedDataModule
 _OF_ANY_MODEL = {"normalize_features", "lr", "weight_decay"}
 
 
-class NodeTask(Labelled, ExactTask):
+class NodeTask(LabelMixin, ExactTask):
     """A task that learns labels of nodes."""
 
-    def take_labels_of_nodes(self) -> None:
+    def match_node_labels(self) -> None:
         """Compare the model's labels with those of the data, or take these where none were stated."""
         data = self._datamodule.data
-        self.take_labels(data.name, data.y, data.num_classes, data.splits.get("train"))
+        self.match_labels(data.name, data.y, data.num_classes, data.splits.get("train"))
 
     def node_step(self, batch: MiniBatch | HeteroMiniBatch, weights: Tensor | None) -> Tensor:
         """Return the loss of a mini-batch with ``weights`` (B,) of its seeds, scaled so that the ranks' average is the mean over the step's seeds."""
         _refuse_links(batch)
         self.seed_dropout(batch)
-        total = self.judge("fit", self(batch), batch.y, weights)
+        total = self.compute_loss("fit", self(batch), batch.y, weights)
         self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
         return total * (self.trainer.world_size / batch.num_step_seeds)
 
@@ -52,7 +52,7 @@ class NodeTask(Labelled, ExactTask):
         """Evaluate this rank's share of a split."""
         logits = self.infer(batch.node_ids.cpu().numpy())
         if batch.y is not None and len(batch.y):
-            self.judge(stage, logits, batch.y.to(self.device))
+            self.compute_loss(stage, logits, batch.y.to(self.device))
 
 
 class NodeClassifier(NodeTask, GraphTask):
@@ -110,7 +110,7 @@ class NodeClassifier(NodeTask, GraphTask):
                 f"forward_inputs is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave forward_inputs out"
             )
         super().__init__(in_channels, num_classes, num_layers, None, model, forward_inputs, **options)
-        self.learn(num_classes, multilabel, metric, class_weight)
+        self.define_labels(num_classes, multilabel, metric, class_weight)
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data; the classes are the data's, where they were not stated.
@@ -119,7 +119,7 @@ class NodeClassifier(NodeTask, GraphTask):
             InputError: as ``GraphTask``; labels of another kind, or more classes than the model has.
         """
         super().setup(stage)
-        self.take_labels_of_nodes()
+        self.match_node_labels()
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Return the loss of a mini-batch."""
@@ -158,7 +158,7 @@ class NodeClassifier(NodeTask, GraphTask):
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, Tensor | None, int]) -> Tensor:
         """Return a chunk's share of the mean loss over all seeds of the step; the last stage's metrics take its scores."""
         y, weights, num_step_seeds = target
-        return self.judge("fit", logits, y, weights) / num_step_seeds
+        return self.compute_loss("fit", logits, y, weights) / num_step_seeds
 
 
 class HeteroClassifier(NodeTask, HeteroTask):
@@ -232,7 +232,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
         super().__init__(None)
         self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
         self.forward_inputs, self.model = forward_inputs, model
-        self.learn(num_classes, multilabel, metric, class_weight)
+        self.define_labels(num_classes, multilabel, metric, class_weight)
         if model is not None:
             self.note_module(model)
             return
@@ -256,7 +256,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
                 f"forward_inputs is edge_index and nodes of type {next(iter(module.num_nodes))} have no features: PyG's models take some of each "
                 "type; give them some, or a model that takes blocks"
             )
-        self.take_labels_of_nodes()
+        self.match_node_labels()
 
     def forward(self, batch: HeteroMiniBatch) -> Tensor:
         """Return the scores of the batch's seeds, (B, C)."""

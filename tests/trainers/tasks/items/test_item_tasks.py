@@ -15,7 +15,7 @@ from ranks.on_machines import START_S
 from hoptrain.engine import Address
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.lightning import run
-from hoptrain.trainers.pipeline import Layered
+from hoptrain.trainers.pipeline import PipelineModule
 from hoptrain.trainers.tasks import TASKS, task_of
 from hoptrain.trainers.tasks.items.feed import ItemDataModule
 from hoptrain.trainers.tasks.items.graphs import GraphClassifier, GraphDataModule
@@ -257,7 +257,7 @@ def test_sign_in_chunks():
     """The gradients of a batch in parts add up to those of the whole; its layers are what a pipeline needs."""
     torch.manual_seed(0)
     model = SIGN(5, 3, num_hops=2, hidden_channels=4, num_layers=3, dropout=0.0).double()
-    assert isinstance(model, Layered)
+    assert isinstance(model, PipelineModule)
     x, y = torch.randn(6, 3, 5, dtype=torch.float64), torch.arange(6) % 3
 
     def gradients(*parts):
