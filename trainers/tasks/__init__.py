@@ -1,4 +1,4 @@
-"""What a run can be about: for each task the model's class, the data's class, and the sizes that the model takes from the data."""
+"""Tasks of the command line: for each task its model class, its data module class, and the arguments that the model takes from the data."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TaskName: TypeAlias = Literal[
 
 
 class Task(NamedTuple):
-    """A module in ``hoptrain.trainers.tasks``, its model, and what the command line has to know of them.
+    """A task of ``hoptrain fit``: its module in ``hoptrain.trainers.tasks``, its model class, and what the command line needs to build them.
 
     Attributes:
-        module: the module's name.
-        model: the model's class.
-        from_data: the model's arguments, by the property of the data that gives them.
-        metric: under which a stage's score is logged, behind the stage's name: the best checkpoint has the best ``val_SCORE``.
+        module: name of the module that defines the model class.
+        model: name of the model class.
+        from_data: maps properties of the data module to the model arguments that they fill.
+        metric: name of the default metric. A stage logs it after its own name, as ``val_acc``; the best checkpoint has the best ``val_SCORE``.
     """
 
     module: str
@@ -35,7 +35,7 @@ class Task(NamedTuple):
     metric: str = "acc"
 
     def classes(self) -> tuple[Any, Any]:
-        """Return the model's class and the data module's."""
+        """Return the model class and the data module class."""
         model = getattr(import_module(f"hoptrain.trainers.tasks.{self.module}"), self.model)
         return model, model.data_class
 
@@ -85,10 +85,10 @@ TASKS: dict[TaskName, Task] = {
 
 
 def task_of(arguments: Sequence[str]) -> Task:
-    """The task that the command line, or a configuration it names, asks for: it decides which options there are. The last one counts.
+    """Return the task that command-line arguments name, directly or in a configuration; the last one counts. The task decides which options exist.
 
     Raises:
-        InputError: an unknown task, or a configuration that cannot be read.
+        InputError: the task is unknown, or a configuration cannot be read.
     """
     name = "nodes"
     for option, value in options_of(arguments):
@@ -103,7 +103,7 @@ def task_of(arguments: Sequence[str]) -> Task:
 
 
 def options_of(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """``--name=value`` and ``--name value`` alike."""
+    """Return (name, value) pairs of the options in ``arguments``, which may be written as ``--name=value`` or ``--name value``."""
     found = []
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         option, is_joined, value = argument.partition("=")
@@ -112,24 +112,26 @@ def options_of(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _task_in(path: Path, otherwise: str) -> str:
-    """The ``task`` of a configuration.
+    """Return the ``task`` in a configuration file, or ``otherwise`` if it names none.
 
     Raises:
-        InputError: the file cannot be read, or is no mapping of options.
+        InputError: the file cannot be read, or is not a mapping of options.
     """
     try:
         content = read_yaml(path)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise InputError(f"the configuration {path} cannot be read ({reason}): name a file, or one that 'hoptrain configs' lists") from None
+        raise InputError(
+            f"the configuration {path} cannot be read ({reason}): name a file, or a configuration that 'hoptrain configs' lists"
+        ) from None
     except (ValueError, yaml.YAMLError) as error:
         place = getattr(error, "problem_mark", None)
         where = "" if place is None else f", line {place.line + 1}"
         is_text = not isinstance(error, UnicodeError | yaml.YAMLError)
-        problem = " ".join(str(getattr(error, "problem", None) or (error if is_text else "it is no text")).split())
-        raise InputError(f"the configuration {path} is no YAML ({problem}{where}): correct it") from None
+        problem = " ".join(str(getattr(error, "problem", None) or (error if is_text else "it is not text")).split())
+        raise InputError(f"the configuration {path} is not valid YAML ({problem}{where}): fix the file") from None
     if not isinstance(content, dict):
         raise InputError(
-            f"the configuration {path} holds no options: it is a mapping of seed_everything, data, model and trainer; correct it"
+            f"the configuration {path} has no options: it must be a mapping with keys such as seed_everything, data, model and trainer; add them"
         )
     return str(content.get("task", otherwise))

@@ -1,4 +1,4 @@
-"""Adaptive sampling (AS-GCN, Huang et al. 2018): a classifier that learns which nodes its sampler should draw."""
+"""Adaptive sampling (AS-GCN, Huang et al. 2018): a classifier that learns with which probability its sampler draws each node."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hoptrain.trainers.models.features import model_input, to_input
 from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 
 LOWEST_SCORE = 2.0**-10
-"""A score never falls below: its logarithm stays finite, and no node gets out of reach."""
+"""Lower bound of a node's sampling score: its logarithm stays finite, and every node can be drawn."""
 _ROWS = 1 << 16
-"""Nodes whose features are read at a time."""
+"""Number of nodes whose features are read at once."""
 
 
 class AdaptiveNodeClassifier(NodeClassifier):
-    """A ``NodeClassifier`` with an ``ASGCNSampler`` whose scores g(u) = max(0, x_u . w + b) it learns; w and b start as 0 and 1.
+    """A ``NodeClassifier`` that learns the scores of its ``ASGCNSampler``: g(u) = max(0, x_u . w + b), with w = 0 and b = 1 at the start.
 
-    To the loss it adds ``variance_weight`` times the variance of the last layer's sampled means (``sampling_variance``), per seed, of which only
-    w and b get a gradient. Every epoch is sampled by the scores with which it begins; sampler processes start anew for it, which takes seconds.
-    Logs ``sampling_variance``.
+    It adds to the loss ``variance_weight`` times the variance of the last layer's sampled means (``sampling_variance``), per seed. Only w and b get
+    gradients of this term. An epoch is sampled by the scores at its beginning: sampler processes restart for each epoch, which takes seconds. It also
+    logs ``sampling_variance``.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -43,25 +43,25 @@ class AdaptiveNodeClassifier(NodeClassifier):
         """Build the model.
 
         Args:
-            in_channels: features of a node.
-            num_classes: number of classes (or labels).
-            num_layers: layers of the sampler.
-            variance_weight: weight of the variance in the loss.
-            options: as ``NodeClassifier``.
+            in_channels: number of features of a node.
+            num_classes: number of classes, or of labels.
+            num_layers: number of layers, which equals the sampler's hops.
+            variance_weight: weight of the sampling variance in the loss.
+            options: further options of ``NodeClassifier``.
 
         Raises:
-            InputError: a negative weight.
+            InputError: ``variance_weight`` is negative, or a custom model is given.
         """
         if variance_weight < 0:
-            raise InputError(f"variance_weight is {variance_weight}: a variance is to fall; give 0 or more")
+            raise InputError(f"variance_weight is {variance_weight}: it must be at least 0; give 0 or more")
         super().__init__(in_channels, num_classes, num_layers, **options)
         if not isinstance(self.model, GNN):
-            raise InputError("AdaptiveNodeClassifier with a model of your own: it learns from a GNN's last layer; leave model out")
+            raise InputError("AdaptiveNodeClassifier with your own model: it needs the last layer of the built-in GNN; leave model out")
         self.variance_weight = variance_weight
         self.scorer: nn.Linear = nn.Linear(in_channels, 1)
         nn.init.zeros_(self.scorer.weight)
         nn.init.ones_(self.scorer.bias)
-        # w and b of the epoch's sampler, and the epoch: parts of a checkpoint, since a run resumed in mid-epoch goes on with them.
+        # w and b of the epoch's sampler, and the epoch. A checkpoint stores them for runs that resume in the middle of an epoch.
         self.register_buffer("sampled_by", torch.cat([torch.zeros(in_channels), torch.ones(1)]))
         self.register_buffer("sampled_epoch", torch.zeros((), dtype=torch.int64))
         self.sampled_by: Tensor
@@ -74,17 +74,17 @@ class AdaptiveNodeClassifier(NodeClassifier):
             self._hidden = arguments[0].detach()
 
     def on_train_start(self) -> None:
-        """Sample by the scores of an epoch that goes on; one that begins notes its own."""
+        """Set the sampler's scores, for a run that resumes in the middle of an epoch."""
         self._set_scores()
 
     def on_train_epoch_start(self) -> None:
-        """Sample by the scores as they are now."""
+        """Set the sampler's scores to the current ones."""
         super().on_train_epoch_start()
         if self._take_scores():
             self._set_scores()
 
     def _take_scores(self) -> bool:
-        """Note w and b if the next batch begins an epoch that they were not noted for; whether it does."""
+        """Store w and b if the next batch begins a new epoch, and return whether it does."""
         epoch = self.current_epoch
         begins = bool(self.sampled_epoch != epoch)
         if begins:
@@ -94,7 +94,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
         return begins
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
-        """The classifier's loss, and the variance."""
+        """Return the classifier's loss plus the weighted sampling variance."""
         loss = super().training_step(batch, batch_idx)
         block, last = batch.blocks[-1], len(batch.blocks) - 1
         sources = to_input(batch.x[: block.num_src], self.normalize_features)
@@ -107,17 +107,19 @@ class AdaptiveNodeClassifier(NodeClassifier):
         return loss + variance * (self.variance_weight * self.trainer.world_size / batch.num_step_seeds)
 
     def _set_scores(self) -> None:
-        """Give the sampler the scores of all nodes; sampler processes start anew with them."""
+        """Give the sampler the scores of all nodes; sampler processes restart with them."""
         sampler = self._datamodule.sampler
         if not isinstance(sampler, ASGCNSampler):
-            raise InputError(f"AdaptiveNodeClassifier with {type(sampler).__name__}: it learns the scores of an ASGCNSampler; use one")
+            raise InputError(
+                f"AdaptiveNodeClassifier with {type(sampler).__name__}: it learns the scores of an ASGCNSampler; use an ASGCNSampler"
+            )
         sampler.set_scores(self._scores_of_all())
         if self._datamodule.loader is not None:
             self._datamodule.loader.close()
 
     @torch.no_grad()
     def _scores_of_all(self) -> Array:
-        """(V,) float32, on the CPU whatever the model's device, so that all ranks have the same bit for bit."""
+        """Return the scores (V,) float32 of all nodes. They are computed on the CPU on every device, so that all ranks get bit-identical values."""
         data = self._datamodule.data
         parameters, device = self.sampled_by.cpu(), torch.device("cpu")
         scores = np.empty(data.graph.num_nodes, np.float32)
@@ -129,29 +131,29 @@ class AdaptiveNodeClassifier(NodeClassifier):
 
 
 def sampling_variance(block: Block, hidden: Tensor, degrees: Tensor, draws: Tensor, probabilities: Tensor, log_scores: Tensor) -> Tensor:
-    """The variance of a block's sampled means of ``hidden``, added up over destinations and channels: an unbiased estimate.
+    """Return the variance of a block's sampled means of ``hidden``, summed over destinations and channels: an unbiased estimate.
 
-    With X the vector of all destinations' estimates from a single draw, p(u|v) h(u) / q(u), the t draws of the block give the variance of their
-    mean. Its gradient by the scores is unbiased too. Only q depends on them: the derivative of E |X|**2 is that of the sum over u of
-    (p h)**2 / q, minus the covariance of |X|**2 and log g under q, of which the draws are samples.
+    With X the vector of all destinations' estimates from a single draw, p(u|v) h(u) / q(u), the block's t draws give the variance of their mean. Its
+    gradient with respect to the scores is unbiased too. Only q depends on the scores: the derivative of E |X|**2 is that of the sum over u of (p
+    h)**2 / q, minus the covariance of |X|**2 and log g under q, of which the draws are samples.
 
     Args:
-        block: of an ``ASGCNSampler``, as torch tensors.
-        hidden: (num_src, C) what the layer takes means of; no gradient flows into it.
-        degrees: (num_dst,) in-degrees of the destinations in the whole graph.
-        draws: (num_src,) how often each source was drawn: ``extra``.
-        probabilities: (num_src,) q of each source that was drawn: ``extra``.
-        log_scores: (num_src,) logarithms of the scores that q is proportional to.
+        block: block of an ``ASGCNSampler``, as torch tensors.
+        hidden: inputs (num_src, C) that the layer averages; they get no gradient.
+        degrees: in-degrees (num_dst,) of the destinations in the whole graph.
+        draws: number of times (num_src,) that each source was drawn; from the batch's ``extra``.
+        probabilities: probabilities q (num_src,) of the drawn sources; from the batch's ``extra``.
+        log_scores: logarithms (num_src,) of the scores that q is proportional to.
 
     Returns:
-        A scalar; 0 where fewer than two draws were made.
+        A scalar; 0 if fewer than two draws were made.
     """
     count = int(draws.sum())
     if count < 2:
         return log_scores.sum() * 0
     hidden = hidden.detach()
     source, destination = block.edge_index()
-    # The copies of a multi-edge add up before they are squared.
+    # Parallel edges are summed before they are squared.
     pairs, copies = torch.unique(destination * block.num_src + source, return_counts=True)
     transitions = copies / degrees[pairs // block.num_src]
     squares = hidden.new_zeros(block.num_src).index_add_(0, pairs % block.num_src, transitions.to(hidden.dtype) ** 2)

@@ -1,4 +1,4 @@
-"""Labels of edges: classification and regression by both ends' vectors, trained on sampled batches, evaluated exactly."""
+"""Edge classification and regression from the vectors of an edge's ends: training on sampled batches, evaluation from full neighbourhoods."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hoptrain.trainers.tasks.nodes.data import NodeDataModule
 
 
 class EdgeBatch(NamedTuple):
-    """This rank's share of the edges to evaluate.
+    """A rank's share of the edges to evaluate.
 
     Attributes:
-        edge_ids: (N,) int64.
-        pairs: (2, N) int64 global ids, sources above destinations.
+        edge_ids: edge ids (N,) int64.
+        pairs: global node ids (2, N) int64, sources above destinations.
     """
 
     edge_ids: Tensor
@@ -37,11 +37,13 @@ class EdgeBatch(NamedTuple):
 
 
 class EdgeDataModule(NodeDataModule):
-    """Deals out the labelled edges of a data set; messages pass along all edges, but for those that the ``LinkSampler`` excludes in training.
+    """A data module for edge-level tasks: it splits a data set's labelled edges and trains on batches of them.
+
+    Messages pass along all edges. In training, the ``LinkSampler`` may exclude the batch's own edges.
 
     Attributes:
-        edges: ids of the labelled edges by split.
-        edge_y: their labels by id, and those of all other edges.
+        edges: ids of the labelled edges, by split.
+        edge_y: labels of all edges, by edge id.
 
     Examples:
         >>> import numpy as np
@@ -64,31 +66,30 @@ class EdgeDataModule(NodeDataModule):
         split_seed: int = 0,
         **options: Any,
     ) -> None:
-        """Open the data set and share its labelled edges out.
+        """Open the data set and split its labelled edges.
 
         Args:
-            dataset: as ``NodeDataModule``, with ``edge_y``; ``edge_splits`` of the data set are taken as they are.
+            dataset: name of a data set ('hoptrain data list' shows them), a folder, or in Python a ``Dataset`` with ``edge_y``. Its ``edge_splits``
+                are used if it has some.
             sampler: a ``LinkSampler`` without edges and with ``num_negatives`` 0.
-            val_ratio: part of the links with labelled edges for validation, where the data set has no splits; by default 0.05.
-            test_ratio: part of them for the test; by default 0.1.
-            split_seed: of the choice.
-            options: as ``NodeDataModule``; ``batch_size`` counts edges.
+            val_ratio: share of the links with labels for validation if the data set has no splits; by default 0.05.
+            test_ratio: share of the links with labels for the test if the data set has no splits; by default 0.1.
+            split_seed: seed of the random split.
+            options: further options of ``NodeDataModule``; ``batch_size`` counts edges.
 
         Raises:
-            InputError: another sampler, no labels of edges, shares of a data set with splits of its own; as ``share_out_edges``.
+            InputError: the sampler does not fit, edges have no labels, or shares are given for a data set with splits; see also ``share_out_edges``.
         """
-        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # before the data is prepared
+        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # ``prepare`` reads them
         super().__init__(dataset, sampler, **options)
 
     def prepare(self, data: Dataset) -> Dataset:
-        """The data set with the ends of its edges as splits."""
+        """Return the data set with the ends of the split edges as node splits."""
         sampler = self.sampler
         if not isinstance(sampler, LinkSampler) or sampler.edges is not None or sampler.num_negatives:
-            raise InputError(
-                f"the sampler is {sampler!r}: labelled edges are dealt out by a LinkSampler with num_negatives 0 and without edges; use one"
-            )
+            raise InputError(f"the sampler is {sampler!r}: it must be a LinkSampler with num_negatives 0 and without edges; use one")
         if data.edge_y is None:
-            raise InputError(f"{data.name} has no labels of edges: give Dataset edge_y, or take task: links, which needs none")
+            raise InputError(f"{data.name} has no edge labels: give Dataset edge_y, or use task: links, which needs none")
         self.edge_y: Array = data.edge_y
         self.edges: dict[str, Array] = self._edges(data, data.edge_y)
         dealt = copy(sampler)
@@ -105,7 +106,7 @@ class EdgeDataModule(NodeDataModule):
             if given or "train" not in data.edge_splits:
                 what = f"{data.name} has edge_splits {', '.join(data.edge_splits)}"
                 raise InputError(
-                    f"{what}: with a split train they are taken as they are, without shares of other edges; correct one of the two"
+                    f"{what}: splits of the data set must include train, and exclude val_ratio and test_ratio; add the split or leave these out"
                 )
             check_apart(data.name, data.graph, data.edge_splits)
             return dict(data.edge_splits)
@@ -119,7 +120,7 @@ class EdgeDataModule(NodeDataModule):
 
     @property
     def num_classes(self) -> int:
-        """C, of edges."""
+        """Number of classes, labels or targets of an edge."""
         return num_classes_of(self.edge_y)
 
     @property
@@ -128,11 +129,11 @@ class EdgeDataModule(NodeDataModule):
         return self.edge_y.ndim == 2 and self.edge_y.dtype.kind != "f"
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """This rank's share of the validation's edges."""
+        """Return this rank's share of the validation edges."""
         return self._edge_batches("val")
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """This rank's share of the test's edges."""
+        """Return this rank's share of the test edges."""
         return self._edge_batches("test")
 
     def _edge_batches(self, name: str) -> DataLoader[Any]:
@@ -144,9 +145,9 @@ class EdgeDataModule(NodeDataModule):
 
 
 class EdgePredictor(LabelMixin, GraphTask):
-    """A GNN, and an MLP on the vectors of an edge's ends and its features, which tells the edge's label.
+    """A LightningModule that predicts edge labels with a GNN, and an MLP on the vectors of an edge's ends and the edge's features.
 
-    Logs the loss and the score of training, validation and test, as ``val_acc`` for instance.
+    It logs the loss and the metric of training, validation and test, for instance as ``val_acc``.
 
     Examples:
         >>> import numpy as np
@@ -179,22 +180,23 @@ class EdgePredictor(LabelMixin, GraphTask):
         class_weight: Literal["balanced"] | None = None,
         **options: Any,
     ) -> None:
-        """Build the model. The first five arguments come from the data when the command line is used.
+        """Build the model. The first five arguments come from the data on the command line.
 
         Args:
-            in_channels: features of a node.
-            num_classes: number of classes (or labels, or targets) of an edge.
-            num_layers: hops of the sampler.
+            in_channels: number of features of a node.
+            num_classes: number of classes, labels or targets of an edge.
+            num_layers: number of layers, which equals the sampler's hops.
             multilabel: whether an edge may have several labels.
-            edge_channels: features of an edge.
-            hidden_channels: width between layers (with attention over all heads together).
-            out_channels: width of the nodes' vectors.
-            metric: as ``NodeClassifier``.
-            class_weight: as ``NodeClassifier``.
-            options: as ``GraphTask``.
+            edge_channels: number of features of an edge.
+            hidden_channels: width of the hidden layers (over all attention heads together).
+            out_channels: width of the nodes' output vectors.
+            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
+                r2.
+            class_weight: balanced weights each class of the training split inversely to its frequency.
+            options: further options of ``GraphTask``, such as arch and lr.
 
         Raises:
-            InputError: as ``NodeClassifier``.
+            InputError: an option is out of range or unknown, or class weights are given without classes.
         """
         super().__init__(
             in_channels, out_channels, num_layers, None, hidden_channels=hidden_channels, edge_channels=edge_channels, **options
@@ -209,7 +211,7 @@ class EdgePredictor(LabelMixin, GraphTask):
         self.match_labels(data.data.name, data.edge_y, data.num_classes, data.edges["train"])
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
-        """Mean loss over the edges of a mini-batch."""
+        """Return the mean loss over the edges of a mini-batch."""
         self.seed_dropout(batch)
         vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
         ids = batch.extra["edge_ids"].cpu().numpy()
@@ -217,7 +219,7 @@ class EdgePredictor(LabelMixin, GraphTask):
         return total / len(ids)
 
     def evaluate(self, stage: str, batch: EdgeBatch) -> None:
-        """This rank's share of a split's edges, exactly."""
+        """Evaluate this rank's share of a split's edges from full neighbourhoods."""
         nodes, places = np.unique(batch.pairs.cpu().numpy(), return_inverse=True)
         vectors, ids = self.infer(nodes), batch.edge_ids.cpu().numpy()
         if len(ids):
@@ -228,7 +230,7 @@ class EdgePredictor(LabelMixin, GraphTask):
             self.compute_loss(stage, outputs, self._labels_of(ids))
 
     def _decoded(self, vectors: Tensor, pairs: Tensor, ids: Array) -> Tensor:
-        """(N, C) for ``pairs`` (2, N) of rows of ``vectors`` and the edges ``ids`` (N,)."""
+        """Return outputs (N, C) for ``pairs`` (2, N) of rows of ``vectors`` and the edges ``ids`` (N,)."""
         attr = self._datamodule.data.edge_attr
         features = [] if attr is None else [as_tensor(np.take(attr, ids, axis=0)).to(self.device).float()]
         outputs: Tensor = self.decoder(*vectors[pairs], *features)

@@ -1,4 +1,4 @@
-"""Bases of tasks on the nodes of one graph: a model on sampled batches in training, on full neighbourhoods for everything else."""
+"""Base classes of tasks on one graph. They train on sampled batches and evaluate from full neighbourhoods."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule
 
 
 class ExactTask(ScoredModule):
-    """A task that evaluates its ``model`` from full neighbourhoods."""
+    """A task that evaluates its ``model`` from full neighbourhoods instead of sampled ones."""
 
     model: Any
 
     @abstractmethod
     def infer(self, nodes: Array) -> Tensor:
-        """Return what the model gives for ``nodes`` (N,) from full neighbourhoods: (N, C). Every rank calls it, with its own nodes."""
+        """Compute outputs (N, C) for ``nodes`` (N,) from full neighbourhoods. Every rank must call it, with its own nodes."""
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
-        """Return what the model gives for this rank's share of the nodes, (N, C) float32 on the CPU."""
+        """Return the outputs (N, C) for this rank's share of the nodes, as float32 on the CPU."""
         return self.infer(batch.node_ids.cpu().numpy()).float().cpu()
 
     def _ranks(self) -> dict[str, Any]:
-        """Return this rank and their number, as exact inference takes them."""
+        """Return this rank and the number of ranks, as keyword arguments of layer-wise inference."""
         return {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
 
 
 class GraphTask(ExactTask):
-    """A task on a homogeneous graph.
+    """A task that trains a ``GNN``, or a custom module, on a homogeneous graph.
 
     Attributes:
-        model: a ``GNN``, or a custom module.
-        forward_inputs: what the model takes of a batch.
-        feedback: what the sampler asks for, by name.
+        model: the ``GNN``, or the custom module.
+        forward_inputs: inputs of the model's ``forward`` in addition to the features.
+        feedback: per-step computations that the sampler needs, such as gradient norms, by name.
     """
 
     def __init__(
@@ -79,21 +79,22 @@ class GraphTask(ExactTask):
         """Build the model.
 
         Args:
-            in_channels: features of a node.
-            num_outputs: width of what the model returns.
-            num_layers: hops of the sampler.
-            metric: makes the metric of a stage; None where ``make_scores`` follows in ``setup``.
-            model: an ``nn.Module`` in place of a ``GNN``, which needs the three sizes; with it they may be 0, and are the data's.
-            forward_inputs: what that module takes of a batch.
-            arch: sage, gat, gcn, gin or lightgcn; gine, gatv2, transformer or nnconv, which read edges' features; or torch_geometric.nn.CLASS.
-            hidden_channels: width between layers (with attention over all heads together).
+            in_channels: number of features of a node.
+            num_outputs: width of the model's output.
+            num_layers: number of layers, which equals the sampler's hops.
+            metric: function that makes the metric of a stage; None if ``setup`` calls ``make_scores``.
+            model: a custom ``nn.Module`` to train instead of a ``GNN``. Then the three sizes may be 0, and come from the data.
+            forward_inputs: inputs of the custom module's ``forward`` in addition to the features.
+            arch: layer type of the GNN: sage, gat, gcn, gin or lightgcn; gine, gatv2, transformer or nnconv, which read edge features; or
+                torch_geometric.nn.CLASS.
+            hidden_channels: width of the hidden layers (over all attention heads together).
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
-            gnn: as ``GNN``.
+            gnn: further options of ``GNN``.
 
         Raises:
-            InputError: numbers that have no meaning, or neither sizes nor a module.
+            InputError: a number is out of range, or neither sizes nor a module are given.
         """
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
         check_choice("forward_inputs", forward_inputs, get_args(ForwardInputs))
@@ -102,9 +103,7 @@ class GraphTask(ExactTask):
         self.save_hyperparameters(ignore=["num_outputs", "metric", "model", *of_a_gnn])
         if model is None:
             if not (in_channels and num_outputs and num_layers):
-                raise InputError(
-                    f"{type(self).__name__} without a model and without its sizes: give in_channels, num_classes and num_layers"
-                )
+                raise InputError(f"{type(self).__name__} has neither a model nor its sizes: give in_channels, num_classes and num_layers")
             if arch == "lightgcn":
                 model = LightGCN(in_channels, hidden_channels, num_outputs, num_layers, **dict(gnn))
             else:
@@ -120,10 +119,10 @@ class GraphTask(ExactTask):
         self.feedback: nn.ModuleDict = nn.ModuleDict()
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, take the graph's degrees, and make what the sampler asks for.
+        """Compare the model with the data, load the nodes' in-degrees, and set up what the sampler needs.
 
         Raises:
-            InputError: the model is for other data, or the trainer clips sparse gradients.
+            InputError: the model was built for other data, or the trainer clips sparse gradients.
         """
         super().setup(stage)
         module: SampledDataModule = self._datamodule
@@ -133,21 +132,21 @@ class GraphTask(ExactTask):
         if layers != hops or features != data.num_features:
             raise InputError(
                 f"the model takes {features} features and {layers} blocks, {data.name} with this sampler gives "
-                f"{data.num_features} and {hops}: use the data set and the number of hops that it was made for"
+                f"{data.num_features} and {hops}: use the data set and the number of hops that the model was built for"
             )
         self.degrees = torch.from_numpy(data.graph.in_degrees(np.float32))
         if not isinstance(self.model, GNN | LightGCN):
-            how = "exactly, layer by layer" if self._is_exact else f"on batches of all neighbours over {hops} hops, since it says no layers"
-            rank_zero_info(f"{type(self.model).__name__} is evaluated {how}")
+            how = "layer by layer" if self._is_exact else f"on batches of all neighbours over {hops} hops, since it has no method layer"
+            rank_zero_info(f"{type(self.model).__name__} is evaluated from full neighbourhoods, {how}")
         if stage == "fit":
             asked = feedback_for(module.sampler, self.model, data, normalize=self.normalize_features)
             self.feedback = nn.ModuleDict(asked).to(self.device)
 
     @property
     def degrees(self) -> Tensor:
-        """(V,) in-degrees of the graph, on the model's device.
+        """In-degrees (V,) of the graph's nodes, on the model's device.
 
-        They are no buffer: they belong to the data, and callbacks copy a model's buffers before the data are known.
+        They are not a buffer: they belong to the data, and callbacks copy a model's buffers before the data are known.
         """
         if self._degrees.device != self.device:
             self._degrees = self._degrees.to(self.device)
@@ -158,25 +157,23 @@ class GraphTask(ExactTask):
         self._degrees = degrees
 
     def forward(self, batch: MiniBatch) -> Tensor:
-        """Return what the model gives for the batch's seeds, (B, C)."""
+        """Compute the outputs (B, C) for the seeds of a batch."""
         x, degrees = self.inputs(batch), self.degrees[batch.node_ids.long()]
         apply: Apply = partial(apply_model, self.model, self.forward_inputs)
-        for feedback in reversed(
-            self._feedback()
-        ):  # a sampler's own comes before that of the sampler within it, which may replace the model
+        for feedback in reversed(self._feedback()):  # the inner sampler's feedback may replace the model, so it wraps first
             apply = feedback.wrap(apply)
         return apply(x, batch, degrees)
 
     def inputs(self, batch: MiniBatch) -> Tensor:
-        """Return what enters the model, (S, F): the features of the batch's input nodes."""
+        """Return the model's input rows (S, F): the features of the batch's input nodes."""
         return to_input(batch.x, self.normalize_features)
 
     def all_inputs(self) -> Tensor | None:
-        """Return what enters the model for all nodes, (V, F), where these are no features; else None."""
+        """Return the model's input rows (V, F) for all nodes if these are not the features; else None."""
         return None
 
     def infer(self, nodes: Array) -> Tensor:
-        """Return what the model gives for ``nodes`` (N,) from full neighbourhoods: (N, C)."""
+        """Compute outputs (N, C) for ``nodes`` (N,) from full neighbourhoods."""
         data: Dataset = self._datamodule.data
         options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device, "forward_inputs": self.forward_inputs}
         if isinstance(self.model, LayerwiseModule) and self._is_exact:
@@ -185,27 +182,27 @@ class GraphTask(ExactTask):
 
     @property
     def _is_exact(self) -> bool:
-        """Whether the model says its layers, and these take blocks."""
+        """Whether the model offers its layers, and these take blocks."""
         return self.forward_inputs != "edge_index" and isinstance(self.model, LayerwiseModule)
 
     def on_train_epoch_start(self) -> None:
-        """Begin the epoch's figures, and tell the sampler what it draws by."""
+        """Reset the epoch's metrics, and update what the sampler draws by."""
         super().on_train_epoch_start()
         for feedback in self._feedback():
             feedback.begin_epoch(self.trainer)
 
     def commit(self) -> None:
-        """Count what the batch that is done gave, and keep what the sampler asks for."""
+        """Count the finished batch in the metrics, and store what the sampler needs of it."""
         super().commit()
         for feedback in self._feedback():
             feedback.commit()
 
     def rank_state(self) -> dict[str, Tensor]:
-        """This rank's figures of the epoch so far, and what it keeps for the sampler."""
+        """Return this rank's metric state of the epoch so far, and what it stores for the sampler."""
         return super().rank_state() | self._tables()
 
     def load_rank_state(self, state: dict[str, Tensor]) -> None:
-        """Take them back."""
+        """Restore the state that ``rank_state`` returned."""
         super().load_rank_state(state)
         for name, table in self._tables().items():
             table.copy_(state[name])
@@ -214,18 +211,18 @@ class GraphTask(ExactTask):
         return {name: table for feedback in self._feedback() for name, table in feedback.tables().items()}
 
     def _feedback(self) -> list[Feedback]:
-        """Those of ``feedback``, which knows them as modules only."""
+        """Return the entries of ``feedback``, typed as ``Feedback`` (``ModuleDict`` types them as modules)."""
         return [each for each in self.feedback.values() if isinstance(each, Feedback)]
 
 
 class HeteroTask(ExactTask):
-    """A task on a heterogeneous graph. A subclass makes the ``model``: a ``HeteroGNN``, or a custom module."""
+    """A task on a heterogeneous graph. A subclass makes its ``model``: a ``HeteroGNN``, or a custom module."""
 
     def compare(self, names: Sequence[str]) -> None:
         """Compare the model's arguments ``names``, which come from the data, with those of the data module.
 
         Raises:
-            InputError: the model is for other data.
+            InputError: the model was built for other data.
         """
         module, ours = self._datamodule, {**self.hparams, "edge_channels": self.hparams.get("edge_channels") or {}}
         of_data = {"in_channels": module.num_features, "num_layers": module.num_hops} | {name: getattr(module, name) for name in names}
@@ -234,29 +231,29 @@ class HeteroTask(ExactTask):
         for name, theirs in of_data.items():
             if (ours[name] or isinstance(self.model, HeteroGNN)) and ours[name] != theirs:
                 raise InputError(
-                    f"the model has {name} {ours[name]}, {module.data.name} with this sampler {theirs}: use the data set and the sampler that it "
-                    "was made for"
+                    f"the model has {name} {ours[name]}, {module.data.name} with this sampler {theirs}: use the data set and the sampler that "
+                    "the model was built for"
                 )
 
     def inputs(self, batch: HeteroMiniBatch) -> dict[str, Tensor]:
-        """Return the features of a batch's nodes, as the model takes them."""
+        """Return the model's input rows (S_t, F_t) by node type: the features of the batch's nodes."""
         return {name: to_input(rows, self.hparams["normalize_features"]) for name, rows in batch.x.items()}
 
     def exact(self, nodes: Mapping[str, Array]) -> dict[str, Tensor]:
-        """Return what a ``HeteroGNN`` gives for ``nodes`` of each type of seeds, from full neighbourhoods; see ``hetero_layerwise_inference``."""
+        """Compute outputs of a ``HeteroGNN`` for ``nodes`` of each seed type from full neighbourhoods, see ``hetero_layerwise_inference``."""
         options: dict[str, Any] = {"normalize": self.hparams["normalize_features"], "device": self.device}
         return hetero_layerwise_inference(self.model, self._datamodule.data, nodes, **options, **self._ranks())
 
 
 def check_embeddings(model: HeteroGNN, num_nodes: Mapping[str, int], embeddings: bool) -> None:
-    """Raise if the model has embeddings of nodes that were not asked for.
+    """Raise InputError if the model needs embeddings of nodes that the user did not enable.
 
     Raises:
-        InputError: a type without features, and no ``embeddings``.
+        InputError: a node type has no features, and ``embeddings`` is false.
     """
     bare = next(iter(model.tables.keys()), None)
     if bare is not None and not embeddings:
         raise InputError(
             f"nodes of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
-            f"{num_nodes[bare]:,}"
+            f"{num_nodes[bare]:,} nodes"
         )

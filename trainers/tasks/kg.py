@@ -1,4 +1,4 @@
-"""Knowledge graph completion: which head or tail makes a triple true, among all entities."""
+"""Knowledge graph completion: predict the head or the tail of a triple, among all entities."""
 
 from __future__ import annotations
 
@@ -27,26 +27,28 @@ from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
 
 _FURTHER = ("hits@1", "hits@3", "hits@10")
-"""The scores that are logged beside the mean reciprocal rank."""
+"""Metrics that are logged in addition to the mean reciprocal rank."""
 
 
 class QueryBatch(NamedTuple):
-    """This rank's share of what is asked in an evaluation.
+    """A rank's share of the queries of an evaluation.
 
     Attributes:
-        queries: (N, 3) int64: a head, a relation or an inverse one, and the tail that is looked for.
+        queries: (N, 3) int64: a head, a relation (or an inverse one), and the tail to predict.
     """
 
     queries: Tensor
 
 
 class TripleDataModule(SampledDataModule):
-    """Feeds training with triples through a ``TripleSampler``; messages pass along the training's triples and their inverses, in evaluation too.
+    """A data module for knowledge graph completion, which trains on batches of triples from a ``TripleSampler``.
+
+    Messages pass along the training triples and their inverses, in evaluation too.
 
     Attributes:
-        triples: the data.
-        edge_relations: (2 T,) the relation of each edge of the graph, by its place.
-        known: the tails of all triples and their inverses, those of validation and test too.
+        triples: the data set.
+        edge_relations: relation (2 T,) of each edge of the graph, by CSC position.
+        known: tails of all triples and their inverses, including those of validation and test.
 
     Examples:
         >>> from hoptrain import TripleDataModule, Triples
@@ -69,22 +71,22 @@ class TripleDataModule(SampledDataModule):
 
         Args:
             triples: name of a .npz file or of a folder with train.txt, valid.txt and test.txt, or in Python ``Triples``.
-            sampler: a NeighborSampler, whose hops are R-GCN's layers; left out for a model without messages.
-            root: folder of the file; by default $HOPTRAIN_DATA.
-            num_negatives: entities, drawn for each batch, that its triples are told from; by default all.
-            allow_unseen: accept entities and relations that only validation and test have, of which nothing is learnt.
-            feed: as ``SampledDataModule``; ``batch_size`` counts triples.
+            sampler: a NeighborSampler, whose hops are the layers of R-GCN; left out for a model without messages.
+            root: folder with the file; by default $HOPTRAIN_DATA.
+            num_negatives: number of entities drawn for each batch as negatives of its triples; by default all entities.
+            unseen: how to treat entities and relations that only validation and test have: refuse raises an error, keep evaluates them all the same.
+            feed: further options of ``SampledDataModule``, such as num_workers; ``batch_size`` counts triples.
 
         Raises:
-            InputError: as ``load_triples`` and ``TripleSampler``; entities or relations that training has not seen.
+            InputError: the triples cannot be opened, the sampler does not fit, or validation and test have entities or relations that training lacks.
         """
         data = opened(triples, load_triples, root=root)
         self.triples: Triples = data
         for what in get_args(Named):
             if not allow_unseen and len(found := data.unseen(what)):
                 raise InputError(
-                    f"{data.name}: {len(found):,} {what}, {found[0]} for one, are in no triple that is trained on, and in some of validation or "
-                    "test: nothing is learnt of them; leave these triples out, or set allow_unseen to evaluate them all the same"
+                    f"{data.name}: {len(found):,} {what}, {found[0]} for one, are in triples of validation or test but in none that is trained on: "
+                    "nothing is learnt about them; leave these triples out, or set unseen: keep to evaluate them all the same"
                 )
         graph, sampler_of_triples = data.graph(), TripleSampler(data, sampler, num_negatives)  # type: ignore[arg-type]
         ends = {split: np.unique(rows[:, [0, 2]]) for split, rows in data.splits.items()}
@@ -95,20 +97,20 @@ class TripleDataModule(SampledDataModule):
 
     @property
     def num_nodes(self) -> int:
-        """V."""
+        """Number of entities, V."""
         return self.triples.num_nodes
 
     @property
     def num_relations(self) -> int:
-        """R, without the inverse ones."""
+        """Number of relations, R, without inverse ones."""
         return self.triples.num_relations
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """This rank's share of the validation triples, in both directions; nothing if there are none."""
+        """Return this rank's share of the validation triples, in both directions; an empty loader if there are none."""
         return self._queries("val")
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """This rank's share of the test triples, in both directions."""
+        """Return this rank's share of the test triples, in both directions."""
         if "test" not in self.triples.splits:
             raise InputError(f"{self.triples.name} has no test triples: its splits are {', '.join(self.triples.splits)}; add some")
         return self._queries("test")
@@ -122,15 +124,15 @@ class TripleDataModule(SampledDataModule):
 
 
 class TriplePredictor(ScoredModule):
-    """Vectors of entities, learnt or by R-GCN, and a decoder, which scores triples by them and by vectors of relations.
+    """A LightningModule that predicts triples with entity vectors (embeddings, or outputs of R-GCN) and a decoder with relation embeddings.
 
-    Each triple is asked for twice: for its tail, and as the tail of the inverse relation for its head. The loss of a query is the cross-entropy of
-    its answer among all other entities; where K of V are drawn for a batch, each of them stands for V / K, so that the sum over entities is
-    estimated without bias. Other true answers are not left out of it.
+    Each triple gives two queries: for its tail, and for its head as the tail of the inverse relation. The loss of a query is the cross-entropy of its
+    answer among all entities. If only K of V entities are drawn for a batch, each stands for V / K of them, which estimates the sum over entities
+    without bias. Other true answers are not removed from the loss.
 
-    Logs ``train_loss``, and for validation and test the loss, ``mrr``, the mean of 1 / rank, and ``hits@1``, ``hits@3``, ``hits@10``: ranks among
-    all entities but those that are known, from any split, to be true too (filtered; Bordes et al. 2013, "Translating embeddings for modeling
-    multi-relational data"), the mean of the best and the worst where some score the same.
+    It logs ``train_loss``, and for validation and test the loss, ``mrr`` (the mean of 1 / rank), ``hits@1``, ``hits@3`` and ``hits@10``. Ranks are
+    filtered: among all entities except for those that any split knows to be true too (Bordes et al. 2013, "Translating embeddings for modeling
+    multi-relational data"). With ties, the rank is the mean of the best and the worst one.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -162,21 +164,21 @@ class TriplePredictor(ScoredModule):
         lr: float = 0.01,
         weight_decay: float = 0.0,
     ) -> None:
-        """Build the model. The first three arguments come from the data when the command line is used.
+        """Build the model. The first three arguments come from the data on the command line.
 
         Args:
-            num_nodes: entities.
-            num_relations: relations, without the inverse ones.
-            num_layers: hops of the sampler, layers of R-GCN; 0 for vectors that are learnt alone.
-            decoder: distmult, complex, transe or rotate.
+            num_nodes: number of entities.
+            num_relations: number of relations, without inverse ones.
+            num_layers: number of R-GCN layers, which equals the sampler's hops; 0 uses embeddings alone.
+            decoder: how a triple's logit is computed: distmult, complex, transe or rotate.
             hidden_channels: width of all vectors.
-            num_blocks: blocks on the diagonal of a relation's matrix in R-GCN.
-            dropout: share of each layer's input dropped, and of the vectors that the decoder takes.
+            num_blocks: number of blocks on the diagonal of a relation's matrix in R-GCN.
+            dropout: share of each layer's input, and of the decoder's input, to drop.
             lr: Adam's learning rate.
-            weight_decay: Adam's L2 penalty; vectors of entities have none.
+            weight_decay: Adam's L2 penalty; it does not apply to entity embeddings.
 
         Raises:
-            InputError: numbers that have no meaning, an unknown decoder.
+            InputError: a number is out of range, or the decoder is unknown.
         """
         check_training(lr=lr, weight_decay=weight_decay, dropout=dropout)
         super().__init__(partial(RankScore, self.score_name))
@@ -186,14 +188,14 @@ class TriplePredictor(ScoredModule):
         self.encoder: EntityEncoder = EntityEncoder(num_nodes, 2 * num_relations, hidden_channels, num_layers, num_blocks, dropout)
         self.relations: nn.Embedding = nn.Embedding(2 * num_relations, self.triple_score.width(hidden_channels))
         self.triple_score.begin(self.relations.weight)
-        # (2 T,) int64, the relation of each edge of the graph. No buffer: callbacks copy a model's buffers before the data are known.
+        # (2 T,) int64, the relation of each edge. It is not a buffer: callbacks copy a model's buffers before the data are known.
         self.edge_relations = torch.empty(0, dtype=torch.int64)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and take the edges' relations.
+        """Compare the model with the data, and load the edges' relations.
 
         Raises:
-            InputError: the model is for other data, or the trainer clips sparse gradients.
+            InputError: the model was built for other data, or the trainer clips sparse gradients.
         """
         super().setup(stage)
         module, ours = self._datamodule, self.hparams
@@ -201,12 +203,12 @@ class TriplePredictor(ScoredModule):
             if ours[mine] != getattr(module, theirs):
                 raise InputError(
                     f"the model has {mine} {ours[mine]}, {module.triples.name} with this sampler {getattr(module, theirs)}: use the data and the "
-                    "sampler that it was made for"
+                    "sampler that the model was built for"
                 )
         self.edge_relations = torch.from_numpy(module.edge_relations)
 
     def forward(self, batch: MiniBatch) -> Tensor:
-        """Vectors of the batch's seeds, (B, C)."""
+        """Compute vectors (B, C) of the batch's seeds."""
         if self.edge_relations.device != self.device:
             self.edge_relations = self.edge_relations.to(self.device)
         relations = [self.edge_relations[block.edge_ids.long()] for block in batch.blocks]
@@ -214,7 +216,7 @@ class TriplePredictor(ScoredModule):
         return vectors
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
-        """Mean loss over the queries of a mini-batch, two for each triple."""
+        """Return the mean loss over the queries of a mini-batch, two for each triple."""
         self.seed_dropout(batch)
         vectors = self(batch)
         heads, relations, tails = batch.extra["triples"].long()
@@ -226,19 +228,19 @@ class TriplePredictor(ScoredModule):
         return losses.mean()
 
     def cross_entropies(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> Tensor:
-        """(N,) cross-entropies of ``answers`` (N,) among themselves and ``negatives`` (K,), each of which stands for V / K entities."""
+        """Return the cross-entropies (N,) of ``answers`` (N,) among themselves and ``negatives`` (K,), which stand for V / K entities each."""
         others = self.triple_score.match(queries, vectors[negatives]).masked_fill(negatives == answers[:, None], -torch.inf)
         own = self.triple_score.match_own(queries, vectors[answers])
         return F.softplus(others.logsumexp(1) + log(self.hparams["num_nodes"] / len(negatives)) - own)
 
     def vectors(self) -> Tensor:
-        """The vectors (V, C) of all entities. Every rank calls it."""
+        """Compute the vectors (V, C) of all entities. Every rank must call it."""
         module, ranks = self._datamodule, {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
         return exact_vectors(self.encoder, module.data.graph, self.edge_relations, device=self.device, **ranks)
 
     @torch.no_grad()
     def evaluate(self, stage: str, batch: QueryBatch) -> None:
-        """This rank's share of a split's queries, against all entities."""
+        """Rank the answers of this rank's share of a split's queries among all entities."""
         vectors = self.vectors()
         for queries in torch.split(batch.queries.to(self.device), max(1, MOST_NUMBERS // len(vectors))):
             if len(queries):
@@ -251,5 +253,5 @@ class TriplePredictor(ScoredModule):
                     metric_of(self.further, f"{stage}_{name}").update(ranks, torch.ones_like(ranks))
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
-        """Vectors of this rank's share of the entities, (N, C) float32 on the CPU."""
+        """Return vectors (N, C) float32 on the CPU of this rank's share of the entities."""
         return self.vectors()[batch.node_ids.to(self.device)].float().cpu()

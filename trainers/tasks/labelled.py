@@ -1,4 +1,4 @@
-"""Base of tasks that learn labels: the labels' kind, its loss and its score."""
+"""Base class of tasks that learn labels: classes, several labels per example, or regression targets."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hoptrain.trainers.tasks.scored import STAGES, ScoredModule
 
 
 class LabelMixin(ScoredModule):
-    """A task that learns labels.
+    """A mixin for tasks that learn labels: it checks the labels, computes their loss and updates their metric.
 
     Attributes:
-        labels: what examples are labelled with; None until the data tell it.
-        example: what an example is, for messages.
+        labels: kind and number of the labels; None until the data module provides them.
+        example: word for one example in messages.
     """
 
     example = "node"
@@ -25,19 +25,19 @@ class LabelMixin(ScoredModule):
     _class_weights: Tensor | None = None
 
     def define_labels(self, num_classes: int, multilabel: bool, metric: str, class_weight: str | None) -> None:
-        """State what is learnt.
+        """Set the metric, the class weighting and, if their number is known, the labels.
 
         Args:
-            num_classes: number of classes, labels or targets; 0 where the data tell it.
+            num_classes: number of classes, labels or targets; 0 takes it from the data.
             multilabel: whether an example may have several labels.
-            metric: its name; of a score of targets the model learns these.
-            class_weight: balanced, or None.
+            metric: name of the metric; a regression metric makes the model learn targets.
+            class_weight: "balanced" weights classes inversely to their frequency; None weights all examples alike.
 
         Raises:
-            InputError: a score that such labels have not, another weight.
+            InputError: ``class_weight`` is unknown, or the metric does not exist for such labels.
         """
-        if class_weight not in (None, "balanced"):
-            raise InputError(f"class_weight is {class_weight!r}: it is balanced, or left out")
+        if class_weight not in (None, "class_balanced_sampling"):
+            raise InputError(f"class_weight is {class_weight!r}: it must be balanced; give balanced or leave it out")
         self.name_score(metric)
         self._is_balanced = class_weight is not None
         if num_classes:
@@ -51,16 +51,16 @@ class LabelMixin(ScoredModule):
         self.make_scores(lambda: labels.make_score(self.score_name))
 
     def match_labels(self, name: str, y: Any, number: int, train: Array | None) -> None:
-        """Compare the model's labels with those of the data, or take these where none were stated.
+        """Compare the model's labels with those of the data; a model without labels adopts those of the data.
 
         Args:
-            name: of the data, for messages.
-            y: (N,) or (N, C) labels.
-            number: C.
-            train: (M,) places in ``y`` of the training's examples, whose classes are to count alike; None where nothing is trained.
+            name: name of the data set, for messages.
+            y: labels (N,) or (N, C).
+            number: number of classes, labels or targets, C.
+            train: positions (M,) in ``y`` of the training examples, whose classes get weights; None if nothing is trained.
 
         Raises:
-            InputError: labels of another kind, or more classes than the model has.
+            InputError: the data have labels of another kind, or more classes than the model.
         """
         theirs = labels_of(y, number)
         if self.labels is None:
@@ -70,16 +70,16 @@ class LabelMixin(ScoredModule):
         if mine != theirs and not is_wider:
             a = "an" if self.example[0] in "aeiou" else "a"
             raise InputError(
-                f"the model tells {mine} {a} {self.example}, {name} has {theirs} {a} {self.example}: choose a score of such "
-                "labels, and in Python give num_classes and multilabel as the data module has them (num_classes, is_multilabel)"
+                f"the model predicts {mine} {a} {self.example}, {name} has {theirs} {a} {self.example}: choose a score for such "
+                "labels, and in Python take num_classes and multilabel from the data module (num_classes, is_multilabel)"
             )
         if self._is_balanced and train is not None:
             self._class_weights = class_weights(y[train], mine).to(self.device)
 
     def compute_loss(self, stage: str, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The sum of the examples' losses, each with its weight, which is counted for the stage."""
+        """Return the sum of the examples' losses, weighted by ``weights`` if given, and update the stage's metrics."""
         if self.labels is None:
-            raise RuntimeError("the labels are not known before setup")
+            raise RuntimeError("the labels are unknown before setup")
         y = self.labels.taken(y)
         losses = self.labels.losses(self.checked(outputs, len(y), self.labels.number), y, self._class_weights)
         total = losses.sum() if weights is None else losses @ weights

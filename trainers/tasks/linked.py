@@ -1,4 +1,4 @@
-"""Base of tasks that learn links: decoders, the loss of links and their negatives, and scores of links that were held out."""
+"""Base class of tasks that predict links: decoders, the loss of links and their negatives, and metrics of held-out links."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LinkBatch(NamedTuple):
     """A rank's share of the links to evaluate.
 
     Attributes:
-        links: (2, N) int64 global ids.
-        others: (2, M) or (2, N, K) negatives; None for all nodes.
+        links: global node ids (2, N) int64, sources above destinations.
+        others: negatives (2, M) shared by all links or (2, N, K) of each link; None for all nodes.
     """
 
     links: Tensor
@@ -36,13 +36,13 @@ class LinkBatch(NamedTuple):
 
 
 class RelationPairs(NamedTuple):
-    """Which of some pairs belong to a relation, and how they are scored.
+    """The pairs of a batch that belong to one relation, and the decoder that scores them.
 
     Attributes:
-        name: of the relation; empty where there is one alone.
-        decoder: scores its pairs.
-        ends: the numbers [begin, end) of its sources, and of its destinations.
-        which: an index of the pairs.
+        name: name of the relation; empty if there is only one.
+        decoder: module that scores the relation's pairs.
+        ends: id ranges [begin, end) of the relation's sources and of its destinations.
+        which: index of the pairs that belong to the relation.
     """
 
     name: str
@@ -52,27 +52,27 @@ class RelationPairs(NamedTuple):
 
 
 class LinkTaskMixin(ExactTask):
-    """A task that learns links. A subclass gives vectors of nodes; its data module is a ``HeldOutLinks``.
+    """A mixin for tasks that predict links. A subclass computes node vectors; its data module is a ``HeldOutLinks``.
 
-    The loss is the binary cross-entropy, the mean over pairs in training; in evaluation the mean over links and others, which weigh as much together;
-    among all nodes over links alone. With ``bpr`` that of training is the mean over negatives of -log sigmoid(score of the link - score of its
-    negative).
+    The training loss is the binary cross-entropy, averaged over pairs. With ``bpr`` it is the mean over negatives of -log sigmoid(logit of the link -
+    logit of its negative). In evaluation the loss is the binary cross-entropy, with links and negatives weighted equally; if links are ranked among
+    all nodes, it is averaged over links alone.
 
     Attributes:
-        decoder: scores a pair by its vectors; a list of them where there are several relations.
+        decoder: module that computes a pair's logit from its two vectors; a list of modules if there are several relations.
     """
 
     scored: tuple[str, ...] = STAGES[1:]
 
     def decode(self, decoder: DecoderName, width: int, metric: str, hard_negatives: int | None, loss: Loss, number: int = 1) -> None:
-        """Set how vectors of ``width`` channels become scores of pairs of ``number`` relations, and the metric of these.
+        """Make the decoders for vectors of ``width`` channels, one for each of ``number`` relations, and set the loss and the metric.
 
         Raises:
-            InputError: an unknown decoder, score or loss; no hard negatives.
+            InputError: the decoder, the metric or the loss is unknown, or ``hard_negatives`` is below 1.
         """
         check_choice("loss", loss, get_args(Loss))
         if hard_negatives is not None and hard_negatives < 1:
-            raise InputError(f"hard_negatives is {hard_negatives}: at least one of a link's negatives counts; correct it or leave it out")
+            raise InputError(f"hard_negatives is {hard_negatives}: it must be at least 1; give 1 or more, or leave it out")
         self.name_score(metric)
         self.score_title: str = title_of(metric)
         made = [make_decoder(decoder, width) for _ in range(number)]
@@ -81,12 +81,12 @@ class LinkTaskMixin(ExactTask):
 
     @property
     def decoders(self) -> list[Any]:
-        """The decoder of each relation."""
+        """Decoders, one for each relation."""
         return list(self.decoder) if isinstance(self.decoder, nn.ModuleList) else [self.decoder]
 
     @abstractmethod
     def pair_scores(self, batch: Any) -> Tensor:
-        """Return the scores of a mini-batch's pairs (P,), in their order."""
+        """Return the logits (P,) of a mini-batch's pairs, in their order."""
 
     def training_step(self, batch: MiniBatch | HeteroMiniBatch, batch_idx: int) -> Tensor:
         """Return the mean loss over the pairs of a mini-batch, links and negatives."""
@@ -94,7 +94,7 @@ class LinkTaskMixin(ExactTask):
         return self.loss_of(self.pair_scores(batch), batch.extra["labels"])
 
     def by_relation(self, pairs: Tensor) -> list[RelationPairs]:
-        """Return which of ``pairs`` (2, N), numbered as in ``HeldOutLinks.held_out``, belong to each relation."""
+        """Group ``pairs`` (2, N), numbered as in ``HeldOutLinks.held_out``, by relation."""
         data = self._datamodule
         whiches: list[Any] = [slice(None)]
         if len(data.ends) > 1:
@@ -103,10 +103,10 @@ class LinkTaskMixin(ExactTask):
         return list(map(RelationPairs, data.relation_names, self.decoders, data.ends, whiches))
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and make the scores: of ranks where each link has negatives of its own.
+        """Compare the model with the data, and make the metrics: metrics of ranks if each link has its own negatives.
 
         Raises:
-            InputError: a score that such ranks do not give, or fewer negatives than are asked for.
+            InputError: the metric needs other negatives, or a link has fewer negatives than the loss needs.
         """
         super().setup(stage)
         data = self._datamodule
@@ -123,31 +123,31 @@ class LinkTaskMixin(ExactTask):
         self._check_negatives(data.sampler)
 
     def _check_negatives(self, sampler: Any) -> None:
-        """Raise if a link lacks the negatives that the loss takes."""
+        """Raise InputError if the sampler draws too few negatives, or unsuitable ones, for the loss."""
         number = sampler.num_negatives
         if self._loss == "bpr" and sampler.negatives == "pairs":
             raise InputError(
-                'loss is bpr and the sampler\'s negatives "pairs": it compares destinations of one source; draw them "uniform", or set loss: bce'
+                'loss is bpr and the sampler\'s negatives "pairs": bpr compares destinations of one source; set negatives "uniform", or loss: bce'
             )
         if not number:
             raise InputError(
-                "the sampler's num_negatives is 0: links are learnt beside pairs that are none; give data.sampler num_negatives 1, or more"
+                "the sampler's num_negatives is 0: each link needs at least one negative; give data.sampler num_negatives 1 or more"
             )
         hard = self._hard_negatives
         if hard is not None and hard > number:
             raise InputError(
-                f"hard_negatives is {hard} and the sampler's num_negatives {number}: they are chosen among those; give num_negatives more"
+                f"hard_negatives is {hard} and the sampler's num_negatives {number}: hard ones are chosen among these; raise num_negatives"
             )
 
     def loss_of(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of a batch's pairs, links and negatives (P + P k,), and count it."""
+        """Return the mean loss of a batch's pairs, P links and P k negatives (P + P k,), and update the training metrics."""
         scores, labels = with_hard_negatives(scores, labels, self._hard_negatives)
         if self._loss == "bpr":
             num_links = int(labels.sum())
             links, others = scores[:num_links, None], scores[num_links:]
             total = -F.logsigmoid(links - others.view(num_links, len(others) // num_links)).sum()
             scores, labels = others, labels[num_links:]  # the mean is over the comparisons
-            if not len(labels):  # in_batch, and the last batch has one link: there is nothing to compare it with
+            if not len(labels):  # with negatives "in_batch", a batch of one link has no negatives
                 return total
         else:
             total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
@@ -199,18 +199,18 @@ class LinkTaskMixin(ExactTask):
             metric_of(self.losses, stage).update(loss)
 
     def _count_own(self, stage: str, name: str, *found: Tensor) -> None:
-        """Count what was found of the relation ``name`` in its own score, where it has one."""
+        """Update the metric of the relation ``name``, if it has its own."""
         if (key := own_score(stage, self.score_name, name)) in self.further:
             metric_of(self.further, key).update(*found)
 
 
 def own_score(stage: str, metric: str, relation: str) -> str:
-    """Return the name under which a relation's own score is logged."""
-    return f"{stage}_{metric}/{relation.replace('.', '_')}"  # a module's name has no point
+    """Return the name under which a relation's own metric is logged."""
+    return f"{stage}_{metric}/{relation.replace('.', '_')}"  # names of torch modules contain no dots
 
 
 def with_hard_negatives(scores: Tensor, labels: Tensor, number: int | None) -> tuple[Tensor, Tensor]:
-    """Return scores and labels (P + P k,) of P links and their k negatives each, with the ``number`` highest negatives of each; None: all."""
+    """Return logits and labels (P + P k,) of P links with only the ``number`` highest of each link's k negatives; None keeps all."""
     num_links = int(labels.sum())
     if number is None or len(labels) == num_links:
         return scores, labels

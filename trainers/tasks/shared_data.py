@@ -1,4 +1,4 @@
-"""Base classes of data modules: each rank gets its share of the data, and training resumes where a checkpoint was written."""
+"""Base classes of data modules: each rank gets its share of the data, and a resumed run continues after the checkpoint's last batch."""
 
 from __future__ import annotations
 
@@ -36,13 +36,19 @@ Data = TypeVar("Data")
 
 
 class SharedDataModule(LightningDataModule):
-    """Attributes: ``data``; ``loader``, that of the training once it was asked for; ``seed`` of the order, by default that of seed_everything."""
+    """A base data module that shards training and evaluation across ranks, and saves the position in the training loop.
+
+    Attributes:
+        data: the data set.
+        loader: the training loader, once the trainer has asked for it.
+        seed: seed of the order of examples; by default that of seed_everything.
+    """
 
     data: Any
     _is_partitioned = False
 
     def __init__(self, batch_size: int, seed: int | None) -> None:
-        """Take the examples per rank and step, and the seed."""
+        """Store the number of examples per rank and step, and the seed."""
         super().__init__()
         self.batch_size = batch_size
         self.seed: int = seed if seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
@@ -50,41 +56,41 @@ class SharedDataModule(LightningDataModule):
         self._resume_from: dict[str, Any] | None = None
 
     def __str__(self) -> str:
-        """Short: Lightning's would draw a batch from every loader."""
+        """Return a short description. Lightning's default would draw a batch from every loader."""
         return f"{type(self).__name__}(batch_size={self.batch_size}, seed={self.seed})"
 
     @property
     def trainer(self) -> Trainer | None:
-        """Lightning's trainer, which sets it when a run begins, before its ranks meet: so this is where those of a custom script are checked.
+        """Lightning's trainer. It is set when a run begins, before its ranks connect, so custom training scripts are checked here.
 
         Raises:
-            InputError: as ``meet``, where it is set.
+            InputError: the ranks of the run do not agree, see ``hoptrain.trainers.callbacks.roll_call.meet``.
         """
         return self._trainer
 
     @trainer.setter
     def trainer(self, trainer: Trainer | None) -> None:
         self._trainer = trainer
-        if isinstance(trainer, Trainer):  # whose default would shard each rank's share of an evaluation once more
+        if isinstance(trainer, Trainer):  # by default Lightning would shard each rank's share once more
             trainer._accelerator_connector.use_distributed_sampler = False
         if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING and trainer.world_size > 1:
             from hoptrain.trainers.callbacks.roll_call import meet
 
-            self._met = meet(trainer, calls_roll=self._is_partitioned)  # kept until the process group has it
+            self._met = meet(trainer, calls_roll=self._is_partitioned)  # keeps the connection open until the process group uses it
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
-        """The training loader of a rank; in a pipeline of a copy of the model, for this process's stage.
+        """Return the training loader of a rank; in a pipeline, of this process's stage in a copy of the model.
 
-        Nothing is started by it, so it also serves to check the sizes before a run.
+        It starts no processes, so it can also check the sizes before a run.
         """
 
     def of_strategy(self, name: str, otherwise: Any) -> Any:
-        """What the trainer's strategy has of that name: a pipeline has loaders and limits of its own."""
+        """Return an attribute of the trainer's strategy, or ``otherwise``. The pipeline strategy provides its own loaders and limits."""
         return getattr(getattr(self.trainer, "strategy", None), name, otherwise)
 
     def setup(self, stage: str) -> None:
-        """Attach what completes checkpoints; before the other callbacks, which may write some. A CPU that computes keeps its memory."""
+        """Attach the callbacks that complete checkpoints, before other callbacks can write one. On a CPU, keep freed memory for reuse."""
         trainer: Any = self.trainer
         keep_checkpoints_whole(trainer)
         if getattr(getattr(trainer, "strategy", None), "root_device", None) == torch.device("cpu"):
@@ -100,13 +106,13 @@ class SharedDataModule(LightningDataModule):
         return next((callback for callback in callbacks if isinstance(callback, ExactResume)), None)
 
     def train_dataloader(self) -> EpochLoader[Any]:
-        """This rank's share of the training split."""
+        """Return the loader of this rank's share of the training split."""
         trainer: Any = self.trainer
         if trainer is None:
             return self.make_loader(0, 1, self.seed)
         if self.loader is not None:
             self.loader.close()
-        # Ranks that drew different seeds would train on overlapping shares; rank 0's is taken by all.
+        # All ranks use rank 0's seed: with different seeds their shares would overlap.
         self.loader = self.make_loader(*share_of(trainer), trainer.strategy.broadcast(self.seed))
         self.loader.repeats = trainer.overfit_batches > 0
         if self._resume_from is not None:
@@ -115,49 +121,49 @@ class SharedDataModule(LightningDataModule):
         return self.loader
 
     def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
-        """Let the loader go on where the checkpoint was written.
+        """Move the loader to the position that a checkpoint recorded.
 
         Raises:
-            InputError: in the middle of an epoch that is cut into other batches here.
+            InputError: the checkpoint is in the middle of an epoch, and the epoch has other batches here.
         """
         theirs, ours = state["schedule"], _facts(loader.schedule)
         different = [f"{name} {theirs[name]} ({ours[name]} here)" for name in ours if theirs[name] != ours[name]]
         if different and state["step"] and not state["ended"]:
             raise InputError(
-                f"the checkpoint stands behind batch {state['step']} of epoch {state['epoch']}, which was cut otherwise: {', '.join(different)}; "
-                "go on with the same, or from a checkpoint of an epoch's end"
+                f"the checkpoint is at batch {state['step']} of epoch {state['epoch']}, which was divided with {', '.join(different)}; "
+                "resume with the same values, or from a checkpoint at the end of an epoch"
             )
         loader.load_state_dict({"epoch": state["epoch"], "step": len(loader) if state["ended"] else state["step"]})
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is, for the checkpoint: behind the last batch that was trained on."""
+        """Return the position after the last trained batch, for a checkpoint."""
         if self.loader is None or self._resume is None or self.trainer is None:
             return {}
         place = self._resume.place(self.trainer)
         return {"epoch": place.epoch, "step": place.step, "ended": place.ended, "schedule": _facts(self.loader.schedule)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the training loader continue from a checkpoint."""
+        """Make the training loader continue from a checkpoint."""
         self._resume_from = state_dict or None
 
     def teardown(self, stage: str) -> None:
-        """End the sampler processes, if there are any."""
+        """Stop the sampler processes."""
         if self.loader is not None:
             self.loader.close()
 
     def on_exception(self, exception: BaseException) -> None:
-        """End them also where Lightning does not get as far as ``teardown``."""
+        """Stop the sampler processes when Lightning does not reach ``teardown``."""
         self.teardown("")
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """Number of classes, labels or targets."""
         num_classes: int = self.data.num_classes
         return num_classes
 
     @property
     def world_size(self) -> int:
-        """Ranks among which evaluation is shared out; for prediction in a pipeline copies of the model, through whose stages a share goes."""
+        """Number of ranks that evaluation is sharded across; for prediction in a pipeline, the number of model copies."""
         return self._place[1]
 
     @property
@@ -167,16 +173,16 @@ class SharedDataModule(LightningDataModule):
         return share_of(self.trainer) if self.trainer.predicting else (self.trainer.global_rank, self.trainer.world_size)
 
     def share(self, items: Array) -> Array:
-        """This rank's contiguous part of ``items`` (N,), for evaluation."""
+        """Return this rank's contiguous share of ``items`` (N,), for evaluation."""
         return np.array_split(items, self.world_size)[self._place[0]]
 
 
 class NodeBatch(NamedTuple):
-    """A rank's share of the nodes to evaluate from full neighbourhoods: validation, test and predict loaders give one such batch a rank.
+    """A rank's share of the nodes to evaluate from full neighbourhoods. Validation, test and predict loaders give one such batch a rank.
 
     Attributes:
-        node_ids: (N,) int64 global ids.
-        y: (N,) or (N, C) labels, or None.
+        node_ids: global node ids (N,) int64.
+        y: labels (N,) or (N, C), or None.
     """
 
     node_ids: Tensor
@@ -184,7 +190,7 @@ class NodeBatch(NamedTuple):
 
 
 class SampledDataModule(SharedDataModule):
-    """A data module that feeds training from sampler processes, and evaluation with the ids of nodes.
+    """A data module that trains on mini-batches from sampler processes; its evaluation loaders give node ids.
 
     Attributes:
         data: the data set.
@@ -209,25 +215,29 @@ class SampledDataModule(SharedDataModule):
         prefetch_steps: int | None = None,
         class_balanced_sampling: bool = False,
     ) -> None:
-        """Take an open data set and its sampler.
+        """Set up sampling from an open data set.
 
         Args:
-            data: the data set.
+            data: the data set, already open.
             sampler: the sampling algorithm.
-            batch_size: seeds per rank and step.
-            num_workers: sampler processes per rank, by default 2; 0, the default with sampler_device cuda, samples in the training process.
+            batch_size: number of seeds per rank and step.
+            num_workers: sampler processes per rank. 0 samples in the training process, which is the default with sampler_device cuda; otherwise the
+                default is 2.
             seed: seed of the order and of the samples; by default that of seed_everything.
-            worker_options: how batches come from the sampler processes.
-            sampler_device: where batches are sampled, cpu or cuda: with num_workers=0 on the training GPU, beside the training; with more in
-                processes that share the GPU, or with cuda:1 have another one.
-            bulk: batches sampled at once on cuda with num_workers=0; by default as many as have 8,192 seeds together, from 2 to 64.
-            graph_placement: where the sampler on cuda reads the graph: device memory, pinned host memory, or auto, by what is free.
-            feature_placement: where features are gathered from with sampler_device cuda and num_workers 0: device, pinned or auto.
-            gpu_cache: what each GPU keeps of features in pinned memory, the rows that are read most: bytes such as 2GiB, or a share such as 0.1.
-            cuda_graphs: with sampler_device cuda whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
-            feature_cache: bytes such as 8GiB that each machine spends on features which are read from the disk, or auto for what is left there.
-            prefetch_steps: with memory, steps ahead whose rows are known; by default 256.
-            class_balanced_sampling: draw an epoch's seeds with replacement so that every class of the training split comes as often (``WeightedSeedSampler``).
+            worker_options: options of the queue between the sampler processes and the trainer.
+            sampler_device: where batches are sampled, cpu or cuda. With num_workers=0, cuda samples on the training GPU between training steps. With
+                workers, they share the GPU, or use another one such as cuda:1.
+            bulk: number of batches sampled at once on cuda with num_workers=0; by default as many as have 8,192 seeds together, from 2 to 64.
+            graph_placement: memory from which the sampler on cuda reads the graph: device, pinned (host memory, also called UVA), or auto, which
+                decides by free memory.
+            feature_placement: memory from which features are gathered with sampler_device cuda and num_workers 0: device, pinned or auto.
+            gpu_cache: size of a cache on each GPU for the most accessed rows of features in pinned memory: bytes such as 2GiB, or a share such as
+                0.1.
+            cuda_graphs: with sampler_device cuda, record the kernels of a bulk as a CUDA graph and replay it for bulks of the same shape.
+            feature_cache: size of each machine's cache for features that are read from disk: bytes such as 8GiB, or auto for the free memory.
+            prefetch_steps: with memory, the number of steps ahead whose feature rows are planned; by default 256.
+            class_balanced_sampling: draw an epoch's seeds with replacement so that all classes of the training split are drawn equally often
+                (``WeightedSeedSampler``).
         """
         super().__init__(batch_size, seed)
         self.data: Any = data
@@ -245,11 +255,11 @@ class SampledDataModule(SharedDataModule):
 
     @property
     def num_hops(self) -> int:
-        """Hops of a mini-batch."""
+        """Number of hops of a mini-batch."""
         return self.sampler.num_hops
 
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
-        """Return the training loader of a rank. Where batches are copied to a GPU, the workers' memory is pinned."""
+        """Return the training loader of a rank. If batches are copied to a GPU, the workers' buffers are in pinned memory."""
         device = None if self.trainer is None else self.trainer.strategy.root_device
         gpu = device.index if device is not None and device.type == "cuda" else None
         pin_memory = self.num_workers > 0 and gpu is not None
@@ -260,17 +270,17 @@ class SampledDataModule(SharedDataModule):
         return loader
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the training's position for a checkpoint, and the sampler's state."""
+        """Return the position in the training loop and the sampler's state, for a checkpoint."""
         state = super().state_dict()
         return state and state | {"sampler": {name: torch.from_numpy(np.array(array)) for name, array in self.sampler.state().items()}}
 
     def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
-        """Let the loader and the sampler resume from the checkpoint."""
+        """Move the loader and the sampler to the position that a checkpoint recorded."""
         super().go_on(loader, state)
         self.sampler.load_state({name: tensor.numpy() for name, tensor in state["sampler"].items()})
 
     def val_dataloader(self) -> DataLoader[NodeBatch]:
-        """Return this rank's share of the validation split; nothing if there is none."""
+        """Return this rank's share of the validation split; an empty loader if there is none."""
         return self._node_batches(self.data.splits.get("val", np.empty(0, np.int64)))
 
     def test_dataloader(self) -> DataLoader[NodeBatch]:
@@ -282,7 +292,7 @@ class SampledDataModule(SharedDataModule):
         return self._node_batches(np.arange(self.data.num_seed_nodes))
 
     def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch]:
-        """Return one batch for each rank, so that all make the same number of steps; contiguous shares, in order."""
+        """Return a loader of one batch per rank, so that all ranks make the same number of steps; shares are contiguous and in order."""
         mine = self.share(nodes)
         y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
         batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
@@ -290,48 +300,48 @@ class SampledDataModule(SharedDataModule):
 
 
 def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
-    """What a data module is given: data in memory as they are, or those that ``load`` opens by their name.
+    """Return a data set given in memory, or open the one with the given name.
 
     Args:
-        data: the data, or their name.
-        load: opens them.
-        options: of ``load``; data in memory have none.
+        data: the data set, or its name.
+        load: function that opens a data set by name.
+        options: arguments of ``load``; they must have default values for a data set in memory.
 
     Raises:
-        InputError: data of another kind, an option with data in memory; as ``load``.
+        InputError: ``data`` is of another class, an option is given with data in memory, or ``load`` fails.
     """
     if isinstance(data, str):
         return load(data, **options)
     kind: type[Data] = get_type_hints(load)["return"]
     if not isinstance(data, kind):
         is_pyg = hasattr(kind, "from_pyg") and (hasattr(data, "edge_index") or isinstance(data, list))
-        remedy = f"{kind.__name__}.from_pyg(data) makes one" if is_pyg else "make one"
-        raise InputError(f"the data are a {type(data).__name__}: give a name, or a {kind.__name__} in memory; {remedy}")
+        remedy = f"convert it with {kind.__name__}.from_pyg(data)" if is_pyg else "give one of these"
+        raise InputError(f"the data set is a {type(data).__name__}: it must be a name or a {kind.__name__}; {remedy}")
     for name, value in options.items():
         if value != signature(load).parameters[name].default:
-            raise InputError(f"{name} is {value} with data in memory: it tells how a name is opened; leave it out")
+            raise InputError(f"{name} is {value} with data in memory: it applies only to a data set opened by name; leave it out")
     return data
 
 
 @rank_zero_only
 def say_overlaps(name: str, splits: Mapping[str, Array], what: str) -> None:
-    """Say in a line which of a data set's splits, of nodes or another ``what``, have some in common: these are judged after they were learnt."""
+    """Log a warning if splits of a data set overlap. ``what`` is the word for the examples, such as nodes."""
     present = [split for split in SPLITS if split in splits]
     common = {pair: len(np.intersect1d(splits[pair[0]], splits[pair[1]])) for pair in combinations(present, 2)}
     said = [f"{number:,} {what} are in {one} and {other}" for (one, other), number in common.items() if number]
     if said:
-        _log.warning(f"{name}: {'; '.join(said)}: scores tell of what was learnt; correct the splits, if that is not meant")
+        _log.warning(f"{name}: {'; '.join(said)}: metrics include examples that were trained on; make the splits disjoint")
 
 
 def share_of(trainer: Trainer) -> tuple[int, int]:
-    """Which share of the training data this process has, and of how many: its rank's, unless the strategy knows better, as a pipeline does."""
+    """Return the index of this process's share of the training data, and the number of shares: by rank, or as the strategy defines."""
     otherwise = {"rank": trainer.global_rank, "num_replicas": trainer.world_size}
     share = getattr(trainer.strategy, "distributed_sampler_kwargs", otherwise)
     return share["rank"], share["num_replicas"]
 
 
 def _facts(schedule: StepSchedule) -> dict[str, int]:
-    """Return what decides which examples a batch has, by its name for people."""
+    """Return the values that decide which examples a batch has, by their names in messages."""
     first, last = schedule.num_step_items(0), schedule.num_step_items(schedule.num_steps - 1)
     return {
         "batch_size": first // schedule.world_size,
@@ -342,21 +352,21 @@ def _facts(schedule: StepSchedule) -> dict[str, int]:
 
 
 def _sampler_device(device: str, gpu: int | None, num_workers: int) -> str:
-    """Return the device to sample on, with the number of the training's GPU, which neither this process before the run nor its workers know.
+    """Return the device to sample on, with the number of the training GPU, which workers cannot know.
 
     Args:
         device: value of the option ``sampler_device``.
-        gpu: number of the training's GPU; None if it has none.
+        gpu: number of the training GPU; None if training runs elsewhere.
         num_workers: sampler processes of the rank.
 
     Raises:
-        InputError: another GPU, without a process that could have it.
+        InputError: another GPU is named, but there are no sampler processes to use it.
     """
     if device == "cuda" and gpu is not None:
         return f"cuda:{gpu}"
     if device.startswith("cuda:") and num_workers == 0 and gpu is not None and device != f"cuda:{gpu}":
         raise InputError(
-            f"sampler_device is {device} with num_workers 0, and the training runs on cuda:{gpu}: a GPU of its own is for sampler processes; "
+            f"sampler_device is {device} with num_workers 0, and training runs on cuda:{gpu}: only sampler processes can use another GPU; "
             "set num_workers, or give cuda"
         )
     return device
@@ -366,9 +376,9 @@ def _balanced(data: Any, sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
     """Return the sampler with seeds drawn by class.
 
     Raises:
-        InputError: labels that are no classes, or a sampler that chooses its seeds itself.
+        InputError: the labels are not classes, or the sampler chooses its seeds itself.
     """
     if not sampler.by_seeds or data.y is None or data.y.ndim != 1 or data.y.dtype.kind == "f":
-        reason = "labels that are no classes" if sampler.by_seeds else f"{type(sampler).__name__}, which says itself what a batch is about"
+        reason = "labels that are not classes" if sampler.by_seeds else f"{type(sampler).__name__}, which chooses its seeds itself"
         raise InputError(f"balanced with {reason}: it draws nodes by their class; leave it out")
     return WeightedSeedSampler(sampler, class_shares(data.y, data.split("train")))

@@ -1,4 +1,7 @@
-"""Stochastic steady-state embedding (SSE; Dai, Kozareva, Dai, Smola, Song, "Learning steady-states of iterative algorithms over graphs", ICML 2018)."""
+"""Steady-state training (SSE): a node classifier on states that a local operator leaves unchanged.
+
+Dai, Kozareva, Dai, Smola, Song, "Learning steady-states of iterative algorithms over graphs", ICML 2018.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,24 @@ from hoptrain.trainers.tasks.options import check_training
 
 
 class SteadyDataModule(NodeDataModule):
-    """Loads a data set; the sampler draws a batch's nodes and their neighbours, over one hop."""
+    """A data module for SSE: it loads a data set, and its sampler draws a batch's nodes and their neighbours over one hop."""
 
     @property
     def num_nodes(self) -> int:
-        """V."""
+        """Number of nodes, V."""
         return self.data.graph.num_nodes
 
 
 class SteadyState(nn.Module):
-    """The operator T and the readout g, over rows [x, h] of features and states."""
+    """A module with the operator T and the readout g of SSE, over rows [x, h] of features and states."""
 
     num_layers = 1
 
     def __init__(self, in_channels: int, state_channels: int, hidden_channels: int, out_channels: int, dropout: float) -> None:
-        """T is linear, ReLU, linear over a node's features beside the mean of its in-neighbours' rows; g a perceptron of one hidden layer."""
+        """Build T and g.
+
+        T is linear, ReLU, linear over a node's features, concatenated with the mean of its in-neighbours' rows. g is an MLP with one hidden layer.
+        """
         super().__init__()
         self._in_channels = in_channels
         self.operator: nn.Module = nn.Sequential(
@@ -51,33 +57,33 @@ class SteadyState(nn.Module):
         )
 
     def states(self, x: Tensor, block: Block) -> Tensor:
-        """T: (num_dst, C) states from rows (num_src, F + C)."""
+        """Apply T: return states (num_dst, C) from rows (num_src, F + C)."""
         own = x[: block.num_dst, : self._in_channels]
         out: Tensor = self.operator(torch.cat([own, aggregate(block, x, reduce="mean").to(own.dtype)], 1))
         return out
 
     def layer(self, i: int, x: Tensor, block: Block) -> Tensor:
-        """g(T): (num_dst, num_classes) scores."""
+        """Apply T and g: return logits (num_dst, num_classes)."""
         out: Tensor = self.readout(self.states(x, block))
         return out
 
     def forward(self, x: Tensor, blocks: tuple[Block, ...]) -> Tensor:
-        """Scores of the seeds."""
+        """Compute the logits of the seeds."""
         return self.layer(0, x, blocks[0])
 
 
 class SteadyStateClassifier(NodeClassifier):
-    """Classifies nodes by states h that a local operator T leaves as they are: h_v = T(x_v, {x_u, h_u: u -> v}), so that they know the whole graph.
+    """A node classifier on states h that a local operator T leaves unchanged: h_v = T(x_v, {x_u, h_u: u -> v}). They depend on the whole graph.
 
-    A table has the states of all nodes. Each step alternates: a gradient step on T and the readout g, by the loss of g(T) on a batch of labelled
-    nodes whose neighbours' states are taken from the table as constants; then, with the new weights, the states of ``num_updates`` nodes drawn
-    from all, h_v <- (1 - step) h_v + step T. Both read one hop, so that a step costs the same however far the states reach. T takes the mean over
-    in-neighbours where the paper takes the sum, and is so the same for sampled and whole neighbourhoods in expectation.
+    A table holds the states of all nodes. Each step has two parts. First, a gradient step on T and the readout g, with the loss of g(T) on a batch of
+    labelled nodes; their neighbours' states come from the table as constants. Then, with the new weights, the states of ``num_updates`` random nodes
+    become h_v <- (1 - step) h_v + step T. Both parts read one hop, so the cost of a step does not depend on how far states reach. T takes the mean
+    over in-neighbours, where the paper takes the sum. So its expectation is the same for sampled and full neighbourhoods.
 
-    The table is part of the weights in a checkpoint, and a run that goes on has it bit for bit. With several ranks all draw the same nodes and make
-    the same updates, so that their tables are equal without a word between them: that part of the work is not shared out.
+    A checkpoint stores the table, and a resumed run has it bit-identical. With several ranks, all draw the same nodes and compute the same updates.
+    So their tables stay equal without communication, but this part of the work is not divided among ranks.
 
-    Validation, test and prediction are g(T) over the table and whole neighbourhoods; nodes of another graph have no states.
+    Validation, test and prediction apply g(T) to the table and full neighbourhoods. Nodes of another graph have no states.
     """
 
     data_class = SteadyDataModule
@@ -101,27 +107,28 @@ class SteadyStateClassifier(NodeClassifier):
         metric: str = "acc",
         class_weight: Literal["balanced"] | None = None,
     ) -> None:
-        """Build the model. The first five arguments come from the data when the command line is used.
+        """Build the model. The first five arguments come from the data on the command line.
 
         Args:
-            in_channels: F, features of a node.
-            num_classes: number of classes (or labels, or targets).
-            num_layers: hops of the sampler: 1.
-            num_nodes: V, rows of the table.
+            in_channels: number of features of a node, F.
+            num_classes: number of classes, labels or targets.
+            num_layers: hops of the sampler; must be 1.
+            num_nodes: number of nodes, V, which is the number of rows of the table.
             multilabel: whether a node may have several labels.
-            state_channels: C, width of a state.
+            state_channels: width of a state, C.
             hidden_channels: width of the hidden layers of T and g.
-            num_updates: nodes drawn for an update of their states, each step.
-            update_rate: share of the new state in an update, above 0 and at most 1.
-            dropout: share of the inputs of T and g dropped in gradient steps.
-            normalize_features: as of ``NodeClassifier``.
+            num_updates: number of nodes drawn in each step for an update of their states.
+            update_rate: weight of the new state in an update, in (0, 1].
+            dropout: share of the inputs of T and g to drop in gradient steps.
+            normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
-            metric: as of ``NodeClassifier``.
-            class_weight: as of ``NodeClassifier``.
+            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
+                r2.
+            class_weight: balanced weights each class of the training split inversely to its frequency.
 
         Raises:
-            InputError: numbers that have no meaning, or a sampler of several hops.
+            InputError: a number is out of range, or the sampler has several hops.
         """
         _check(
             num_layers,
@@ -136,23 +143,23 @@ class SteadyStateClassifier(NodeClassifier):
         self.num_updates, self.update_rate = num_updates, update_rate
         self.register_buffer("states", torch.zeros(num_nodes, state_channels))
         self.states: Tensor
-        self._due: tuple[int, int, int] | None = None  # the address of the update that follows the batch under way
+        self._due: tuple[int, int, int] | None = None  # address of the update that follows the current batch
         self._workspace = Workspace()
         self.tables_of_rank = ["states"]
 
     def inputs(self, batch: MiniBatch) -> Tensor:
-        """The features of the batch's nodes and, as constants, their states: (S, F + C)."""
+        """Return the model's input rows (S, F + C): features of the batch's nodes and, as constants, their states."""
         return torch.cat([super().inputs(batch), self.states[batch.node_ids.long()]], 1)
 
     @torch.no_grad()
     def infer(self, nodes: Array) -> Tensor:
-        """Scores of ``nodes`` (N,) from the table and their whole neighbourhoods over one hop: (N, num_classes)."""
+        """Compute logits (N, num_classes) for ``nodes`` (N,) from the table and their full one-hop neighbourhoods."""
         asked, data = nodes if len(nodes) else np.zeros(1, np.int64), self._datamodule.data
         scores = [self.steady.layer(0, *self._rows_and_block(batch)) for batch in neighborhoods(data, asked, 1)]
         return torch.cat(scores)[: len(nodes)]
 
     def _rows_and_block(self, batch: MiniBatch) -> tuple[Tensor, Block]:
-        """What T takes for a batch of NumPy arrays."""
+        """Return the inputs of T for a batch of NumPy arrays: rows [x, h] and the block."""
         data = self._datamodule.data
         x = model_input(data, batch.node_ids, self.normalize_features, self.states.device)
         finish_rows(data.x)
@@ -160,12 +167,12 @@ class SteadyStateClassifier(NodeClassifier):
         return torch.cat([x, self.states[nodes]], 1), batch.to(self.states.device).blocks[0]
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
-        """The classifier's loss by the states as they are."""
+        """Return the classifier's loss with the current states."""
         self._due = batch.seed, batch.epoch, batch.batch // self.trainer.world_size
         return super().training_step(batch, batch_idx)
 
     def commit(self) -> None:
-        """Update states by the new weights, once the batch is done: one that was interrupted leaves no trace."""
+        """Update states with the new weights after a finished batch; an interrupted batch changes nothing."""
         super().commit()
         if self._due is not None:
             self.update_states(*self._due)
@@ -173,7 +180,7 @@ class SteadyStateClassifier(NodeClassifier):
 
     @torch.no_grad()
     def update_states(self, seed: int, epoch: int, update_rate: int) -> Tensor:
-        """Draw nodes by an address and update their states; returns their ids, ascending. A node that is drawn twice is updated once."""
+        """Draw nodes by an address, update their states, and return their ids in ascending order. A node drawn twice is updated once."""
         module = self._datamodule
         generator = torch.Generator().manual_seed(address_seed(seed, epoch, update_rate))
         drawn: Tensor = torch.unique(torch.randint(len(self.states), (self.num_updates,), generator=generator))
@@ -189,12 +196,14 @@ class SteadyStateClassifier(NodeClassifier):
 
 
 def _check(num_hops: int, counts: dict[str, int], update_rate: float, dropout: float) -> None:
-    """Refuse numbers that have no meaning."""
+    """Raise InputError if a number is out of range."""
     if num_hops != 1:
-        raise InputError(f"a sampler of {num_hops} hops with task sse: states stand for what lies farther; give one fanout, as [-1]")
+        raise InputError(
+            f"the sampler has {num_hops} hops with task sse: it must have one, since states represent farther nodes; give one fanout, such as [-1]"
+        )
     for name, value in counts.items():
         if value < 1:
-            raise InputError(f"{name} is {value}: it is at least 1; give for instance 64")
+            raise InputError(f"{name} is {value}: it must be at least 1; give for instance 64")
     if not 0 < update_rate <= 1:
-        raise InputError(f"update_rate is {update_rate}: the share of the new state is above 0 and at most 1; give for instance 0.5")
+        raise InputError(f"step is {update_rate}: the weight of the new state must be in (0, 1]; give for instance 0.5")
     check_training(dropout=dropout)

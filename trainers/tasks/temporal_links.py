@@ -1,4 +1,4 @@
-"""Which events come next: a temporal graph network, trained and evaluated in the order of time."""
+"""Temporal link prediction: a temporal graph network (TGN), trained and evaluated in the order of time."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened, share_of
 
 _FURTHER = {"auc": PooledScore, "mrr": RankScore}
-"""The scores that are logged beside the average precision."""
+"""Metrics that are logged in addition to the average precision."""
 
 
 class EventDataModule(SharedDataModule):
-    """Feeds training, validation and test with their events in the order of time.
+    """A data module that yields the events of training, validation and test in the order of time.
 
-    Each rank has a contiguous part of every step's events; neighbours are those from before the step.
+    Each rank has a contiguous share of every step's events. Neighbours are events from before the step.
 
     Examples:
         >>> import numpy as np
         >>> from hoptrain import EventDataModule, Events
         >>> events = Events(src=np.arange(60) % 7, dst=7 + np.arange(60) % 5, t=np.arange(60))
         >>> data = EventDataModule(events, num_neighbors=3, batch_size=20, num_workers=0, seed=1)
-        >>> len(data.train_dataloader())  # 42 events, 20 a step; 9 are for validation, 9 for the test
+        >>> len(data.train_dataloader())  # 42 training events, 20 a step; 9 events are for validation, 9 for the test
         3
     """
 
@@ -57,32 +57,32 @@ class EventDataModule(SharedDataModule):
         seed: int | None = None,
         worker_options: WorkerOptions = DEFAULTS,
     ) -> None:
-        """Open the events and divide them.
+        """Open the events and split them by time.
 
         Args:
             events: name of a .npz file with src, dst and t, or in Python ``Events``.
-            root: folder of the file; by default $HOPTRAIN_DATA.
-            val_ratio: part of the events for validation, the latest but those of the test; by default 0.15, or what the data say.
-            test_ratio: part of the events for the test, the latest; by default likewise.
-            num_neighbors: latest events of a node that it is looked at by.
-            num_negatives: of each event in validation and test; in training it is one.
-            batch_size: events per rank and step.
+            root: folder with the file; by default $HOPTRAIN_DATA.
+            val_ratio: share of the events for validation, the latest ones before those of the test. By default the data's own split, or 0.15.
+            test_ratio: share of the events for the test, the latest ones. By default the data's own split, or 0.15.
+            num_neighbors: number of a node's latest events to read as its neighbours.
+            num_negatives: negatives of each event in validation and test; in training there is always one.
+            batch_size: number of events per rank and step.
             num_workers: sampler processes per rank for training; 0 samples in the training process.
-            shuffle: has to be false, since a memory takes events in as they came.
-            seed: of the negatives; by default that of seed_everything.
-            worker_options: how batches come from the sampler processes.
+            shuffle: must be false, since the memory is updated in the order of time.
+            seed: seed of the negatives; by default that of seed_everything.
+            worker_options: options of the queue between the sampler processes and the trainer.
 
         Raises:
-            InputError: events that are none, shares beside ends of the data's own, shuffling; as ``Events.divided``.
+            InputError: events are invalid, shares are given for data with their own split, or shuffle is true; see also ``Events.divided``.
         """
         if shuffle:
-            raise InputError("shuffle is True: events are dealt out in the order of time, as the memory takes them in; leave it out")
+            raise InputError("shuffle is True: it must be false, since the memory is updated in the order of time; leave it out")
         super().__init__(batch_size, seed)
         data = opened(events, load_events, root=root)
         if data.ends is None:
             data = data.divided(0.15 if val_ratio is None else val_ratio, 0.15 if test_ratio is None else test_ratio)
         elif val_ratio is not None or test_ratio is not None:
-            raise InputError(f"val_ratio is {val_ratio} and test_ratio {test_ratio}: {data.name} says its ends itself; leave them out")
+            raise InputError(f"val_ratio is {val_ratio} and test_ratio {test_ratio}: {data.name} has its own split; leave them out")
         self.data = data
         self.num_workers: int = num_workers
         self.num_negatives: int = num_negatives
@@ -92,21 +92,21 @@ class EventDataModule(SharedDataModule):
 
     @property
     def num_nodes(self) -> int:
-        """V."""
+        """Number of nodes, V."""
         return self.data.num_nodes
 
     @property
     def message_channels(self) -> int:
-        """D, at least 1: PyG's memory has no messages without a number."""
+        """Width of a message, D; at least 1, since PyG's memory needs messages."""
         return max(1, self.data.message_channels)
 
     @property
     def step_size(self) -> int:
-        """Events of a step over all ranks."""
+        """Number of events of a step over all ranks."""
         return self.batch_size * self.world_size
 
     def tensors(self, device: torch.device) -> EventTensors:
-        """All events, for a memory; messages that are not there are a zero."""
+        """Return all events as tensors on ``device``, for a memory; without messages, each is one zero."""
         messages = self.data.messages
         src, dst, t = (torch.from_numpy(column).to(device) for column in (self.data.src, self.data.dst, self.data.t))
         rows = torch.zeros(len(t), 1) if messages is None else torch.from_numpy(messages)
@@ -117,26 +117,26 @@ class EventDataModule(SharedDataModule):
         return self._loader("train", rank, world_size, seed, self.num_workers)
 
     def val_dataloader(self) -> SampleLoader[MiniBatch] | list[MiniBatch]:
-        """This rank's part of every step of the validation events; nothing if there are none."""
+        """Return this rank's share of every step of the validation events; an empty list if there are none."""
         return self._evaluated("val") if "val" in self.data.splits else []
 
     def test_dataloader(self) -> SampleLoader[MiniBatch]:
-        """This rank's part of every step of the test events."""
+        """Return this rank's share of every step of the test events."""
         return self._evaluated("test")
 
     def predict_dataloader(self) -> None:
-        """There is nothing to predict.
+        """Raise InputError: prediction is undefined, since logits depend on the time.
 
         Raises:
             InputError: always.
         """
-        raise InputError("predict with events: what a pair scores depends on the time that it is asked at; use test")
+        raise InputError("predict with events: a pair's logit depends on the time, which predict lacks; use test")
 
     def _evaluated(self, split: str) -> SampleLoader[MiniBatch]:
         if split not in self.data.splits:
             raise InputError(f"{self.data.name} has no {split} events: its splits are {', '.join(self.data.splits)}; give {split}_ratio")
         loader = self._loader(split, *((0, 1) if self.trainer is None else share_of(self.trainer)), self.seed, 0)
-        loader.repeats = True  # the same negatives whenever it is gone through
+        loader.repeats = True  # every evaluation uses the same negatives
         return loader
 
     def _loader(self, split: str, rank: int, world_size: int, seed: int, num_workers: int) -> SampleLoader[MiniBatch]:
@@ -149,14 +149,15 @@ class EventDataModule(SharedDataModule):
 
 
 class EventPredictor(ScoredModule):
-    """A ``TGN`` that tells an event from the pairs of its source with other destinations.
+    """A LightningModule with a ``TGN``, which learns to distinguish an event from pairs of its source with other destinations.
 
-    The memory begins anew with every epoch and takes in each step's events once they were scored; every rank takes in those of all ranks, so
-    that all have the same memory without a word. It is part of a checkpoint. Evaluation goes on from a copy of the training's memory, which
-    first takes in what lies between (a test after a training: the validation's events), and leaves no trace.
+    The memory is reset at the start of every epoch, and reads each step's events after they have been scored. Every rank reads the events of all
+    ranks, so all have the same memory without communication. A checkpoint stores the memory. Evaluation continues from a copy of the training's
+    memory, which first reads the events in between (for a test after training, the validation events). The training's memory does not change.
 
-    Logs the losses, and for validation and test ``ap``, the average precision of events and one negative each, ``auc``, the area under the ROC
-    curve of the same, and ``mrr``, the mean of 1 / rank of an event among itself and all of its negatives; of equal scores half are above.
+    It logs the losses, and three metrics of validation and test. ``ap`` is the average precision over events and one negative each. ``auc`` is the
+    area under the ROC curve of the same pairs. ``mrr`` is the mean of 1 / rank of an event among itself and all of its negatives; half of the ties
+    rank above it.
 
     Examples:
         >>> import numpy as np
@@ -189,53 +190,53 @@ class EventPredictor(ScoredModule):
         lr: float = 1e-4,
         weight_decay: float = 0.0,
     ) -> None:
-        """Build the model. The first two arguments come from the data when the command line is used.
+        """Build the model. The first two arguments come from the data on the command line.
 
         Args:
-            num_nodes: nodes.
-            message_channels: numbers that come with an event.
-            memory_channels: numbers that are kept of a node.
-            time_channels: width of an encoded time.
-            hidden_channels: width of the nodes' vectors, over all heads together.
-            heads: of the attention.
-            dropout: share of the attention that is dropped.
+            num_nodes: number of nodes.
+            message_channels: width of an event's message.
+            memory_channels: width of a node's memory.
+            time_channels: width of the time encoding.
+            hidden_channels: width of the nodes' vectors, over all attention heads together.
+            heads: number of attention heads.
+            dropout: share of attention weights to drop.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
 
         Raises:
-            InputError: numbers that have no meaning.
+            InputError: a number is out of range.
         """
         check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
         sizes = {"memory_channels": memory_channels, "time_channels": time_channels, "hidden_channels": hidden_channels, "heads": heads}
         if min(sizes.values()) < 1 or hidden_channels % heads:
-            raise InputError(f"{sizes}: all are at least 1, and the heads share hidden_channels out evenly; correct them")
+            raise InputError(f"{sizes}: all must be at least 1, and hidden_channels a multiple of heads; change them")
         super().__init__(partial(PooledScore, self.score_name))
         self.further.update({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in _FURTHER.items()})
         self.save_hyperparameters()
         self.model: TGN = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
-        # Every rank computes the same memory by itself; by default DDP would send rank 0's to the others, at every step.
+        # Every rank computes the same memory itself; by default DDP would broadcast rank 0's at every step.
         self.tables_of_rank: Sequence[str] = [f"model.memory.{name}" for name, _ in self.model.memory.named_buffers()]
-        self._evaluated: tuple[EventMemory] | None = None  # in a tuple, lest it become part of the model
+        self._evaluated: tuple[EventMemory] | None = None  # in a tuple, so that it is not registered as a submodule
 
     def setup(self, stage: str) -> None:
-        """Give the memory the events.
+        """Give the memory the events of the data module.
 
         Raises:
-            InputError: another kind of data, or half the precision.
+            InputError: the data module is of another class, or the precision is not 32-true.
         """
         super().setup(stage)
         module: EventDataModule = self._datamodule
         if self.trainer.precision != "32-true":
-            raise InputError(f"trainer.precision is {self.trainer.precision}: times need all digits, and a memory adds up; use 32-true")
+            raise InputError(f"trainer.precision is {self.trainer.precision}: times and memory need full precision; use 32-true")
         self.model.memory.events = module.tensors(self.device)
 
     def forward(self, batch: MiniBatch) -> Tensor:
-        """Scores of the batch's pairs, (P,), by the training's memory."""
+        """Compute logits (P,) of the batch's pairs from the training's memory."""
         scores: Tensor = self.model(batch, self.model.memory)
         return scores
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
-        """Loss of one batch, scaled so that the ranks' average is the mean over all pairs of the step."""
+        """Return the loss of one batch, scaled so that the ranks' average is the mean over all pairs of the step."""
         self.seed_dropout(batch)
         memory = self.model.memory
         begin, end = batch.extra["step"].tolist()
@@ -250,15 +251,15 @@ class EventPredictor(ScoredModule):
         return loss
 
     def on_validation_epoch_start(self) -> None:
-        """Go on from a copy of the training's memory."""
+        """Copy the training's memory for the evaluation."""
         self._evaluated = (self.model.memory.settled(),)
 
     on_test_epoch_start = on_validation_epoch_start
 
     def evaluate(self, stage: str, batch: MiniBatch) -> None:
-        """This rank's part of a step."""
+        """Evaluate this rank's share of a step, and update the copied memory."""
         if self._evaluated is None:
-            raise RuntimeError("a batch before the evaluation's beginning: run it with trainer.validate or trainer.test")
+            raise RuntimeError("evaluate was called before the evaluation started: use trainer.validate or trainer.test")
         (memory,), (begin, end) = self._evaluated, batch.extra["step"].tolist()
         size = self._datamodule.step_size
         for first in range(int(memory.num_taken), begin, size):
@@ -274,11 +275,11 @@ class EventPredictor(ScoredModule):
         metric_of(self.further, f"{stage}_mrr").update(ranks_among(events, others), labels[:number])
 
     def on_validation_epoch_end(self) -> None:
-        """Log loss and scores over all ranks, and let the memory's copy go."""
+        """Log the loss and the metrics over all ranks, and delete the memory's copy."""
         super().on_validation_epoch_end()
         self._evaluated = None
 
     def on_test_epoch_end(self) -> None:
-        """Log loss and scores over all ranks, and let the memory's copy go."""
+        """Log the loss and the metrics over all ranks, and delete the memory's copy."""
         super().on_test_epoch_end()
         self._evaluated = None

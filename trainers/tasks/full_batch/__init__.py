@@ -1,1 +1,1 @@
-"""Training on the whole graph at once, shared out over the ranks: the baseline that sampling is measured against."""
+"""Full-batch training: each step uses the whole graph, partitioned across ranks. It is the baseline that sampling is compared with."""

@@ -1,9 +1,9 @@
-"""A rank's part of the whole graph, and a model's layers over it.
+"""A rank's partition of the graph for full-batch training, and a model's layers over it.
 
-Each rank owns a run of nodes, and computes their vectors in every layer. What its columns name beyond them, the boundary, it gets from its
-owners between two layers, by an exchange that gradients take backwards. A layer goes over the owned nodes in chunks of bounded numbers of edges;
-where there are several, what a chunk computes within a layer is not kept but computed again for its gradient, so that memory is bounded by the
-vectors between the layers and one chunk's messages. (As NeuGraph, ROC and other systems of whole-graph training do; Ma et al. 2019, Jia et al. 2020.)
+Each rank owns a contiguous range of nodes, and computes their vectors in every layer. Sources that other ranks own form its boundary. Between two
+layers, it receives the boundary's vectors from their owners, by an exchange with a backward pass. A layer processes the owned nodes in chunks of
+bounded numbers of edges. With several chunks, activations within a layer are recomputed in the backward pass, so memory is bounded by the vectors
+between layers and one chunk's messages. NeuGraph, ROC and other systems for full-batch training work alike (Ma et al. 2019, Jia et al. 2020).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from hoptrain.trainers.models.layered import LayerwiseModule, address_seed, seed
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Piece:
-    """Some of a rank's nodes, all their in-edges, and what a layer reads for them.
+    """A chunk of a rank's nodes with all their in-edges, and what a layer reads for them.
 
     Attributes:
-        rows: (num_src,) int64, which rows of the layer's input its sources are; None where it is all of them in order.
-        block: of its edges.
-        degrees: (num_src,) in-degrees of its sources.
+        rows: rows (num_src,) int64 of the layer's input that are the chunk's sources; None if they are all rows in order.
+        block: block of the chunk's edges.
+        degrees: in-degrees (num_src,) of the sources.
     """
 
     rows: Tensor | None
@@ -43,13 +43,13 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Boundary:
-    """What a rank sends and gets between two layers. ``ids`` (M,) are rows of its own that others need, theirs rank by rank.
+    """The rows that a rank sends and receives between two layers.
 
     Attributes:
-        ids: (M,) int64.
-        sent: how many of them each rank gets.
-        received: how many rows of each rank come.
-        group: of the ranks: another one than DDP's, whose collectives run beside these in an order of their own.
+        ids: own rows (M,) int64 to send, grouped by receiving rank.
+        sent: number of rows to send to each rank.
+        received: number of rows to receive from each rank.
+        group: process group, separate from DDP's, whose collectives run concurrently in another order.
     """
 
     ids: Tensor
@@ -60,14 +60,14 @@ class Boundary:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WholePart:
-    """What a rank has of the graph.
+    """A rank's partition of the graph.
 
     Attributes:
         first: its first node.
-        last: behind its last one.
-        x: (N + H, F) what enters the model for its N nodes and, behind them, the H of its boundary.
-        pieces: its nodes in order.
-        boundary: None with one rank.
+        last: the node after its last one.
+        x: input rows (N + H, F) of the model: its N nodes, then the H nodes of its boundary.
+        pieces: chunks of its nodes, in order.
+        boundary: rows to exchange with other ranks; None with one rank.
     """
 
     first: int
@@ -78,23 +78,23 @@ class WholePart:
 
     @classmethod
     def of(cls, data: Dataset, chunk_edges: int, *, normalize: bool, device: torch.device, rank: int = 0, world_size: int = 1) -> WholePart:
-        """The part of a rank; with several every rank calls it.
+        """Build a rank's partition. With several ranks, every rank must call this.
 
         Args:
             data: the data set.
-            chunk_edges: edges of a chunk, about; a node's edges are never divided.
+            chunk_edges: approximate number of edges in a chunk; the edges of one node are never divided.
             normalize: divide each node's features by their sum.
-            device: the rank's.
-            rank: in [0, ``world_size``).
+            device: the rank's device.
+            rank: number of the rank, in [0, ``world_size``).
             world_size: number of ranks.
         """
         bounds = shares_of(data.graph, world_size)
         beyond = [boundary_of(data.graph, bounds, other) for other in range(world_size)]
         first, last = int(bounds[rank]), int(bounds[rank + 1])
         own = np.concatenate([np.arange(first, last), beyond[rank]])
-        place = np.full(data.graph.num_nodes, -1, np.int64)
-        place[own] = np.arange(len(own))
-        pieces = [_piece(data, some, place, device) for some in chunks(data.graph.indptr, np.arange(first, last), chunk_edges)]
+        row_of = np.full(data.graph.num_nodes, -1, np.int64)
+        row_of[own] = np.arange(len(own))
+        pieces = [_piece(data, some, row_of, device) for some in chunks(data.graph.indptr, np.arange(first, last), chunk_edges)]
         boundary = None
         if world_size > 1:
             asked = [theirs[(first <= theirs) & (theirs < last)] - first for theirs in beyond]
@@ -107,7 +107,7 @@ class WholePart:
         return cls(first, last, model_input(data, own, normalize, device), pieces, boundary)
 
     def apply(self, model: LayerwiseModule, forward_inputs: ForwardInputs, seed: Sequence[int]) -> Tensor:
-        """What the model gives for the rank's nodes, (N, C), from all their neighbourhoods; ``seed`` addresses what dropout draws."""
+        """Compute the model's outputs (N, C) for the rank's nodes from all their neighbours; ``seed`` addresses the random numbers of dropout."""
         x = self.x
         for i in range(model.num_layers):
             if i and self.boundary is not None:
@@ -127,14 +127,14 @@ class WholePart:
 
         if len(self.pieces) == 1:
             return run(x)
-        out: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)  # what it draws comes from its seed
+        out: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)  # ``run`` seeds the generators itself
         return out
 
 
-def _piece(data: Dataset, vertices: Array, place: Array, device: torch.device) -> Piece:
-    batch = with_edge_features(NeighborSampler([-1]).sample(data.graph, vertices), data)
-    rows = place[batch.node_ids]
-    in_order = len(rows) == int((place >= 0).sum()) and (rows == np.arange(len(rows))).all()
+def _piece(data: Dataset, nodes: Array, row_of: Array, device: torch.device) -> Piece:
+    batch = with_edge_features(NeighborSampler([-1]).sample(data.graph, nodes), data)
+    rows = row_of[batch.node_ids]
+    in_order = len(rows) == int((row_of >= 0).sum()) and (rows == np.arange(len(rows))).all()
     return Piece(
         None if in_order else torch.from_numpy(rows).to(device),
         batch.to(device).blocks[0],
@@ -143,7 +143,7 @@ def _piece(data: Dataset, vertices: Array, place: Array, device: torch.device) -
 
 
 def shares_of(graph: Graph, world_size: int) -> Array:
-    """(W + 1,) where the ranks' runs of nodes begin and end: about as many edges and nodes together for each."""
+    """Return the bounds (W + 1,) of the ranks' node ranges, which balance the number of edges plus nodes."""
     work = graph.indptr.astype(np.int64) + np.arange(graph.num_nodes + 1)
     goals = work[-1] * np.arange(1, world_size) // world_size
     bounds: Array = np.concatenate([[0], np.searchsorted(work, goals), [graph.num_nodes]])
@@ -151,7 +151,7 @@ def shares_of(graph: Graph, world_size: int) -> Array:
 
 
 def boundary_of(graph: Graph, bounds: Array, rank: int) -> Array:
-    """The nodes beyond a rank's own that its columns name, ascending, so that those of an owner stand together: (H,) int64."""
+    """Return the sources (H,) int64 of a rank's edges that other ranks own, ascending, and so grouped by owner."""
     first, last = bounds[rank], bounds[rank + 1]
     named = np.zeros(graph.num_nodes, bool)
     named[graph.indices[graph.indptr[first] : graph.indptr[last]]] = True
@@ -160,17 +160,17 @@ def boundary_of(graph: Graph, bounds: Array, rank: int) -> Array:
 
 
 class Exchange(torch.autograd.Function):
-    """From a rank's own rows (N, C) to those of its boundary (H, C); gradients go back to the owners and add up there."""
+    """An autograd function that maps a rank's own rows (N, C) to those of its boundary (H, C); gradients are summed at the owners."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, boundary: Boundary) -> Tensor:
-        """Send the rows that others need, and get those of theirs."""
+        """Send the rows that other ranks need, and receive the boundary's rows."""
         ctx.boundary, ctx.num_rows = boundary, len(x)
         return _sent(x[boundary.ids], boundary.sent, boundary.received, boundary.group)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """The same way back."""
+        """Send the boundary's gradients to their owners, and sum the gradients of own rows."""
         boundary = ctx.boundary
         back = _sent(grads[0].contiguous(), boundary.received, boundary.sent, boundary.group)
         return back.new_zeros(ctx.num_rows, back.shape[1]).index_add_(0, boundary.ids, back), None

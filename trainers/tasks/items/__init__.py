@@ -1,1 +1,1 @@
-"""Tasks whose items stand alone: pictures, many small graphs, nodes whose neighbours were averaged beforehand."""
+"""Tasks on independent items, which need no sampling: images, small graphs, and nodes with precomputed neighbourhood features (SIGN)."""

@@ -1,4 +1,4 @@
-"""Labels of independent items: the steps, the loss and the scores that their tasks share."""
+"""Base class of tasks that learn labels of independent items: steps, loss, metrics and pipeline chunks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 
 class ItemClassifier(LabelMixin):
-    """Trains ``model``, which maps a batch's ``x`` to (B, num_classes) scores.
+    """A base LightningModule that trains ``model``, which maps a batch's ``x`` to logits (B, num_classes).
 
-    Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every item counted once;
-    or another score by its name.
+    It logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, over all ranks, with every item counted once.
+    Another metric is logged under its own name.
     """
 
     data_class: ClassVar[type[SharedDataModule]] = ItemDataModule
@@ -34,16 +34,16 @@ class ItemClassifier(LabelMixin):
         self.define_labels(num_classes, multilabel, metric, class_weight)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam, with the weight decay apart from the gradient."""
+        """Return AdamW, whose weight decay is decoupled from the gradient."""
         return torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"], fused=may_fuse(self))
 
     def forward(self, batch: ItemBatch) -> Tensor:
-        """Scores of the batch's items, (B, num_classes)."""
+        """Compute logits (B, num_classes) of the batch's items."""
         logits: Tensor = self.model(batch.x)
         return logits
 
     def training_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
-        """Loss of one batch, scaled so that the ranks' average is the mean over all items of the step."""
+        """Return the loss of one batch, scaled so that the ranks' average is the mean over all items of the step."""
         if batch.address is not None:
             seed_generators(address_seed(*batch.address), self.device)  # for dropout
         total = self.compute_loss("fit", self(batch), batch.y)
@@ -53,7 +53,7 @@ class ItemClassifier(LabelMixin):
     chunked_step = training_step
 
     def make_chunks(self, batch: ItemBatch) -> list[Chunk]:
-        """What a pipeline moves for a batch: its items in runs that are equal but for one."""
+        """Divide a batch into the pipeline's chunks: contiguous items, of equal numbers up to one."""
         strategy: Any = self.trainer.strategy
         number = min(strategy.plan.chunks, len(batch.y))
         bounds = [part[[0, -1]] + [0, 1] for part in np.array_split(np.arange(len(batch.y)), number)]
@@ -70,26 +70,26 @@ class ItemClassifier(LabelMixin):
         )
 
     def chunks_to_predict(self, batch: ItemBatch, is_first: bool) -> list[Chunk]:
-        """As ``make_chunks``; there are none of an empty batch."""
+        """Return the chunks of a batch; an empty batch has none."""
         return self.make_chunks(batch) if len(batch.y) else []
 
     def example_chunk(self, num_seeds: int) -> Chunk:
-        """A chunk of the training split's first items: layers are timed with it."""
+        """Return a chunk of the first ``num_seeds`` training items, for timing the layers."""
         module = self._datamodule
         x, y = module.collate(module.data.splits["train"][:num_seeds], None)
         return self._chunk(ItemBatch(x.to(self.device), y.to(self.device), len(y)), slice(0, len(y)), 0)
 
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, int]) -> Tensor:
-        """A chunk's share of the mean loss over all items of the step; the last stage's metrics take its scores."""
+        """Return a chunk's share of the mean loss over all items of the step, and update the last stage's metrics."""
         y, num_step_items = target
         return self.compute_loss("fit", logits, y) / num_step_items
 
     def predict_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
-        """Scores of a batch of this rank's share, (B, num_classes) float32 on the CPU."""
+        """Return logits (B, num_classes) float32 on the CPU for a batch of this rank's share."""
         logits: Tensor = self(batch)
         return logits.float().cpu()
 
     def evaluate(self, stage: str, batch: ItemBatch) -> None:
-        """A batch of this rank's share."""
+        """Evaluate a batch of this rank's share."""
         if len(batch.y):
             self.compute_loss(stage, self(batch), batch.y)

@@ -1,7 +1,7 @@
-"""Batches of independent items (images, small graphs, nodes with all that they need): nothing has to be sampled for them.
+"""Data loading for independent items (images, small graphs, nodes with precomputed features), which need no sampling.
 
-The order and the shares of the ranks are those of ``engine/schedule.py``, so what it promises holds here too: equal steps on every rank, each
-item of an epoch in one batch of one rank, the same batches after a run is resumed.
+The order and the ranks' shares come from ``engine/schedule.py``, with its guarantees: every rank makes the same number of steps, each item of an
+epoch is in one batch of one rank, and a resumed run gets the same batches.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hoptrain.trainers.tasks.shared_data import SharedDataModule, say_overlaps
 
 
 class ItemBatch(NamedTuple):
-    """B items.
+    """A batch of B items.
 
     Attributes:
-        x: what the model takes: a tensor, or a tuple of them.
-        y: (B,) int64 classes, or labels or targets as ``SmallGraphs`` has them.
-        num_step_items: items of this step over all ranks.
-        address: of the batch; None where it is not for training.
+        x: input of the model: a tensor, or a tuple of tensors.
+        y: classes (B,) int64, or labels or targets in the layout of ``SmallGraphs``.
+        num_step_items: number of items of this step over all ranks.
+        address: address of a training batch; None in evaluation.
     """
 
     x: Any
@@ -40,18 +40,18 @@ class ItemBatch(NamedTuple):
 
     @property
     def num_edges(self) -> int:
-        """None is sampled."""
+        """Number of sampled edges: 0."""
         return 0
 
 
 Collate = Callable[[Array, Address | None], tuple[Any, Tensor]]
-"""(item numbers (B,), address) to what the model takes and the classes."""
+"""A function that maps item numbers (B,) and the batch's address to the model's input and the classes."""
 Joined = tuple[Callable[[Array], dict[str, Array]], Callable[[dict[str, Array]], tuple[Any, Tensor]]]
-"""``ItemTask.join``, and what makes of its arrays what ``Collate`` gives."""
+"""Two functions: ``ItemTask.join``, which workers call, and one that converts its arrays to the output of ``Collate``."""
 
 
 class ItemLoader(EpochLoader[ItemBatch]):
-    """This rank's batches, made in this process, or put together by worker processes; see ``EpochLoader``."""
+    """A loader of this rank's batches, which are put together in this process or by worker processes; see ``EpochLoader``."""
 
     def __init__(
         self,
@@ -61,22 +61,24 @@ class ItemLoader(EpochLoader[ItemBatch]):
         num_workers: int = 0,
         worker_options: WorkerOptions = DEFAULTS,
     ) -> None:
-        """Set up; nothing is started yet.
+        """Set up the loader; it starts no processes yet.
 
         Args:
-            schedule: what is in which batch.
-            collate: makes a batch here.
-            joined: with workers what these do, and what makes tensors of it here.
-            num_workers: processes of this rank.
-            worker_options: how batches come from them.
+            schedule: the items of each batch.
+            collate: function that makes a batch in this process.
+            joined: with workers, the function that they call and the one that converts their arrays to tensors.
+            num_workers: number of worker processes of this rank.
+            worker_options: options of the queue from the workers.
 
         Raises:
-            InputError: workers of which there are none, or that nothing was written for; options of a queue without workers.
+            InputError: ``num_workers`` is negative or the data module does not support workers, or queue options are given without workers.
         """
         if num_workers < 0 or (num_workers and joined is None):
-            raise InputError(f"num_workers is {num_workers}: it is at least 0, and 0 where batches are made in this process; correct it")
+            raise InputError(
+                f"num_workers is {num_workers}: it must be at least 0, and 0 for a data module that makes batches in this process; give 0"
+            )
         if not num_workers and worker_options != DEFAULTS:
-            raise InputError("queue with num_workers 0: without workers there is no queue; leave it out")
+            raise InputError("queue with num_workers 0: its options apply only to workers; leave queue out")
         super().__init__(schedule, num_workers)
         self._collate, self._joined, self._queue = collate, joined, worker_options
 
@@ -96,11 +98,11 @@ class ItemLoader(EpochLoader[ItemBatch]):
 
 
 class Items(Protocol):
-    """What a data module is given by: labelled items with splits. ``Dataset`` is one too."""
+    """A protocol of data for an ``ItemDataModule``: labelled items with splits. ``Dataset`` implements it."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the data, for messages."""
 
     @property
     def splits(self) -> Mapping[str, Array]:
@@ -108,9 +110,9 @@ class Items(Protocol):
 
 
 class ItemDataModule(SharedDataModule):
-    """Feeds a task on items; a subclass opens the data and defines ``collate``, and ``joined`` where worker processes can do it.
+    """A base data module for independent items. A subclass opens the data and defines ``collate``, and ``joined`` if workers can make its batches.
 
-    Evaluation runs over batches of each rank's contiguous share; every rank makes the same number of steps, the last may be empty.
+    In evaluation, each rank has a contiguous share of the items. Every rank makes the same number of steps; the last batch may be empty.
     """
 
     joined: Joined | None = None
@@ -125,30 +127,30 @@ class ItemDataModule(SharedDataModule):
         say_overlaps(data.name, data.splits, "items")
 
     def collate(self, items: Array, address: Address | None) -> tuple[Any, Tensor]:
-        """What the model takes of ``items`` (B,), and their classes (B,) int64; ``address`` is None outside training."""
+        """Return the model's input for ``items`` (B,), and their classes (B,) int64. ``address`` is None outside training."""
         raise NotImplementedError
 
     def make_loader(self, rank: int, world_size: int, seed: int) -> ItemLoader:
-        """The training loader of a rank, in a pipeline of a copy of the model; it also serves to check the sizes before a run."""
+        """Return the training loader of a rank; in a pipeline, of a copy of the model. It can also check the sizes before a run."""
         schedule = Schedule(items=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
         if (check := self.of_strategy("check_items", None)) is not None:
             check(schedule)
         return ItemLoader(schedule, self.collate, self.joined, self.num_workers, self.worker_options)
 
     def val_dataloader(self) -> DataLoader[ItemBatch]:
-        """This rank's share of the validation split; nothing if there is none."""
+        """Return this rank's share of the validation split; an empty loader if there is none."""
         return self._in_order(self.data.splits.get("val", np.empty(0, np.int64)))
 
     def test_dataloader(self) -> DataLoader[ItemBatch]:
-        """This rank's share of the test split."""
+        """Return this rank's share of the test split."""
         return self._in_order(self._split("test"))
 
     def predict_dataloader(self) -> DataLoader[ItemBatch]:
-        """This rank's share of all items, in order."""
+        """Return this rank's share of all items, in order."""
         return self._in_order(self.every_item())
 
     def every_item(self) -> Array:
-        """The numbers of all items, (N,)."""
+        """Return the numbers (N,) of all items."""
         return np.sort(np.concatenate(list(self.data.splits.values())))
 
     def _split(self, name: str) -> Array:
@@ -165,7 +167,7 @@ class ItemDataModule(SharedDataModule):
 
 
 class _Batches:
-    """Evaluation's batches by number."""
+    """A sequence of evaluation batches."""
 
     def __init__(self, shares: list[Array], collate: Collate) -> None:
         self._shares, self._collate = shares, collate

@@ -1,4 +1,4 @@
-"""Classification of small graphs, and regression: a batch of them is one graph of all their nodes, and the nodes' vectors add up to their graph's."""
+"""Classification and regression of small graphs. A batch is one disconnected graph; node vectors are pooled per graph."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Readout = Literal["sum", "mean"]
 
 
 class GraphBatch(NamedTuple):
-    """G graphs with V nodes and E edges in all.
+    """A batch of G graphs with V nodes and E edges in total.
 
     Attributes:
-        x: (V, F) float32 features.
-        indptr: (V+1,) int64, in-neighbours as CSC.
-        indices: (E,) int64 nodes of the batch.
-        ptr: (G+1,) int64, where each graph's nodes begin.
-        edge_attr: (E, D) float32 features of the edges, where the data have some.
+        x: node features (V, F) float32.
+        indptr: CSC offsets (V + 1,) int64 of the in-neighbours.
+        indices: sources (E,) int64, node numbers within the batch.
+        ptr: offsets (G + 1,) int64 of each graph's nodes.
+        edge_attr: edge features (E, D) float32; None without them.
     """
 
     x: Tensor
@@ -47,7 +47,7 @@ class GraphBatch(NamedTuple):
 
 
 class GraphDataModule(ItemDataModule):
-    """Loads many small graphs and joins those of a batch, in worker processes if there are some.
+    """A data module that loads many small graphs and joins those of a batch, optionally in worker processes.
 
     Examples:
         >>> import numpy as np
@@ -77,15 +77,15 @@ class GraphDataModule(ItemDataModule):
         """Open the graphs.
 
         Args:
-            dataset: name of a .npz file or a folder, for instance tu_mutag, or one of OGB's ogbg-mol sets, or in Python ``SmallGraphs``.
+            dataset: name of a .npz file or a folder, for instance tu_mutag, or one of OGB's ogbg-mol data sets, or in Python ``SmallGraphs``.
             root: folder with the file; by default $HOPTRAIN_DATA.
-            fold: the test fold, 0 to 9; the next one is for validation. Of data with folds.
-            batch_size: graphs per rank and step.
+            fold: number of the test fold, 0 to 9, for data with folds; the next fold is for validation.
+            batch_size: number of graphs per rank and step.
             seed: seed of the order; by default that of seed_everything.
-            num_workers: processes per rank that put batches together; 0 does it in the training process.
-            worker_options: how batches come from them.
-            edge_features: whether features of edges are taken, where the graphs have some; only some convolutions read them.
-            categorical: whether features are numbers of categories, as OGB's are of atoms and bonds: the model learns a vector for each.
+            num_workers: processes per rank that put batches together; 0 does this in the training process.
+            worker_options: options of the queue from the worker processes.
+            edge_features: use edge features if the graphs have some; only some convolutions read them.
+            categorical: features are category numbers, as OGB's features of atoms and bonds; the model learns an embedding for each category.
         """
         data = opened(dataset, load_small_graphs, root=root, fold=fold)
         if not edge_features:
@@ -96,13 +96,13 @@ class GraphDataModule(ItemDataModule):
 
     @property
     def num_features(self) -> int:
-        """F."""
-        return self.data.nodes.num_features
+        """Number of features of a node, F."""
+        return self.data.vertices.num_features
 
     @property
     def num_edge_features(self) -> int:
-        """D, 0 without features of edges."""
-        return self.data.nodes.num_edge_features
+        """Number of features of an edge, D; 0 without edge features."""
+        return self.data.vertices.num_edge_features
 
     @property
     def is_multilabel(self) -> bool:
@@ -111,12 +111,12 @@ class GraphDataModule(ItemDataModule):
 
     @property
     def node_categories(self) -> tuple[int, ...]:
-        """With ``categorical`` how many there are of each of the F columns."""
+        """With ``categorical``, the number of categories in each of the F feature columns of nodes."""
         return self._categories("x")
 
     @property
     def edge_categories(self) -> tuple[int, ...]:
-        """With ``categorical`` how many there are of each of the D columns."""
+        """With ``categorical``, the number of categories in each of the D feature columns of edges."""
         return self._categories("edge_attr")
 
     def _categories(self, name: str) -> tuple[int, ...]:
@@ -125,24 +125,24 @@ class GraphDataModule(ItemDataModule):
             return ()
         if rows.dtype.kind not in "iu" or rows.min() < 0:
             raise InputError(
-                f"categorical with {name} of {rows.dtype}: categories are whole numbers from 0 on; correct them or leave it out"
+                f"categorical with {name} of {rows.dtype}: categories must be integers of at least 0; convert them or leave categorical out"
             )
         return tuple(int(column) + 1 for column in rows.max(0))
 
     def collate(self, items: Array, address: Address | None) -> tuple[GraphBatch, Tensor]:
-        """The graphs of a batch as one, and their labels."""
+        """Return a batch's graphs as one graph, and their labels."""
         return graph_tensors(self.data.join(items))
 
 
 def graph_tensors(arrays: dict[str, Array]) -> tuple[GraphBatch, Tensor]:
-    """What ``SmallGraphs.join`` gives, as tensors."""
+    """Convert the arrays of ``SmallGraphs.join`` to tensors."""
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     y = tensors.pop("y")
     return GraphBatch(**tensors), y
 
 
 class Categories(nn.Module):
-    """(N, K) numbers of categories to (N, width): the sum of a learned vector for the category in each column, as OGB's AtomEncoder."""
+    """A module that maps category numbers (N, K) to (N, width): the sum of the columns' embeddings, as OGB's AtomEncoder."""
 
     def __init__(self, sizes: tuple[int, ...], width: int) -> None:
         super().__init__()
@@ -152,13 +152,13 @@ class Categories(nn.Module):
         nn.init.xavier_uniform_(self.vectors.weight)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Apply."""
+        """Return the sums (N, width) of the embeddings of category numbers (N, K)."""
         out: Tensor = self.vectors(rows.long() + self.begins).sum(1)
         return out
 
 
 class GraphModel(nn.Module):
-    """A GNN over the batch's graph, then the sum or the mean of each graph's nodes, then a linear map; categories become vectors first."""
+    """A module that applies a GNN to a batch's graph, pools each graph's nodes by sum or mean, and applies a linear map."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class GraphModel(nn.Module):
         self.readout = readout
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(G, num_classes) scores."""
+        """Compute logits (G, num_classes)."""
         block = Block(
             indptr=batch.indptr,
             indices=batch.indices,
@@ -195,7 +195,7 @@ class GraphModel(nn.Module):
 
 
 class GraphClassifier(ItemClassifier):
-    """A GNN that classifies small graphs, or learns targets of theirs; by default GIN with sums (Xu et al. 2019).
+    """A LightningModule that classifies small graphs, or predicts their targets; by default with GIN and sums (Xu et al. 2019).
 
     Examples:
         >>> import numpy as np
@@ -204,7 +204,7 @@ class GraphClassifier(ItemClassifier):
         >>> graphs = SmallGraphs(nodes=nodes, ptr=np.array([0, 2, 5]), y=np.array([0, 1]), splits={"train": np.array([0, 1])})
         >>> data = GraphDataModule(graphs, batch_size=2, seed=1)
         >>> model = GraphClassifier(data.num_features, data.num_classes, num_layers=2)
-        >>> model(next(iter(data.train_dataloader()))).shape  # a graph's scores of its classes
+        >>> model(next(iter(data.train_dataloader()))).shape  # logits of each graph's classes
         torch.Size([2, 2])
     """
 
@@ -232,36 +232,37 @@ class GraphClassifier(ItemClassifier):
         lr: float = 0.003,
         weight_decay: float = 0.0,
     ) -> None:
-        """Build the model. The first six arguments come from the data when the command line is used.
+        """Build the model. The first six arguments come from the data on the command line.
 
         Args:
-            in_channels: features of a node.
-            num_classes: number of classes (or labels, or targets).
+            in_channels: number of features of a node.
+            num_classes: number of classes, labels or targets.
             multilabel: whether a graph may have several labels.
-            edge_channels: features of an edge.
-            node_categories: how many categories each feature of a node has, where these are numbers of categories.
-            edge_categories: likewise of an edge.
-            arch: gin, sage, gat or gcn; or gine, gatv2, transformer or nnconv, which read features of edges.
+            edge_channels: number of features of an edge.
+            node_categories: number of categories of each node feature, if features are category numbers.
+            edge_categories: number of categories of each edge feature, if features are category numbers.
+            arch: layer type: gin, sage, gat or gcn; or gine, gatv2, transformer or nnconv, which read edge features.
             num_layers: number of convolutions.
             hidden_channels: width of all layers.
-            readout: sum or mean of a graph's nodes.
-            norm: normalisation between layers.
-            dropout: share of hidden inputs dropped.
-            heads: attention heads of gat, gatv2 and transformer.
-            metric: as ``NodeClassifier``.
-            class_weight: as ``NodeClassifier``.
+            readout: sum or mean, how a graph's node vectors are pooled.
+            norm: normalisation between layers: none, batch or layer.
+            dropout: share of hidden inputs to drop.
+            heads: number of attention heads of gat, gatv2 and transformer.
+            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
+                r2.
+            class_weight: balanced weights each class of the training split inversely to its frequency.
             lr: AdamW's learning rate.
-            weight_decay: AdamW's decay.
+            weight_decay: AdamW's weight decay.
 
         Raises:
-            InputError: numbers that have no meaning, features of edges with a convolution that reads none, a score that such labels have not.
+            InputError: an option is out of range or unknown, or edge features are given with a convolution that ignores them.
         """
         check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
         check_choice("readout", readout, get_args(Readout))
         if edge_channels and arch not in OF_EDGES:
             raise InputError(
-                f"edge_channels is {edge_channels} with arch {arch}: it reads no features of edges; take {', '.join(OF_EDGES[:-1])} or "
-                f"{OF_EDGES[-1]}, or leave them out by data.edge_features: false"
+                f"edge_channels is {edge_channels} with arch {arch}: it ignores edge features; use {', '.join(OF_EDGES[:-1])} or "
+                f"{OF_EDGES[-1]}, or set data.edge_features: false"
             )
         widths = hidden_channels if node_categories else in_channels, hidden_channels if edge_categories else edge_channels
         options: dict[str, Any] = {"dropout": dropout, "heads": heads, "norm": norm, "edge_channels": widths[1]}
@@ -274,13 +275,13 @@ class GraphClassifier(ItemClassifier):
         """Compare the model with the data.
 
         Raises:
-            InputError: it is for other data.
+            InputError: the model was built for other data.
         """
         super().setup(stage)
         module = self._datamodule
         for name, own in (("in_channels", module.num_features), ("edge_channels", module.num_edge_features)):
             if self.hparams[name] != own:
                 raise InputError(
-                    f"the model's {name} is {self.hparams[name]}, {module.data.name} has {own}: use the data that it was made for"
+                    f"the model's {name} is {self.hparams[name]}, {module.data.name} has {own}: use the data that the model was built for"
                 )
         self.match_labels(module.data.name, module.data.y, module.num_classes, module.data.splits.get("train"))

@@ -1,4 +1,4 @@
-"""Classification of images by a Vision GNN: the graphs are made in the model, of patches or pixels."""
+"""Image classification with a Vision GNN (ViG), which builds graphs of patches or pixels inside the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hoptrain.trainers.tasks.shared_data import opened
 
 
 class ImageDataModule(ItemDataModule):
-    """Loads a set of images; the model gets them as (B, H, W, C) float32 from -1 to 1.
+    """A data module that loads images; the model gets them as (B, H, W, C) float32 in [-1, 1].
 
     Examples:
         >>> from hoptrain import ImageDataModule
@@ -43,36 +43,37 @@ class ImageDataModule(ItemDataModule):
         shift: int = 0,
         mirror: bool = False,
     ) -> None:
-        """Open the images (and convert them the first time).
+        """Open the images. The first time, convert them.
 
         Args:
-            images: digits, cifar10, or the name of a .npz file (see ``load_images``), or in Python an ``ImageSet``.
+            images: digits, cifar10, the name of a .npz file (see ``load_images``), or in Python an ``ImageSet``.
             root: folder with the files; by default $HOPTRAIN_DATA.
-            batch_size: images per rank and step.
-            seed: seed of the order and of the changes to training images; by default that of seed_everything.
-            shift: move each training image by up to so many pixels each way, at random; what comes in is the colour of the middle.
-            mirror: mirror every second training image, at random.
+            batch_size: number of images per rank and step.
+            seed: seed of the order and of the random changes to training images; by default that of seed_everything.
+            shift: shift each training image at random by up to this number of pixels in each direction; new pixels have the middle value of the
+                range.
+            mirror: mirror training images at random, half of them.
         """
         if shift < 0:
-            raise InputError(f"shift is {shift}: images move by up to so many pixels; give 0 or more")
+            raise InputError(f"shift is {shift}: the number of pixels must be at least 0; give 0 or more")
         super().__init__(opened(images, load_images, root=root), batch_size, seed)
         self.shift = shift
         self.mirror = mirror
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(H, W, C)."""
+        """Height, width and channels (H, W, C) of an image."""
         return self.data.shape
 
     def collate(self, items: Array, address: Address | None) -> tuple[Tensor, Tensor]:
-        """Images and classes; those for training (they have an address) changed at random."""
+        """Return images and their classes; training images, which have an address, are changed at random."""
         x = torch.from_numpy(np.take(self.data.x, items, axis=0)).float() / self.data.white * 2 - 1
         if address is not None and (self.shift or self.mirror):
             x = self._change(x, random_words(len(x), *address, HOP_IMAGES))
         return x, torch.from_numpy(np.take(self.data.y, items))
 
     def _change(self, x: Tensor, words: Array) -> Tensor:
-        """Mirrored and moved by the bits of each image's word: one, and 31 for each way."""
+        """Mirror and shift images by the bits of each image's random word: one bit, and 31 bits for each direction."""
         count, height, width, _ = x.shape
         if self.mirror:
             x = torch.where(torch.from_numpy(words >> np.uint64(63) == 1)[:, None, None, None], x.flip(2), x)
@@ -84,7 +85,7 @@ class ImageDataModule(ItemDataModule):
 
 
 class ImageClassifier(ItemClassifier):
-    """A ViG that classifies images.
+    """A LightningModule that classifies images with a ViG.
 
     Examples:
         >>> from hoptrain import ImageClassifier, ImageDataModule
@@ -99,14 +100,14 @@ class ImageClassifier(ItemClassifier):
     def __init__(
         self, image_shape: tuple[int, int, int], num_classes: int, *, lr: float = 0.001, weight_decay: float = 0.05, **options: Any
     ) -> None:
-        """Build the model. The first two arguments come from the data when the command line is used.
+        """Build the model. The first two arguments come from the data on the command line.
 
         Args:
             image_shape: height, width and channels of an image.
             num_classes: number of classes.
             lr: AdamW's learning rate.
-            weight_decay: AdamW's decay.
-            options: as ``ViG``.
+            weight_decay: AdamW's weight decay.
+            options: further options of ``ViG``.
         """
         check_training(lr=lr, weight_decay=weight_decay)
         super().__init__(ViG(image_shape, num_classes, **options), num_classes)

@@ -1,6 +1,6 @@
-"""SIGN (Frasca et al. 2020): nodes classified by a perceptron on features of 0 to K hops, which were computed before the training.
+"""SIGN (Frasca et al. 2020): an MLP classifies nodes from features of 0 to K hops, which are computed before training.
 
-A batch is any set of nodes and needs no neighbours: it can be cut at will, in a pipeline too, without losing an edge.
+A batch is any set of nodes and needs no neighbours. It can be divided at will, in a pipeline too, without losing edges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hoptrain.trainers.tasks.shared_data import opened
 
 
 class SIGNDataModule(ItemDataModule):
-    """Loads a data set and the features of its hops, and gathers rows of them; both are memory-mapped and shared by all ranks.
+    """A data module that loads a data set and its precomputed hop features. Both are memory-mapped and shared by all ranks.
 
     Examples:
         >>> from hoptrain import SIGNDataModule
@@ -42,41 +42,41 @@ class SIGNDataModule(ItemDataModule):
         batch_size: int = 1024,
         seed: int | None = None,
     ) -> None:
-        """Open the data set, and compute the features of its hops the first time.
+        """Open the data set. The first time, compute its hop features.
 
         Args:
-            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
-            num_hops: K, how far the features reach.
-            root: folder with the data's files; by default $HOPTRAIN_DATA.
-            scale: size of a synthetic data set as a share of the real one.
-            normalize_features: divide each node's features by their sum, before the hops.
-            batch_size: nodes per rank and step.
+            dataset: name of a data set ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
+            num_hops: number of hops of the precomputed features, K.
+            root: folder with the data sets' files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set relative to the real one.
+            normalize_features: divide each node's features by their sum, before the hops are computed.
+            batch_size: number of nodes per rank and step.
             seed: seed of the order; by default that of seed_everything.
         """
         data = opened(dataset, load_dataset, root=root, scale=scale)
         if data.y is None or data.is_multilabel or data.is_regression:
             found = "no labels" if data.y is None else "several labels a node" if data.is_multilabel else "targets of a regression"
-            raise InputError(f"{data.name} has {found}: this task takes one class each")
+            raise InputError(f"{data.name} has {found}: task sign needs one class per node; choose another task")
         super().__init__(data, batch_size, seed)
         self._y = data.y
         self._hops = open_hop_features(data, num_hops, normalize=normalize_features)
 
     @property
     def num_features(self) -> int:
-        """F."""
+        """Number of features of a node, F."""
         return self.data.num_features
 
     @property
     def num_hops(self) -> int:
-        """K."""
+        """Number of hops, K."""
         return len(self._hops) - 1
 
     def every_item(self) -> Array:
-        """All nodes."""
+        """Return the ids of all nodes."""
         return np.arange(self.data.graph.num_nodes)
 
     def collate(self, items: Array, address: Address | None) -> tuple[Tensor, Tensor]:
-        """Features (B, K + 1, F) of all hops, and the labels."""
+        """Return features (B, K + 1, F) of all hops, and the labels (B,)."""
         rows = np.empty((len(items), len(self._hops), self.num_features), np.float32)
         for number, hop in enumerate(self._hops):
             rows[:, number] = np.take(hop, items, axis=0)
@@ -84,7 +84,7 @@ class SIGNDataModule(ItemDataModule):
 
 
 class SIGN(nn.Module):
-    """A linear map for each hop, their outputs side by side, then a perceptron of ``num_layers``. All these are its layers for a pipeline."""
+    """A module with a linear map for each hop, whose concatenated outputs enter an MLP of ``num_layers``. A pipeline can split it."""
 
     def __init__(self, in_channels: int, num_classes: int, num_hops: int, hidden_channels: int, num_layers: int, dropout: float) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class SIGN(nn.Module):
         )
 
     def forward(self, hops: Tensor) -> Tensor:
-        """(B, K + 1, F) features of all hops to (B, num_classes) logits."""
+        """Compute logits (B, num_classes) from features (B, K + 1, F) of all hops."""
         x = hops
         for i in range(self.num_layers):
             x = self.layer(i, x)
@@ -103,25 +103,25 @@ class SIGN(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """The maps of the hops, and the layers behind them."""
+        """Number of layers for a pipeline: one with the maps of all hops, then those of the MLP."""
         return len(self.layers)
 
     def layer(self, i: int, x: Tensor) -> Tensor:
-        """Layer ``i`` alone."""
+        """Apply layer ``i``."""
         out: Tensor = self.layers[i](x)
         return out
 
     def shape(self, i: int) -> tuple[int]:
-        """The width of what enters layer ``i``, i in 1 to L - 1."""
+        """Return the shape of an input row of layer ``i``, in [1, L - 1]."""
         return (self.widths[i],)
 
     def modules_of(self, i: int) -> tuple[str]:
-        """The name of the submodule that layer ``i`` is."""
+        """Return the name of the submodule of layer ``i``."""
         return (f"layers.{i}",)
 
 
 class HopMaps(nn.Module):
-    """(B, K + 1, F) to (B, (K + 1) * hidden_channels): each hop by a map of its own."""
+    """A module that maps each hop linearly: (B, K + 1, F) to (B, (K + 1) * hidden_channels)."""
 
     def __init__(self, in_channels: int, hidden_channels: int, num_hops: int, dropout: float) -> None:
         super().__init__()
@@ -130,14 +130,14 @@ class HopMaps(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, hops: Tensor) -> Tensor:
-        """Apply."""
+        """Map features (B, K + 1, F) to (B, (K + 1) * hidden_channels)."""
         mapped = [layer(hop) for layer, hop in zip(self.maps, self.dropout(hops).unbind(1), strict=True)]
         out: Tensor = self.dropout(self.activation(torch.cat(mapped, dim=1)))
         return out
 
 
 class SIGNClassifier(ItemClassifier):
-    """A SIGN that classifies nodes.
+    """A LightningModule that classifies nodes with SIGN.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -163,20 +163,20 @@ class SIGNClassifier(ItemClassifier):
         lr: float = 0.001,
         weight_decay: float = 0.0,
     ) -> None:
-        """Build the model. The first three arguments come from the data when the command line is used.
+        """Build the model. The first three arguments come from the data on the command line.
 
         Args:
-            in_channels: features of a node.
+            in_channels: number of features of a node.
             num_classes: number of classes.
-            num_hops: K, hops of the features.
-            hidden_channels: width of each hop's map and of the layers behind.
-            num_layers: layers behind the hops' maps, the classifying one included.
-            dropout: share of features and of hidden values dropped.
+            num_hops: number of hops of the precomputed features, K.
+            hidden_channels: width of each hop's map and of the MLP's hidden layers.
+            num_layers: number of layers of the MLP after the hops' maps, including the output layer.
+            dropout: share of features and of hidden values to drop.
             lr: AdamW's learning rate.
-            weight_decay: AdamW's decay.
+            weight_decay: AdamW's weight decay.
         """
         check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
         if num_layers < 1 or hidden_channels < 1:
-            raise InputError(f"num_layers is {num_layers} and hidden_channels {hidden_channels}: one layer has to classify; give 1 or more")
+            raise InputError(f"num_layers is {num_layers} and hidden_channels {hidden_channels}: both must be at least 1; give 1 or more")
         super().__init__(SIGN(in_channels, num_classes, num_hops, hidden_channels, num_layers, dropout), num_classes)
         self.save_hyperparameters()

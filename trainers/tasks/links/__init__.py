@@ -1,1 +1,1 @@
-"""Links, of a homogeneous or a heterogeneous graph."""
+"""Link prediction on a homogeneous or a heterogeneous graph."""

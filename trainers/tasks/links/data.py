@@ -1,4 +1,4 @@
-"""The data modules of link prediction: links that are held out, their negatives, and training batches of the other links."""
+"""Data modules of link prediction: they hold links out, provide negatives, and train on mini-batches of the other links."""
 
 from __future__ import annotations
 
@@ -44,15 +44,17 @@ SHARES = (0.05, 0.1)
 
 
 class HeldOutLinks(SampledDataModule):
-    """A base of data modules that hold links out.
+    """A base class of data modules that hold links out of the graph for validation and test.
+
+    Held-out links use one numbering of all ends. In a relation's range, source u is begin + u, and destination v is begin + V_s + v, after the V_s
+    nodes of the source type (also if both ends have the same type). In a homogeneous graph, the numbers are node ids.
 
     Attributes:
-        held_out: the links of validation and test, and their negatives. Ends are numbered by one count: of each relation source u is begin + u, destination
-            v is begin + V_s + v, after the V_s nodes of the sources' type, also where both are of one type; of a homogeneous graph by the ids of its nodes.
-        known: the graph of all links, also those held out, in both directions, numbered so; None where links are not ranked among all nodes.
-        passed: likewise the graph of the links that are left.
-        ends: of each relation the numbers [begin, end) of sources, and of destinations.
-        relation_names: of each relation; empty where there is one alone.
+        held_out: links of validation and test, and their negatives.
+        known: graph of all links, including held-out ones, in both directions; None if links are not ranked among all nodes.
+        passed: graph of the links that are not held out, in both directions; None if links are not ranked among all nodes.
+        ends: number ranges [begin, end) of each relation's sources and destinations.
+        relation_names: names of the relations; one empty name if there is only one.
     """
 
     held_out: dict[str, HeldOut]
@@ -62,12 +64,12 @@ class HeldOutLinks(SampledDataModule):
     relation_names: Sequence[str] = ("",)
 
     def relations_of(self, pairs: Array) -> Array:
-        """Return the numbers (N,) of the relations that ``pairs`` (2, N) belong to."""
+        """Return the relation numbers (N,) of ``pairs`` (2, N)."""
         places: Array = np.searchsorted([begin for (begin, _), _ in self.ends], pairs[0], side="right") - 1
         return places
 
     def draw_negatives(self, graph: Graph, links: Mapping[str, Array], seed: int) -> dict[str, Array | None]:
-        """Return for each split as many pairs (2, N) without a link in ``graph``, relation by relation; no pair of a relation is in two splits."""
+        """Draw for each split as many pairs (2, N) without a link in ``graph``, by relation. No pair of a relation is in two splits."""
         draws = [pairs_without_link(graph, own) for own in self.ends]
         before, others = [np.zeros((2, 0), np.int64)] * len(draws), dict[str, Array | None]()
         for stream, (name, own) in enumerate(links.items()):
@@ -78,17 +80,21 @@ class HeldOutLinks(SampledDataModule):
         return others
 
     def check_score(self, metric: str, number: int) -> None:
-        """Raise if evaluation does not give a score; ``number`` is K for the scores of each source's best K destinations, else 0.
+        """Raise InputError if the evaluation cannot compute a metric. ``number`` is the metric's K (best destinations per source), or 0.
 
         Raises:
-            InputError: the best are not found among all destinations, or these are fewer.
+            InputError: K is larger than the number of destinations, or evaluation does not rank all destinations.
         """
         is_among_all = all(held.others is None for held in self.held_out.values())
         for _, (begin, end) in self.ends:
             if number and not is_among_all:
-                raise InputError(f"score is {metric} and eval_negatives is not all: the best are those of all destinations; set it to all")
+                raise InputError(
+                    f"score is {metric} and eval_negatives is not all: this metric ranks all destinations; set eval_negatives to all"
+                )
             if number > end - begin:
-                raise InputError(f"score is {metric} and there are {end - begin:,} destinations: K is at most their number; correct it")
+                raise InputError(
+                    f"score is {metric} and there are {end - begin:,} destinations: K must be at most this number; give a smaller K"
+                )
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Return this rank's share of the validation links."""
@@ -102,7 +108,7 @@ class HeldOutLinks(SampledDataModule):
         batches = []
         if name in self.held_out and self.held_out[name].links.shape[1]:
             links, others = self.held_out[name]
-            if others is None:  # all links of a source are one rank's
+            if others is None:  # one rank evaluates all links of a source
                 mine = np.isin(links[0], self.share(np.unique(links[0])))
                 batches.append(LinkBatch(torch.from_numpy(links[:, mine]), None))
             else:
@@ -112,7 +118,7 @@ class HeldOutLinks(SampledDataModule):
 
 
 def _check_choices(split: str | None, eval_negatives: str | None, leaked_edges: str | None, negatives: Any) -> None:
-    """Raise if an option is none of its choices; ``negatives`` has those of ``eval_negatives``."""
+    """Raise InputError if an option has an unknown value; ``negatives`` lists the values of ``eval_negatives``."""
     given = (("split", split, Split), ("eval_negatives", eval_negatives, negatives), ("leaked_edges", leaked_edges, SharedLinks))
     for name, value, choices in given:
         if value is not None:
@@ -122,31 +128,31 @@ def _check_choices(split: str | None, eval_negatives: str | None, leaked_edges: 
 def _hold_out(
     data: BaseDataset, reverses: Reverses, shares: Mapping[str, float], seed: int, split: Split | None, leaked_edges: SharedLinks | None
 ) -> LinkSplit:
-    """Hold links out by the split that is asked for, by default the one that the data set has, if there is one.
+    """Hold links out by the requested split; by default by the data set's own, if there is one, else at random.
 
     Raises:
-        InputError: shares with a given split, or ``leaked_edges`` with another one.
+        InputError: shares are given with a predefined split, or ``leaked_edges`` with another one.
     """
     own = data.contents()
     taken: Split = split or ("predefined" if any(own.edge_splits.get(relation) for relation in reverses) else "random")
     if taken == "predefined":
         if tuple(shares.values()) != SHARES:
-            told = " and ".join(f"{each}_ratio {share}" for each, share in shares.items())
-            raise InputError(f"split is predefined with {told}: the links held out are those of {data.name}'s edge_splits; leave them out")
+            told = " and ".join(f"{each}_share {share}" for each, share in shares.items())
+            raise InputError(f"split is given with {told}: the edge_splits of {data.name} define the held-out links; leave the shares out")
         return given_links(data, reverses, leaked_edges)
     if leaked_edges is not None:
         raise InputError(
-            f"leaked_edges is {leaked_edges} and split {taken}: links that are held out here have no copies among the others; leave it out"
+            f"leaked_edges is {leaked_edges} and split {taken}: such a split holds out all copies of a link; leave leaked_edges out"
         )
     return hold_out_links(own.relations, reverses, shares, seed=seed, by_time=taken == "temporal")
 
 
 class LinkDataModule(HeldOutLinks, NodeDataModule):
-    """A data module that holds links out of a data set's graph, and feeds training with the others through a ``LinkSampler``.
+    """A data module that holds links out of a graph, and trains on mini-batches of the other links from a ``LinkSampler``.
 
-    Messages pass along the links that are left, in validation and test too. Labels are not needed.
+    Messages never pass along held-out links, in validation and test either. Labels are not needed.
 
-    Where the sampler has ``dst_range``, links lead from other nodes to these, as from users to items, in validation and test too.
+    If the sampler has ``dst_range``, every link leads from another node to one of these, as from users to items. Validation and test do the same.
 
     Examples:
         >>> from hoptrain import LinkDataModule, LinkSampler, NeighborSampler
@@ -176,35 +182,36 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
         """Open the data set and hold out links.
 
         Args:
-            dataset: as ``NodeDataModule``; labels are not needed.
+            dataset: name of a data set ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
+                Labels are not needed.
             sampler: a ``LinkSampler`` without edges.
-            val_ratio: part of the links for validation.
-            test_ratio: part of the links for the test.
-            split_seed: of the choice of these links: another seed of the training has the same.
-            split: which links are held out: a share of them at random, those of the latest time, or those given by ``Dataset.edge_splits``. By
-                default given ones where there are some, else share.
-            eval_negatives: what links are told from in validation and test: as many uniform pairs that are no links, ``all`` nodes, each with
-                either end of the link, but for other links, or those given by ``Dataset.negatives``. By default given ones where there are some, all
-                where the sampler has ``dst_range``, else uniform.
-            leaked_edges: what becomes of edges to learn from that are copies or reverses of links held out, where the split is predefined: ``error`` is
-                the default, but for OGB's sets; ``drop`` leaves them out; ``keep`` is for contacts that recur.
-            options: as ``NodeDataModule``; ``batch_size`` counts edges.
+            val_ratio: share of the links for validation.
+            test_ratio: share of the links for the test.
+            split_seed: seed of the random choice of held-out links; it does not depend on the training seed.
+            split: which links are held out: share (a random share), time (the latest), or given (those in ``Dataset.edge_splits``). By default given
+                if the data set has edge_splits, else share.
+            eval_negatives: negatives in validation and test: uniform (as many random pairs without a link), all (each link against all nodes at
+                either end, except for other links), or given (those in ``Dataset.negatives``). By default given if the data set has negatives, all if
+                the sampler has ``dst_range``, else uniform.
+            leaked_edges: how to treat training edges that are copies or reverses of held-out links, with split given: refuse raises an error (the
+                default, except for OGB's data sets), drop removes the edges, keep keeps them (for contacts that recur).
+            options: further options of ``NodeDataModule``; ``batch_size`` counts edges.
 
         Raises:
-            InputError: a sampler that is no ``LinkSampler``, or names its edges; shares or a seed that have no effect; as the functions of
+            InputError: the sampler is not a ``LinkSampler`` without edges, or options contradict each other; see also
                 ``hoptrain.engine.transforms.link_split``.
         """
         _check_choices(split, eval_negatives, leaked_edges, EvalNegatives)
-        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # before the data is prepared
-        self._split, self._eval_negatives, self._leaked_edges = split, eval_negatives, leaked_edges
+        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # ``prepare`` reads them
+        self._split, self._eval_negatives, self._shared_links = split, eval_negatives, leaked_edges
         self.known = self.passed = None
         super().__init__(dataset, sampler, **options)
 
     def prepare(self, data: Dataset) -> Dataset:
-        """Return the data set without the links that are held out."""
+        """Return the data set without the held-out links."""
         if not isinstance(self.sampler, LinkSampler) or self.sampler.edges is not None:
             raise InputError(
-                f"the sampler is {self.sampler!r}: links are dealt out by a LinkSampler without edges, since those are held out here; use one"
+                f"the sampler is {self.sampler!r}: it must be a LinkSampler without edges, since the data module chooses them; use one"
             )
         made = _hold_out(data, {ONLY: ONLY}, self._shares, self._split_seed, self._split, self._leaked_edges)
         graph, links = data.graph.with_edges(made.is_kept[ONLY]), made.links
@@ -226,45 +233,45 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             return dict.fromkeys(links)
         if kind == "uniform" and not is_open:
             raise InputError(
-                "eval_negatives is uniform and the sampler has a dst_range: pairs of any nodes are too easy to tell apart; give all or predefined"
+                "eval_negatives is uniform and the sampler has destinations: random pairs of any nodes are too easy; set it to all or given"
             )
         if kind == "predefined":
             for name, own in links.items():
                 found = data.negatives.get(name)
                 if found is None or (found.ndim == 3 and found.shape[1] != own.shape[1]):
                     raise InputError(
-                        f"eval_negatives is predefined and {data.name} has none for the {own.shape[1]:,} links of {name}: give Dataset negatives of "
-                        "the split, or take uniform or all"
+                        f"eval_negatives is given and {data.name} has none for the {own.shape[1]:,} links of {name}: give Dataset negatives of "
+                        "the split, or set it to uniform or all"
                     )
             return dict(data.negatives)
         return self.draw_negatives(data.graph, links, self._split_seed)
 
     @property
     def num_nodes(self) -> int:
-        """V where nodes have no features, else 0."""
+        """Number of nodes, V, if they have no features; else 0."""
         return 0 if self.data.num_features else self.data.graph.num_nodes
 
     @property
     def default_metric(self) -> str:
-        """OGB's metric for its sets, else ROC AUC."""
-        return str(self.data.meta.get("score", TASKS["links"].metric))
+        """Default metric: OGB's own for its data sets, else ROC AUC."""
+        return str(self.data.meta.get("metric", TASKS["links"].metric))
 
     def check_score(self, metric: str, number: int) -> None:
-        """Raise if evaluation does not give a score.
+        """Raise InputError if the evaluation cannot compute a metric.
 
         Raises:
-            InputError: as ``HeldOutLinks``; ranks, which are among all nodes, with ``dst_range``.
+            InputError: the metric needs other negatives, or ranks among all nodes, which ``dst_range`` exclude.
         """
         super().check_score(metric, number)
         if not number and self.known is not None and self.bounds != (0, self.data.graph.num_nodes):
-            raise InputError(f"score is {metric} and the sampler has destinations: ranks are among all nodes; give {NAMES}")
+            raise InputError(f"score is {metric} and the sampler has destinations: this metric ranks all nodes; give {NAMES}")
 
 
 def directed(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) -> dict[str, Array]:
-    """Return links (2, N) by name, turned round where their source is a destination and their destination none.
+    """Return links (2, N) by name, each reversed if its source is one of the destinations and its destination is not.
 
     Raises:
-        InputError: an edge of the graph, or a link, joins two nodes that are destinations; or a link two that are none.
+        InputError: an edge of the graph or a link joins two of the destinations, or a link joins two other nodes.
     """
     begin, end = bounds
     turned = {}
@@ -276,8 +283,8 @@ def directed(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) 
             u, v = own[:, wrong[0]]
             what = "both are" if is_item[0, wrong[0]] else "neither is"
             raise InputError(
-                f"nodes {u} and {v} are linked in {name} and destinations is ({begin}, {end}): {what} among them, a link leads from another "
-                "node to one of them, as from a user to an item; correct destinations or leave the link out"
+                f"nodes {u} and {v} are linked in {name} and destinations is ({begin}, {end}): {what} among them, but a link must lead from another "
+                "node to one of them, as from a user to an item; change destinations or leave the link out"
             )
         if name in links:
             turned[name] = np.where(is_item[0], own[::-1], own)
@@ -285,9 +292,9 @@ def directed(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) 
 
 
 class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
-    """A data module that holds links of some relations out of a heterogeneous graph, and feeds training with the others through a ``HeteroLinkSampler``.
+    """A data module that holds links of some relations out of a heterogeneous graph, and trains on the others through a ``HeteroLinkSampler``.
 
-    Messages pass along all edges that are left, in validation and test too. Labels are not needed.
+    Messages never pass along held-out links, in validation and test either. Labels are not needed.
 
     Examples:
         >>> from hoptrain import HeteroLinkDataModule, HeteroLinkSampler, HeteroSampler
@@ -318,24 +325,26 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         """Open the data set and hold out links.
 
         Args:
-            dataset: as ``HeteroDataModule``; labels are not needed.
-            sampler: a ``HeteroLinkSampler`` without edges; it says the relations, and their reverse ones.
-            root: folder with the data's files; by default $HOPTRAIN_DATA.
-            scale: size of a synthetic data set as a share of the real one.
-            add_reverse: turn each relation round as well, as one more, rev_NAME.
-            seed_type: any type, where no table of a folder has labels.
-            val_ratio: part of each relation's links for validation.
-            test_ratio: part of them for the test.
-            split_seed: of the choice of these links: another seed of the training has the same.
-            split: which links are held out: a share of them at random, those of the latest time, or those given by ``HeteroDataset.edge_splits``. By
-                default given ones where one of the relations has some, else share.
-            eval_negatives: what links are told from in validation and test: as many uniform pairs of the relation's types that are no links, or ``all``:
-                each with all destinations for its source and with all sources for its destination, but for other links.
-            leaked_edges: as of ``LinkDataModule``.
-            feed: as ``SampledDataModule``; ``batch_size`` counts edges.
+            dataset: name of a data set ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a
+                ``HeteroDataset``. Labels are not needed.
+            sampler: a ``HeteroLinkSampler`` without edges, with the relations of the links and their reverses.
+            root: folder with the data sets' files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set relative to the real one.
+            add_reverse: add the reverse of each relation NAME as a relation rev_NAME.
+            seed_type: any node type, if no table of a folder has labels.
+            val_ratio: share of each relation's links for validation.
+            test_ratio: share of each relation's links for the test.
+            split_seed: seed of the random choice of held-out links; it does not depend on the training seed.
+            split: which links are held out: share (a random share), time (the latest), or given (those in ``HeteroDataset.edge_splits``). By default
+                given if one of the relations has edge_splits, else share.
+            eval_negatives: negatives in validation and test: uniform (as many random pairs of the relation's types without a link), or all (each
+                source with all destinations and each destination with all sources, except for other links).
+            leaked_edges: how to treat training edges that are copies or reverses of held-out links, with split given: refuse raises an error (the
+                default, except for OGB's data sets), drop removes the edges, keep keeps them (for contacts that recur).
+            feed: further options of ``SampledDataModule``, such as num_workers; ``batch_size`` counts edges.
 
         Raises:
-            InputError: a sampler that is no ``HeteroLinkSampler``, or names its edges; shares that have no effect; as ``hold_out_links``,
+            InputError: the sampler is not a ``HeteroLinkSampler`` without edges, or options contradict each other; see also ``hold_out_links``,
                 ``given_links`` and ``check_within_reach``.
         """
         _check_choices(split, eval_negatives, leaked_edges, Literal["uniform", "all"])
@@ -358,13 +367,13 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         super().__init__(left, dealing, **feed)
 
     def _judged(self, links: Array) -> Array:
-        """Return the first relation's destinations among ``links`` (2, N), which stand for what is judged where a split of nodes is asked for."""
+        """Return the first relation's destinations among ``links`` (2, N), as the node split of held-out links."""
         begin, end = self.ends[0][1]
         return np.unique(links[1][(links[1] >= begin) & (links[1] < end)] - begin)
 
     @property
     def link_relation(self) -> str | list[str]:
-        """``source:name:destination`` of the links; a list where there are several relations."""
+        """Relation ``source:name:destination`` of the links; a list if there are several."""
         names = list(map(relation_name, self.sampler.relations))  # type: ignore[attr-defined]
         return names[0] if len(names) == 1 else names
 
@@ -375,11 +384,11 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
 
 
 def _of_all_edges(sampler: Sampler) -> HeteroLinkSampler:
-    from hoptrain.samplers import HeteroLinkSampler  # module of samplers that homogeneous graphs do without
+    from hoptrain.samplers import HeteroLinkSampler  # not imported for homogeneous graphs
 
     if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
         raise InputError(
-            f"the sampler is {sampler!r}: links of a heterogeneous graph are dealt out by a HeteroLinkSampler without edges, which are held out here; use one"
+            f"the sampler is {sampler!r}: it must be a HeteroLinkSampler without edges, since the data module chooses them; use one"
         )
     dealing = copy(sampler)
     dealing.edges = "all"
@@ -387,5 +396,5 @@ def _of_all_edges(sampler: Sampler) -> HeteroLinkSampler:
 
 
 def types_of(relations: Sequence[Relation]) -> list[str]:
-    """Return the types that relations join, each once, the sources' before the destinations'."""
+    """Return the node types that relations join, each once, source types before destination types."""
     return list(dict.fromkeys(kind for source, _, destination in relations for kind in (source, destination)))

@@ -1,4 +1,4 @@
-"""Link prediction: training on sampled batches of links, evaluation from full neighbourhoods on links that were held out."""
+"""Link prediction: training on sampled batches of links, evaluation of held-out links from full neighbourhoods."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Embeddings = Literal["none", "sparse", "dense"]
 
 
 class LinkPredictor(LinkTaskMixin, GraphTask):
-    """A GNN and a decoder, which scores a pair of nodes by their vectors: high where a link is.
+    """A LightningModule that predicts links with a GNN and a decoder, which computes a pair's logit from the vectors of its two nodes.
 
-    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``LinkTaskMixin``.
+    It logs ``train_loss``, and the loss and the metric of validation and test, for instance as ``val_auc``. ``LinkTaskMixin`` describes the loss.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -62,30 +62,31 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
         l2: float = 0.0,
         **options: Any,
     ) -> None:
-        """Build the model. The first three arguments, and ``default_metric``, come from the data when the command line is used.
+        """Build the model. The first three arguments and ``default_metric`` come from the data on the command line.
 
         Args:
-            in_channels: features of a node; 0 without any.
-            num_layers: hops of the sampler.
-            num_nodes: V where they have no features, else 0.
-            hidden_channels: width between layers (for gat over all heads together).
-            out_channels: width of the nodes' vectors.
-            dropout: share of hidden inputs dropped (and of gat's attention).
-            decoder: scores a pair: dot, the inner product; distmult, weighted by channel; complex, of complex numbers; mlp, of both vectors;
-                hadamard, an mlp of their product.
-            metric: what validation and test are judged by: auc, ap, mrr or hits@K, as hits@20 (``hoptrain.trainers.metrics.links``); or recall@K,
+            in_channels: number of features of a node; 0 without features.
+            num_layers: number of layers, which equals the sampler's hops.
+            num_nodes: number of nodes, V, if they have no features; else 0.
+            hidden_channels: width of the hidden layers (over all attention heads together).
+            out_channels: width of the nodes' output vectors.
+            dropout: share of hidden inputs to drop (and of gat's attention).
+            decoder: how a pair's logit is computed: dot (inner product), distmult (inner product with learned channel weights), complex (the same
+                with complex numbers), mlp (an MLP on both vectors), or hadamard (an MLP on their product).
+            metric: metric of validation and test: auc, ap, mrr or hits@K, such as hits@20 (``hoptrain.trainers.metrics.links``); or recall@K,
                 precision@K or ndcg@K (``hoptrain.trainers.metrics.top``).
-            default_metric: the score where none is named.
-            hard_negatives: of each link's negatives in a batch only this many count in the loss, those that score highest (Zhang et al. 2013,
-                "Optimizing top-n collaborative filtering via dynamic negative item sampling"); by default all.
-            embeddings: learn a vector of ``hidden_channels`` for each node, where they have no features: sparse, by ``SparseAdam``, which moves those of
-                a batch alone and has no weight decay; or dense, by Adam, which moves all of them at every step.
-            loss: bce, binary cross-entropy; bpr, Bayesian personalised ranking (Rendle et al. 2009).
-            l2: with embeddings, of a batch l2 times the sum of the squares of its ends' vectors, divided by its links, is added to the loss.
-            options: as ``GraphTask``.
+            default_metric: metric if ``metric`` is not given.
+            hard_negatives: number of each link's negatives that count in the loss, those with the highest logits (Zhang et al. 2013, "Optimizing
+                top-n collaborative filtering via dynamic negative item sampling"); by default all.
+            embeddings: for nodes without features, learn an embedding of ``hidden_channels`` per node: sparse uses ``SparseAdam``, which updates only
+                the batch's rows and has no weight decay; dense uses Adam, which updates all rows at every step.
+            loss: bce (binary cross-entropy) or bpr (Bayesian personalised ranking, Rendle et al. 2009).
+            l2: penalty of embeddings: the loss of a batch grows by l2 times the sum of squares of its ends' embeddings, divided by the number of
+                links.
+            options: further options of ``GraphTask``, such as arch and lr.
 
         Raises:
-            InputError: as ``GraphTask``; an unknown decoder, score or loss; no hard negatives; nodes without features and without ``embeddings``.
+            InputError: an option is unknown or out of range, or nodes have no features and ``embeddings`` is none.
         """
         check_choice("embeddings", embeddings, get_args(Embeddings))
         _check_embeddings(embeddings, num_nodes, in_channels, l2)
@@ -102,38 +103,38 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
         self.table: Any = _make_table(embeddings, num_nodes, hidden_channels)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and make the scores.
+        """Compare the model with the data, and make the metrics.
 
         Raises:
-            InputError: as ``GraphTask`` and ``LinkTaskMixin``; a model of other nodes.
+            InputError: the model was built for other data, or the metric or the loss needs other negatives.
         """
         super().setup(stage)
         data: LinkDataModule = self._datamodule
         if self.table is not None and len(self.table.weight) != data.num_nodes:
             raise InputError(
-                f"the model has vectors of {len(self.table.weight):,} nodes, {data.data.name} has {data.num_nodes:,} without features: "
-                "use the data set that it was made for"
+                f"the model has embeddings of {len(self.table.weight):,} nodes, {data.data.name} has {data.num_nodes:,} without features: "
+                "use the data set that the model was built for"
             )
 
     def inputs(self, batch: MiniBatch) -> Tensor:
-        """Return the features of the batch's nodes, or their embeddings."""
+        """Return the model's input rows (S, F): features of the batch's nodes, or their embeddings."""
         if self.table is None:
             return super().inputs(batch)
         vectors: Tensor = self.table(batch.node_ids.long())
         return vectors
 
     def all_inputs(self) -> Tensor | None:
-        """Return the embeddings of all nodes; None where these have features."""
+        """Return the embeddings (V, C) of all nodes; None if these have features."""
         return None if self.table is None else self.table.weight
 
     def pair_scores(self, batch: MiniBatch) -> Tensor:
-        """Return the scores of a mini-batch's pairs (P,)."""
+        """Return the logits (P,) of a mini-batch's pairs."""
         vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
         scores: Tensor = self.decoder(*vectors[batch.extra["pairs"].long()])
         return scores
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:  # type: ignore[override]
-        """Return the mean loss over the pairs of a mini-batch, and the penalty of embeddings."""
+        """Return the mean loss over the pairs of a mini-batch, plus the penalty of embeddings."""
         loss = super().training_step(batch, batch_idx)
         if self.table is None or not self.hparams["l2"]:
             return loss
@@ -143,23 +144,23 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
 
 
 def _check_embeddings(embeddings: Embeddings, num_nodes: int, in_channels: int, l2: float) -> None:
-    """Raise on embeddings beside features, their penalty without them, and nodes without either."""
+    """Raise InputError on embeddings of nodes with features, a penalty without embeddings, or nodes with neither."""
     is_learnt = embeddings != "none"
     if num_nodes and not is_learnt:
         raise InputError(
-            "the nodes have no features: make some from the graph by data.features: walks (or degrees), or set embeddings: sparse (or dense), "
-            f"which learns a vector for each of the {num_nodes:,}"
+            "the nodes have no features: compute them from the graph with data.features: walks (or degrees), or set embeddings: sparse (or dense), "
+            f"which learns a vector for each of the {num_nodes:,} nodes"
         )
     if is_learnt and not num_nodes:
         raise InputError(
-            f"embeddings is {embeddings} and a node has {in_channels} features: vectors are learnt for those without; leave it out"
+            f"embeddings is {embeddings} and a node has {in_channels} features: embeddings are for nodes without features; leave it out"
         )
     if not l2 >= 0 or (l2 and not is_learnt):
-        raise InputError(f"l2 is {l2} with embeddings {embeddings}: it is at least 0, and of learnt vectors; leave it out")
+        raise InputError(f"l2 is {l2} with embeddings {embeddings}: it must be at least 0, and 0 without embeddings; leave it out")
 
 
 def _make_table(embeddings: Embeddings, num_nodes: int, width: int) -> nn.Embedding | None:
-    """Return the embeddings, drawn as in PyG's ``LightGCN``; None without any."""
+    """Return the embeddings, initialised as in PyG's ``LightGCN``; None without any."""
     if embeddings == "none":
         return None
     table = nn.Embedding(num_nodes, width, sparse=embeddings == "sparse")
@@ -168,10 +169,10 @@ def _make_table(embeddings: Embeddings, num_nodes: int, width: int) -> nn.Embedd
 
 
 class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
-    """A ``HeteroGNN`` that gives vectors of the types that links join, and a decoder for each relation, which scores a source and a destination by theirs.
+    """A LightningModule that predicts links of a heterogeneous graph with a ``HeteroGNN`` and a decoder for each relation.
 
-    Logs ``train_loss``, and for validation and test the loss and the score, as ``val_auc`` for instance. The loss is that of ``LinkTaskMixin``. Of several
-    relations the score is that of all links together, and each relation's own score is logged too, as ``val_auc/author:writes:paper``.
+    It logs ``train_loss``, and the loss and the metric of validation and test, for instance as ``val_auc``. ``LinkTaskMixin`` describes the loss.
+    With several relations, the metric is over all links together, and each relation's own is logged too, as ``val_auc/author:writes:paper``.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -208,29 +209,30 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         weight_decay: float = 0.0,
         **gnn: Any,
     ) -> None:
-        """Build the model. The first five arguments come from the data when the command line is used.
+        """Build the model. The first five arguments come from the data on the command line.
 
         Args:
-            in_channels: features of a node, by type, of the types that have some.
-            num_nodes: nodes of the types without features.
-            relations: ``source:name:destination`` of each.
-            link_relation: that of the links, or those.
-            num_layers: hops of the sampler.
-            hidden_channels: width of all layers (with attention over all heads together).
-            out_channels: width of the vectors that are scored.
-            decoder: as of ``LinkPredictor``.
-            metric: as of ``LinkPredictor``.
-            hard_negatives: as of ``LinkPredictor``.
-            loss: as of ``LinkPredictor``.
-            arch: rgcn, gat, gin, graphconv, hgt, han; gatv2 or transformer, which read edges' features.
-            embeddings: learn a vector for each node of the types without features.
+            in_channels: number of features of a node, by type, for the types with features.
+            num_nodes: number of nodes, by type, for the types without features.
+            relations: names ``source:name:destination`` of the relations.
+            link_relation: relation ``source:name:destination`` of the links, or a list of relations.
+            num_layers: number of layers, which equals the sampler's hops.
+            hidden_channels: width of all layers (over all attention heads together).
+            out_channels: width of the vectors that the decoder takes.
+            decoder: how a pair's logit is computed: dot (inner product), distmult (inner product with learned channel weights), complex (the same
+                with complex numbers), mlp (an MLP on both vectors), or hadamard (an MLP on their product).
+            metric: metric of validation and test: auc, ap, mrr or hits@K, such as hits@20; or recall@K, precision@K or ndcg@K.
+            hard_negatives: number of each link's negatives that count in the loss, those with the highest logits; by default all.
+            loss: bce (binary cross-entropy) or bpr (Bayesian personalised ranking, Rendle et al. 2009).
+            arch: layer type: rgcn, gat, gin, graphconv, hgt or han; or gatv2 or transformer, which read edge features.
+            embeddings: learn an embedding for each node of the types without features.
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
-            weight_decay: Adam's L2 penalty; vectors of nodes have none.
-            gnn: as ``HeteroGNN``.
+            weight_decay: Adam's L2 penalty; it does not apply to node embeddings.
+            gnn: further options of ``HeteroGNN``.
 
         Raises:
-            InputError: numbers without meaning, a bare type without ``embeddings``; as ``LinkTaskMixin.decode``.
+            InputError: a number is out of range, an option is unknown, or a type without features needs ``embeddings``.
         """
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
         super().__init__(None)
@@ -246,21 +248,21 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         check_embeddings(self.model, num_nodes, embeddings)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and make the scores.
+        """Compare the model with the data, and make the metrics.
 
         Raises:
-            InputError: as ``HeteroTask.compare`` and ``LinkTaskMixin``.
+            InputError: the model was built for other data, or the metric or the loss needs other negatives.
         """
         self.compare(["num_nodes", "relations", "link_relation"])
         super().setup(stage)
 
     def forward(self, batch: HeteroMiniBatch) -> dict[str, Tensor]:
-        """Return the vectors of the batch's seeds by type, these first."""
+        """Return the vectors of the batch's seeds, which are the first rows of each type."""
         vectors: dict[str, Tensor] = self.model(self.inputs(batch), batch.node_ids, batch.blocks)
         return vectors
 
     def pair_scores(self, batch: HeteroMiniBatch) -> Tensor:
-        """Return the scores of a mini-batch's pairs (P,)."""
+        """Return the logits (P,) of a mini-batch's pairs."""
         vectors, pairs = self(batch), batch.extra["pairs"].long()
         own = batch.extra.get("relations", torch.zeros_like(pairs[0]))
         parts, order = [], []
@@ -271,7 +273,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         return torch.cat(parts)[torch.argsort(torch.cat(order))]
 
     def infer(self, nodes: Array) -> Tensor:
-        """Return vectors (N, C) of ``nodes`` (N,), ascending numbers as in ``HeldOutLinks.held_out``, from full neighbourhoods."""
+        """Compute vectors (N, C) of ``nodes`` (N,) from full neighbourhoods; these are ascending numbers as in ``HeldOutLinks.held_out``."""
         asked = []
         for (kind, _, other), (sources, destinations) in zip(self._relations, self._datamodule.ends, strict=True):
             for each, (begin, end) in ((kind, sources), (other, destinations)):
@@ -280,18 +282,18 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         return self._vectors(asked)
 
     def _vectors(self, asked: Sequence[tuple[str, Array]]) -> Tensor:
-        """Return vectors (N, C) of nodes of some types, which are asked for in parts."""
+        """Compute vectors (N, C) of nodes, given as (type, ids) groups."""
         wanted = {kind: np.unique(np.concatenate([ids for other, ids in asked if other == kind])) for kind, _ in asked}
         made = self.exact(wanted)
         return torch.cat([made[kind][torch.from_numpy(np.searchsorted(wanted[kind], ids)).to(self.device)] for kind, ids in asked])
 
     @property
     def predicted(self) -> str:  # type: ignore[override]
-        """Output of ``hoptrain predict``, for people."""
-        return f"the vectors of all nodes of type {', and behind them of type '.join(types_of(self._relations))}"
+        """Readable description of the output of ``hoptrain predict``."""
+        return f"the vectors of all nodes of type {', then of type '.join(types_of(self._relations))}"
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
-        """Return vectors of this rank's share of the nodes of all types that links join, type by type, (N, C) float32 on the CPU."""
+        """Return vectors (N, C) float32 on the CPU of this rank's share of the nodes that links join, type by type."""
         numbers, asked, begin = batch.node_ids.cpu().numpy(), [], 0
         for kind in types_of(self._relations):
             end = begin + self._datamodule.data.graph.num_nodes[kind]

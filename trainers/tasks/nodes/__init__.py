@@ -1,1 +1,1 @@
-"""Labels of nodes, of a homogeneous or a heterogeneous graph."""
+"""Node-level tasks: classification and regression of nodes of a homogeneous or a heterogeneous graph."""

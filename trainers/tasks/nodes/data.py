@@ -1,4 +1,4 @@
-"""The data modules of node classification: a data set by name or in memory, of a homogeneous or a heterogeneous graph."""
+"""Data modules of node classification, for homogeneous and heterogeneous graphs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Features = Literal["stored", "degrees", "walks"]
 
 
 class NodeDataModule(SampledDataModule):
-    """Loads a data set and feeds training from sampler processes.
+    """A data module for node-level tasks: it loads a data set and trains on mini-batches from sampler processes.
 
-    Validation, test and predict loaders give node ids: the model evaluates them exactly, by full neighbourhoods.
+    Validation, test and predict loaders give node ids: the model evaluates them from full neighbourhoods.
 
     Examples:
         >>> from hoptrain import NodeDataModule, NeighborSampler
@@ -51,82 +51,82 @@ class NodeDataModule(SampledDataModule):
         full_supervision: bool = False,
         **feed: Any,
     ) -> None:
-        """Open the data set (and convert, download or generate it the first time).
+        """Open the data set. The first time, convert, download or generate it.
 
         Args:
-            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
-            sampler: the sampling algorithm, for instance NeighborSampler with its fanouts.
-            root: folder with the data's files; by default $HOPTRAIN_DATA.
-            scale: size of a synthetic data set as a share of the real one.
-            in_memory: copy graph and features into this process's memory first, which makes sampling in it faster; with num_workers=0 only.
-            features: stored takes those of the data set; degrees and walks make some from the graph alone, in place of any that it has.
-            partitions: folder written by 'hoptrain data partition': the data set in parts, of which each machine needs its own alone.
-            full_supervision: train on all nodes with a label but those for validation and test, as FastGCN's paper and those after it do.
-            feed: as ``SampledDataModule``.
+            dataset: name of a data set ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
+            sampler: sampling algorithm, for instance NeighborSampler with its fanouts.
+            root: folder with the data sets' files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set relative to the real one.
+            in_memory: copy graph and features into this process's memory first, which makes sampling faster; requires num_workers=0.
+            features: stored takes the data set's features; degrees or walks computes features from the graph instead.
+            partitions: folder written by 'hoptrain data partition' with the partitioned data set. Each machine needs only its own partition.
+            full_supervision: train on all labelled nodes outside the validation and test splits, as in the FastGCN paper and its successors.
+            feed: further options of ``SampledDataModule``, such as batch_size and num_workers.
         """
         _check_sampler(sampler)
         self._is_partitioned = partitions is not None
-        self.sampler = sampler  # what is trained on may depend on it, and it on the data
+        self.sampler = sampler  # the training nodes may depend on the sampler, and the sampler on the data
         if partitions is None:
             found = opened(dataset, load_dataset, root=root, scale=scale)
         else:
             found = self._in_parts(dataset, partitions, scale=scale, root=root, in_memory=in_memory, features=features)
         if full_supervision and not self.of_vertices:
-            raise InputError(f"full_supervision with {type(self).__name__}: it is about labels of nodes, as task: nodes; leave it out")
+            raise InputError(f"full_supervision with {type(self).__name__}: it is for labels of nodes, as in task: nodes; leave it out")
         data = with_features(self.prepare(fully_supervised(found) if full_supervision else found), features, self.needs_features)
         super().__init__(data, self.sampler, **feed)
         if in_memory and self.num_workers:
             raise InputError(
-                f"in_memory with {self.num_workers} workers: they share the data set's files; set num_workers=0, or leave it out"
+                f"in_memory with {self.num_workers} workers: workers read the data set's files; set num_workers=0, or leave in_memory out"
             )
         if in_memory:
             self.data = self.data.in_memory()
 
     def _in_parts(self, dataset: str | Dataset, partitions: str, **options: Any) -> Dataset:
-        """The data set in parts.
+        """Open the partitioned data set in a folder.
 
         Raises:
-            InputError: the parts of another data set, a task or an option that does not go with parts; as ``open_partitioned``.
+            InputError: the folder holds another data set, or a task or an option does not support partitions; see also ``open_partitioned``.
         """
         plain = {"root": None, "in_memory": False, "features": "stored"}
         for name, value in options.items():
             if value != plain.get(name, value):
-                raise InputError(f"{name} is {value} with partitions: features lie in the parts, and are read from there; leave it out")
+                raise InputError(f"{name} is {value} with partitions: data are read from the partitions' folder; leave it out")
         if not self.of_vertices:
-            raise InputError(f"partitions with {type(self).__name__}: parts are for tasks on nodes, as task: nodes; leave it out")
+            raise InputError(f"partitions with {type(self).__name__}: they are for node-level tasks, such as task: nodes; leave it out")
         from hoptrain.engine.partition.rows import open_partitioned
         from hoptrain.trainers.multinode.carrier import links
 
         data = open_partitioned(partitions, links())
         if options["scale"] != data.meta.get("scale", 1.0):
             raise InputError(
-                f"scale is {options['scale']}, and {partitions} holds the parts of {data.name} at {data.meta.get('scale', 1.0)}: correct it"
+                f"scale is {options['scale']}, and {partitions} holds partitions of {data.name} at scale {data.meta.get('scale', 1.0)}: give this scale"
             )
         if dataset != data.name:
             given = dataset if isinstance(dataset, str) else f"{dataset.name}, in memory"
-            raise InputError(f"dataset is {given}, and {partitions} holds the parts of {data.name}: set dataset to {data.name}")
+            raise InputError(f"dataset is {given}, and {partitions} holds partitions of {data.name}: set dataset to {data.name}")
         return data
 
     def prepare(self, data: Dataset) -> Dataset:
-        """What of the data set is trained on; features that are made come from its graph.
+        """Return the data to train on. It is called before features are computed from the graph.
 
         Raises:
-            InputError: it has no labels.
+            InputError: the data set has no labels.
         """
         if data.y is None:
             tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
-            raise InputError(f"{data.name} has no labels: node classification needs them; {tasks}, or choose another data set")
+            raise InputError(f"{data.name} has no labels: node classification needs labels; {tasks}, or choose another data set")
         say_overlaps(data.name, data.splits, "nodes")
         return data
 
     @property
     def num_features(self) -> int:
-        """F."""
+        """Number of features of a node; 0 without features."""
         return self.data.num_features
 
     @property
     def num_edge_features(self) -> int:
-        """D, 0 without features of edges."""
+        """Number of features of an edge; 0 without edge features."""
         return self.data.num_edge_features
 
     @property
@@ -137,64 +137,66 @@ class NodeDataModule(SampledDataModule):
 
 def _check_sampler(sampler: object) -> None:
     if not isinstance(sampler, Sampler) or isinstance(sampler, BaseHeteroSampler):
-        rule = "a sampler of a graph without types, such as NeighborSampler([10, 10]); HeteroSampler's batches are for task: hetero"
-        raise InputError(f"sampler is {sampler!r}: training takes {rule}")
+        rule = "a sampler of homogeneous graphs, such as NeighborSampler([10, 10]); HeteroSampler is for task: hetero"
+        raise InputError(f"sampler is {sampler!r}: it must be {rule}")
 
 
 def with_features(data: Dataset, features: Features, is_needed: bool = True) -> Dataset:
-    """The data set with the features it has, or with others made from its graph (see ``make_features``).
+    """Return the data set with its own features, or with features computed from its graph (see ``make_features``).
 
     Raises:
-        InputError: it has none, though they are needed, and none are to be made; another word than these.
+        InputError: features are needed, the data set has none and none are computed; or ``features`` is an unknown word.
     """
     check_choice("features", features, get_args(Features))
     if features != "stored":
         return replace(data, x=make_features(data.graph, features), validate=False)
     if data.x is None and is_needed:
-        raise InputError(f"{data.name} has no features: a model needs some; make them from the graph by features: walks (or degrees)")
+        raise InputError(f"{data.name} has no features: a model needs some; compute them from the graph with features: walks (or degrees)")
     return data
 
 
 class HeteroSizes(SampledDataModule):
-    """The sizes of a heterogeneous graph that a model is built from; a base of data modules."""
+    """A base class of data modules of heterogeneous graphs, with the sizes that a model is built from."""
 
     @property
     def num_features(self) -> dict[str, int]:
-        """F_t by type, of the types that have features."""
+        """Number of features F_t by node type, for the types with features."""
         return {name: int(rows.shape[1]) for name, rows in self.data.x.items()}
 
     @property
     def num_nodes(self) -> dict[str, int]:
-        """V_t by type, of the types without features."""
+        """Number of nodes V_t by type, for the types without features."""
         return {name: number for name, number in self.data.graph.num_nodes.items() if name not in self.data.x}
 
     @property
     def edge_channels(self) -> dict[str, int]:
-        """Features of an edge, by relation, of those that have some."""
+        """Number of features of an edge by relation, for the relations with edge features."""
         return {relation_name(relation): int(rows.shape[1]) for relation, rows in self.data.edge_attr.items()}
 
     @property
     def relations(self) -> list[str]:
-        """``source:name:destination`` of each."""
+        """Names ``source:name:destination`` of the relations."""
         return [relation_name(relation) for relation in self.data.graph.relations]
 
 
 def check_within_reach(data: HeteroDataset, seed_types: Sequence[str], num_hops: int) -> None:
-    """Raise if a model of ``num_hops`` layers cannot learn from the data.
+    """Raise InputError if a model of ``num_hops`` layers cannot learn from the data.
 
     Raises:
-        InputError: a relation without edges or a type without nodes among those within reach.
+        InputError: within ``num_hops`` of the seeds, a relation has no edges or a type has no nodes.
     """
     for relation in relations_by_layer(list(data.graph.relations), seed_types, num_hops)[0]:
         empty = next((name for name in (relation[0], relation[2]) if not data.graph.num_nodes[name]), None)
         if empty is not None:
-            raise InputError(f"{data.name}: type {empty} has no nodes: nothing can be learnt of it; leave it and its relations out")
+            raise InputError(f"{data.name}: type {empty} has no nodes: nothing can be learnt from it; remove the type and its relations")
         if not data.graph.relations[relation].num_edges:
-            raise InputError(f"{data.name}: relation {relation_name(relation)} has no edges: nothing can be learnt of it; leave it out")
+            raise InputError(
+                f"{data.name}: relation {relation_name(relation)} has no edges: nothing can be learnt from it; remove the relation"
+            )
 
 
 class HeteroDataModule(HeteroSizes):
-    """A data module that loads a data set of a heterogeneous graph and feeds training through a sampler of such graphs.
+    """A data module that loads a heterogeneous data set and trains on mini-batches from a sampler of heterogeneous graphs.
 
     Examples:
         >>> import numpy as np
@@ -202,7 +204,7 @@ class HeteroDataModule(HeteroSizes):
         >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 1, 2])}).with_reverse()
         >>> data = HeteroDataset(graph=graph, seed_type="item", x={"user": np.eye(2)}, y=np.array([0, 1, 1]), splits={"train": np.arange(3)})
         >>> module = HeteroDataModule(data, HeteroSampler([2, 2], "item"), batch_size=2, num_workers=0, seed=1)
-        >>> module.num_features, module.num_nodes  # features by type, and nodes of the types that have none
+        >>> module.num_features, module.num_vertices  # number of features by type, and of nodes of the types without features
         ({'user': 2}, {'item': 3})
         >>> next(iter(module.train_dataloader())).node_ids
         {'user': array([0, 1], dtype=int32), 'item': array([0, 2, 1], dtype=int32)}
@@ -220,36 +222,39 @@ class HeteroDataModule(HeteroSizes):
         seed_type: str | None = None,
         **feed: Any,
     ) -> None:
-        """Open the data set (and convert or download it the first time).
+        """Open the data set. The first time, convert or download it.
 
         Args:
-            dataset: name ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``HeteroDataset``.
-            sampler: a ``HeteroSampler`` with its fanouts and the type of its seeds.
-            root: folder with the data's files; by default $HOPTRAIN_DATA.
-            scale: size of a synthetic data set as a share of the real one.
-            add_reverse: turn each relation round as well, as one more, rev_NAME.
-            splits: which splits, where the data set has several by name: 60 takes train_60, val_60 and test_60.
-            metapaths: relations along these in place of the data's, such as [[paper, author, paper]]; see ``with_metapaths``.
-            seed_type: the type that is trained on, where several tables of a folder have labels.
-            feed: as ``SampledDataModule``.
+            dataset: name of a data set ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a
+                ``HeteroDataset``.
+            sampler: a ``HeteroSampler`` with its fanouts and the seeds' type.
+            root: folder with the data sets' files; by default $HOPTRAIN_DATA.
+            scale: size of a synthetic data set relative to the real one.
+            add_reverse: add the reverse of each relation NAME as a relation rev_NAME.
+            splits: suffix of the splits to use if the data set has several sets of splits; 60 takes train_60, val_60 and test_60.
+            metapaths: replace the relations by relations along these metapaths, such as [[paper, author, paper]]; see ``with_metapaths``.
+            seed_type: node type to classify if several tables of a folder have labels.
+            feed: further options of ``SampledDataModule``, such as batch_size and num_workers.
 
         Raises:
-            InputError: no labels, another sampler or type of seeds; as ``check_within_reach`` and ``with_metapaths``.
+            InputError: the data set has no labels, or the sampler does not fit it; see also ``check_within_reach`` and ``with_metapaths``.
         """
-        from hoptrain.samplers import HeteroPinSAGESampler  # module of samplers that the other data modules do without
+        from hoptrain.samplers import HeteroPinSAGESampler  # not imported for the other data modules
 
         data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
         if splits is not None:
             data = replace(data, splits={split: data.split(f"{split}_{splits}") for split in SPLITS}, validate=False)
         if isinstance(sampler, HeteroPinSAGESampler):
             raise InputError(
-                "HeteroPinSAGESampler has no relations in its batches, which are plain ones: task hetero takes a HeteroSampler"
+                "sampler is a HeteroPinSAGESampler: its batches are homogeneous, but task hetero needs relations; use a HeteroSampler"
             )
         if metapaths is not None:
             data = with_metapaths(data, metapaths)
         sampler.check_data(data)
         if (own := getattr(sampler, "seed_type", None)) != data.seed_type:
-            raise InputError(f"the sampler's seed_type is {own!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
+            raise InputError(
+                f"the sampler's seed_type is {own!r}, that of {data.name} is {data.seed_type!r}: set the sampler's to {data.seed_type!r}"
+            )
         if data.y is None:
             raise InputError(f"{data.name} has no labels: task hetero learns labels of the nodes of type {data.seed_type}; give a y")
         check_within_reach(data, [data.seed_type], sampler.num_hops)
@@ -262,5 +267,5 @@ class HeteroDataModule(HeteroSizes):
 
     @property
     def seed_type(self) -> str:
-        """The type of the nodes that are classified."""
+        """Type of the nodes that are classified."""
         return str(self.data.seed_type)

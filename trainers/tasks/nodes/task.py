@@ -1,4 +1,4 @@
-"""Classification of nodes, and regression: training on sampled batches, evaluation on full neighbourhoods."""
+"""Node classification and regression: training on sampled batches, evaluation from full neighbourhoods."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _OF_ANY_MODEL = {"normalize_features", "lr", "weight_decay"}
 
 
 class NodeTask(LabelMixin, ExactTask):
-    """A task that learns labels of nodes."""
+    """A base class of tasks that learn labels of nodes."""
 
     def match_node_labels(self) -> None:
-        """Compare the model's labels with those of the data, or take these where none were stated."""
+        """Compare the model's labels with those of the data's nodes; a model without labels adopts those of the data."""
         data = self._datamodule.data
         self.match_labels(data.name, data.y, data.num_classes, data.splits.get("train"))
 
     def node_step(self, batch: MiniBatch | HeteroMiniBatch, weights: Tensor | None) -> Tensor:
-        """Return the loss of a mini-batch with ``weights`` (B,) of its seeds, scaled so that the ranks' average is the mean over the step's seeds."""
+        """Return the loss of a mini-batch with ``weights`` (B,) of its seeds. The average over ranks is the mean over the step's seeds."""
         _refuse_links(batch)
         self.seed_dropout(batch)
         total = self.compute_loss("fit", self(batch), batch.y, weights)
@@ -56,10 +56,10 @@ class NodeTask(LabelMixin, ExactTask):
 
 
 class NodeClassifier(NodeTask, GraphTask):
-    """A model that classifies nodes: a ``GNN``, or your own module.
+    """A LightningModule that classifies nodes with a ``GNN``, or with your own module.
 
-    Logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, each over all ranks with every node
-    counted once; or another score by its name. With several labels a node, ``acc`` is the micro-averaged F1 score.
+    It logs ``train_loss``, ``train_acc``, ``val_loss``, ``val_acc``, ``test_loss`` and ``test_acc``, over all ranks, with every node counted once.
+    Another metric is logged under its own name. With several labels per node, ``acc`` is the micro-averaged F1 score.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -86,37 +86,38 @@ class NodeClassifier(NodeTask, GraphTask):
         class_weight: Literal["balanced"] | None = None,
         **options: Any,
     ) -> None:
-        """Build the model. The first four arguments come from the data when the command line is used, and with ``model`` where they are 0.
+        """Build the model. The first four arguments come from the data on the command line, and with ``model`` if they are 0.
 
         Args:
-            in_channels: features of a node.
-            num_classes: number of classes (or labels, or targets).
-            num_layers: hops of the sampler.
+            in_channels: number of features of a node.
+            num_classes: number of classes, labels or targets.
+            num_layers: number of layers, which equals the sampler's hops.
             multilabel: whether a node may have several labels.
-            model: an ``nn.Module`` to train in place of a ``GNN``, in Python only: it gives (B, num_classes) scores of a batch's seeds.
-            forward_inputs: what its ``forward`` takes beside the features: blocks, blocks+degrees or edge_index (``hoptrain.trainers.models.batches``).
-            metric: of classes acc, macro_f1 or auc; of several labels acc or micro_f1, macro_f1, auc or ap; of targets rmse, mae or r2, with
-                which the model learns them by their mean squared error. Training has no auc and no ap.
-            class_weight: balanced multiplies a node's loss so that each class of the training split counts alike.
-            options: as ``GraphTask``.
+            model: your own ``nn.Module`` to train instead of a ``GNN``, in Python only. It returns logits (B, num_classes) for a batch's seeds.
+            forward_inputs: inputs of your module's ``forward`` in addition to the features: blocks, blocks+degrees or edge_index
+                (``hoptrain.trainers.models.batches``).
+            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
+                r2, with the mean squared error as loss. auc and ap are not computed in training.
+            class_weight: balanced weights each class of the training split inversely to its frequency.
+            options: further options of ``GraphTask``, such as arch, hidden_channels and lr.
 
         Raises:
-            InputError: as ``GraphTask``, or options of a ``GNN`` with another model; weights of what are no classes.
+            InputError: an option is out of range or unknown, options of a ``GNN`` are given with another model, or class weights without classes.
         """
         if model is not None and (unused := sorted(options.keys() - _OF_ANY_MODEL)):
-            raise InputError(f"{unused[0]} with a model of your own: it builds a GNN, which that takes the place of; leave it out")
+            raise InputError(f"{unused[0]} with your own model: it is an option of the built-in GNN; leave it out")
         if model is None and forward_inputs != "blocks":
             raise InputError(
-                f"forward_inputs is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave forward_inputs out"
+                f"takes is {forward_inputs} without model: it describes the inputs of your own model; give model, or leave takes out"
             )
         super().__init__(in_channels, num_classes, num_layers, None, model, forward_inputs, **options)
         self.define_labels(num_classes, multilabel, metric, class_weight)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data; the classes are the data's, where they were not stated.
+        """Compare the model with the data; the number of classes comes from the data if it was not given.
 
         Raises:
-            InputError: as ``GraphTask``; labels of another kind, or more classes than the model has.
+            InputError: the model was built for other data, or the data have labels of another kind or more classes than the model.
         """
         super().setup(stage)
         self.match_node_labels()
@@ -128,10 +129,10 @@ class NodeClassifier(NodeTask, GraphTask):
     chunked_step = training_step
 
     def make_chunks(self, batch: Any) -> list[Chunk]:
-        """What a pipeline moves for a ``ChunkedBatch``: of each chunk its blocks and, where they were gathered, features and labels."""
+        """Return the pipeline's chunks of a ``ChunkedBatch``: each with its blocks and, where they were gathered, features and labels."""
         if self._feedback():
             raise InputError(
-                f"{type(self._datamodule.sampler).__name__} in a pipeline: it needs activations that no stage has; use another sampler"
+                f"{type(self._datamodule.sampler).__name__} in a pipeline: it needs activations of all layers, which no stage has; use another sampler"
             )
         return [self._chunk(part, number) for number, part in enumerate(batch.chunks)]
 
@@ -140,7 +141,7 @@ class NodeClassifier(NodeTask, GraphTask):
         return chunk_of(batch, number, self.degrees, normalize=self.normalize_features, forward_inputs=self.forward_inputs)
 
     def example_chunk(self, num_seeds: int) -> Chunk:
-        """A chunk of the training split's first ``num_seeds`` nodes with all its inputs: layers are timed with it."""
+        """Return a chunk of the first ``num_seeds`` training nodes with all its inputs, for timing the layers."""
         data: Dataset = self._datamodule.data
         seeds = data.split("train")[:num_seeds]
         batch = with_edge_features(self._datamodule.sampler.prepare(data.graph, seeds).sample(data.graph, seeds), data)
@@ -149,20 +150,22 @@ class NodeClassifier(NodeTask, GraphTask):
         return self._chunk(batch.to(self.device), 0)
 
     def chunks_to_predict(self, batch: NodeBatch, is_first: bool) -> Iterator[Chunk]:
-        """Chunks of nodes with their whole neighbourhoods; the first stage's with features."""
+        """Yield chunks of nodes with their full neighbourhoods; those of the first stage have features."""
         data = self._datamodule.data
         for part in neighborhoods(data, batch.node_ids.cpu().numpy(), self._datamodule.num_hops):
             x = take_rows(data.x, part.node_ids) if is_first and data.x is not None else None
             yield self._chunk(replace(part, x=x).to(self.device), 0)
 
     def chunk_loss(self, logits: Tensor, target: tuple[Tensor, Tensor | None, int]) -> Tensor:
-        """Return a chunk's share of the mean loss over all seeds of the step; the last stage's metrics take its scores."""
+        """Return a chunk's share of the mean loss over all seeds of the step, and update the last stage's metrics."""
         y, weights, num_step_seeds = target
         return self.compute_loss("fit", logits, y, weights) / num_step_seeds
 
 
 class HeteroClassifier(NodeTask, HeteroTask):
-    """A model that classifies the nodes of one type of a heterogeneous graph: a ``HeteroGNN``, or your own module; it logs what ``NodeClassifier`` logs.
+    """A LightningModule that classifies the nodes of one type of a heterogeneous graph, with a ``HeteroGNN`` or with your own module.
+
+    It logs the same metrics as ``NodeClassifier``.
 
     Examples:
         >>> import numpy as np
@@ -202,30 +205,31 @@ class HeteroClassifier(NodeTask, HeteroTask):
         weight_decay: float = 0.0,
         **gnn: Any,
     ) -> None:
-        """Build the model. The first seven arguments come from the data: on the command line, and with ``model`` where they are left out.
+        """Build the model. The first seven arguments come from the data on the command line, and with ``model`` if they are left out.
 
         Args:
-            in_channels: features of a node, by type, of the types that have some.
-            num_nodes: nodes of the types without features.
-            relations: ``source:name:destination`` of each.
-            seed_type: the type of the nodes that are classified.
-            num_classes: number of classes (or labels, or targets).
-            num_layers: hops of the sampler.
+            in_channels: number of features of a node, by type, for the types with features.
+            num_nodes: number of nodes, by type, for the types without features.
+            relations: names ``source:name:destination`` of the relations.
+            seed_type: type of the nodes that are classified.
+            num_classes: number of classes, labels or targets.
+            num_layers: number of layers, which equals the sampler's hops.
             multilabel: whether a node may have several labels.
-            model: an ``nn.Module`` to train in place of a ``HeteroGNN``, in Python only; of the arguments below it has those of the training alone.
-            forward_inputs: what its ``forward`` forward_inputs: blocks or edge_index (``hoptrain.trainers.models.batches``).
-            metric: acc or macro_f1; of several labels also micro_f1 or ap; rmse, mae or r2, with which the model learns targets.
-            class_weight: balanced multiplies a node's loss so that each class of the training split counts alike.
-            arch: rgcn, gat, gin, graphconv, hgt, han; gatv2 or transformer, which read edges' features.
-            hidden_channels: width of all layers (with attention over all heads together).
-            embeddings: learn a vector for each node of the types without features.
+            model: your own ``nn.Module`` to train instead of a ``HeteroGNN``, in Python only. Of the arguments below, only score, class_weight, takes
+                and those of the training apply to it.
+            forward_inputs: inputs of your module's ``forward``: blocks or edge_index (``hoptrain.trainers.models.batches``).
+            metric: metric: acc or macro_f1; for several labels also micro_f1 or ap; for regression rmse, mae or r2.
+            class_weight: balanced weights each class of the training split inversely to its frequency.
+            arch: layer type: rgcn, gat, gin, graphconv, hgt or han; or gatv2 or transformer, which read edge features.
+            hidden_channels: width of all layers (over all attention heads together).
+            embeddings: learn an embedding for each node of the types without features.
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
-            weight_decay: Adam's L2 penalty; vectors of nodes have none.
-            gnn: as ``HeteroGNN``.
+            weight_decay: Adam's L2 penalty; it does not apply to node embeddings.
+            gnn: further options of ``HeteroGNN``.
 
         Raises:
-            InputError: numbers without meaning, a bare type without ``embeddings``, neither sizes nor a model, options of a ``HeteroGNN`` with one.
+            InputError: a number is out of range, a type without features needs ``embeddings``, or neither sizes nor a model are given.
         """
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
         _check_model(model, forward_inputs, bool(relations and num_layers and num_classes), gnn)
@@ -243,23 +247,23 @@ class HeteroClassifier(NodeTask, HeteroTask):
         check_embeddings(self.model, bare, embeddings)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data; the classes are the data's, where they were not stated.
+        """Compare the model with the data; the number of classes comes from the data if it was not given.
 
         Raises:
-            InputError: as ``HeteroTask.compare``; labels of another kind, or more classes than the model has.
+            InputError: the model was built for other data, or the data have labels of another kind or more classes than the model.
         """
         super().setup(stage)
         module = self._datamodule
         self.compare(["num_nodes", "relations", "seed_type"])
         if self.forward_inputs == "edge_index" and module.num_nodes:
             raise InputError(
-                f"forward_inputs is edge_index and nodes of type {next(iter(module.num_nodes))} have no features: PyG's models take some of each "
-                "type; give them some, or a model that takes blocks"
+                f"takes is edge_index and nodes of type {next(iter(module.num_nodes))} have no features: PyG's models need features of each "
+                "type; give them some, or use a model that takes blocks"
             )
         self.match_node_labels()
 
     def forward(self, batch: HeteroMiniBatch) -> Tensor:
-        """Return the scores of the batch's seeds, (B, C)."""
+        """Compute logits (B, C) for the seeds of a batch."""
         return apply_hetero_model(self.model, self.forward_inputs, self.inputs(batch), batch)
 
     def training_step(self, batch: HeteroMiniBatch, batch_idx: int) -> Tensor:
@@ -267,7 +271,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
         return self.node_step(batch, batch.extra.get("seed_weights"))
 
     def infer(self, nodes: Array) -> Tensor:
-        """Return the scores of ``nodes`` (N,) from full neighbourhoods: (N, C)."""
+        """Compute logits (N, C) for ``nodes`` (N,) from full neighbourhoods."""
         module = self._datamodule
         if isinstance(self.model, HeteroGNN):
             return self.exact({module.seed_type: nodes})[module.seed_type]
@@ -277,18 +281,20 @@ class HeteroClassifier(NodeTask, HeteroTask):
 
 
 def _check_model(model: Any, forward_inputs: HeteroForwardInputs, has_sizes: bool, gnn: dict[str, Any]) -> None:
-    """Refuse options of a ``HeteroGNN`` with another module, and the other way round."""
+    """Raise InputError if options of a ``HeteroGNN`` are given with another module, or the reverse."""
     check_choice("forward_inputs", forward_inputs, get_args(HeteroForwardInputs))
     if isinstance(model, nn.Module) and gnn:
-        raise InputError(f"{next(iter(gnn))} with a model of your own: it builds a HeteroGNN, which that takes the place of; leave it out")
+        raise InputError(f"{next(iter(gnn))} with your own model: it is an option of the built-in HeteroGNN; leave it out")
     if model is None and forward_inputs != "blocks":
         raise InputError(
-            f"forward_inputs is {forward_inputs} without a model of your own: it tells what that takes; give model, or leave forward_inputs out"
+            f"takes is {forward_inputs} without model: it describes the inputs of your own model; give model, or leave takes out"
         )
     if model is None and not has_sizes:
-        raise InputError("HeteroClassifier without a model and without its sizes: give in_channels, relations, seed_type and so on")
+        raise InputError(
+            "HeteroClassifier has neither a model nor its sizes: give in_channels, relations, seed_type, num_classes and num_layers"
+        )
 
 
 def _refuse_links(batch: MiniBatch | HeteroMiniBatch) -> None:
     if "pairs" in batch.extra:
-        raise InputError("a node classifier with a sampler of links: its batches have no nodes to learn from; use a sampler of nodes")
+        raise InputError("a node classifier with a sampler of links: its batches have no labelled nodes; use a sampler of nodes")
