@@ -1,4 +1,4 @@
-"""Graph neural networks over blocks."""
+"""Models on mini-batches: graph neural networks over blocks, decoders, TGN, ViG, and full-neighbour inference."""
 
 from hoptrain.trainers.models.gnn import GNN
 

@@ -1,4 +1,4 @@
-"""A mini-batch as a model takes it: by its blocks, or as one graph of all hops."""
+"""Conversion of mini-batches to model inputs: blocks, or one graph of all hops."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.layered import Chunk, address_seed
 
 ForwardInputs = Literal["blocks", "blocks+degrees", "edge_index"]
-"""What a model's ``forward`` takes beside the features x (S, F) of the input nodes:
+"""Inputs of a model's ``forward`` in addition to the features x (S, F) of the input nodes:
 
-* ``blocks``: the batch's blocks, one a layer, the outermost first; it returns a row for each seed.
-* ``blocks+degrees``: these, and (S,) in-degrees of the input nodes in the whole graph, float.
-* ``edge_index``: (2, M) int64 edges between the input nodes, all hops together, as PyG's models do; of its rows those of the seeds count.
+* ``blocks``: the batch's blocks, one per layer, outermost first. The model returns one row per seed.
+* ``blocks+degrees``: the blocks, and the in-degrees (S,) of the input nodes in the whole graph, as float.
+* ``edge_index``: edges (2, M) int64 between the input nodes, all hops together, as for PyG's models. Only the seeds' rows of the output are used.
 """
 HeteroForwardInputs = Literal["blocks", "edge_index"]
-"""What the ``forward`` of a model of heterogeneous graphs takes:
+"""Inputs of the ``forward`` of a model of heterogeneous graphs:
 
-* ``blocks``: features {type: (S_t, F_t)} of the types that have some, ids {type: (S_t,)} of the input nodes, and the batch's blocks, a dictionary a layer, the
-  outermost first; it returns {type: (at least B, C)} or (B, C), a row for each seed, the seeds first.
-* ``edge_index``: ``x_dict`` and ``edge_index_dict`` as PyG's models do, ``to_hetero(...)`` among them, of all hops together; it returns {type: (S_t, C)} or
-  (S_t, C) of the seeds' type, of whose rows those of the seeds count.
+* ``blocks``: features {type: (S_t, F_t)} of the types with features, ids {type: (S_t,)} of the input nodes, and the batch's blocks, a dictionary
+  per layer, outermost first. The model returns {type: (at least B, C)} or (B, C), with the seeds first.
+* ``edge_index``: ``x_dict`` and ``edge_index_dict`` as for PyG's models (also those of ``to_hetero(...)``), all hops together. The model returns
+  {type: (S_t, C)}, or (S_t, C) of the seed type. Only the seeds' rows are used.
 """
 
 
 def apply_model(model: nn.Module, forward_inputs: ForwardInputs, x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
-    """Return what ``model`` gives for the seeds of a batch of torch tensors: (B, C).
+    """Return the outputs (B, C) of ``model`` for the seeds of a batch of torch tensors.
 
     Args:
         model: the model.
-        forward_inputs: what it takes beside x.
-        x: (S, F) float features of the input nodes.
+        forward_inputs: inputs of the model in addition to x.
+        x: float features (S, F) of the input nodes.
         batch: the mini-batch.
-        degrees: (S,) in-degrees of the input nodes in the whole graph, float.
+        degrees: in-degrees (S,) of the input nodes in the whole graph, as float.
 
     Raises:
-        InputError: the model returns something else.
+        InputError: the model does not return a tensor.
     """
     inputs = (
         (edge_index_of(batch),)
@@ -56,10 +56,10 @@ def apply_model(model: nn.Module, forward_inputs: ForwardInputs, x: Tensor, batc
 
 
 def apply_hetero_model(model: nn.Module, forward_inputs: HeteroForwardInputs, x: Mapping[str, Tensor], batch: HeteroMiniBatch) -> Tensor:
-    """Return what ``model`` gives for the seeds of a batch of torch tensors: (B, C). ``x`` holds the float features of the input nodes.
+    """Return the outputs (B, C) of ``model`` for the seeds of a heterogeneous batch; ``x`` holds the input nodes' float features by type.
 
     Raises:
-        InputError: the model returns something else.
+        InputError: the model does not return a tensor for the seed type.
     """
     if forward_inputs == "blocks":
         out = model(x, batch.node_ids, batch.blocks)
@@ -74,35 +74,35 @@ def apply_hetero_model(model: nn.Module, forward_inputs: HeteroForwardInputs, x:
 
 
 def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool, kind: str = "") -> Tensor:
-    """Return the rows of the seeds, where others may follow."""
+    """Return the seeds' rows of an output, which may have more rows."""
     if not isinstance(out, Tensor):
         raise InputError(
-            f"{type(model).__name__} returned a {type(out).__name__}: a model gives a tensor of scores, a row for each seed{kind}"
+            f"{type(model).__name__} returned a {type(out).__name__}: it must return a tensor of logits, a row for each seed{kind}"
         )
     return out[:num_seeds] if is_longer else out
 
 
 def edge_index_of(batch: MiniBatch) -> Tensor:
-    """(2, M) int64, the edges of ``to_pyg()``: sources above destinations, local ids."""
+    """Return the edges (2, M) int64 of ``to_pyg()``: sources above destinations, local ids."""
     return batch.blocks[0].edge_index() if batch.nested else union_of(batch, ONLY).edge_index
 
 
 def side_inputs(forward_inputs: ForwardInputs, block: Block, degrees: Tensor) -> tuple[Any, ...]:
-    """Return what a layer takes beside the activations (num_src, C): the block and, where the model takes them, ``degrees`` (num_src,)."""
+    """Return a layer's inputs in addition to the activations (num_src, C): the block and, if the model takes them, ``degrees`` (num_src,)."""
     return (block,) if forward_inputs == "blocks" else (block, degrees)
 
 
 def chunk_of(batch: MiniBatch, number: int, degrees: Tensor, *, normalize: bool, forward_inputs: ForwardInputs = "blocks+degrees") -> Chunk:
-    """Return what a pipeline moves for a chunk: its blocks and, where they were gathered, features and labels.
+    """Convert a mini-batch to a pipeline's chunk, with its blocks and, where they were gathered, features and labels.
 
-    The target is (labels, weights of the seeds or None, seeds of the step over all copies).
+    The target is (labels, weights of the seeds or None, number of the step's seeds over all copies).
 
     Args:
-        batch: the chunk's mini-batch, as tensors.
-        number: of the chunk within the batch.
-        degrees: (V,) in-degrees in the whole graph, float.
+        batch: the chunk's mini-batch, as torch tensors.
+        number: number of the chunk within the batch.
+        degrees: in-degrees (V,) in the whole graph, as float.
         normalize: divide each node's features by their sum.
-        forward_inputs: what the model takes, its blocks among it.
+        forward_inputs: inputs of the model in addition to the features; they must include blocks.
     """
     degrees = degrees[batch.node_ids.long()]
     return Chunk(

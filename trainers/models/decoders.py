@@ -1,4 +1,4 @@
-"""From the vectors of a pair's two nodes to a score: what is near where an edge is."""
+"""Decoders of links: they compute a pair's logit from the vectors of its two nodes."""
 
 from __future__ import annotations
 
@@ -15,95 +15,95 @@ DecoderName: TypeAlias = Literal["dot", "mlp", "hadamard", "distmult", "complex"
 
 
 class Decoder(nn.Module):
-    """Scores of pairs by the vectors of their nodes, a source and a destination each."""
+    """A base module that computes logits of pairs from the vectors of a source and a destination."""
 
     def against(self, given: Tensor, vectors: Tensor, is_source: bool) -> Tensor:
-        """Scores (N, V) of ``given`` (N, C), as sources or as destinations, with each of ``vectors`` (V, C)."""
+        """Compute logits (N, V) of ``given`` (N, C), as sources or as destinations, with each of ``vectors`` (V, C)."""
         rows = given[:, None]
         scores: Tensor = self(rows, vectors) if is_source else self(vectors, rows)
         return scores
 
     def numbers_a_pair(self, width: int) -> int:
-        """How many numbers ``against`` holds at a time for each pair, for vectors with ``width`` channels."""
+        """Return how many numbers ``against`` holds per pair at a time, for vectors of ``width`` channels."""
         return 2 * width
 
 
 class Bilinear(Decoder):
-    """The inner product of ``query(source)`` and the destination's vector: here of the source's own vector."""
+    """A decoder with the inner product of ``query(source)`` and the destination's vector; here, query is the identity."""
 
     def query(self, source: Tensor) -> Tensor:
-        """What a destination's vector is multiplied by, (..., C), for a source's vector (..., C)."""
+        """Return the factors (..., C) of the destination's vector, from the source's vector (..., C)."""
         return source
 
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
-        """Scores (...) of pairs of vectors (..., C), which broadcast."""
+        """Compute logits (...) of pairs of vectors (..., C), which broadcast."""
         return (self.query(source) * destination).sum(-1)
 
     def against(self, given: Tensor, vectors: Tensor, is_source: bool) -> Tensor:
-        """See ``Decoder``: one product of matrices."""
+        """Compute logits (N, V) by one matrix product."""
         return self.query(given) @ vectors.T if is_source else given @ self.query(vectors).T
 
     def numbers_a_pair(self, width: int) -> int:
-        """See ``Decoder``."""
+        """Return 1: the matrix product stores only the logits."""
         return 1
 
 
 class DistMult(Bilinear):
-    """A learned weight for each channel (Yang et al. 2015, "Embedding entities and relations for learning and inference", with one relation)."""
+    """A decoder with a learned weight per channel (Yang et al. 2015, "Embedding entities and relations for learning and inference", one relation)."""
 
     def __init__(self, width: int) -> None:
-        """Weights around 1, so that training begins near the inner product."""
+        """Draw weights around 1, so that training begins near the inner product."""
         super().__init__()
         self.weights = nn.Parameter(1 + torch.randn(width) / 10)
 
     def query(self, source: Tensor) -> Tensor:
-        """See ``Bilinear``."""
+        """Return the source's vector times the channel weights."""
         return source * self.weights
 
 
 class ComplEx(DistMult):
-    """DistMult of complex numbers, whose second half of the channels is imaginary: a pair and its reverse score differently.
+    """A DistMult decoder with complex numbers, whose imaginary parts are the second half of the channels. A pair and its reverse get different logits.
 
     Trouillon et al. 2016, "Complex embeddings for simple link prediction": the real part of <source, relation, conjugate of destination>.
     """
 
     def query(self, source: Tensor) -> Tensor:
-        """See ``Bilinear``."""
+        """Return the complex product of the source's vector and the weights."""
         (real, imaginary), (weight, turn) = source.chunk(2, -1), self.weights.chunk(2, -1)
         return torch.cat([real * weight - imaginary * turn, real * turn + imaginary * weight], -1)
 
 
 class PairMLP(nn.Module):
-    """A hidden layer of ``width`` ReLUs on both vectors, side by side, and on features of the edge where there are some."""
+    """An MLP with a hidden layer of ``width`` ReLUs on both concatenated vectors, and on edge features if there are some."""
 
     def __init__(self, width: int, num_outputs: int, edge_channels: int = 0) -> None:
         super().__init__()
         self.mlp: nn.Module = MLP([2 * width + edge_channels, width, num_outputs], norm=None)
 
     def forward(self, source: Tensor, destination: Tensor, *features: Tensor) -> Tensor:
-        """(..., num_outputs) for pairs of vectors (..., C), which broadcast, and (..., D) features."""
+        """Compute outputs (..., num_outputs) from pairs of vectors (..., C), which broadcast, and features (..., D)."""
         rows = torch.broadcast_tensors(source, destination)  # type: ignore[no-untyped-call]
         outputs: Tensor = self.mlp(torch.cat([*rows, *features], -1))
         return outputs
 
 
 class MLPDecoder(Decoder):
-    """A ``PairMLP`` with one output."""
+    """A decoder with a ``PairMLP`` of one output."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.pair = PairMLP(width, 1)
 
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
-        """Scores (...) of pairs of vectors (..., C), which broadcast."""
+        """Compute logits (...) of pairs of vectors (..., C), which broadcast."""
         scores: Tensor = self.pair(source, destination)[..., 0]
         return scores
 
 
 class HadamardDecoder(Decoder):
-    """A hidden layer of ``width`` ReLUs on the product of both vectors, channel by channel: which end is the source makes no difference.
+    """A symmetric decoder with an MLP on the element-wise product of both vectors, with a hidden layer of ``width`` ReLUs.
 
-    The ``LinkPredictor`` of OGB's examples (``examples/linkproppred/ddi/gnn.py``) with two layers.
+    It is the ``LinkPredictor`` of OGB's examples (``examples/linkproppred/ddi/gnn.py``) with two layers.
     """
 
     def __init__(self, width: int) -> None:
@@ -111,20 +111,20 @@ class HadamardDecoder(Decoder):
         self.mlp = MLP([width, width, 1], norm=None)
 
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
-        """Scores (...) of pairs of vectors (..., C), which broadcast."""
+        """Compute logits (...) of pairs of vectors (..., C), which broadcast."""
         scores: Tensor = self.mlp(source * destination)[..., 0]
         return scores
 
 
 def make_decoder(name: DecoderName, width: int) -> Decoder:
-    """A decoder of vectors with ``width`` channels.
+    """Build a decoder of vectors with ``width`` channels.
 
     Raises:
-        InputError: an unknown name, or an odd width of complex numbers.
+        InputError: the name is unknown, or the width of complex vectors is odd.
     """
     check_choice("decoder", name, get_args(DecoderName))
     if name == "complex" and width % 2:
-        raise InputError(f"out_channels is {width} with decoder complex: half of them are imaginary; give an even number")
+        raise InputError(f"out_channels is {width} with decoder complex: half of the channels are imaginary parts; give an even number")
     kinds: dict[str, Any] = {
         "dot": lambda _: Bilinear(),
         "mlp": MLPDecoder,

@@ -1,4 +1,4 @@
-"""DGL's convolutions over a block, with the same meaning as those of ``pyg_layers``. Imported for ``conv: dgl`` only."""
+"""DGL's convolutions over a block, equivalent to those of ``pyg_layers``. The module is imported only for ``conv: dgl``."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ dgl = import_dgl()
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
-    """One layer; ``options`` are GAT's heads, concat and dropout."""
+    """Build a layer; ``options`` are heads, concat and dropout of GAT.
+
+    Raises:
+        InputError: the layer type is not available in DGL.
+    """
     kinds: dict[Arch, Callable[..., nn.Module]] = {"sage": _sage, "gin": _gin, "gat": GATLayer, "gcn": GCNLayer}
     if arch not in kinds:
-        raise InputError(f"arch {arch} with conv dgl: features of edges are read by PyG's layers; use conv pyg")
+        raise InputError(f"arch {arch} with conv dgl: only PyG's layers read edge features; use conv pyg")
     return kinds[arch](in_channels, out_channels, **options)
 
 
 class PlainLayer(nn.Module):
-    """A DGL convolution that takes a block and its sources' vectors."""
+    """A layer with a DGL convolution that takes a block and its sources' vectors."""
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
         self.conv = conv
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block."""
+        """Compute the outputs (num_dst, C') of one block."""
         out: Tensor = self.conv(as_dgl(block), (x, x[: block.num_dst]))
         return out
 
@@ -47,7 +51,7 @@ def _gin(in_channels: int, out_channels: int) -> nn.Module:
 
 
 class GATLayer(nn.Module):
-    """Graph attention; a self loop is added to every destination, as in PyG."""
+    """A graph attention layer; every destination gets a self loop, as in PyG."""
 
     def __init__(self, in_channels: int, out_channels: int, *, heads: int, concat: bool, dropout: float) -> None:
         super().__init__()
@@ -56,27 +60,27 @@ class GATLayer(nn.Module):
         self.conv = dgl.nn.GATConv(in_channels, width, heads, attn_drop=dropout)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block."""
+        """Compute the outputs (num_dst, C') of one block."""
         out: Tensor = self.conv(as_dgl(block, self_loops=True), (x, x[: block.num_dst]))
         return out.flatten(1) if self.concat else out.mean(1)
 
 
 class GCNLayer(nn.Module):
-    """Graph convolution with the whole graph's degrees."""
+    """A graph convolution layer with degrees of the whole graph."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
         self.conv = dgl.nn.GraphConv(in_channels, out_channels, norm="none", allow_zero_in_degree=True)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block."""
+        """Compute the outputs (num_dst, C') of one block."""
         weights = torch.cat(gcn_weights(block, degrees))
         out: Tensor = self.conv(as_dgl(block, self_loops=True), (x, x[: block.num_dst]), edge_weight=weights)
         return out
 
 
 def as_dgl(block: Block, *, self_loops: bool = False) -> Any:
-    """The block as DGL's; self loops of the destinations stand behind its edges."""
+    """Convert a block to DGL's; with ``self_loops``, the destinations' loops follow its edges."""
     refuse_weights(block, "conv dgl")
     sources, destinations = block.edge_index()
     if self_loops:

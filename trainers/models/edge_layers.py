@@ -1,4 +1,4 @@
-"""PyG's convolutions that read features of edges, over a block: each maps (num_src, C) to (num_dst, C')."""
+"""PyG's convolutions that read edge features, over a block. Each maps (num_src, C) to (num_dst, C')."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hoptrain.samplers import Block
 from hoptrain.trainers.models.layers import Arch, refuse_weights
 
 OF_EDGES = ("gine", "gatv2", "transformer", "nnconv")
-"""The names of the convolutions here."""
+"""Names of the convolutions in this module."""
 NEED_EDGE_FEATURES = ("gine", "nnconv")
-"""Those that are nothing without features of edges; to the others they are optional."""
+"""Names of the convolutions that require edge features; for the others they are optional."""
 WITH_HEADS = ("gat", "gatv2", "transformer")
-"""Those with attention heads."""
+"""Names of the convolutions with attention heads."""
 
 
 @contextmanager
 def temporary_files_that_go() -> Iterator[None]:
-    """PyG writes a module for each kind of convolution to the temporary folder, imports it, and leaves it there for good."""
+    """Delete the modules that PyG writes to the temporary folder for each kind of convolution, which it would leave there."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="hoptrain-pyg-") as folder:
         tempfile.tempdir = folder
@@ -35,12 +35,12 @@ def temporary_files_that_go() -> Iterator[None]:
 
 
 class EdgeLayer(nn.Module):
-    """One of PyG's convolutions, which is ``conv``; of the edges' features D channels.
+    """A layer with one of PyG's convolutions, ``conv``, that reads edge features e with D channels.
 
-    * ``gine``: GIN with x_j + W e, past a ReLU, as messages (Hu et al. 2020, "Strategies for pre-training graph neural networks").
-    * ``gatv2``: attention that also reads e (Brody, Alon, Yahav 2022); a destination attends to itself too, with the mean of its edges' e.
+    * ``gine``: GIN with ReLU(x_j + W e) as messages (Hu et al. 2020, "Strategies for pre-training graph neural networks").
+    * ``gatv2``: attention that also reads e (Brody, Alon, Yahav 2022). A destination attends to itself too, with the mean e of its edges.
     * ``transformer``: attention with W e added to keys and values (Shi et al. 2021, "Masked label prediction").
-    * ``nnconv``: the mean of A(e) x_j, where a linear map gives each edge its matrix (Gilmer et al. 2017): M times C times C' numbers.
+    * ``nnconv``: the mean of A(e) x_j, where a linear map computes a matrix for each edge (Gilmer et al. 2017): M times C times C' numbers.
     """
 
     def __init__(
@@ -67,17 +67,19 @@ class EdgeLayer(nn.Module):
             elif arch == "transformer":
                 self.conv = TransformerConv(in_channels, width, **attention)
             elif arch == "gine":
-                inner = max(in_channels, out_channels)  # a last layer of a few classes would often die at its ReLU
+                inner = max(
+                    in_channels, out_channels
+                )  # with an inner width of few classes, all ReLUs of the last layer would often be zero
                 mlp = nn.Sequential(nn.Linear(in_channels, inner), nn.ReLU(), nn.Linear(inner, out_channels))
                 self.conv = GINEConv(mlp, train_eps=True, edge_dim=edge_channels)
             else:
                 self.conv = NNConv(in_channels, out_channels, nn.Linear(edge_channels, in_channels * out_channels), aggr="mean")
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block.
+        """Compute the outputs (num_dst, C') of one block.
 
         Raises:
-            InputError: its edges have no features, or others than the layer was made for; or the block has weights.
+            InputError: the edges have no features or another number of them, or the block has edge weights.
         """
         refuse_weights(block, f"arch {self.arch}")
         features = edge_features(block, self.edge_channels, x.dtype)
@@ -86,17 +88,17 @@ class EdgeLayer(nn.Module):
 
 
 def edge_features(block: Block, edge_channels: int, dtype: torch.dtype) -> Tensor | None:
-    """The block's features of edges, (M, ``edge_channels``) float32, or float64 where ``dtype`` is; None where the layer takes none.
+    """Return the block's edge features (M, ``edge_channels``): float64 if ``dtype`` is, else float32. Return None if the layer takes none.
 
     Raises:
-        InputError: its edges have none, or others than the layer was made for.
+        InputError: the edges have no features, or another number of them.
     """
     if not edge_channels:
         return None
     width = 0 if block.edge_attr is None else block.edge_attr.shape[1]
     if width != edge_channels:
         raise InputError(
-            f"the model takes {edge_channels} features of an edge, the batch has {width}: use the data set that it was made for "
+            f"the model takes {edge_channels} features of an edge, the batch has {width}: use the data set that the model was built for "
             "(Dataset.edge_attr)"
         )
     features: Tensor = block.edge_attr.to(dtype if dtype == torch.float64 else torch.float32)

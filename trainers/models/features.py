@@ -1,4 +1,4 @@
-"""From stored features to a model's input."""
+"""Conversion of stored features to model inputs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hoptrain.samplers.batch.transfer import as_tensor
 
 
 def to_input(x: Tensor, normalize: bool) -> Tensor:
-    """(S, F) float32 from features as stored; with ``normalize`` each row is divided by its sum (an empty row stays zero)."""
+    """Convert stored features to float32 (S, F). With ``normalize``, divide each row by its sum; a row of zeros stays zero."""
     if not normalize:
         return x.float()
     return x / x.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1e-12)
 
 
 def with_edge_features(batch: SomeBatch, data: Dataset | HeteroDataset) -> SomeBatch:
-    """Return a batch of NumPy arrays with its edges' features, where the data set has some."""
+    """Return a batch of NumPy arrays with the features of its edges, if the data set has edge features."""
     stores = data.stores()
     rows = {
         name: take_rows(stores[store], batch.ids_along(relation, places))
@@ -33,12 +33,16 @@ def with_edge_features(batch: SomeBatch, data: Dataset | HeteroDataset) -> SomeB
 
 
 def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.device) -> Tensor:
-    """Features (N, F) of ``nodes`` as the model takes them, on ``device``."""
+    """Return the features (N, F) of ``nodes`` on ``device``, as the model takes them.
+
+    Raises:
+        InputError: the data set has no features.
+    """
     if data.x is None:
-        raise InputError(f"{data.name} has no features: a node classifier needs some; add an x, for instance degrees or an embedding")
+        raise InputError(f"{data.name} has no features: a node classifier needs some; add x, for instance degrees or embeddings")
     return to_input(to_device(as_tensor(take_rows(data.x, nodes)), device), normalize)
 
 
 def to_device(rows: Tensor, device: torch.device) -> Tensor:
-    """``rows`` on ``device``; those of the CPU travel to a GPU through pinned memory, while the host goes on."""
+    """Copy ``rows`` to ``device``. Rows on the CPU are copied to a GPU asynchronously, through pinned memory."""
     return rows.pin_memory().to(device, non_blocking=True) if device.type == "cuda" and not rows.is_cuda else rows.to(device)

@@ -1,4 +1,4 @@
-"""A stack of message-passing layers, each applied to one block."""
+"""A graph neural network over blocks: a stack of message-passing layers, one per block."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Norm = Literal["none", "batch", "layer"]
 
 
 class GNN(nn.Module):
-    """``num_layers`` convolutions; between two of them normalisation, activation (ELU for GAT and GATv2, else ReLU) and dropout.
+    """A stack of ``num_layers`` convolutions, with normalisation, activation and dropout between them. GAT and GATv2 use ELU, the others ReLU.
 
-    Layer i takes block i: its sources' vectors in, its destinations' vectors out. Nothing here knows how blocks were sampled, so the same
+    Layer i maps the vectors of block i's sources to those of its destinations. The model does not depend on how blocks were sampled. So the same
     weights run on sampled blocks in training and on full neighbourhoods in inference.
 
     Examples:
@@ -55,29 +55,30 @@ class GNN(nn.Module):
         """Build the layers.
 
         Args:
-            arch: kind of convolution; or ``torch_geometric.nn.CLASS``, any of PyG's that reads a node and its in-edges alone.
-            in_channels: F, features of a node.
-            hidden_channels: width between layers (with attention over all heads together).
+            arch: layer type: sage, gat, gcn or gin; gine, gatv2, transformer or nnconv, which read edge features; or ``torch_geometric.nn.CLASS``,
+                any PyG convolution that reads only a node and its in-edges.
+            in_channels: number of features of a node, F.
+            hidden_channels: width of the hidden layers (over all attention heads together).
             out_channels: number of classes.
-            num_layers: number of blocks of a mini-batch.
-            dropout: share of hidden inputs dropped (and of attention).
-            input_dropout: share of features dropped.
-            heads: attention heads of gat, gatv2 and transformer, which share ``hidden_channels``.
-            out_heads: heads in the last layer, averaged.
-            norm: normalisation between layers.
-            conv: library that the convolutions come from.
-            edge_channels: D, features of an edge; read by gine and nnconv, which need some, gatv2 and transformer.
-            arch_args: arguments of a convolution that is named by its class, as ``{heads: 4, concat: false}``; the word mlp is a perceptron.
+            num_layers: number of layers, and of blocks of a mini-batch.
+            dropout: share of hidden inputs (and of attention weights) to drop.
+            input_dropout: share of features to drop.
+            heads: number of attention heads of gat, gatv2 and transformer, which divide ``hidden_channels`` among them.
+            out_heads: number of attention heads in the last layer, which are averaged.
+            norm: normalisation between layers: none, batch or layer.
+            conv: library of the convolutions: pyg or dgl.
+            edge_channels: number of features of an edge, D; required by gine and nnconv, optional for gatv2 and transformer.
+            arch_args: arguments of a convolution named by its class, such as ``{heads: 4, concat: false}``; the value mlp stands for a two-layer MLP.
 
         Raises:
-            InputError: sizes that do not fit, a word that is none of these.
+            InputError: sizes do not fit, or an option is unknown.
         """
         super().__init__()
         for option, value, choices in (("norm", norm, Norm), ("conv", conv, Conv)):
             check_choice(option, value, get_args(choices))
         if num_layers < 1 or min(in_channels, hidden_channels, out_channels) < 1:
             raise InputError(
-                f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all are at least 1"
+                f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all must be at least 1"
             )
         _check_arch(arch, hidden_channels, heads, out_heads, edge_channels)
         widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
@@ -95,63 +96,65 @@ class GNN(nn.Module):
         self.input_dropout: Dropout = Dropout(input_dropout)
 
     def forward(self, x: Tensor, blocks: Sequence[Block], degrees: Tensor) -> Tensor:
-        """Scores of the last block's destinations.
+        """Compute the logits of the last block's destinations.
 
         Args:
-            x: (S, F) float features of the input nodes.
-            blocks: one a layer, the outermost first.
-            degrees: (S,) in-degrees of the input nodes in the whole graph.
+            x: float features (S, F) of the input nodes.
+            blocks: one block per layer, outermost first.
+            degrees: in-degrees (S,) of the input nodes in the whole graph.
 
         Returns:
-            (B, out_channels) logits.
+            Logits (B, out_channels).
         """
         for i, block in enumerate(blocks):
             x = self.layer(i, x, block, degrees[: block.num_src])
         return x
 
     def layer(self, i: int, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Layer ``i`` alone, with what stands before and after it: (num_src, C) in, (num_dst, C') out."""
+        """Apply layer ``i`` with its dropout, normalisation and activation: (num_src, C) in, (num_dst, C') out."""
         x = self.dropout(x) if i else self.input_dropout(x)
         x = self.layers[i](x, block, degrees)
         return self.activation(self.norms[i](x)) if i < len(self.norms) else x
 
     def shape(self, i: int) -> tuple[int, ...]:
-        """The shape of a node's vector that enters layer ``i``."""
+        """Return the shape of an input row of layer ``i``."""
         return (self.widths[i],)
 
     def modules_of(self, i: int) -> tuple[str, ...]:
-        """Names of the submodules that layer ``i`` alone uses."""
+        """Return the names of the submodules that only layer ``i`` uses."""
         return (f"layers.{i}", f"norms.{i}") if i < len(self.norms) else (f"layers.{i}",)
 
     @property
     def num_layers(self) -> int:
-        """Number of blocks that ``forward`` takes."""
+        """Number of layers, and of blocks that ``forward`` takes."""
         return len(self.layers)
 
 
 def _check_arch(arch: str, hidden_channels: int, heads: int, out_heads: int, edge_channels: int) -> None:
-    """Refuse what a kind of convolution cannot do with."""
+    """Raise InputError if options do not fit the layer type."""
     if edge_channels < 0 or (arch in NEED_EDGE_FEATURES and not edge_channels):
         raise InputError(
-            f"edge_channels is {edge_channels} with arch {arch}: it reads features of edges; give the Dataset edge_attr, or take another arch"
+            f"edge_channels is {edge_channels} with arch {arch}: it needs edge features; give the Dataset edge_attr, or use another arch"
         )
     if arch in WITH_HEADS and min(heads, out_heads) < 1:
-        raise InputError(f"heads is {heads} and out_heads {out_heads}: attention has at least one; give 1 or more")
+        raise InputError(f"heads is {heads} and out_heads {out_heads}: both must be at least 1; give 1 or more")
     if arch in WITH_HEADS and hidden_channels % heads:
-        raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
+        raise InputError(f"hidden_channels {hidden_channels} cannot be divided among {heads} heads: give a multiple of heads")
 
 
 def _layer_factory(arch: str, conv: Conv, arch_args: dict[str, Any] | None) -> Any:
-    """What makes a layer from its arch, widths and options."""
+    """Return the function that builds a layer from its arch, widths and options."""
     if "." in arch:
         if conv != "pyg":
-            raise InputError(f"arch {arch} with conv {conv}: it is a convolution of PyG's; leave conv out")
+            raise InputError(f"arch {arch} with conv {conv}: it is a PyG convolution; leave conv out")
         from hoptrain.trainers.models.named_layers import NamedLayer
 
         return partial(NamedLayer, args=arch_args or {})
     check_choice("arch", arch, get_args(Arch))
     if arch_args is not None:
-        raise InputError(f"arch_args with arch {arch}: they are those of a convolution named by its class, as torch_geometric.nn.GraphConv")
+        raise InputError(
+            f"arch_args with arch {arch}: they are for a convolution named by its class, such as torch_geometric.nn.GraphConv; leave arch_args out"
+        )
     if conv == "dgl":
         from hoptrain.trainers.models.dgl_layers import make_layer as make_dgl_layer
 

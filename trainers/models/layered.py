@@ -1,4 +1,4 @@
-"""A model as layers: what it offers to be applied layer by layer, in one process or in several, and a part of a batch on its way through them."""
+"""Protocols of models that offer their layers one by one, for layer-wise inference and pipelines, and the chunks that pass through them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from torch import Tensor
 
 @runtime_checkable
 class LayerwiseModule(Protocol):
-    """A module that says its layers: layer i is applied to what layer i - 1 returned. Exact inference takes such a one."""
+    """A protocol of modules whose layers can be applied one by one: layer i takes the output of layer i - 1. Layer-wise inference needs it."""
 
     @property
     def num_layers(self) -> int:
-        """L."""
+        """Number of layers, L."""
 
     def layer(self, i: int, x: Tensor, *inputs: Any) -> Tensor:
-        """Apply layer ``i`` with its own side inputs: (R, ...) in, (R', ...) out, rows first."""
+        """Apply layer ``i`` with its additional inputs: rows (R, ...) in, rows (R', ...) out."""
 
 
 @runtime_checkable
 class PipelineModule(LayerwiseModule, Protocol):
-    """A module whose layers can stand in different processes."""
+    """A protocol of modules whose layers can run in different processes."""
 
     def shape(self, i: int) -> tuple[int, ...]:
-        """The shape of one row of what enters layer ``i``, i in 1 to L - 1."""
+        """Return the shape of an input row of layer ``i``, in [1, L - 1]."""
 
     def modules_of(self, i: int) -> tuple[str, ...]:
-        """Names of the submodules that layer ``i`` alone uses, for instance ("layers.0", "norms.0"). All others are kept by every stage."""
+        """Return the names of the submodules that only layer ``i`` uses, for instance ("layers.0", "norms.0"). Every stage keeps the others."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Chunk:
-    """A part of a batch. Every stage of a copy gets the same chunks; a stage needs only its own layers' ``inputs``.
+    """A part of a batch. Every stage of a model copy gets the same chunks; a stage needs only the ``inputs`` of its own layers.
 
     Attributes:
-        rows: L + 1 numbers, the rows that enter each layer and those that leave the last: every stage needs all of them.
-        inputs: L tuples, what each layer takes beside the activation (may be empty for the layers of other stages).
-        x: (rows[0], ...) input of layer 0; needed by the first stage.
-        target: what the loss compares the output with; needed by the last stage.
-        seed: in training torch's generator is set from it and the layer's number before each layer, so that dropout depends neither on
-            the cuts nor on the schedule. None leaves the generator alone.
+        rows: L + 1 numbers: input rows of each layer, and output rows of the last one. Every stage needs all of them.
+        inputs: L tuples: inputs of each layer in addition to the activations. They may be empty for layers of other stages.
+        x: input (rows[0], ...) of layer 0, for the first stage.
+        target: second argument of the loss, for the last stage.
+        seed: in training, torch's generator is seeded with it and the layer's number before each layer, so that dropout does not depend on stages or
+            schedule. None leaves the generator alone.
     """
 
     rows: Sequence[int]
@@ -54,12 +54,12 @@ class Chunk:
     seed: int | None = None
 
     def layer_seed(self, layer: int) -> int:
-        """Torch's seed for a layer of this chunk."""
+        """Return torch's seed for a layer of this chunk."""
         return address_seed(self.seed or 0, layer)
 
 
 def apply_layers(model: Any, chunk: Chunk, layers: Iterable[int], x: Tensor) -> Tensor:
-    """Apply some of a ``PipelineModule`` model's layers, one after another, to what enters the first; in training with the chunk's seeds."""
+    """Apply some consecutive layers of a ``PipelineModule`` to ``x``; in training, seed torch for each with the chunk's seed."""
     for i in layers:
         if model.training and chunk.seed is not None:
             seed_generators(chunk.layer_seed(i), x.device)
@@ -68,15 +68,15 @@ def apply_layers(model: Any, chunk: Chunk, layers: Iterable[int], x: Tensor) -> 
 
 
 def empty_chunk(num_layers: int) -> Chunk:
-    """A chunk without rows: it has no gradient and no loss."""
+    """Return a chunk without rows, which contributes no gradient and no loss."""
     return Chunk(rows=(0,) * (num_layers + 1), inputs=((),) * num_layers)
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators that a step on ``device`` draws from: the CPU's and the device's own.
+    """Seed the random generators of a step on ``device``: the CPU's and the device's own.
 
-    They then draw what they draw after ``torch.manual_seed(seed)``. That function takes up to a millisecond, since for each kind of device that the process
-    does not use it notes the request, with the stack of its caller.
+    They then draw the same numbers as after ``torch.manual_seed(seed)``. That function takes up to a millisecond: for each kind of device that the
+    process does not use, it records the request with the caller's stack.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -87,6 +87,6 @@ def seed_generators(seed: int, device: torch.device) -> None:
 
 
 def address_seed(*address: int) -> int:
-    """A 63-bit seed from the numbers of an address."""
+    """Hash the numbers of an address to a 63-bit seed."""
     text = "/".join(map(str, address)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1

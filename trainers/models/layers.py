@@ -1,4 +1,4 @@
-"""What the layers of both libraries share: their names, the weights of a block's edges, and what stands between layers."""
+"""Common parts of the PyG and DGL layers: layer names, edge weights and dropout."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from hoptrain.samplers import Block
 Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnconv"]
 
 _CHOICES = 1 << 16
-"""Outcomes of the 16 random bits that decide over a number."""
+"""Number of values of 16 random bits."""
 
 
 class Dropout(nn.Dropout):
-    """``nn.Dropout`` that takes a sixth of the time on a CPU, where torch draws each number's fate by 64 bits in one thread.
+    """An ``nn.Dropout`` that is 6x faster on a CPU, where torch draws 64 bits for each number in one thread.
 
-    Here 16 bits decide, so ``p`` counts in steps of 1 / 65,536. They are of torch's generator, too: a run repeats and resumes alike.
+    It draws 16 bits for each number, so ``p`` is rounded to a multiple of 1 / 65,536. The bits come from torch's generator, so runs repeat and resume
+    as usual.
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Zero a share of the numbers in training, and multiply the others by 1 / (1 - p); of any shape, in the same dtype."""
+        """Zero a share of the numbers in training, and multiply the others by 1 / (1 - p). Shape and dtype are kept."""
         dropped = round(self.p * _CHOICES)
         if not self.training or dropped in (0, _CHOICES) or self.inplace or input.device.type != "cpu" or torch.compiler.is_compiling():
             out: Tensor = super().forward(input)
@@ -34,25 +35,27 @@ class Dropout(nn.Dropout):
 
 
 def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights of GCN's normalised adjacency with self loops (Kipf & Welling 2017), from degrees of the whole graph.
+    """Return the weights of GCN's normalised adjacency with self loops (Kipf & Welling 2017), from degrees in the whole graph.
 
-    An edge j -> i weighs 1 / sqrt((d_i + 1) (d_j + 1)); where only some of the d_i edges were sampled, each stands for as many as the sampler
-    says, else for d_i / sampled of them, so that the sum is an unbiased estimate. The node itself weighs 1 / (d_i + 1), on top of any loop that
-    the graph has, as A + I states; PyG's ``GCNConv`` adds one only where there is none.
+    An edge j -> i has weight 1 / sqrt((d_i + 1) (d_j + 1)). If only some of the d_i edges were sampled, it is multiplied by the number of edges that
+    it stands for: the sampler's weight, or d_i / sampled. So the sum is an unbiased estimate. The node itself has weight 1 / (d_i + 1), in addition
+    to any loop in the graph, as in A + I. PyG's ``GCNConv`` adds a loop only where there is none.
 
     Returns:
-        (M,) weights of the edges and (num_dst,) weights of the destinations themselves.
+        Weights (M,) of the edges and weights (num_dst,) of the destinations themselves.
     """
     return symmetric_weights(block, degrees, (degrees + 1).rsqrt())
 
 
 def symmetric_weights(block: Block, degrees: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (M,) of the edges j -> i, scale_i scale_j times as many edges as each stands for, and (num_dst,) scale_i ** 2.
+    """Return edge weights (M,) and destination weights (num_dst,) for a symmetric normalisation.
+
+    An edge j -> i has weight scale_i scale_j times the number of edges that it stands for. A destination has weight scale_i ** 2.
 
     Args:
         block: the block.
-        degrees: (num_src,) in-degrees in the whole graph.
-        scale: (num_src,) of each source.
+        degrees: in-degrees (num_src,) in the whole graph.
+        scale: factors (num_src,) of the sources.
     """
     own = scale[: block.num_dst]
     sampled = block.indptr.diff().long()
@@ -64,7 +67,7 @@ def symmetric_weights(block: Block, degrees: Tensor, scale: Tensor) -> tuple[Ten
 
 
 def mean_weights(block: Block, degrees: Tensor) -> Tensor:
-    """(M,) float32 weights with which the sum over a destination's edges estimates the mean over its in-edges; of a block with weights."""
+    """Return weights (M,) float32 with which a sum over sampled edges estimates the mean over all in-edges, for a block with edge weights."""
     each = 1 / degrees[: block.num_dst].clamp(min=1)
     of_edges: Tensor = torch.repeat_interleave(each, block.indptr.diff().long(), output_size=block.num_edges)
     weights: Tensor = of_edges * block.weights
@@ -72,12 +75,12 @@ def mean_weights(block: Block, degrees: Tensor) -> Tensor:
 
 
 def refuse_weights(block: Block, layer: str) -> None:
-    """Refuse a block whose edges stand for different numbers of edges, where a layer could not regard that.
+    """Raise InputError if a block has edge weights, which the layer would ignore.
 
     Raises:
-        InputError: it is one.
+        InputError: the block's edges stand for different numbers of edges.
     """
     if block.weights is not None:
         raise InputError(
-            f"{layer} cannot use the weights of this sampler's edges: take arch sage, gcn or gin with conv pyg, or another sampler"
+            f"{layer} cannot use the edge weights of this sampler: use arch sage, gcn or gin with conv pyg, or another sampler"
         )

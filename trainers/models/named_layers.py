@@ -1,4 +1,4 @@
-"""Any convolution of PyG's by its name, over a block; at the start it is seen that it can be."""
+"""PyG convolutions by class name, over a block; a test at construction verifies that a convolution works on blocks."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from hoptrain.trainers.models.edge_layers import edge_features, temporary_files_
 from hoptrain.trainers.models.layers import refuse_weights
 
 LIBRARY = "torch_geometric.nn."
-"""How the name of such a convolution begins. Names from elsewhere are not imported: a checkpoint's would be, too."""
+"""Prefix of the class names. Other names are not imported: those in a checkpoint could run any code."""
 MLP = "mlp"
-"""A value in a convolution's arguments: a perceptron of two layers, as wide as the output, over whatever the convolution gives it."""
+"""Value in a convolution's arguments that stands for a two-layer MLP of the output's width, with any input width."""
 
-# Edges j -> i of a graph of six nodes, no loops; a source of node 0 or 1 has in-edges of its own, which their block does not know.
+# Edges j -> i of a graph of six nodes without loops. Sources of nodes 0 and 1 have in-edges of their own, which the block of 0 and 1 lacks.
 _EDGES = ((2, 3, 0, 3, 5, 4, 1, 5, 0, 2), (0, 0, 1, 1, 1, 2, 3, 3, 4, 5))
 _BLOCK = 5
-"""The first edges are those of nodes 0 and 1, over the first six nodes."""
+"""Number of the edges into nodes 0 and 1, which come first."""
 
 
 class NamedLayer(nn.Module):
-    """A convolution of PyG's, which is ``conv``, from (num_src, C) to (num_dst, C').
+    """A layer with a PyG convolution, ``conv``, from (num_src, C) to (num_dst, C').
 
-    One that takes a pair of sources and destinations gets it. Another gets the sources as a graph in which only the destinations have in-edges,
-    and its other rows are left out.
+    A convolution that takes a pair of sources and destinations gets it. Any other gets the sources as a graph in which only the destinations have
+    in-edges; its other output rows are dropped.
     """
 
     def __init__(self, name: str, in_channels: int, out_channels: int, *, edge_channels: int, args: dict[str, Any]) -> None:
-        """Make the convolution and try it on a graph of six nodes, in eval mode.
+        """Build the convolution, and test it on a graph of six nodes in eval mode.
 
         Args:
-            name: ``torch_geometric.nn.CLASS``.
-            in_channels: C.
-            out_channels: C'.
-            edge_channels: D, features of an edge; 0 for none. Given to the convolution as its ``edge_dim`` where it has one.
-            args: arguments by name, but for the channels. The value ``mlp`` stands for a perceptron.
+            name: class name, ``torch_geometric.nn.CLASS``.
+            in_channels: input width, C.
+            out_channels: output width, C'.
+            edge_channels: number of features of an edge, D; 0 for none. It is passed to the convolution as ``edge_dim`` if it has such an argument.
+            args: arguments of the class by name, except for the channels. The value ``mlp`` stands for an MLP.
 
         Raises:
-            InputError: no such class, arguments that it does not take, another width; or what it gives for a node depends on more than the
-                node and its in-edges.
+            InputError: the class is unknown, its arguments or its output width do not fit, or a node's output depends on more than the node and its
+                in-edges.
         """
         super().__init__()
         self.name, self.edge_channels = name, edge_channels
@@ -57,10 +57,10 @@ class NamedLayer(nn.Module):
         self._try(in_channels, out_channels)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block.
+        """Compute the outputs (num_dst, C') of one block.
 
         Raises:
-            InputError: its edges have other features than the layer was made for; or the block has weights.
+            InputError: the edges have another number of features, or the block has edge weights.
         """
         refuse_weights(block, f"arch {self.name}")
         features = edge_features(block, self.edge_channels, x.dtype)
@@ -81,7 +81,7 @@ class NamedLayer(nn.Module):
 
     @torch.no_grad()
     def _try(self, in_channels: int, out_channels: int) -> None:
-        """Compare what nodes 0 and 1 get from their block with what they get from the whole graph."""
+        """Compare the outputs of nodes 0 and 1 from their block with those from the whole graph."""
         was_training = self.training
         self.eval()
         generator = torch.Generator().manual_seed(0)
@@ -93,23 +93,23 @@ class NamedLayer(nn.Module):
             whole = self.conv(x, edges, **self._inputs(features))
         except Exception as error:
             raise InputError(
-                f"arch {self.name} over features and edges: {_first_line(error)}; correct arch_args, or take another arch"
+                f"arch {self.name} over features and edges: {_first_line(error)}; change arch_args, or use another arch"
             ) from error
         if not isinstance(whole, Tensor) or whole.shape != (6, out_channels):
             got = f"{whole.shape[-1]} channels" if isinstance(whole, Tensor) else f"a {type(whole).__name__}"
             raise InputError(
-                f"arch {self.name} gives {got} where {out_channels} channels are wanted: correct arch_args, as heads with concat: false"
+                f"arch {self.name} returns {got} instead of {out_channels} channels: change arch_args, for instance heads with concat: false"
             )
         out = self._first_that_runs(x, edges[:, :_BLOCK], part)
         if not torch.allclose(out, whole[:2], rtol=1e-4, atol=1e-5):
             raise InputError(
                 f"arch {self.name} gives a node another output from its in-edges alone than from the whole graph (it reads degrees of sources, or "
-                "several hops): a batch would be wrong; take arch gcn for GCN, or a convolution of one hop"
+                "several hops): batches would be wrong; use arch gcn for GCN, or a convolution of one hop"
             )
         self.train(was_training)
 
     def _first_that_runs(self, x: Tensor, edge_index: Tensor, features: Tensor | None) -> Tensor:
-        with suppress(Exception):  # whatever a convolution raises that takes no pair
+        with suppress(Exception):  # a convolution that takes no pair may raise anything
             out = self._convolve(x, 2, edge_index, features)
             if out.shape[0] == 2:
                 return out
@@ -118,19 +118,19 @@ class NamedLayer(nn.Module):
 
 
 def _find(name: str) -> Any:
-    """The class."""
+    """Return the PyG class with a name."""
     import torch_geometric.nn as library
 
     last = name.removeprefix(LIBRARY)
     known = [each for each in library.conv.__all__ if each != "MessagePassing"]
     if last not in known or not name.startswith(LIBRARY):
         near = did_you_mean(last, known)
-        raise InputError(f"arch is {name!r}: a name with dots is {LIBRARY}CLASS, a convolution of PyG's" + (f"; {near}" if near else ""))
+        raise InputError(f"arch is {name!r}: a name with dots must be {LIBRARY}CLASS, a PyG convolution" + (f"; {near}" if near else ""))
     return getattr(library, last)
 
 
 def _make(kind: Any, in_channels: int, out_channels: int, edge_channels: int, args: dict[str, Any]) -> nn.Module:
-    """The convolution: channels by the names that its class has for them."""
+    """Build the convolution, with the channels under the argument names of its class."""
     forward_inputs = inspect.signature(kind).parameters
     given = {key: _perceptron(out_channels) if value == MLP else value for key, value in args.items()}
     given = {key: torch.tensor(value) if key == "deg" else value for key, value in given.items()}
@@ -148,7 +148,7 @@ def _perceptron(out_channels: int) -> nn.Module:
 
 
 def _edge_input(kind: Any, edge_channels: int) -> str | None:
-    """By which name it takes features of edges."""
+    """Return the argument name under which a convolution takes edge features; None if it takes none."""
     forward_inputs = inspect.signature(kind.forward).parameters
     if edge_channels and "edge_attr" in forward_inputs:
         return "edge_attr"

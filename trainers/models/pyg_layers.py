@@ -1,6 +1,6 @@
 """PyG's convolutions over a block. Each layer maps (num_src, C) to (num_dst, C').
 
-Weights begin as PyG's do, bit for bit, and outputs equal theirs. Only GAT is PyG's own code: importing that takes most of a second.
+Initial weights are bit-identical to PyG's, and outputs equal PyG's. Only GAT uses PyG's own code, since importing it takes most of a second.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, ref
 from hoptrain.trainers.models.sums import aggregate
 
 _ADDITION = 8
-"""What adding up a neighbour's value costs, in multiplications of a dense product: it is read from anywhere in memory."""
+"""Cost of adding a neighbour's value, in multiplications of a dense product: the value is read from a random address in memory."""
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
-    """One layer; ``options`` are heads, concat and dropout of those with attention, and the ``edge_channels`` of those that read features of edges."""
+    """Build a layer. ``options`` are heads, concat and dropout of layers with attention, and ``edge_channels`` of layers that read edge features."""
     kinds: dict[Arch, type[nn.Module]] = {"sage": SAGELayer, "gat": GATLayer, "gcn": GCNLayer, "gin": GINLayer}
     return kinds[arch](in_channels, out_channels, **options) if arch in kinds else EdgeLayer(arch, in_channels, out_channels, **options)
 
 
 class SAGELayer(nn.Module):
-    """GraphSAGE with the mean aggregator (Hamilton, Ying, Leskovec 2017)."""
+    """A GraphSAGE layer with the mean aggregator (Hamilton, Ying, Leskovec 2017)."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class SAGELayer(nn.Module):
         _draw_again(self.lin_l, self.lin_r)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block: by the plain mean, or with weights by its estimate."""
+        """Compute the outputs (num_dst, C') of one block: with the mean over its edges, or with its estimate if edges have weights."""
         if block.weights is not None:
             out = self.combine(aggregate(block, x, mean_weights(block, degrees)), x[: block.num_dst])
         elif _narrows_first(block, x.shape[1], self.lin_l.out_features):
@@ -46,9 +46,9 @@ class SAGELayer(nn.Module):
         return out
 
     def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
-        """The products for the mean, of all sources, and those of the destinations themselves.
+        """Return all sources multiplied by the mean's matrix, and the destinations multiplied by their own.
 
-        A destination's vector is read once for both: products with few columns are bound by reading their rows.
+        Each destination is read once for both products: with few columns, products are bound by reading their rows.
         """
         to_mean, to_own = self.lin_l.weight, self.lin_r.weight
         both = F.linear(x[:num_dst], torch.cat([to_mean, to_own]))
@@ -56,27 +56,27 @@ class SAGELayer(nn.Module):
         return torch.cat([mine, F.linear(x[num_dst:], to_mean)]), own
 
     def combine(self, mean: Tensor, own: Tensor) -> Tensor:
-        """The layer's output from the means over in-neighbours and the destinations' own vectors, both (D, C)."""
+        """Compute the layer's outputs from the means over in-neighbours and the destinations' own vectors, both (D, C)."""
         out: Tensor = self.lin_l(mean) + self.lin_r(own)
         return out
 
 
 def _draw_again(*layers: nn.Linear) -> None:
-    """Draw the weights a second time, as PyG's convolutions do: with a seed they are PyG's."""
+    """Draw the weights a second time, as PyG's convolutions do, so that a seed gives PyG's weights."""
     for layer in layers:
         layer.reset_parameters()
 
 
 def _narrows_first(block: Block, in_channels: int, out_channels: int) -> bool:
-    """Whether it is less work to multiply all sources' vectors and average the products than to average first: the result is the same."""
+    """Return whether multiplying all sources before averaging is less work than averaging first; both give the same result."""
     if torch.compiler.is_compiling():
-        return out_channels < in_channels  # sizes are open
+        return out_channels < in_channels  # sizes are symbolic
     first = block.num_src * in_channels * out_channels + _ADDITION * block.num_edges * out_channels
     return first < block.num_dst * in_channels * out_channels + _ADDITION * block.num_edges * in_channels
 
 
 class GINLayer(nn.Module):
-    """Graph isomorphism network with a two-layer perceptron and a learnt epsilon (Xu et al. 2019)."""
+    """A graph isomorphism network layer with a two-layer MLP and a learned epsilon (Xu et al. 2019)."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -86,13 +86,13 @@ class GINLayer(nn.Module):
         self.eps = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block."""
+        """Compute the outputs (num_dst, C') of one block."""
         out: Tensor = self.mlp(aggregate(block, x, block.weights) + (1 + self.eps) * x[: block.num_dst])
         return out
 
 
 class GATLayer(nn.Module):
-    """Graph attention (Veličković et al. 2018); a destination attends to itself too."""
+    """A graph attention layer (Veličković et al. 2018); a destination attends to itself too."""
 
     def __init__(self, in_channels: int, out_channels: int, *, heads: int, concat: bool, dropout: float) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class GATLayer(nn.Module):
             self.conv = GATConv(in_channels, width, heads=heads, concat=concat, dropout=dropout)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block."""
+        """Compute the outputs (num_dst, C') of one block."""
         refuse_weights(block, "arch gat")
         if x.is_cuda and not torch.compiler.is_compiling():
             return self.attend(x, block)
@@ -111,7 +111,10 @@ class GATLayer(nn.Module):
         return out
 
     def attend(self, x: Tensor, block: Block) -> Tensor:
-        """The same by ``aggregate``, which keeps no message for each edge: the sums with weights before the softmax divides them, and what it divides by."""
+        """Compute the outputs with ``aggregate``, which stores no message per edge.
+
+        It sums the unnormalised attention weights, and the weighted vectors, and divides one by the other.
+        """
         conv, num_dst = self.conv, block.num_dst
         hidden = conv.lin(x)
         by_head = hidden.view(len(x), conv.heads, -1)
@@ -131,9 +134,9 @@ class GATLayer(nn.Module):
 
 
 class GCNLayer(nn.Module):
-    """Graph convolution (Kipf & Welling 2017), with the whole graph's degrees.
+    """A graph convolution layer (Kipf & Welling 2017) with degrees of the whole graph.
 
-    PyG's ``GCNConv`` normalises by the degrees of the graph it is given, which in a block are those of the sample; hence its own few lines.
+    PyG's ``GCNConv`` normalises by the degrees of the graph that it gets, which in a block are those of the sample. So this layer does not use it.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
@@ -143,7 +146,7 @@ class GCNLayer(nn.Module):
         nn.init.xavier_uniform_(self.linear.weight)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply to one block."""
+        """Compute the outputs (num_dst, C') of one block."""
         edge_weights, self_weights = gcn_weights(block, degrees)
         x = self.linear(x)
         return aggregate(block, x, edge_weights) + self_weights[:, None] * x[: block.num_dst] + self.bias

@@ -1,4 +1,4 @@
-"""Ranks of links: among pairs that are given, or among all nodes, in parts of bounded size."""
+"""Ranks of links, among given pairs or among all nodes, computed in parts of bounded size."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 
 Bounds: TypeAlias = tuple[int, int]
-"""Nodes [begin, end)."""
+"""A range [begin, end) of node numbers."""
 MOST_NUMBERS = 1 << 24
-"""Numbers of a part, about; a link and what it is compared with are never divided."""
+"""Approximate maximum of numbers in a part. A link and its competitors are never divided."""
 
 
 @torch.no_grad()
 def scores_in_parts(decoder: Any, vectors: Tensor, pairs: Tensor) -> Tensor:
-    """Scores (N,) of ``pairs`` (2, N), sources above destinations, of the rows of ``vectors`` (V, C)."""
+    """Compute logits (N,) of ``pairs`` (2, N), sources above destinations, from the rows of ``vectors`` (V, C)."""
     parts: Any = torch.split(pairs, max(1, MOST_NUMBERS // (2 * vectors.shape[1])), 1)
     return torch.cat([decoder(*vectors[part]) for part in parts])
 
 
 def ranks_among(scores: Tensor, others: Tensor) -> Tensor:
-    """(N,) from 1: those of ``scores`` (N,) among ``others`` (N, K), the mean of the best and the worst where some are equal.
+    """Return the ranks (N,), from 1, of ``scores`` (N,) among ``others`` (N, K): with ties, the mean of the best and the worst rank.
 
-    What is not a number ranks last, or above others: hence the negations.
+    NaN in ``scores`` ranks last, and NaN in ``others`` ranks above; the negated comparisons achieve this.
     """
     own = scores[:, None]
     return 1 + ((~(others <= own)).sum(1) + (~(others < own)).sum(1)) / 2
@@ -36,20 +36,20 @@ def ranks_among(scores: Tensor, others: Tensor) -> Tensor:
 
 @torch.no_grad()
 def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, ends: tuple[Bounds, Bounds] | None = None) -> Tensor:
-    """Ranks of links, each twice: of its destination among all that may be one for its source, and of its source for its destination.
+    """Return the ranks of links among all nodes: of each destination for its source, and of each source for its destination.
 
-    Filtered (Bordes et al. 2013, "Translating embeddings for modeling multi-relational data"): other nodes that are known to be linked with the
-    given one do not count.
+    Ranks are filtered (Bordes et al. 2013, "Translating embeddings for modeling multi-relational data"): other nodes with a known link to the given
+    one do not count.
 
     Args:
-        decoder: scores of pairs by vectors; ``against`` those of vectors and all others.
-        vectors: (V, C) of all nodes.
-        links: (2, N) int64, sources above destinations.
-        known: the graph of all links that are known, of ``links`` too, in both directions.
-        ends: the nodes [begin, end) that may be sources, and destinations, where ``known`` joins no others; by default all.
+        decoder: computes logits of pairs of vectors; its ``against`` computes those of vectors with all others.
+        vectors: vectors (V, C) of all nodes.
+        links: links (2, N) int64, sources above destinations.
+        known: graph of all known links, including ``links``, in both directions.
+        ends: number ranges [begin, end) of possible sources and destinations, outside which ``known`` has no links; by default all nodes.
 
     Returns:
-        (2 N,) ranks, those of the destinations first.
+        Ranks (2 N,), those of the destinations first.
     """
     sources, destinations = ends or ((0, len(vectors)),) * 2
     ranks = [
@@ -61,7 +61,7 @@ def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, 
 
 
 def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool, others: Bounds) -> Iterator[tuple[slice, Tensor]]:
-    """Scores (n, V) of some of ``given`` (N,) with each of the V nodes ``others``, and which of them."""
+    """Yield slices of ``given`` (N,), and the logits (n, V) of these nodes with each of the V nodes ``others``."""
     against = vectors[others[0] : others[1]]
     most = max(1, MOST_NUMBERS // (len(against) * decoder.numbers_a_pair(vectors.shape[1])))
     for begin in range(0, len(given), most):
@@ -75,18 +75,18 @@ def best_of_sources(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the best destinations of the sources of ``links``, in parts of bounded size, and the links of these sources.
 
-    Destinations that are linked with a source in ``known`` come last, and so do scores that are not a number.
+    Destinations that are linked with a source in ``known`` come last, and so do NaN logits.
 
     Args:
-        decoder: scores of pairs by vectors; ``against`` those of vectors and all others.
-        vectors: (V, C) of all nodes.
-        links: (2, N) int64, sources above destinations.
-        bounds: destinations are the D nodes [begin, end).
-        known: a graph in both directions.
-        number: K, at most D.
+        decoder: computes logits of pairs of vectors; its ``against`` computes those of vectors with all others.
+        vectors: vectors (V, C) of all nodes.
+        links: links (2, N) int64, sources above destinations.
+        bounds: range [begin, end) of the D destinations.
+        known: graph in both directions.
+        number: number of destinations per source, K, at most D.
 
     Yields:
-        (B, K) of [0, D), the best first; and (2, n), each link once: the number of its source in this part above its destination, less begin.
+        Columns (B, K) in [0, D), the best first; and links (2, n), each once: the source's number in this part above the destination, less begin.
     """
     begin = bounds[0]
     sources, rows = torch.unique(links[0], return_inverse=True)
@@ -100,7 +100,7 @@ def best_of_sources(
 
 
 def _linked_with(known: Graph, nodes: Tensor, bounds: Bounds) -> tuple[Array, Array]:
-    """Return what leads in ``known`` from the nodes ``bounds`` to ``nodes``: the number of each edge's destination, and its source less begin."""
+    """Return the links in ``known`` from ``bounds`` to ``nodes``, as positions in ``nodes`` and node numbers less begin."""
     own = nodes.cpu().numpy()
     rows, places = _spans(known.indptr[own].astype(np.int64), np.diff(known.indptr)[own].astype(np.int64))
     columns = known.indices[places].astype(np.int64)
@@ -109,25 +109,25 @@ def _linked_with(known: Graph, nodes: Tensor, bounds: Bounds) -> tuple[Array, Ar
 
 
 def _spans(begins: Array, sizes: Array) -> tuple[Array, Array]:
-    """Return the numbers of N runs, each once for each of its ``sizes`` (N,), and the places from its begin on, run by run."""
+    """Return the run numbers of N runs, repeated by ``sizes`` (N,), and the consecutive positions of each run from its begin."""
     rows = np.repeat(np.arange(len(sizes)), sizes)
     return rows, np.arange(len(rows)) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
 
 
 def ranks_but(scores: Tensor, answers: Tensor, rows: Array, columns: Array) -> Tensor:
-    """Ranks (n,) of ``answers`` (n,) by ``scores`` (n, V), in which what stands at ``rows`` and ``columns`` (M,) does not count: it is overwritten."""
+    """Return the ranks (n,) of ``answers`` (n,) by ``scores`` (n, V), without the entries at ``rows`` and ``columns`` (M,), which it overwrites."""
     own = scores.gather(1, answers[:, None])[:, 0]
     scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(columns).to(scores.device)] = -torch.inf
     return ranks_among(own, scores)
 
 
 class KnownTails(NamedTuple):
-    """The tails that are known of each head and relation.
+    """The known tails of each head and relation.
 
     Attributes:
-        num_relations: of triples, inverse ones counted.
-        keys: (M,) int64, head * num_relations + relation, ascending.
-        tails: (M,) int64.
+        num_relations: number of relations, including inverse ones.
+        keys: head * num_relations + relation of each triple (M,) int64, ascending.
+        tails: tails (M,) int64.
     """
 
     num_relations: int
@@ -136,13 +136,13 @@ class KnownTails(NamedTuple):
 
     @classmethod
     def of(cls, triples: Array, num_relations: int) -> KnownTails:
-        """Those of ``triples`` (M, 3), heads, relations and tails."""
+        """Build it from ``triples`` (M, 3): heads, relations and tails."""
         keys = triples[:, 0] * num_relations + triples[:, 1]
         order = np.argsort(keys, kind="stable")
         return cls(num_relations, keys[order], triples[order, 2])
 
     def places(self, heads: Array, relations: Array) -> tuple[Array, Array]:
-        """Of each of N queries all tails that are known, T in all: (T,) numbers of queries, ascending, and (T,) tails."""
+        """Return all known tails of N queries, T in total: query numbers (T,), ascending, and tails (T,)."""
         asked = heads * self.num_relations + relations
         begins, ends = (np.searchsorted(self.keys, asked, side=side) for side in ("left", "right"))
         rows, places = _spans(begins, ends - begins)

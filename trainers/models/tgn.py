@@ -1,4 +1,4 @@
-"""Temporal graph networks (Rossi et al. 2020, "Temporal graph networks for deep learning on dynamic graphs") of PyG's layers."""
+"""Temporal graph networks (Rossi et al. 2020, "Temporal graph networks for deep learning on dynamic graphs") built from PyG's layers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hoptrain.samplers import MiniBatch
 
 
 class EventTensors(NamedTuple):
-    """The events that a memory takes in, on its device.
+    """The events of a memory, on its device.
 
     Attributes:
-        src: (E,) int64.
-        dst: (E,) int64.
-        t: (E,) int64.
-        messages: (E, D) float32.
+        src: sources (E,) int64.
+        dst: destinations (E,) int64.
+        t: times (E,) int64.
+        messages: messages (E, D) float32.
     """
 
     src: Tensor
@@ -31,16 +31,18 @@ class EventTensors(NamedTuple):
 
 
 class EventMemory(TGNMemory):
-    """PyG's memory, whose whole state are tensors: a checkpoint has it, and a copy of it is one.
+    """A PyG ``TGNMemory`` whose whole state is in tensors, so that it can be saved and copied.
 
-    PyG keeps the messages of each node's last batch, as lists by node, of which ``LastAggregator`` uses the latest; so here the number of the
-    latest event is kept, as a source and as a destination. Three things differ from PyG: of events at the same time the last one counts, where PyG
-    takes any; a node without a message never has another one's, which ``LastAggregator`` may give it where there are more messages than
-    nodes; and ``eval()`` changes nothing: ``settled`` does what it does there.
+    PyG stores the messages of each node's last batch in lists, of which ``LastAggregator`` uses the latest. Here, two tensors store the number of
+    each node's latest event, as a source and as a destination. Three things differ from PyG:
+
+    * Of events at the same time, the last one counts, where PyG takes any.
+    * A node without a message never gets another node's message. ``LastAggregator`` may do this if there are more messages than nodes.
+    * ``eval()`` does not update the memory; ``settled`` does.
 
     Attributes:
-        events: what is taken in; not part of a checkpoint.
-        num_taken: how many events were taken in.
+        events: events of the data set; not part of a checkpoint.
+        num_taken: number of events that the memory has read.
     """
 
     events: EventTensors
@@ -52,30 +54,30 @@ class EventMemory(TGNMemory):
         self.register_buffer("_assoc", torch.zeros(num_nodes, dtype=torch.long), persistent=False)  # scratch
 
     def reset_state(self) -> None:
-        """Know of no event."""
+        """Forget all events."""
         super().reset_state()
         self.register_buffer("num_taken", self.last_update.new_zeros(()))
 
     def train(self, mode: bool = True) -> EventMemory:
-        """Set the mode and nothing else."""
+        """Set the mode only; PyG's method also changes the memory."""
         return nn.Module.train(self, mode)
 
     def settled(self) -> EventMemory:
-        """A copy for evaluation, which has taken in the messages that waited: ``self`` stays as it is."""
+        """Return a copy for evaluation in which pending messages have been applied. ``self`` does not change."""
         copy: EventMemory = deepcopy(self, {id(self.events): self.events}).eval()
         copy._update_memory(torch.arange(self.num_nodes, device=self.device))
         copy._reset_message_store()
         return copy
 
     def update(self, begin: int, end: int) -> None:
-        """Take in the events ``begin`` to ``end`` - 1, the next ones.
+        """Read the events ``begin`` to ``end`` - 1, which must be the next ones.
 
         Raises:
-            InputError: they are not.
+            InputError: ``begin`` is not the number of the next event.
         """
         if begin != int(self.num_taken):
             raise InputError(
-                f"events {begin} to {end - 1} for a memory that has taken in {int(self.num_taken)}: it takes them in their order; use the events "
+                f"events {begin} to {end - 1} for a memory that has read {int(self.num_taken)}: it must read them in order; use the events "
                 "and shares that it was trained with"
             )
         src, dst, t, _ = (column[begin:end] for column in self.events)
@@ -83,17 +85,17 @@ class EventMemory(TGNMemory):
         self.num_taken += end - begin
 
     def _reset_message_store(self) -> None:
-        """The latest event of each node, (V,), -1 for none: PyG's ``_get_updated_memory`` and ``update_state`` hand them on as they are."""
+        """Reset each node's latest event (V,) to -1 (none). PyG's ``_get_updated_memory`` and ``update_state`` pass these tensors through."""
         for name in ("msg_s_store", "msg_d_store"):
             self.__dict__.pop(name, None)
             self.register_buffer(name, self.last_update.new_full((self.num_nodes,), -1))
 
     def _update_msg_store(self, src: Tensor, dst: Tensor, t: Tensor, raw_msg: Tensor, msg_store: Tensor) -> None:
-        """``raw_msg`` are the numbers of the events (N,)."""
+        """Store the latest event of each node; ``raw_msg`` are event numbers (N,)."""
         msg_store.scatter_reduce_(0, src, raw_msg, "amax")
 
     def _compute_msg(self, n_id: Tensor, msg_store: Tensor, msg_module: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Messages of those of the nodes ``n_id`` (N,) whose latest event is in ``msg_store``: with times, themselves, and the other ends."""
+        """Return messages, times, nodes and other ends for those of the nodes ``n_id`` (N,) whose latest event is in ``msg_store``."""
         as_source, as_destination = self.msg_s_store[n_id], self.msg_d_store[n_id]
         if msg_store is self.msg_s_store:
             latest, is_latest, ends = as_source, as_source > as_destination, self.events.dst
@@ -107,9 +109,9 @@ class EventMemory(TGNMemory):
 
 
 class TGN(nn.Module):
-    """Scores of pairs of nodes at the time of a batch: memory, attention over the latest neighbours, and a perceptron for pairs.
+    """A temporal graph network: memory, attention over the latest neighbours, and an MLP that computes logits of pairs at the time of a batch.
 
-    It is that of PyG's ``examples/tgn.py``.
+    It is the model of PyG's ``examples/tgn.py``.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class TGN(nn.Module):
         self.last: nn.Linear = nn.Linear(hidden_channels, 1)
 
     def forward(self, batch: MiniBatch, memory: Any) -> Tensor:
-        """Scores (P,) of the batch's ``pairs``, by an ``EventMemory`` of what was before it."""
+        """Compute logits (P,) of the batch's ``pairs``, from an ``EventMemory`` of all earlier events."""
         (block,) = batch.blocks
         x, last_update = memory(batch.node_ids.long())
         sources, _ = edges = block.edge_index()

@@ -1,1 +1,1 @@
-"""Graph neural networks over blocks of several relations: layers, models, exact inference, and the optimiser of their vectors of nodes."""
+"""Models of heterogeneous graphs and knowledge graphs: layers, models, full-neighbour inference, and the optimiser of embeddings."""

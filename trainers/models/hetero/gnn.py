@@ -1,4 +1,4 @@
-"""Graph neural networks over blocks of several relations."""
+"""A graph neural network for heterogeneous graphs, over blocks by relation."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from hoptrain.trainers.models.layers import Dropout
 
 
 class HeteroGNN(nn.Module):
-    """An input for each type, ``num_layers`` convolutions of width H, a linear map for each type of seeds: to its classes, or to vectors of it.
+    """A model of heterogeneous graphs: an input for each type, ``num_layers`` convolutions of width H, and a linear map for each seed type.
 
-    A type with features has a linear map of its own as input; one without has a vector for each of its nodes, whose gradients are sparse. Between
-    two layers stand activation (ELU for gat and gatv2, else ReLU; none for hgt and han, which have their own) and dropout. A type that no relation leads to
-    keeps its vectors. A layer has only the relations that scores depend on: the last one those that lead to the seeds' types, and so on outward.
+    The input of a type with features is a linear map. A type without features has an embedding per node, with sparse gradients. Activation and
+    dropout separate layers: ELU for gat and gatv2, none for hgt and han (which have their own), else ReLU. A type that no relation leads to keeps its
+    vectors. A layer contains only the relations that the output depends on: the last one those into the seed types, and so on outwards.
 
     Attributes:
-        relations: of each layer.
-        edge_channels: features of an edge that layers read, by relation.
-        needed: types whose vectors enter each layer.
+        relations: relations of each layer.
+        edge_channels: number of edge features that layers read, by relation.
+        needed: node types that enter each layer.
     """
 
     def __init__(
@@ -51,28 +51,29 @@ class HeteroGNN(nn.Module):
         """Build the layers.
 
         Args:
-            arch: rgcn, gat, gatv2, transformer, gin, graphconv, hgt or han.
-            in_channels: features of a node, by type, of the types that have some.
-            num_nodes: nodes of the types without features.
-            relations: of the graph.
-            seed_types: the types of the seeds.
-            hidden_channels: H (with attention over all heads together).
-            out_channels: number of classes, or width of the vectors.
-            num_layers: number of hops of a mini-batch.
-            dropout: share of hidden inputs dropped (and of the attention of gat and han).
-            input_dropout: share of features dropped.
-            heads: attention heads of those with attention, which share ``hidden_channels``.
-            num_bases: matrices that rgcn's relations share; 0 gives each its own.
-            edge_channels: features of an edge, by relation (``source:name:destination``), of those that have some; gatv2 and transformer read them.
+            arch: layer type: rgcn, gat, gatv2, transformer, gin, graphconv, hgt or han.
+            in_channels: number of features of a node, by type, for the types with features.
+            num_nodes: number of nodes, by type, for the types without features.
+            relations: relations of the graph.
+            seed_types: types of the seeds.
+            hidden_channels: width of the hidden layers, H (over all attention heads together).
+            out_channels: number of classes, or width of the output vectors.
+            num_layers: number of layers, which equals the hops of a mini-batch.
+            dropout: share of hidden inputs to drop (and of the attention weights of gat and han).
+            input_dropout: share of features to drop.
+            heads: number of attention heads, which divide ``hidden_channels`` among them.
+            num_bases: number of matrices that rgcn's relations share; 0 gives each relation its own.
+            edge_channels: number of features of an edge, by relation (``source:name:destination``), for relations with edge features; gatv2 and
+                transformer read them.
 
         Raises:
-            InputError: sizes that do not fit, a word that is none of these.
+            InputError: sizes do not fit, or an option is unknown.
         """
         super().__init__()
         check_choice("arch", arch, get_args(HeteroArch))
         _check_sizes(arch, hidden_channels, out_channels, num_layers, heads, num_bases)
         with temporary_files_that_go():
-            from torch_geometric.nn.module_dict import ModuleDict  # a type may be called anything
+            from torch_geometric.nn.module_dict import ModuleDict  # unlike torch's, it accepts any type name
 
         self.seed_types = tuple(dict.fromkeys(seed_types))
         self.relations = relations_by_layer(relations, self.seed_types, num_layers)
@@ -90,7 +91,7 @@ class HeteroGNN(nn.Module):
         self._freeze_unused(hidden_channels)
 
     def _freeze_unused(self, channels: int) -> None:
-        """Ask no gradient of what no score depends on, as HGT's weights of types that a layer reads alone: DDP would wait for them."""
+        """Freeze parameters that no output depends on, such as HGT's weights of types that a layer only reads: DDP would wait for their gradients."""
         one: dict[str, Any] = {"indptr": torch.tensor([0, 1]), "indices": torch.tensor([0]), "edge_ids": torch.tensor([0]), "num_src": 1}
         hidden: Hidden = {name: torch.zeros(1, channels) for name in self.needed[0]}
         for i, own in enumerate(self.relations):
@@ -102,15 +103,15 @@ class HeteroGNN(nn.Module):
             parameter.requires_grad_(gradient is not None)
 
     def forward(self, x: Hidden, node_ids: Mapping[str, Tensor], blocks: Sequence[Blocks]) -> dict[str, Tensor]:
-        """What the last layer gives for the seeds, by type.
+        """Compute the last layer's output for the seeds, by type.
 
         Args:
-            x: (S_t, F_t) float features of the input nodes of type t.
-            node_ids: (S_t,) their ids.
-            blocks: those of each relation, a dictionary a layer, the outermost first.
+            x: float features (S_t, F_t) of the input nodes of each type t with features.
+            node_ids: ids (S_t,) of the input nodes.
+            blocks: blocks by relation, a dictionary per layer, outermost first.
 
         Returns:
-            (at least B_t, out_channels) of each type t of seeds, these first.
+            Outputs (at least B_t, out_channels) of each seed type t, with the seeds first.
         """
         hidden: Hidden = self.embed(x, node_ids)
         for i, hop in enumerate(blocks):
@@ -118,14 +119,14 @@ class HeteroGNN(nn.Module):
         return dict(hidden)
 
     def embed(self, x: Hidden, node_ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What enters layer 0, (S_t, H) by type of those given; arguments as of ``forward``."""
+        """Compute input rows (S_t, H) of layer 0 by type, from features ``x`` and ids ``node_ids`` of the given types."""
         made = {name: F.relu(linear(self.input_dropout(x[name]))) for name, linear in self.inputs.items() if name in x}
         return made | {name: table(node_ids[name].long()) for name, table in self.tables.items() if name in node_ids}
 
     def layer(self, i: int, hidden: Hidden, blocks: Blocks, weights: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Layer ``i`` alone, with what stands before and after it; of the last one what the seeds' types are given.
+        """Apply layer ``i`` with its dropout and activation; the last layer includes the linear maps of the seed types.
 
-        ``weights`` are those of relations, which a ``HANLayer`` is given in exact inference.
+        ``weights`` are the weights of relations that layer-wise inference computes for a ``HANLayer``.
         """
         hidden = {name: self.dropout(hidden[name]) for name in self.needed[i]}
         given = () if weights is None else (weights,)
@@ -138,12 +139,12 @@ class HeteroGNN(nn.Module):
         return hidden | {name: self.activation(rows) for name, rows in out.items()}
 
     def alone(self, i: int, name: str, hidden: Tensor) -> Tensor:
-        """Layer ``i`` for nodes of a type that none of its relations leads to: they keep their vectors."""
+        """Apply layer ``i`` to nodes of a type that none of its relations leads to: they keep their vectors."""
         out: Tensor = self.heads[name](hidden) if i == self.num_layers - 1 else hidden
         return out
 
     def scores(self, i: int, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
-        """What ``HANLayer.scores`` gives for the input of layer ``i``; the model is in eval mode."""
+        """Return ``HANLayer.scores`` for the inputs of layer ``i``. The model must be in eval mode."""
         found: dict[str, Tensor] = self.layers[i].scores(hidden, {relation: blocks[relation] for relation in self.relations[i]})  # type: ignore[operator]
         return found
 
@@ -154,15 +155,15 @@ class HeteroGNN(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Number of hops that ``forward`` takes."""
+        """Number of layers, and of blocks that ``forward`` takes."""
         return len(self.layers)
 
 
 def relations_by_layer(relations: Sequence[Relation], seed_types: Sequence[str], num_layers: int) -> list[list[Relation]]:
-    """Of each layer the relations that scores of the ``seed_types`` depend on, the outermost first.
+    """Return for each layer, outermost first, the relations that the outputs of the ``seed_types`` depend on.
 
     Raises:
-        InputError: no relation leads to any of them.
+        InputError: no relation leads to any of the seed types.
     """
     wanted, found = set(seed_types), []
     for _ in range(num_layers):
@@ -176,7 +177,7 @@ def relations_by_layer(relations: Sequence[Relation], seed_types: Sequence[str],
 
 
 def _ends(relations: Sequence[Relation]) -> list[str]:
-    """The types that relations join, sources first, each once."""
+    """Return the types that relations join, sources first, each once."""
     return list(dict.fromkeys([relation[0] for relation in relations] + [relation[2] for relation in relations]))
 
 
@@ -187,14 +188,14 @@ def _table(rows: int, channels: int) -> nn.Embedding:
 
 
 def _check_sizes(arch: HeteroArch, hidden_channels: int, out_channels: int, num_layers: int, heads: int, num_bases: int) -> None:
-    """Refuse a model that cannot be built."""
+    """Raise InputError if sizes do not fit."""
     if min(num_layers, hidden_channels, out_channels, heads) < 1:
         raise InputError(
-            f"a model of {num_layers} layers over {hidden_channels} to {out_channels} channels with {heads} heads: all are at least 1; correct it"
+            f"a model of {num_layers} layers over {hidden_channels} to {out_channels} channels with {heads} heads: all must be at least 1; give 1 or more"
         )
     if arch not in ("rgcn", "gin", "graphconv") and hidden_channels % heads:
-        raise InputError(f"hidden_channels {hidden_channels} cannot be shared by {heads} heads: give a multiple of heads")
+        raise InputError(f"hidden_channels {hidden_channels} cannot be divided among {heads} heads: give a multiple of heads")
     if num_bases < 0 or (num_bases and arch != "rgcn"):
         raise InputError(
-            f"num_bases is {num_bases} with arch {arch}: matrices that rgcn's relations share, 0 for one each; correct it or leave it out"
+            f"num_bases is {num_bases} with arch {arch}: it must be at least 0, and 0 for other layers than rgcn; leave it out"
         )

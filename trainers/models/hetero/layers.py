@@ -1,7 +1,7 @@
 """PyG's convolutions of heterogeneous graphs, over the blocks of one hop.
 
-Each maps vectors by type to those of the destinations, by type: (S_t, H) with S_t at least the sources that a block has of type t, to (num_dst, H)
-for every type that a relation leads to. A type's first rows are its destinations.
+Each maps vectors by type to the destinations' vectors by type. Input is (S_t, H), with S_t at least the number of sources of type t in a block;
+output is (num_dst, H) for every type that a relation leads to. The first rows of a type are its destinations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hoptrain.trainers.models.edge_layers import edge_features, temporary_files_
 
 HeteroArch = Literal["rgcn", "gat", "gatv2", "transformer", "gin", "graphconv", "hgt", "han"]
 READ_EDGES = ("gatv2", "transformer")
-"""Those that read features of edges, of the relations that have some."""
+"""Names of the layers that read edge features, for the relations with edge features."""
 Hidden: TypeAlias = Mapping[str, Tensor]
 Blocks: TypeAlias = Mapping[Relation, Block]
 
@@ -35,7 +35,7 @@ def make_hetero_layer(
     dropout: float,
     edge_channels: Mapping[Relation, int],
 ) -> nn.Module:
-    """One layer over ``relations``, from ``channels`` (H) to as many; ``edge_channels`` are features of an edge, of those that have some."""
+    """Build one layer over ``relations``, with input and output width ``channels``; ``edge_channels`` are the widths of edge features."""
     with temporary_files_that_go():
         if arch == "hgt":
             return HGTLayer(channels, relations, heads)
@@ -47,15 +47,15 @@ def make_hetero_layer(
 
 
 class RelationLayer(nn.Module):
-    """A convolution for each relation, the results added up: PyG's ``HeteroConv``, which is also what its ``to_hetero`` makes of a model.
+    """A layer with a convolution for each relation, whose results are summed: PyG's ``HeteroConv``, as used by its ``to_hetero``.
 
-    * ``rgcn``: the mean over each relation by weights of its own, and the node itself (Schlichtkrull et al. 2018): ``SAGEConv``.
-    * ``gat``: attention among the edges of each relation, and the node itself by a linear map: ``GATConv``.
-    * ``gatv2``: attention that also reads the edges' features (Brody, Alon, Yahav 2022), else as gat: ``GATv2Conv``.
-    * ``transformer``: attention with a linear map of the edges' features added to keys and values (Shi et al. 2021), and the node itself by a linear
+    * ``rgcn``: the mean over each relation with its own weights, and the node itself (Schlichtkrull et al. 2018): ``SAGEConv``.
+    * ``gat``: attention among the edges of each relation, and the node itself through a linear map: ``GATConv``.
+    * ``gatv2``: attention that also reads edge features (Brody, Alon, Yahav 2022), otherwise as gat: ``GATv2Conv``.
+    * ``transformer``: attention with linear maps of edge features added to keys and values (Shi et al. 2021), and the node itself through a linear
       map: ``TransformerConv``.
-    * ``gin``: the sum over each relation and the node itself, through two linear maps: ``GINConv``.
-    * ``graphconv``: the sum over each relation by weights of its own, and the node itself: ``GraphConv``.
+    * ``gin``: the sum over each relation and the node itself, through an MLP of two linear maps: ``GINConv``.
+    * ``graphconv``: the sum over each relation with its own weights, and the node itself: ``GraphConv``.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class RelationLayer(nn.Module):
         }
         make = makers[arch]
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="There exist node types")  # that no relation leads to: they keep their vectors
+            warnings.filterwarnings("ignore", message="There exist node types")  # types that no relation leads to keep their vectors
             self.conv: nn.Module = HeteroConv({relation: make(edge_channels.get(relation)) for relation in relations}, aggr="sum")
 
     def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
-        """Apply to the blocks of one hop."""
+        """Compute the outputs of the blocks of one hop, by destination type."""
         ends = {relation: (hidden[relation[0]], hidden[relation[2]][: block.num_dst]) for relation, block in blocks.items()}
         read = {
             relation: edge_features(blocks[relation], number, torch.float32)
@@ -100,9 +100,9 @@ class RelationLayer(nn.Module):
 
 
 class BasisLayer(nn.Module):
-    """R-GCN whose relations share ``num_bases`` matrices, each with coefficients of its own (Schlichtkrull et al. 2018): PyG's ``RGCNConv``.
+    """An R-GCN layer whose relations share ``num_bases`` matrices, with their own coefficients (Schlichtkrull et al. 2018): PyG's ``RGCNConv``.
 
-    It takes the nodes of all types in one row and multiplies all destinations once for each relation.
+    It concatenates the nodes of all types, and multiplies all destinations once per relation.
     """
 
     def __init__(self, channels: int, relations: Sequence[Relation], num_bases: int) -> None:
@@ -112,7 +112,7 @@ class BasisLayer(nn.Module):
         self.conv = RGCNConv(channels, channels, len(relations), num_bases=num_bases)
 
     def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
-        """Apply to the blocks of one hop."""
+        """Compute the outputs of the blocks of one hop, by destination type."""
         num_dst = destinations(blocks)
         sources = {name: hidden[name] for name in dict.fromkeys(relation[0] for relation in blocks)}
         first_src, first_dst = _offsets({name: len(rows) for name, rows in sources.items()}), _offsets(num_dst)
@@ -127,7 +127,7 @@ class BasisLayer(nn.Module):
 
 
 class HGTLayer(nn.Module):
-    """Heterogeneous graph transformer (Hu et al. 2020, "Heterogeneous graph transformer"): PyG's ``HGTConv``."""
+    """A heterogeneous graph transformer layer (Hu et al. 2020, "Heterogeneous graph transformer"): PyG's ``HGTConv``."""
 
     def __init__(self, channels: int, relations: Sequence[Relation], heads: int) -> None:
         super().__init__()
@@ -137,18 +137,18 @@ class HGTLayer(nn.Module):
         self.conv = HGTConv(channels, channels, (self.names, list(relations)), heads)
 
     def forward(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
-        """Apply to the blocks of one hop."""
-        # It fails where no type has a node: one that has none gets one without edges, which the slices below drop.
+        """Compute the outputs of the blocks of one hop, by destination type."""
+        # HGTConv fails if all types are empty: an empty type gets a node without edges, which the slices below drop.
         padded = {name: F.pad(hidden[name], (0, 0, 0, int(not len(hidden[name])))) for name in self.names}
         out = self.conv(padded, _edges(blocks))
         return {name: out[name][:number] for name, number in destinations(blocks).items()}
 
 
 class HANLayer(nn.Module):
-    """Heterogeneous graph attention (Wang et al. 2019): attention among the edges of each relation, then among relations: PyG's ``HANConv``.
+    """A heterogeneous graph attention layer (Wang et al. 2019): attention among the edges of each relation, then among relations: PyG's ``HANConv``.
 
-    The weight of a relation is a softmax of its mean score over all destinations of a type. In training these are the batch's; exact inference
-    adds up ``scores`` over all nodes of the type first, and gives the weights that follow.
+    The weight of a relation is a softmax of its mean score over all destinations of a type. In training these are the batch's. Layer-wise inference
+    first sums ``scores`` over all nodes of the type, and passes the resulting weights.
     """
 
     def __init__(self, channels: int, relations: Sequence[Relation], heads: int, dropout: float) -> None:
@@ -156,12 +156,12 @@ class HANLayer(nn.Module):
         from torch_geometric.nn import HANConv
 
         names = list(dict.fromkeys(name for source, _, destination in relations for name in (source, destination)))
-        self.kinds = {name: str(number) for number, name in enumerate(names)}  # HANConv takes no name with a point
+        self.kinds = {name: str(number) for number, name in enumerate(names)}  # HANConv does not accept names with dots
         self.numbered = {relation: (self.kinds[relation[0]], str(i), self.kinds[relation[2]]) for i, relation in enumerate(relations)}
         self.conv = HANConv(channels, channels, (list(self.kinds.values()), list(self.numbered.values())), heads, dropout=dropout)
 
     def forward(self, hidden: Hidden, blocks: Blocks, weights: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Apply to the blocks of one hop; ``weights`` (R,) of a type are those of the R relations that lead to it."""
+        """Compute the outputs of the blocks of one hop, by destination type; ``weights`` (R,) of a type replace those of its R relations."""
         from torch_geometric.nn.conv.han_conv import group
 
         made, given = self._of_relations(hidden, blocks), weights or {}
@@ -171,25 +171,25 @@ class HANLayer(nn.Module):
         }
 
     def scores(self, hidden: Hidden, blocks: Blocks) -> dict[str, Tensor]:
-        """Of each type that relations lead to, (R,): the sum of each relation's scores over the destinations."""
+        """Return, for each type that relations lead to, the sums (R,) of each relation's scores over the destinations."""
         q, linear = self.conv.q, self.conv.k_lin
         made = self._of_relations(hidden, blocks)
         return {name: torch.stack([(q * torch.tanh(linear(rows))).sum() for rows in own]) for name, own in made.items()}
 
     def _of_relations(self, hidden: Hidden, blocks: Blocks) -> dict[str, list[Tensor]]:
-        """Of each type that relations lead to, what each of them gives: (num_dst, H)."""
+        """Return, for each type that relations lead to, the output (num_dst, H) of each of these relations."""
         made: dict[str, list[Tensor]] = {}
         for relation, block in blocks.items():
             ends = {self.kinds[relation[0]]: hidden[relation[0]]}
             if relation[0] != relation[2]:
                 ends[self.kinds[relation[2]]] = hidden[relation[2]][: block.num_dst]
-            out = self.conv(ends, {self.numbered[relation]: block.edge_index()})[self.kinds[relation[2]]]  # of one relation: weight 1
+            out = self.conv(ends, {self.numbered[relation]: block.edge_index()})[self.kinds[relation[2]]]  # a single relation has weight 1
             made.setdefault(relation[2], []).append(out[: block.num_dst])
         return made
 
 
 def destinations(blocks: Blocks) -> dict[str, int]:
-    """Number of destinations of each type that a relation leads to."""
+    """Return the number of destinations of each type that a relation leads to."""
     return {relation[2]: block.num_dst for relation, block in blocks.items()}
 
 
@@ -198,5 +198,5 @@ def _edges(blocks: Blocks) -> dict[Relation, Tensor]:
 
 
 def _offsets(counts: Mapping[str, int]) -> dict[str, int]:
-    """Where each begins if they stand one after another."""
+    """Return the start of each key's rows in a concatenation."""
     return {name: sum(list(counts.values())[:place]) for place, name in enumerate(counts)}

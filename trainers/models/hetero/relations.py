@@ -1,8 +1,8 @@
-"""Scores of triples by the vectors of their ends and of their relation, after the papers that named them.
+"""Scoring functions of triples, from the vectors of head, relation and tail, named after their papers.
 
-A model turns a head and a relation into what the tail should be like, and compares that with tails: so that one product of matrices scores a
-query against all entities. Heads are looked for as the tails of inverse relations, which have vectors of their own (Lacroix et al. 2018, "Canonical
-tensor decomposition for knowledge base completion").
+A function computes a query from a head and a relation, and compares it with tails. So one matrix product scores a query against all entities. Heads
+are predicted as tails of inverse relations, which have their own vectors (Lacroix et al. 2018, "Canonical tensor decomposition for knowledge base
+completion").
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ScoreName: TypeAlias = Literal["distmult", "complex", "transe", "rotate"]
 
 
 class TripleScore(NamedTuple):
-    """A model of triples.
+    """A scoring function of triples.
 
     Attributes:
-        query: (heads (..., C), relations (..., D)) -> what tails are compared with, (..., C).
-        match: (queries (N, C), tails (M, C)) -> how well each fits, (N, M); the more the better.
-        match_own: (queries (N, C), tails (N, C)) -> how well query i and tail i fit, (N,).
-        width: C -> D, numbers of a relation.
-        begin: fills the table of the relations, (R, D), before the training.
+        query: maps heads (..., C) and relations (..., D) to queries (..., C), which are compared with tails.
+        match: maps queries (N, C) and tails (M, C) to logits (N, M); higher is better.
+        match_own: maps queries (N, C) and tails (N, C) to logits (N,) of query i and tail i.
+        width: maps C to D, the width of a relation's vector.
+        begin: initialises the relations' vectors (R, D).
     """
 
     query: Callable[[Tensor, Tensor], Tensor]
@@ -39,18 +39,18 @@ class TripleScore(NamedTuple):
 
 
 def complex_product(head: Tensor, relation: Tensor) -> Tensor:
-    """The product of complex numbers whose second half of the channels is imaginary."""
+    """Return the product of complex numbers, whose imaginary parts are the second half of the channels."""
     (real, imaginary), (weight, turn) = head.chunk(2, -1), relation.chunk(2, -1)
     return torch.cat([real * weight - imaginary * turn, real * turn + imaginary * weight], -1)
 
 
 def rotated(head: Tensor, angles: Tensor) -> Tensor:
-    """Complex numbers (..., C), as of ``complex_product``, turned by ``angles`` (..., C / 2)."""
+    """Return complex numbers (..., C), laid out as in ``complex_product``, rotated by ``angles`` (..., C / 2)."""
     return complex_product(head, torch.cat([angles.cos(), angles.sin()], -1))
 
 
 def _around_one(table: Tensor) -> Tensor:
-    """So that a training begins near the inner product."""
+    """Initialise a table around 1, so that training begins near the inner product."""
     begun: Tensor = nn.init.normal_(table, mean=1, std=0.1)
     return begun
 
@@ -76,22 +76,24 @@ def _own_nearness(queries: Tensor, tails: Tensor) -> Tensor:
 SCORES: dict[ScoreName, TripleScore] = {
     # Yang et al. 2015, "Embedding entities and relations for learning and inference in knowledge bases"
     "distmult": TripleScore(torch.mul, _products, _own_products, lambda channels: channels, _around_one),
-    # Trouillon et al. 2016, "Complex embeddings for simple link prediction": channels of the second half are imaginary
+    # Trouillon et al. 2016, "Complex embeddings for simple link prediction": the second half of the channels are imaginary parts
     "complex": TripleScore(complex_product, _products, _own_products, lambda channels: channels, _around_one),
-    # Bordes et al. 2013, "Translating embeddings for modeling multi-relational data", by the Euclidean distance
+    # Bordes et al. 2013, "Translating embeddings for modeling multi-relational data", with the Euclidean distance
     "transe": TripleScore(torch.add, _nearness, _own_nearness, lambda channels: channels, nn.init.xavier_uniform_),
-    # Sun et al. 2019, "RotatE: knowledge graph embedding by relational rotation in complex space", as PyG's by the Euclidean distance
+    # Sun et al. 2019, "RotatE: knowledge graph embedding by relational rotation in complex space", with the Euclidean distance as in PyG
     "rotate": TripleScore(rotated, _nearness, _own_nearness, lambda channels: channels // 2, lambda t: nn.init.uniform_(t, 0, 2 * math.pi)),
 }
 
 
 def score_named(name: ScoreName, channels: int) -> TripleScore:
-    """The model of triples for vectors with ``channels``.
+    """Return the scoring function with a name, for vectors of ``channels`` channels.
 
     Raises:
-        InputError: an unknown name, or an odd number of channels for complex numbers.
+        InputError: the name is unknown, or the number of channels is odd although vectors are complex.
     """
     check_choice("decoder", name, get_args(ScoreName))
     if name in ("complex", "rotate") and channels % 2:
-        raise InputError(f"hidden_channels is {channels} with decoder {name}: half of them are imaginary; give an even number")
+        raise InputError(
+            f"hidden_channels is {channels} with decoder {name}: half of the channels are imaginary parts; give an even number"
+        )
     return SCORES[name]

@@ -1,4 +1,4 @@
-"""Adam for parameters of both kinds: those with dense gradients and tables with sparse ones."""
+"""An Adam optimiser for parameters with dense gradients and embeddings with sparse ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from torch import nn
 
 
 class DenseAndSparseAdam(torch.optim.Adam):
-    """torch's ``Adam``, and for tables ``SparseAdam``: two groups of one optimiser, since Lightning trains by itself with no more than one.
+    """An optimiser that applies torch's ``Adam`` to dense parameters and ``SparseAdam`` to embeddings.
 
-    SparseAdam moves the rows of a step alone, and their moments; it has no weight decay.
+    Both are parameter groups of one optimiser, since Lightning's automatic optimisation supports only one. SparseAdam updates only the rows of a
+    step, and their moments; it has no weight decay.
     """
 
     def __init__(self, dense: Iterable[nn.Parameter], sparse: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
-        """Take the parameters of both kinds."""
+        """Set up both parameter groups."""
         tables = list(sparse)
         groups: list[dict[str, Any]] = [{"params": list(dense)}, {"params": tables, "weight_decay": 0.0}]
         super().__init__(groups, lr=lr, weight_decay=weight_decay)
@@ -24,12 +25,12 @@ class DenseAndSparseAdam(torch.optim.Adam):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        for table in self.param_groups[1]["params"]:  # Adam makes float32 tensors of the numbers of steps, by which SparseAdam would round
+        for table in self.param_groups[1]["params"]:  # Adam stores step counts as float32 tensors, in which SparseAdam would round
             if table in self.state:
                 self.state[table]["step"] = int(self.state[table]["step"])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make a step with each group."""
+        """Update both parameter groups, and return the loss of ``closure``."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -40,7 +41,7 @@ class DenseAndSparseAdam(torch.optim.Adam):
             super().step()
         finally:
             self.param_groups = groups
-        # Both have one state, so that it is saved, and comes back, as that of one optimiser.
+        # Both share one state, so that it is saved and loaded as that of one optimiser.
         self._of_tables.state, self._of_tables.param_groups = self.state, groups[1:]
         self._of_tables.step()
         return loss

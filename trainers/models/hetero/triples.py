@@ -1,4 +1,4 @@
-"""Vectors of the entities of a knowledge graph: learnt ones, or made from those of their neighbours by R-GCN."""
+"""Vectors of a knowledge graph's entities: embeddings, or outputs of R-GCN over their neighbours."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ from hoptrain.trainers.models.ranks import MOST_NUMBERS
 
 
 class EntityEncoder(nn.Module):
-    """A vector (C,) for each of V entities, whose gradients are sparse, and R-GCN's layers over it (Schlichtkrull et al. 2018), of PyG.
+    """A module with an embedding (C,) for each of V entities, with sparse gradients, and R-GCN layers over them (Schlichtkrull et al. 2018).
 
-    A layer adds the mean over an entity's edges, each by its relation's matrix of blocks on the diagonal, and the entity's own vector by a full
-    matrix: ``FastRGCNConv``, normalised across relations, as the paper has it for links, so that sampled edges estimate it without bias.
-    Between two layers stands a ReLU. Without layers the vectors are those of the table.
+    A layer adds the mean over an entity's edges, each multiplied by its relation's block-diagonal matrix, and the entity's own vector multiplied by a
+    full matrix. It is PyG's ``FastRGCNConv``, normalised across relations, as in the paper for links; so sampled edges give an unbiased estimate.
+    ReLU separates layers. Without layers, the vectors are the embeddings.
 
     Attributes:
-        table: the vectors that are learnt.
-        layers: one for each hop of a mini-batch.
+        table: the embeddings.
+        layers: one layer for each hop of a mini-batch.
     """
 
     def __init__(self, num_nodes: int, num_relations: int, channels: int, num_layers: int, num_blocks: int, dropout: float) -> None:
-        """Make the table and the layers.
+        """Make the embeddings and the layers.
 
         Args:
-            num_nodes: V.
-            num_relations: of edges, inverse ones counted.
-            channels: C.
-            num_layers: hops of a mini-batch.
-            num_blocks: blocks of a relation's matrix, which share the channels evenly.
-            dropout: share of each layer's input that is dropped, and of the vectors that leave the last one.
+            num_nodes: number of entities, V.
+            num_relations: number of relations of edges, including inverse ones.
+            channels: width of the vectors, C.
+            num_layers: number of layers, which equals the hops of a mini-batch.
+            num_blocks: number of diagonal blocks of a relation's matrix, which divide the channels evenly.
+            dropout: share of each layer's input, and of the last layer's output, to drop.
 
         Raises:
-            InputError: sizes that do not fit.
+            InputError: a size is below 1, or ``num_blocks`` does not divide ``channels``.
         """
         super().__init__()
         if channels < 1 or num_blocks < 1 or (num_layers and channels % num_blocks):
             raise InputError(
-                f"hidden_channels is {channels} and num_blocks {num_blocks}: both are at least 1, and the blocks share the channels evenly; correct one"
+                f"hidden_channels is {channels} and num_blocks {num_blocks}: both must be at least 1, and hidden_channels a multiple of num_blocks; "
+                "change one"
             )
         self.table: nn.Embedding = nn.Embedding(num_nodes, channels, sparse=True)
         nn.init.normal_(self.table.weight, std=channels**-0.5)
@@ -56,12 +57,12 @@ class EntityEncoder(nn.Module):
         self.dropout: Dropout = Dropout(dropout)
 
     def forward(self, node_ids: Tensor, blocks: Sequence[Block], relations: Sequence[Tensor]) -> Tensor:
-        """Vectors (B, C) of a batch's seeds.
+        """Compute vectors (B, C) of a batch's seeds.
 
         Args:
-            node_ids: (S,) of the input nodes.
-            blocks: one a layer, the outermost first.
-            relations: (M,) int64, those of each block's edges.
+            node_ids: ids (S,) of the input nodes.
+            blocks: one block per layer, outermost first.
+            relations: relations (M,) int64 of each block's edges.
         """
         hidden = self.table(node_ids.long())
         for i, (block, own) in enumerate(zip(blocks, relations, strict=True)):
@@ -70,14 +71,14 @@ class EntityEncoder(nn.Module):
         return dropped
 
     def layer(self, i: int, hidden: Tensor, block: Block, relations: Tensor) -> Tensor:
-        """Layer ``i`` alone, with what stands before it: (num_src, C) to (num_dst, C)."""
+        """Apply layer ``i`` after ReLU and dropout: (num_src, C) to (num_dst, C)."""
         hidden = self.dropout(F.relu(hidden) if i else hidden)
         out: Tensor = self.layers[i]((hidden, hidden[: block.num_dst]), block.edge_index(), relations)
         return out
 
     @property
     def num_layers(self) -> int:
-        """Number of blocks that ``forward`` takes."""
+        """Number of layers, and of blocks that ``forward`` takes."""
         return len(self.layers)
 
 
@@ -86,7 +87,7 @@ def _layer(channels: int, num_relations: int, num_blocks: int) -> nn.Module:
     from torch_geometric.utils import scatter
 
     class MeanOfEdges(FastRGCNConv):
-        """PyG's layer with one mean over all edges, where its own adds up means over each relation: what that gives grows with the edges sampled."""
+        """A ``FastRGCNConv`` with one mean over all edges. PyG's sum of the relations' means would grow with the number of sampled edges."""
 
         def aggregate(self, inputs: Tensor, edge_type: Tensor, index: Tensor, dim_size: int | None = None) -> Tensor:
             means: Tensor = scatter(inputs, index, dim=0, dim_size=dim_size, reduce="mean")
@@ -99,17 +100,17 @@ def _layer(channels: int, num_relations: int, num_blocks: int) -> nn.Module:
 def exact_vectors(
     encoder: EntityEncoder, graph: Graph, relations: Tensor, *, device: torch.device, rank: int = 0, world_size: int = 1
 ) -> Tensor:
-    """The vectors (V, C) of all entities, on ``device``, by all of their edges. The encoder has to be in eval mode.
+    """Compute the vectors (V, C) of all entities from all of their edges, layer by layer. The encoder must be in eval mode.
 
-    Layer by layer and in chunks of bounded size, shared out among ranks: each of them has to call this.
+    Ranks share the work, in chunks of bounded size, so every rank must call this.
 
     Args:
-        encoder: the model.
-        graph: ``Triples.graph``.
-        relations: (E,) int64 those of the edges at their places, on ``device``.
-        device: where to compute.
-        rank: of this process.
-        world_size: ranks.
+        encoder: the model, in eval mode.
+        graph: graph of the triples, from ``Triples.graph``.
+        relations: relations (E,) int64 of the edges, by CSC position, on ``device``.
+        device: device to compute on.
+        rank: number of this rank.
+        world_size: number of ranks.
     """
     every, sampler, workspace = np.arange(graph.num_nodes), NeighborSampler([-1]), Workspace()
     share = -(-graph.num_nodes // world_size)
@@ -121,6 +122,6 @@ def exact_vectors(
             batch = sampler.sample(graph, chunk, workspace=workspace).to(device)
             (block,) = batch.blocks
             parts.append(encoder.layer(i, hidden[batch.node_ids.long()], block, relations[block.edge_ids.long()]))
-        made = torch.cat(parts) if parts else hidden[:0]  # a rank that is left with none
+        made = torch.cat(parts) if parts else hidden[:0]  # this rank has no entities
         hidden = made if world_size == 1 else gather_parts(made, share, graph.num_nodes, device).to(device)
     return hidden

@@ -1,4 +1,4 @@
-"""Sums over the edges of a block: the one place where layers aggregate, on the CPU and on a GPU."""
+"""Sums and means over the edges of a block, which all layers use for aggregation, on the CPU and on GPUs."""
 
 from hoptrain.trainers.models.sums.aggregate import aggregate
 

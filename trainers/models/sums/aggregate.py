@@ -1,4 +1,4 @@
-"""The function by which layers add up their neighbours' vectors."""
+"""The function that sums neighbours' vectors over the edges of a block."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hoptrain.samplers import Block
 
 
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
-    """Over each destination's edges the sum (or the mean) of ``x`` (num_src, C), times ``weights``: (num_dst, C), at least float32.
+    """Sum (or average) the rows of ``x`` (num_src, C), times ``weights``, over each destination's edges: (num_dst, C), at least float32.
 
-    ``weights`` are (M,), or (M, H) where each of H heads has C / H of the columns and weights of its own.
+    ``weights`` are (M,), or (M, H) for H heads, of which each has C / H columns.
 
-    Sums are float32 in mixed precision too: one of many values of 16 bits would stop growing. On a GPU kernels of hoptrain's own add (``on_device``);
-    on the CPU torch's fused gather-and-reduce, which takes no two kinds of numbers. Plain operations stand in for it where torch traces the model for
-    another to run, since no tracing follows sparse tensors, and on the CPU for weights of several heads or with a derivative: torch's fails where a
-    destination has two edges from the same source.
+    Sums are float32 in mixed precision too: a 16-bit sum of many values would stop growing. On a GPU, hoptrain's own kernels add (``on_device``). On
+    the CPU, torch's fused gather-and-reduce adds; it needs equal dtypes. Plain operations replace it when torch traces the model, since tracing does
+    not support sparse tensors. On the CPU they also replace it for weights of several heads or with a gradient: torch's fails if a destination has
+    two edges from one source.
     """
     if torch.compiler.is_compiling():
         return _plain_sums(block, x, weights, reduce)
@@ -35,9 +35,7 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
 def _host_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        warnings.filterwarnings(
-            "ignore", message="Sparse invariant checks are implicitly disabled"
-        )  # torch 2.11 says so despite the option
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")  # torch 2.11 warns despite the option
         x = x if x.dtype == torch.float64 else x.float()
         values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
         shape = (block.num_dst, block.num_src)

@@ -1,7 +1,8 @@
-"""Sums over a block's edges on a GPU, and their derivatives, by the kernels of ``hoptrain.kernels.cuda.native.aggregate`` or Numba's.
+"""Sums over a block's edges on a GPU, and their gradients, by the kernels of ``hoptrain.kernels.cuda.native.aggregate`` or Numba's.
 
-They run on torch's current stream. The forward kernel adds by destination, and the backward one by source, over the block transposed: every sum has a
-fixed order, so that the same block gives the same bits. A block is transposed when a derivative is first asked for, and not where its input needs none.
+The kernels run on torch's current stream. The forward kernel adds by destination, and the backward kernel by source, over the transposed block. Every
+sum has a fixed order, so the same block gives bit-identical results. A block is transposed when its first gradient is computed, and only if its input
+needs one.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from hoptrain.engine.device import check_cuda
 from hoptrain.samplers import Block
 
 _ADDED = (torch.float32, torch.bfloat16, torch.float64)
-"""Types that the kernels read; others become float32 first."""
+"""Data types that the kernels read; others are converted to float32 first."""
 _MOST_EDGES = 2**31 - 8
-"""Of a block: the kernels count them with 32 bits, four at a time."""
+"""Maximum number of a block's edges: the kernels count them with 32 bits, four at a time."""
 
 
 def sums_on_device(block: Block, x: Tensor, weights: Tensor | None, *, mean: bool) -> Tensor:
-    """Return ``aggregate`` of tensors on a GPU: (num_dst, C) float32, or float64 of float64.
+    """Return ``aggregate`` of tensors on a GPU: (num_dst, C), float64 for float64 inputs, else float32.
 
     Raises:
-        InputError: the block has more edges than 32 bits count; or there are no kernels for want of numba-cuda.
-        ValueError: ``x`` has not a row for each source, or the heads do not divide its columns.
+        InputError: the block has too many edges for 32 bits, or numba-cuda is missing.
+        ValueError: ``x`` does not have a row for each source, or its columns cannot be divided among the heads.
     """
     if block.num_edges > _MOST_EDGES:
-        raise InputError(f"a block has {block.num_edges:,} edges: a GPU adds up {_MOST_EDGES:,} at most; use smaller batches")
+        raise InputError(f"a block has {block.num_edges:,} edges: a GPU can add at most {_MOST_EDGES:,}; use smaller batches")
     x = x if x.dtype in _ADDED else x.float()
     heads = 1 if weights is None or weights.dim() == 1 else weights.shape[1]
     if x.shape[0] != block.num_src or x.shape[1] % heads:
         raise ValueError(
-            f"x is {tuple(x.shape)}: a block of {block.num_src} sources needs a row for each, of columns that {heads} heads share"
+            f"x is {tuple(x.shape)}: it must have {block.num_src} rows, one per source, and a number of columns divisible by {heads} heads"
         )
     out: Tensor = _Sums.apply(x, None if weights is None else weights.to(_sum_type(x)), block, mean)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Sums(torch.autograd.Function):
-    """The sums, with their derivatives by the rows and by the weights."""
+    """An autograd function for the sums, with gradients for rows and weights."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor | None, block: Block, mean: bool) -> Tensor:
@@ -72,7 +73,7 @@ class _Sums(torch.autograd.Function):
 
 
 class _Part(NamedTuple):
-    """What ``hoptrain.kernels.cuda.training.edges.Edges`` says of a block, in tensors."""
+    """The edges of a block as tensors, with the fields of ``hoptrain.kernels.cuda.training.edges.Edges``."""
 
     indptr: Tensor
     indices: Tensor
@@ -85,12 +86,12 @@ class _Part(NamedTuple):
 
 
 class Transposed(NamedTuple):
-    """The edges of a block by source, those of a source in the order that they have in the block.
+    """The edges of a block grouped by source; within a source, they keep the block's order.
 
     Attributes:
-        indptr: (num_src+1,) int32.
-        indices: (M,) int32 destinations.
-        order: (M,) int64 numbers of the edges in the block.
+        indptr: offsets (num_src + 1,) int32.
+        indices: destinations (M,) int32.
+        order: numbers (M,) int64 of the edges in the block.
     """
 
     indptr: Tensor
@@ -99,11 +100,11 @@ class Transposed(NamedTuple):
 
 
 _transposed: WeakKeyDictionary[Block, Transposed] = WeakKeyDictionary()
-"""Of blocks that were asked for, while they live: on a whole graph every layer of every epoch has the same one."""
+"""Cache of transposed blocks while the blocks live: in full-batch training, every layer of every epoch has the same block."""
 
 
 def transposed(block: Block) -> Transposed:
-    """Return the block's edges by source; made on the device when first asked for."""
+    """Return the block's edges grouped by source; computed on the device at the first call."""
     if block not in _transposed:
         by_source, order = torch.sort(block.indices.int(), stable=True)
         sources = torch.arange(block.num_src + 1, dtype=torch.int32, device=order.device)
@@ -114,7 +115,7 @@ def transposed(block: Block) -> Transposed:
 
 
 def _add(part: _Part, rows: Tensor, dtype: torch.dtype, inverse: Tensor | None = None) -> Tensor:
-    """The sums of ``rows`` over the edges, as ``dtype``; with ``inverse`` the means, and it receives what their sums were multiplied by."""
+    """Sum ``rows`` over the edges, as ``dtype``. With ``inverse``, return means and store each mean's factor in it."""
     shape = (len(part.indptr) - 1, rows.shape[1])
     if not len(part.indices) or not rows.shape[1]:
         if inverse is not None:
@@ -135,7 +136,7 @@ def _add(part: _Part, rows: Tensor, dtype: torch.dtype, inverse: Tensor | None =
 
 
 def _dots(part: _Part, weights: Tensor, rows: Tensor, gradient: Tensor, inverse: Tensor | None) -> Tensor:
-    """The derivative by the ``weights`` of ``part``, of their shape."""
+    """Return the gradient of the ``weights`` of ``part``, in their shape."""
     out = torch.empty_like(weights)
     if not out.numel() or not rows.shape[1]:
         return out.zero_()
@@ -153,10 +154,10 @@ def _dots(part: _Part, weights: Tensor, rows: Tensor, gradient: Tensor, inverse:
 
 @cache
 def _has_native() -> bool:
-    """Whether the kernels in CUDA C++ add, or else Numba's.
+    """Return whether the CUDA C++ kernels are available; else Numba's are used.
 
     Raises:
-        InputError: there are neither.
+        InputError: neither is available.
     """
     check_cuda()
     from hoptrain.engine.gpu_memory.device_store import has_native
@@ -165,7 +166,7 @@ def _has_native() -> bool:
 
 
 def launch_for(rows: Tensor) -> Any:
-    """Return a launch on torch's current stream of the GPU of ``rows``."""
+    """Return a launch configuration on torch's current stream of the GPU of ``rows``."""
     from hoptrain.kernels.cuda.launch import Launch
     from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 
@@ -187,7 +188,7 @@ def _edges(part: _Part) -> Any:
 
 
 def _lent(part: _Part) -> Any:
-    """The edges as Numba's kernels take them."""
+    """Return the edges as Numba's kernels take them."""
     from hoptrain.kernels.cuda.training.edges import Edges
 
     weights = None if part.weights is None else part.weights.view(len(part.weights), -1)
@@ -210,7 +211,7 @@ def _lent_empty(like: Tensor, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def _widened(rows: Tensor) -> Tensor:
-    """Rows as Numba's kernels read them."""
+    """Convert rows to the data type that Numba's kernels read."""
     return rows.to(_sum_type(rows))
 
 

@@ -1,1 +1,1 @@
-"""ViG: pictures as graphs of patches."""
+"""ViG, a Vision GNN: image classification on graphs of patches."""

@@ -1,12 +1,12 @@
 """Vision GNN (Han et al. 2022, "Vision GNN: An Image is Worth Graph of Nodes"): an image as a graph of its patches or pixels.
 
-Shapes: B images of (H, W, C), N nodes an image (one a patch), D features a node. Between any two layers stands (B, N, D), so a pipeline can
-cut anywhere without padding. ``norm: batch`` takes its statistics over all images at hand, so it is not exact when a batch is cut into chunks or
-shared out among ranks; ``layer`` (each node alone) and ``group`` (each image alone) are.
+Shapes: B images of (H, W, C), N nodes per image (one per patch), D features per node. Activations between any two layers are (B, N, D), so a pipeline
+can split anywhere without padding. ``norm: batch`` takes its statistics over all images at hand, so it is not exact if a batch is divided into chunks
+or across ranks; ``layer`` (each node by itself) and ``group`` (each image by itself) are exact.
 
-The configuration of Raffi 2024 (pixels as nodes, 8 blocks) is ``patch=1, width=None, conv_width=256, ffn_width=512, head_width=1024, conv="sum"``
-on images of three channels, which with any ``norm`` and ``graph`` has 138,258 parameters a block and 1,120,410 in all: the paper's counts.
-The paper prints no widths; these are of its author's published program, where the graph is ``grid``.
+The configuration of Raffi 2024 (pixels as nodes, 8 blocks) is ``patch=1, width=None, conv_width=256, ffn_width=512, head_width=1024, conv="sum"`` on
+images of three channels. With any ``norm`` and ``graph`` it has 138,258 parameters per block and 1,120,410 in total, which are the paper's counts.
+The paper does not state widths; these are from its author's published program, where the graph is ``grid``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ImageConv = Literal["max-relative", "sum"]
 
 
 class ViG(nn.Module):
-    """Stem, ``num_blocks`` blocks of a Grapher and a feed-forward part, head. These are its layers for a pipeline."""
+    """A Vision GNN: a stem, ``num_blocks`` blocks of a Grapher and a feed-forward part, and a head, which are the layers for a pipeline."""
 
     def __init__(
         self,
@@ -48,24 +48,24 @@ class ViG(nn.Module):
         """Build the layers.
 
         Args:
-            image_shape: (H, W, C).
+            image_shape: height, width and channels (H, W, C) of an image.
             num_classes: number of classes.
-            patch: side of the square of pixels that is a node; 1 makes pixels nodes.
-            width: D, features of a node between blocks; null takes the values of a patch as they are, without a stem to learn.
+            patch: side in pixels of the square patch that is a node; 1 makes each pixel a node.
+            width: number of features of a node between blocks, D; null takes a patch's pixel values unchanged, without a learned stem.
             conv_width: width of the graph convolution; by default D.
             ffn_width: inner width of the feed-forward part; by default 4 D.
             head_width: inner width of the classifier.
             num_blocks: number of blocks.
-            neighbors: k of ``graph: knn``, the node itself included. As in the paper every fourth block doubles, triples, ... the reach: it takes
-                every second, third, ... of so many more nearest nodes.
-            heads: groups of channels that max-relative convolution mixes apart from one another.
-            graph: knn joins a node to the most similar ones, anew in every block; grid to the eight around it.
-            conv: max-relative (the paper's) or sum (of the neighbours, and the node by weights of its own).
-            norm: normalisation behind each linear map: group (each image by itself), layer (each node by itself) or batch (all images at
-                hand, as in the paper: not exact when a batch is shared out among ranks or cut into chunks).
+            neighbors: number of neighbours in ``graph: knn``, k, including the node itself. Every fourth block extends the reach, as in the paper: it
+                takes every second, third, ... of 2 k, 3 k, ... nearest nodes.
+            heads: number of channel groups that the max-relative convolution mixes separately.
+            graph: knn joins a node to the most similar ones, recomputed in every block; grid joins it to the eight nodes around it.
+            conv: max-relative (the paper's) or sum (of the neighbours; the node itself has its own weights).
+            norm: normalisation after each linear map: group (each image by itself), layer (each node by itself) or batch (all images at hand, as in
+                the paper; not exact if a batch is divided across ranks or into chunks).
 
         Raises:
-            InputError: sizes that do not fit.
+            InputError: sizes do not fit.
         """
         super().__init__()
         rows, columns = _patches(image_shape, patch)
@@ -76,7 +76,7 @@ class ViG(nn.Module):
         width = width or values
         conv_width, ffn_width = conv_width or width, ffn_width or 4 * width
         if conv == "max-relative" and 2 * conv_width % heads:
-            raise InputError(f"conv_width is {conv_width}: {heads} heads share twice as many channels; give a multiple of {heads}")
+            raise InputError(f"conv_width is {conv_width}: {heads} heads divide twice as many channels; give a multiple of {heads}")
         self.blocks = nn.ModuleList()
         for number in range(num_blocks):
             make_graph = Grid(rows, columns) if graph == "grid" else Nearest(neighbors, min(1 + number // 4, rows * columns // neighbors))
@@ -87,7 +87,7 @@ class ViG(nn.Module):
         self._shape = (rows * columns, width)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, H, W, C) float images to (B, num_classes) logits."""
+        """Compute logits (B, num_classes) of float images (B, H, W, C)."""
         x = images
         for i in range(self.num_layers):
             x = self.layer(i, x)
@@ -95,44 +95,44 @@ class ViG(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Stem, blocks and head."""
+        """Number of layers: stem, blocks and head."""
         return len(self.blocks) + 2
 
     def layer(self, i: int, x: Tensor) -> Tensor:
-        """Layer ``i`` alone: it takes what the one before it gives, and nothing else."""
+        """Apply layer ``i`` to the output of the previous one."""
         out: Tensor = self.get_submodule(*self.modules_of(i))(x)
         return out
 
     def shape(self, i: int) -> tuple[int, int]:
-        """(N, D), the shape of one image where it enters layer ``i``, i in 1 to L - 1."""
+        """Return the shape (N, D) of one image at the input of layer ``i``, in [1, L - 1]."""
         return self._shape
 
     def modules_of(self, i: int) -> tuple[str]:
-        """The name of the submodule that layer ``i`` is."""
+        """Return the name of the submodule of layer ``i``."""
         return ("stem",) if i == 0 else ("head",) if i == self.num_layers - 1 else (f"blocks.{i - 1}",)
 
 
 def _patches(image_shape: Sequence[int], patch: int) -> tuple[int, int]:
-    """Rows and columns of patches."""
+    """Return the numbers of rows and columns of patches."""
     height, breadth, _ = image_shape
     if patch < 1 or height % patch or breadth % patch:
-        raise InputError(f"patch is {patch}: squares of that side have to cover an image of {height} x {breadth}; give a common divisor")
+        raise InputError(f"patch is {patch}: its squares must cover an image of {height} x {breadth}; give a common divisor")
     return height // patch, breadth // patch
 
 
 def _check_sizes(num_nodes: int, num_blocks: int, neighbors: int, **sizes: int | None) -> None:
-    """Refuse a model without something."""
+    """Raise InputError if a size is out of range."""
     if num_blocks < 1 or not 1 <= neighbors <= num_nodes:
         raise InputError(
-            f"{num_blocks} blocks with {neighbors} neighbors: at least one block, and from 1 to {num_nodes} neighbors, the nodes"
+            f"{num_blocks} blocks with {neighbors} neighbors: give at least one block, and from 1 to {num_nodes} neighbors, the number of nodes"
         )
     for name, value in sizes.items():
         if value is not None and value < 1:
-            raise InputError(f"{name} is {value}: a model needs some; give 1 or more")
+            raise InputError(f"{name} is {value}: it must be at least 1; give 1 or more")
 
 
 class Stem(nn.Module):
-    """(B, H, W, C) to (B, N, D): patches in rows, by a linear map with a learnt vector for each place; without ``width`` as they are."""
+    """A module from images (B, H, W, C) to patches (B, N, D): a linear map plus a learned position vector, or pixel values without ``width``."""
 
     def __init__(self, patch: int, values: int, width: int | None, num_nodes: int) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Stem(nn.Module):
             nn.init.normal_(self.places, std=0.5)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Cut into patches and embed."""
+        """Divide images into patches and embed them."""
         batch, height, breadth, channels = images.shape
         side = self.patch
         patches = images.view(batch, height // side, side, breadth // side, side, channels).transpose(2, 3)
@@ -152,7 +152,7 @@ class Stem(nn.Module):
 
 
 class Grapher(nn.Module):
-    """(B, N, D) to (B, N, D): a linear map to ``conv_width``, a graph, a convolution over it, and a linear map back; a shortcut around all."""
+    """A residual module on (B, N, D): a linear map to ``conv_width``, a graph convolution, and a linear map back."""
 
     def __init__(self, width: int, conv_width: int, conv: SumConv | MaxRelativeConv, graph: Grid | Nearest, norm: ImageNorm) -> None:
         super().__init__()
@@ -162,14 +162,14 @@ class Grapher(nn.Module):
         self.outward = linear(conv.out_width, width, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply."""
+        """Return (B, N, D) from (B, N, D)."""
         inner = self.inward(x)
         out: Tensor = x + self.outward(self.conv(inner, self.graph(inner)))
         return out
 
 
 class FeedForward(nn.Module):
-    """(B, N, D) to (B, N, D): each node by itself, with a shortcut."""
+    """A residual MLP on (B, N, D), applied to each node by itself."""
 
     def __init__(self, width: int, ffn_width: int, norm: ImageNorm) -> None:
         super().__init__()
@@ -177,13 +177,13 @@ class FeedForward(nn.Module):
         self.outward = linear(ffn_width, width, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply."""
+        """Return (B, N, D) from (B, N, D)."""
         out: Tensor = x + self.outward(F.gelu(self.inward(x)))
         return out
 
 
 class Head(nn.Module):
-    """(B, N, D) to (B, num_classes): the mean over the nodes, then two linear maps."""
+    """A classifier from (B, N, D) to (B, num_classes): the mean over nodes, then two linear maps."""
 
     def __init__(self, width: int, head_width: int, num_classes: int) -> None:
         super().__init__()
@@ -191,6 +191,6 @@ class Head(nn.Module):
         self.outward = nn.Linear(head_width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Classify."""
+        """Compute logits (B, num_classes)."""
         out: Tensor = self.outward(F.gelu(self.inward(x.mean(1))))
         return out

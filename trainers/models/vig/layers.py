@@ -1,4 +1,4 @@
-"""The parts of a Vision GNN that look at a graph, and its normalisations. Shapes as in ``vig.py``: B images, N nodes each, D features."""
+"""Graphs, convolutions and normalisations of a Vision GNN. Shapes: B images, N nodes per image, D features."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ ImageNorm = Literal["group", "layer", "batch"]
 
 
 class Neighbors(NamedTuple):
-    """The neighbours of all nodes of a batch; a node is its row in (B * N, D).
+    """The neighbours of all nodes of a batch; a node's number is its row in (B * N, D).
 
     Attributes:
-        indices: (B * N, k), or (E,) one node's after another's.
-        offsets: (B * N,) where each node's begin in the latter case, else None.
+        indices: (B * N, k), or (E,) grouped by node.
+        offsets: start (B * N,) of each node's group if ``indices`` are (E,), else None.
     """
 
     indices: Tensor
     offsets: Tensor | None = None
 
     def reduce(self, x: Tensor, mode: Literal["sum", "max"]) -> Tensor:
-        """Sum or maximum of each node's neighbours: (B, N, D) to the same. No (B, N, k, D) is made."""
+        """Return the sum or maximum (B, N, D) over each node's neighbours, without storing (B, N, k, D)."""
         return F.embedding_bag(self.indices, x.flatten(0, 1), self.offsets, mode=mode).view_as(x)
 
 
 class Nearest(nn.Module):
-    """Joins a node to every ``step``-th of the ``k * step`` most similar of its image, by the angle between their features."""
+    """A module that joins a node to every ``step``-th of its image's ``k * step`` most similar nodes, by cosine similarity."""
 
     def __init__(self, k: int, step: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Nearest(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Neighbors:
-        """The graph of features (B, N, D)."""
+        """Return the graph of features (B, N, D)."""
         batch, num_nodes, _ = x.shape
         directions = F.normalize(x, dim=2)
         nearest = (directions @ directions.transpose(1, 2)).topk(self.k * self.step).indices[:, :, :: self.step]
@@ -45,12 +45,12 @@ class Nearest(nn.Module):
         return Neighbors((nearest + begins[:, None, None]).flatten(0, 1))
 
     def extra_repr(self) -> str:
-        """For print."""
+        """Return the options for ``repr``."""
         return f"k={self.k}, step={self.step}"
 
 
 class Grid(nn.Module):
-    """Joins a node to those around it, eight but for the border."""
+    """A module that joins a node to the nodes around it: eight, fewer at the border."""
 
     def __init__(self, rows: int, columns: int) -> None:
         super().__init__()
@@ -61,20 +61,20 @@ class Grid(nn.Module):
         self.register_buffer("offsets", torch.tensor([0, *map(len, around[:-1])]).cumsum(0), persistent=False)
 
     def forward(self, x: Tensor) -> Neighbors:
-        """The same graph for each image of (B, N, D)."""
+        """Return the same graph for each image of (B, N, D)."""
         images = torch.arange(len(x), device=x.device)[:, None]
         indices, offsets = self.indices + images * x.shape[1], self.offsets + images * len(self.indices)
         return Neighbors(indices.flatten(), offsets.flatten())
 
 
 def _around(row: int, column: int, rows: int, columns: int) -> list[int]:
-    """The nodes beside one, in rows and columns of its own and next to it."""
+    """Return the nodes in the same or adjacent rows and columns, without the node itself."""
     near = product(range(max(0, row - 1), min(rows, row + 2)), range(max(0, column - 1), min(columns, column + 2)))
     return [r * columns + c for r, c in near if (r, c) != (row, column)]
 
 
 class MaxRelativeConv(nn.Module):
-    """(B, N, D) to (B, N, 2 D): a node beside the largest difference of its neighbours from it, mixed in ``heads`` groups of channels."""
+    """A convolution from (B, N, D) to (B, N, 2 D): a node and its largest difference to neighbours, mixed in ``heads`` channel groups."""
 
     def __init__(self, width: int, heads: int, norm: ImageNorm) -> None:
         super().__init__()
@@ -83,15 +83,15 @@ class MaxRelativeConv(nn.Module):
         self.norm = make_norm(norm, 2 * width)
 
     def forward(self, x: Tensor, neighbors: Neighbors) -> Tensor:
-        """Apply."""
+        """Return (B, N, 2 D) from (B, N, D)."""
         relative = neighbors.reduce(x, "max") - x
-        both = torch.stack([x, relative], dim=-1).flatten(2)  # each channel beside its difference, so that every head has both
+        both = torch.stack([x, relative], dim=-1).flatten(2)  # interleave channels and differences, so that every head has both
         parts = [head(part) for head, part in zip(self.heads, both.chunk(len(self.heads), dim=2), strict=True)]
         return F.gelu(self.norm(torch.cat(parts, dim=2)))
 
 
 class SumConv(nn.Module):
-    """(B, N, D) to (B, N, D): the sum of the neighbours by one matrix, the node itself by another (PyG's ``GraphConv``)."""
+    """A convolution from (B, N, D) to (B, N, D): one matrix for the sum of neighbours, another for the node itself (PyG's ``GraphConv``)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -100,12 +100,12 @@ class SumConv(nn.Module):
         self.of_itself = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, neighbors: Neighbors) -> Tensor:
-        """Apply."""
+        """Return (B, N, D) from (B, N, D)."""
         return F.gelu(self.of_neighbors(neighbors.reduce(x, "sum")) + self.of_itself(x))
 
 
 class ImageWise(nn.Module):
-    """Normalises (B, N, D) by the mean and the variance of each image, then scales and shifts each of the D channels."""
+    """A normalisation of (B, N, D) by the mean and variance of each image, with a scale and a shift per channel."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -113,24 +113,24 @@ class ImageWise(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply."""
+        """Return (B, N, D) from (B, N, D)."""
         return torch.addcmul(self.bias, F.layer_norm(x, x.shape[1:]), self.weight)
 
 
 class BatchWise(nn.BatchNorm1d):
-    """BatchNorm over all nodes of all images, (B, N, D)."""
+    """A batch normalisation over all nodes of all images (B, N, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply."""
+        """Return (B, N, D) from (B, N, D)."""
         return super().forward(x.flatten(0, 1)).view_as(x)
 
 
 def make_norm(norm: ImageNorm, width: int) -> nn.Module:
-    """The normalisation of that name; each has 2 * ``width`` parameters."""
+    """Build the normalisation with a name; each has 2 * ``width`` parameters."""
     kinds: dict[ImageNorm, type[nn.Module]] = {"group": ImageWise, "layer": nn.LayerNorm, "batch": BatchWise}
     return kinds[norm](width)
 
 
 def linear(in_width: int, out_width: int, norm: ImageNorm) -> nn.Sequential:
-    """A linear map with its normalisation."""
+    """Build a linear map followed by a normalisation."""
     return nn.Sequential(nn.Linear(in_width, out_width), make_norm(norm, out_width))
