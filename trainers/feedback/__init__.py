@@ -1,4 +1,4 @@
-"""What training tells a sampler, or keeps for it: gradient norms, histories of activations. A sampler asks by ``Sampler.feedback``."""
+"""Information that training provides to a sampler: gradient norms, or histories of activations. ``Sampler.feedback`` lists what a sampler needs."""
 
 from __future__ import annotations
 
@@ -13,42 +13,44 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.samplers import MiniBatch, Sampler
 
 Apply: TypeAlias = Callable[[Tensor, MiniBatch, Tensor], Tensor]
-"""(x (S, F), mini-batch as tensors, degrees (S,)) to what the model returns for the seeds."""
+"""A function that maps x (S, F), a mini-batch of tensors and degrees (S,) to the model's outputs for the seeds."""
 FEEDBACK = {"gradient-norms": "gradient_norms", "history": "variance_reduction"}
-"""The names that a sampler may ask for, and the modules here that have them: each has a function ``make``, with the arguments of ``feedback_for``."""
+"""Names that a sampler may list, and the submodules that implement them, each with a function ``make`` with the arguments of ``feedback_for``."""
 
 
 class Feedback(nn.Module):
-    """A part of a task's training that a sampler asks for; each method does nothing by default. Its buffers are each rank's own, and no weights."""
+    """A base class of training hooks that a sampler needs. Methods do nothing by default. Buffers belong to each rank, and are not weights."""
 
     def wrap(self, apply: Apply) -> Apply:
-        """Return how the model is applied in training: ``apply``, or something else that may see what it returns."""
+        """Return the function that applies the model in training: ``apply``, or one that replaces or observes it."""
         return apply
 
     def commit(self) -> None:
-        """Keep what the batch that is done changes."""
+        """Store what the finished batch changes."""
 
     def begin_epoch(self, trainer: Trainer) -> None:
-        """Begin an epoch; every rank calls it."""
+        """Prepare a new epoch; every rank calls it."""
 
     def tables(self) -> dict[str, Tensor]:
-        """Return what a checkpoint has of it, for each rank its own, by name: tensors that are written to when it is read."""
+        """Return this rank's tensors for a checkpoint by name; loading a checkpoint writes into them."""
         return {}
 
 
 def feedback_for(sampler: Sampler, model: nn.Module, data: Dataset, *, normalize: bool) -> dict[str, Feedback]:
-    """Return what ``sampler`` asks for, by name.
+    """Return the feedback that ``sampler`` needs, by name.
 
     Args:
-        sampler: that of the training.
-        model: what is trained.
-        data: what it is trained on.
+        sampler: sampler of the training.
+        model: model that is trained.
+        data: data set that it is trained on.
         normalize: divide each node's features by their sum.
 
     Raises:
-        InputError: it asks for an unknown name, or for something that this model cannot give.
+        InputError: the sampler lists an unknown name, or the model does not support the feedback.
     """
     if unknown := [name for name in sampler.feedback if name not in FEEDBACK]:
-        raise InputError(f"{type(sampler).__name__} asks for {unknown[0]!r}: training gives {', '.join(FEEDBACK)}; correct its feedback")
+        raise InputError(
+            f"{type(sampler).__name__} has feedback {unknown[0]!r}: it must be one of {', '.join(FEEDBACK)}; change the sampler's feedback"
+        )
     modules: dict[str, Any] = {name: import_module(f"{__name__}.{FEEDBACK[name]}") for name in sampler.feedback}
     return {name: module.make(sampler, model, data, normalize) for name, module in modules.items()}

@@ -1,4 +1,4 @@
-"""VR-GCN's control variate (Chen, Zhu, Song 2018), which ``VRGCNSampler`` samples for, and the histories of activations that it is made of."""
+"""The control variate of VR-GCN (Chen, Zhu, Song 2018) for ``VRGCNSampler``, and its histories of activations."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from hoptrain.trainers.models.pyg_layers import SAGELayer
 from hoptrain.trainers.models.sums import aggregate
 
 CHUNK_EDGES = 1 << 17
-"""Edges of the nodes that are computed at once."""
+"""Approximate number of edges of the nodes that are computed at once."""
 
 
 class History(nn.Module):
-    """The last activations of every node, one table for each layer after the first, whose inputs are features and thus known.
+    """A table per layer of the last activations of every node, except for the first layer, whose inputs are features.
 
-    Tables are buffers that are no part of the weights; a checkpoint has them beside these, for each rank its own.
+    The tables are buffers, but not weights; a checkpoint stores them separately for each rank.
     """
 
     def __init__(self, num_nodes: int, widths: Sequence[int]) -> None:
         """Start with zeros.
 
         Args:
-            num_nodes: V.
-            widths: of the inputs of layers 1, 2, and so on.
+            num_nodes: number of nodes, V.
+            widths: input widths of layers 1, 2, and so on.
         """
         super().__init__()
         for i, width in enumerate(widths, 1):
             self.register_buffer(f"table{i}", torch.zeros(num_nodes, width), persistent=False)
 
     def mean(self, layer: int, h: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
-        """Estimate, for layer 1 and up, the mean of its inputs over all in-neighbours of each destination.
+        """Estimate the mean of a layer's inputs over all in-neighbours of each destination, for layers 1 and up.
 
         Args:
             layer: number of the layer, whose block is ``batch.blocks[layer]``.
-            h: (num_src, C) inputs of the layer.
-            batch: a mini-batch of ``VRGCNSampler``, as tensors.
-            degrees: (num_src,) in-degrees in the whole graph, float.
+            h: inputs (num_src, C) of the layer.
+            batch: mini-batch of a ``VRGCNSampler``, as tensors.
+            degrees: in-degrees (num_src,) in the whole graph, as float.
 
         Returns:
-            (num_dst, C): sampled mean of h - H plus exact mean of H; 0 for a node without in-edges. Gradients go through h alone.
+            Estimates (num_dst, C): the sampled mean of h - H plus the exact mean of H; 0 for a node without in-edges. Only h gets gradients.
         """
         block, table = batch.blocks[layer], self.table(layer)
         known = table[batch.node_ids[: block.num_src].long()]
@@ -61,32 +61,32 @@ class History(nn.Module):
 
     @torch.no_grad()
     def update(self, layer: int, h: Tensor, batch: MiniBatch) -> None:
-        """Keep ``h`` (num_src, C), the inputs of a layer, after the step that used the ones before."""
+        """Store ``h`` (num_src, C), the inputs of a layer, after the step that used the previous ones."""
         self.table(layer)[batch.node_ids[: len(h)].long()] = h.detach().to(self.table(layer).dtype)
 
     def table(self, layer: int) -> Tensor:
-        """(V, C) the kept inputs of a layer, 1 or more."""
+        """Return the stored inputs (V, C) of a layer, 1 or higher."""
         return self.get_buffer(f"table{layer}")
 
 
 class VarianceReduction(Feedback):
-    """Applies a GNN of GraphSAGE layers to the mini-batches of a ``VRGCNSampler``, and keeps the history of their inputs.
+    """A feedback that applies a GNN of GraphSAGE layers to the mini-batches of a ``VRGCNSampler``, and stores the history of the layers' inputs.
 
-    A layer's mean over in-neighbours is estimated from the sampled ones and the history of all (``History.mean``); the first layer's, over
-    features, is exact and computed once, before training, as in the paper. So the first block's edges are not used. Dropout falls on the mean
-    and on the node's own vector, behind the estimate: the history would know nothing of units that are dropped before.
+    A layer's mean over in-neighbours is estimated from the sampled ones and the history of all (``History.mean``). The first layer's mean, over
+    features, is exact and computed once before training, as in the paper. So the first block's edges are not used. Dropout applies after the
+    estimate, to the mean and to the node's own vector: the history would not reflect units that were dropped before.
 
-    Memory: V vectors for each layer, the features' means and the activations of the others, float32 on the model's device. With several ranks
-    each keeps the history of its own batches.
+    Memory: V vectors for each layer (the features' means and the other layers' activations), float32 on the model's device. With several ranks, each
+    stores the history of its own batches.
     """
 
     def __init__(self, model: nn.Module, data: Dataset, *, normalize: bool) -> None:
         """Compute the means of the features.
 
         Args:
-            model: its layers are used, and stay with their owner.
+            model: the GNN, whose layers are used but not registered.
             data: graph and features.
-            normalize: as of ``NodeClassifier``.
+            normalize: divide each node's features by their sum.
 
         Raises:
             InputError: the layers are not those of arch sage with conv pyg.
@@ -94,24 +94,26 @@ class VarianceReduction(Feedback):
         super().__init__()
         layers = [layer for layer in model.layers if isinstance(layer, SAGELayer)] if isinstance(model, GNN) else []
         if not isinstance(model, GNN) or len(layers) < model.num_layers:
-            raise InputError("VRGCNSampler with another model than arch sage, conv pyg: its estimates are means; choose these")
+            raise InputError(
+                "VRGCNSampler with another model than arch sage, conv pyg: its estimates are means; use arch sage and conv pyg"
+            )
         self.history = History(data.graph.num_nodes, model.widths[1:-1])
         self.register_buffer("means", feature_means(data, normalize), persistent=False)
         self.means: Tensor
-        self._of_model = model, layers  # a tuple, lest its weights count twice
+        self._of_model = model, layers  # in a tuple, so that the weights are not registered twice
         self._fresh: tuple[MiniBatch, list[Tensor]] | None = None
 
     def wrap(self, apply: Apply) -> Apply:
-        """Return this module, which is applied instead of the model."""
+        """Return this module, which replaces the model in training."""
         return self
 
     def forward(self, x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
-        """Scores of the seeds, (B, num_classes); ``commit`` puts this batch's activations into the history.
+        """Compute logits (B, num_classes) of the seeds; ``commit`` stores this batch's activations in the history.
 
         Args:
-            x: (S, F) float features of the input nodes.
-            batch: of a ``VRGCNSampler``, as tensors.
-            degrees: (S,) in-degrees in the whole graph, float.
+            x: float features (S, F) of the input nodes.
+            batch: mini-batch of a ``VRGCNSampler``, as tensors.
+            degrees: in-degrees (S,) in the whole graph, as float.
         """
         model, layers = self._of_model
         h, inputs = x, []
@@ -126,7 +128,7 @@ class VarianceReduction(Feedback):
         return h
 
     def commit(self) -> None:
-        """Let the history hold the activations of the last batch: once it is done, so that one that was interrupted leaves no trace."""
+        """Store the activations of the finished batch in the history; an interrupted batch changes nothing."""
         if self._fresh is not None:
             batch, activations = self._fresh
             for i, h in enumerate(activations, 1):
@@ -134,13 +136,13 @@ class VarianceReduction(Feedback):
         self._fresh = None
 
     def tables(self) -> dict[str, Tensor]:
-        """Return the history."""
+        """Return the history's tables."""
         return {f"history.{name}": table for name, table in self.history.named_buffers()}
 
 
 @torch.no_grad()
 def feature_means(data: Dataset, normalize: bool) -> Tensor:
-    """(V, F) float32: for each node the mean of its in-neighbours' features as the model takes them; 0 where it has none."""
+    """Return the mean (V, F) float32 of the in-neighbours' features for each node; 0 for nodes without in-neighbours."""
     graph, sampler, workspace = data.graph, NeighborSampler([-1]), Workspace()
     means = torch.zeros(graph.num_nodes, data.num_features)
     for nodes in chunks(graph.indptr, np.arange(graph.num_nodes), CHUNK_EDGES):
@@ -155,7 +157,7 @@ def feature_means(data: Dataset, normalize: bool) -> Tensor:
 
 
 def _sums(rows: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
-    """(len(indptr) - 1, C): sums of ``rows[indices]`` over each column."""
+    """Return the sums (len(indptr) - 1, C) of ``rows[indices]`` over each column."""
     owner = torch.repeat_interleave(torch.arange(len(indptr) - 1, device=rows.device), indptr.diff().long(), output_size=len(indices))
     return rows.new_zeros(len(indptr) - 1, rows.shape[1]).index_add_(0, owner, rows[indices.long()])
 

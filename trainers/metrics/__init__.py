@@ -1,4 +1,4 @@
-"""What a model is judged by, over all ranks: scores of links by their ranks, scores of nodes and edges by name."""
+"""Metrics over all ranks: of labels by name, of links by rank, and of recommendations."""
 
 LOWER_IS_BETTER = {"mae", "rmse"}
-"""Scores of which the best checkpoint has the lowest."""
+"""Metrics for which the best checkpoint has the lowest value."""

@@ -1,4 +1,4 @@
-"""Kinds of labels: the loss that each is learnt by, and the scores that it has, by name."""
+"""Kinds of labels: the loss of each kind, and its metrics by name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hoptrain.trainers.metrics.each_label import PerLabelMetric
 Kind = Literal["classes", "labels", "targets"]
 _Scores = dict[str, tuple[str, Callable[[int], Metric]]]
 KEEP_ALL = ("auc", "ap")
-"""Scores that keep all outputs until they are told: not of training, whose checkpoints in mid-epoch would hold them."""
+"""Metrics that store all outputs until they are computed. Training does not use them: checkpoints within an epoch would contain the outputs."""
 
-# Labels were checked with the data set: to check each batch's again torchmetrics would sort them, and wait for a GPU.
+# The data set has checked the labels. If torchmetrics checked each batch, it would sort labels and synchronise with a GPU.
 _SCORES: dict[Kind, _Scores] = {
     "classes": {
         "acc": ("accuracy", lambda number: MulticlassAccuracy(num_classes=number, average="micro", validate_args=False)),
@@ -47,60 +47,60 @@ _SCORES: dict[Kind, _Scores] = {
         "r2": ("R2", lambda number: R2Score()),
     },
 }
-"""By the kind of the labels and the name of a score: its title, and the metric of so many classes, labels or targets."""
+"""By kind of labels and name of a metric: its title, and a function that makes it for a number of classes, labels or targets."""
 _TEXT = {"classes": "{} classes, one", "labels": "{} labels, several", "targets": "{} targets of a regression for"}
 
 
 class Labels(NamedTuple):
-    """What examples are labelled with.
+    """The labels of examples: their kind and number.
 
     Attributes:
-        kind: classes, one of C each; labels, any of C each; targets, C numbers each.
-        number: C.
+        kind: classes (one of C per example), labels (any of C), or targets (C numbers).
+        number: number of classes, labels or targets, C.
     """
 
     kind: Kind
     number: int
 
     def __str__(self) -> str:
-        """As in ``3 classes, one a vertex``."""
+        """Return a description, such as ``3 classes, one``."""
         return _TEXT[self.kind].format(self.number)
 
     def title(self, metric: str) -> str:
-        """What a score is called, for people.
+        """Return the readable name of a metric.
 
         Raises:
-            InputError: such labels have no such score.
+            InputError: the metric does not exist for this kind of labels.
         """
         return self._score(metric)[0]
 
     def make_score(self, metric: str) -> Metric:
-        """The metric of a score; it takes (N, C) outputs and labels as ``losses`` does."""
+        """Make the metric with a name; its update takes outputs (N, C) and labels in the layout of ``losses``."""
         return self._score(metric)[1](self.number)
 
     def _score(self, metric: str) -> tuple[str, Callable[[int], Metric]]:
         if self.kind == "classes" and self.number < 2:
             raise InputError(
-                f"num_classes is {self.number} with score {metric}: classes are two at least; targets are scored by rmse, mae or r2"
+                f"num_classes is {self.number} with score {metric}: there must be at least two classes; for regression set score to rmse, mae or r2"
             )
         scores = _SCORES[self.kind]
         if metric not in scores:
-            raise InputError(f"score is {metric!r} and the labels are {self.kind}: these are scored by {', '.join(scores)}; choose one")
+            raise InputError(f"score is {metric!r} and the labels are {self.kind}: it must be one of {', '.join(scores)}; choose one")
         return scores[metric]
 
     def taken(self, y: Tensor) -> Tensor:
-        """Labels as losses and scores take them: (N,) int64 classes, (N, C) uint8 or int8 labels, (N, C) float targets."""
+        """Return labels in the layout of losses and metrics: classes (N,) int64, labels (N, C) uint8 or int8, or targets (N, C) float."""
         return y.reshape(len(y), -1) if self.kind == "targets" else y
 
     def losses(self, outputs: Tensor, y: Tensor, class_weights: Tensor | None = None) -> Tensor:
-        """(N,) cross-entropies; of several labels (or targets) the mean of their binary cross-entropies (or squared errors).
+        """Return the examples' losses (N,): cross-entropy, mean binary cross-entropy of several labels, or mean squared error of targets.
 
-        Labels that are unknown (-1) do not count; an example without any that is known has a loss of 0.
+        Unknown labels (-1) do not count; an example without known labels has a loss of 0.
 
         Args:
-            outputs: (N, C).
-            y: as ``taken`` gives it.
-            class_weights: (C,) by which an example's loss is multiplied, of classes.
+            outputs: logits or predictions (N, C).
+            y: labels in the layout of ``taken``.
+            class_weights: factors (C,) of the losses by class.
         """
         if self.kind == "classes":
             return F.cross_entropy(outputs, y, reduction="none", weight=class_weights)
@@ -112,22 +112,22 @@ class Labels(NamedTuple):
 
 
 def kind_of(metric: str, multilabel: bool) -> Kind:
-    """The kind of labels that a model with this score learns."""
+    """Return the kind of labels that a model with this metric learns."""
     return "targets" if metric in _SCORES["targets"] else "labels" if multilabel else "classes"
 
 
 def labels_of(y: Array, number: int) -> Labels:
-    """What labels (N,) or (N, C) of a data set are."""
+    """Return the kind and number of a data set's labels (N,) or (N, C)."""
     return Labels("targets" if y.dtype.kind == "f" else "labels" if y.ndim == 2 else "classes", number)
 
 
 def class_weights(y: Array, labels: Labels) -> Tensor:
-    """(C,) float32 weights by which each class counts alike in ``y`` (N,): N / (C n), n of a class; 0 for one without examples.
+    """Return weights (C,) float32 that give each class in ``y`` (N,) the same total: N / (C n) for n examples; 0 for a class without examples.
 
     King & Zeng 2001, "Logistic regression in rare events data"; scikit-learn's ``class_weight="balanced"``.
 
     Raises:
-        InputError: the labels are no classes.
+        InputError: the labels are not classes.
     """
     if labels.kind != "classes":
         raise InputError(f"class_weight is balanced and the labels are {labels.kind}: only classes have weights; leave it out")

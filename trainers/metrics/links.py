@@ -1,4 +1,4 @@
-"""Scores of links: ROC AUC, average precision, mean reciprocal rank and Hits@K, each from how many pairs that are no links score as high.
+"""Metrics of links: ROC AUC, average precision, mean reciprocal rank (MRR) and Hits@K, from logits of links and negatives.
 
 Ties and bounds are those of ``ogb.linkproppred.Evaluator`` (Hu et al. 2020, "Open Graph Benchmark").
 """
@@ -21,26 +21,23 @@ TITLES = {"auc": "ROC AUC", "ap": "average precision", "mrr": "MRR"}
 
 
 def title_of(metric: str) -> str:
-    """What a score is called, for people.
+    """Return the readable name of a metric.
 
     Raises:
-        InputError: it is none of these.
+        InputError: the metric is unknown.
     """
     if metric in TITLES:
         return TITLES[metric]
     if _HITS.fullmatch(metric) is None and not top_of(metric):
-        raise InputError(
-            f"score is {metric!r}: links are scored by {', '.join(TITLES)} or hits@K, each source's best by {NAMES}, K at least 1; choose one"
-        )
+        raise InputError(f"score is {metric!r}: it must be one of {', '.join(TITLES)}, hits@K, {NAMES}, with K at least 1; choose one")
     return metric.upper() if metric.startswith("ndcg") else metric.capitalize()
 
 
 class PooledScore(Metric):
-    """A score of links among pairs that are none, all links against all of these pairs.
+    """A metric of all links against all negatives.
 
-    Hits@K is the share of the links that score above the K-th highest of the others, 1 if there are fewer than K. A link's rank, for MRR, is the
-    mean of the best and the worst that it may have among those that score the same. Not a number without
-    links or without other pairs, or where a score is none.
+    Hits@K is the share of links above the K-th highest negative, or 1 with fewer than K negatives. The rank of a link in MRR is the mean of its best
+    and its worst rank among ties. The metric is NaN without links, without negatives, or if a logit is NaN.
     """
 
     full_state_update = False
@@ -48,7 +45,7 @@ class PooledScore(Metric):
     others: Any
 
     def __init__(self, metric: str) -> None:
-        """Take the name of a score: auc, ap, mrr or hits@K."""
+        """Set the metric: auc, ap, mrr or hits@K."""
         super().__init__()
         title_of(metric)
         self.metric = metric
@@ -56,18 +53,18 @@ class PooledScore(Metric):
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
-        """Take scores (N,) of pairs, and their labels (N,), 1 for links and 0 for others."""
+        """Add logits (N,) of pairs, and their labels (N,): 1 for links and 0 for negatives."""
         self.links.append(scores[labels > 0])
         self.others.append(scores[labels == 0])
 
     def compute(self) -> Tensor:
-        """The score so far, float64."""
+        """Return the metric over all pairs so far, float64."""
         links, others = (dim_zero_cat(parts) if len(parts) else torch.empty(0) for parts in (self.links, self.others))
         return pooled(self.metric, links, others)
 
 
 def pooled(metric: str, links: Tensor, others: Tensor) -> Tensor:
-    """``PooledScore`` of the scores of all links (N,) and of all others (M,)."""
+    """Compute ``PooledScore`` from the logits of all links (N,) and of all negatives (M,)."""
     if not len(links) or not len(others) or links.isnan().any() or others.isnan().any():
         return torch.tensor(torch.nan)
     above, at_least = (_above(links, others, or_equal) for or_equal in (False, True))
@@ -82,42 +79,42 @@ def pooled(metric: str, links: Tensor, others: Tensor) -> Tensor:
 
 
 class RankScore(Metric):
-    """The mean of links' reciprocal ranks, or the share of ranks that are at most K: each link among pairs of its own."""
+    """A metric of links that are each ranked among their own negatives: the mean reciprocal rank, or the share of ranks up to K."""
 
     full_state_update = False
     total: Tensor
     number: Tensor
 
     def __init__(self, metric: str) -> None:
-        """Take the name of a score: mrr or hits@K.
+        """Set the metric: mrr or hits@K.
 
         Raises:
-            InputError: one that is of all pairs together.
+            InputError: the metric needs all pairs together.
         """
         super().__init__()
         title_of(metric)
         if metric in ("auc", "ap"):
-            raise InputError(f"score is {metric}: here each link has a rank among pairs of its own; give mrr or hits@K, or {NAMES}")
+            raise InputError(f"score is {metric}: each link is ranked among its own negatives here; give mrr or hits@K, or {NAMES}")
         self.metric = metric
         for name in ("total", "number"):
             self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, ranks: Tensor, labels: Tensor) -> None:
-        """Take ranks (N,) from 1, which may end in a half. All are of links, so that ``labels`` tell nothing."""
+        """Add ranks (N,) from 1, which may be half-integers. All belong to links, so ``labels`` are ignored."""
         values = reciprocal(ranks) if self.metric == "mrr" else ranks <= int(self.metric.removeprefix("hits@"))
         self.total += values.double().sum()
         self.number += len(ranks)
 
     def compute(self) -> Tensor:
-        """The score so far, float64; not a number without links."""
+        """Return the metric over all links so far, float64; NaN without links."""
         return self.total / self.number
 
 
 def reciprocal(ranks: Tensor) -> Tensor:
-    """1 / ranks, in float32 as OGB's evaluator has it."""
+    """Return 1 / ranks in float32, as OGB's evaluator does."""
     return 1.0 / ranks.float()
 
 
 def _above(scores: Tensor, others: Tensor, or_equal: bool) -> Tensor:
-    """(N,) int64: how many of ``others`` (M,) are above each of ``scores`` (N,), or as high."""
+    """Return the number (N,) int64 of ``others`` (M,) above each of ``scores`` (N,), or, with ``or_equal``, as high."""
     return len(others) - torch.searchsorted(others.sort().values, scores.contiguous(), right=not or_equal)

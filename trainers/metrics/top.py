@@ -1,7 +1,7 @@
-"""Scores of recommendations: the K destinations that score highest for a source, beside those that it is linked with, the mean over sources.
+"""Metrics of recommendation: from each source's K destinations with the highest logits, except for its training links; averaged over sources.
 
-recall@K is the share of a source's links among them, precision@K the share of the K that are links, ndcg@K the sum of 1 / log2(1 + place) over those
-that are, as a share of the greatest that it can be (Järvelin & Kekäläinen 2002, "Cumulated gain-based evaluation of IR techniques"). They are PyG's.
+recall@K is the share of a source's links among the K. precision@K is the share of the K that are links. ndcg@K is the sum of 1 / log2(1 + position)
+over those that are links, divided by its maximum (Järvelin & Kekäläinen 2002, "Cumulated gain-based evaluation of IR techniques"). PyG computes them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ NAMES = "recall@K, precision@K or ndcg@K"
 
 
 def top_of(score: str) -> int:
-    """K of such a score; 0 where it is none."""
+    """Return K of a metric's name; 0 for other metrics."""
     match = _TOP.fullmatch(score)
     return int(match[2]) if match else 0
 
 
 def make_top_score(score: str) -> Metric:
-    """The metric of a score; it takes (B, K) columns, the best first, and the links (2, N) of the B sources, rows above columns, each once."""
+    """Make the metric with a name. Its update takes columns (B, K), the best first, and each link (2, N) of the B sources once."""
     from torch_geometric.metrics import LinkPredNDCG, LinkPredPrecision, LinkPredRecall
 
     kinds = {"recall": LinkPredRecall, "precision": LinkPredPrecision, "ndcg": LinkPredNDCG}

@@ -1,31 +1,31 @@
-"""Models divided into stages, of which each process has one: a pipeline that loses no edge.
+"""Pipeline parallelism: a model is divided into stages, one per process, without losing edges.
 
-A batch is cut along its *seeds* into chunks, each with its own blocks. So nothing is cut that belongs together, the gradients of the chunks add up
-to those of the whole batch, and no process rebuilds a graph: the blocks of a stage's layers wait in it, only activations travel.
+A batch is divided by its *seeds* into chunks, each with its own blocks. So no edge is lost, and the chunks' gradients add up to those of the whole batch. No
+process rebuilds a graph: each stage has the blocks of its layers, and only activations are sent.
 
-With Lightning: ``trainer.strategy`` is a ``PipelineStrategy`` (see ``strategy.py``). Without it, in processes that torch.distributed has
-joined (``torchrun``, or ``run_ranks`` for this machine)::
+With Lightning, ``trainer.strategy`` is a ``PipelineStrategy`` (see ``strategy.py``). Without Lightning, in processes that torch.distributed connects
+(``torchrun``, or ``run_ranks`` on this machine)::
 
     plan = Plan(stages=2, data=1, chunks=5, schedule="1f1b", balance=(4, 4))  # rank r is stage r % stages of copy r // stages
-    pipeline = Pipeline(model, plan, loss)   # all take rank 0's weights, then each rank's model keeps its own layers' only
+    pipeline = Pipeline(model, plan, loss)   # all ranks receive rank 0's weights, then each keeps only its own layers'
     optimizer = torch.optim.Adam(model.parameters())
-    for chunks in batches:                   # list[Chunk], at most plan.chunks; the same ones on every stage of a copy
-        optimizer.zero_grad()                # gradients have to be None or zero before a step
-        step = pipeline.step(chunks)         # forward, backward, gradients added up over the copies
+    for chunks in batches:                   # list[Chunk], at most plan.chunks; the same on every stage of a copy
+        optimizer.zero_grad()                # gradients must be None or zero before a step
+        step = pipeline.step(chunks)         # forward, backward, gradients summed over the copies
         optimizer.step()                     # step.loss, step.seconds, step.busy_s; pipeline.capacities.waste
-    with pipeline.whole.united():            # all stages at once: every rank's model has all weights meanwhile, in the same names
+    with pipeline.whole.united():            # on all stages: every rank's model temporarily has all weights
         torch.save(model.state_dict(), path)
 
-* ``model`` is an ``nn.Module`` with ``num_layers``, ``layer(i, x, *inputs)``, ``shape(i)`` (of one row of what enters layer i; rows come first) and
-  ``modules_of(i)`` (names of the submodules that layer i alone uses): the protocol ``PipelineModule``. For images a row is an image.
-* ``loss(output, target)`` is a chunk's share of the batch's loss; the shares of all chunks and copies add up. Where the batch's loss is a mean, a
-  chunk's is the sum over its rows, divided by the number of all the batch's rows (over all copies).
-* ``Chunk(rows=..., inputs=..., x=..., target=..., seed=...)``: rows that enter each layer and leave the last (L + 1 numbers; for images all are the
-  number of images), what each layer takes beside the activation (L tuples; for images empty), the first layer's input, and what the loss needs.
-* ``run_ranks(function, world_size, *arguments)`` starts processes with one thread each and returns what ``function`` returned in each.
-* Bubble: ``1 - step.busy_s / step.seconds`` of a rank; padding: ``pipeline.capacities.waste``, 0 where all chunks have the same rows.
-* ``plan.balanced(seconds)`` cuts by the layers' times, ``layer_seconds(model, chunk, loss)`` measures them.
-* ``BatchNorm`` cannot be exact in chunks, since its statistics are those of a whole batch: ``Pipeline`` refuses it, unless ``chunks`` and ``data`` are 1.
+* ``model`` implements the protocol ``PipelineModule``: ``num_layers``, ``layer(i, x, *inputs)``, ``shape(i)`` (shape of an input row of layer i) and
+  ``modules_of(i)`` (names of the submodules that only layer i uses). For images, a row is an image.
+* ``loss(output, target)`` returns a chunk's share of the batch's loss; the shares of all chunks and copies are summed. If the batch's loss is a mean, a
+  chunk's share is the sum over its rows, divided by the number of rows of the batch over all copies.
+* ``Chunk(rows=..., inputs=..., x=..., target=..., seed=...)``: input rows of each layer and output rows of the last (L + 1 numbers; for images, all are
+  the number of images), further inputs of each layer (L tuples; empty for images), the first layer's input, and the second argument of the loss.
+* ``run_ranks(function, world_size, *arguments)`` starts processes with one thread each, and returns the results of ``function``.
+* Bubble: ``1 - step.busy_s / step.seconds`` of a rank. Padding: ``pipeline.capacities.waste``, 0 if all chunks have the same rows.
+* ``plan.balanced(seconds)`` balances stages by the layers' times, which ``layer_seconds(model, chunk, loss)`` measures.
+* ``BatchNorm`` needs statistics of a whole batch, so it cannot be exact in chunks: ``Pipeline`` accepts it only if ``chunks`` and ``data`` are 1.
 """
 
 from typing import Any
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "PipelineStrategy":  # the processes of a study need no Lightning, whose import takes seconds
+    if name == "PipelineStrategy":  # processes without Lightning avoid its import, which takes seconds
         from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 
         return PipelineStrategy

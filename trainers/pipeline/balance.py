@@ -1,4 +1,4 @@
-"""How long the layers of a model take, for cuts that make stages even."""
+"""Measurement of the layers' times, from which a plan derives stages of equal duration."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from hoptrain.trainers.models.layered import Chunk, PipelineModule
 
 
 def layer_seconds(model: nn.Module, chunk: Chunk, loss: Callable[[Tensor, Any], Tensor], rounds: int = 5) -> list[float]:
-    """Seconds of each layer's forward and backward step with ``chunk``: medians of ``rounds``, after one that does not count.
+    """Measure the seconds of each layer's forward and backward pass with ``chunk``: medians of ``rounds``, after one warm-up.
 
-    The last layer's include the loss. The gradients and the state of torch's generator stay as they were.
+    The last layer's time includes the loss. Gradients and torch's random state do not change.
 
     Args:
         model: the whole model, a ``PipelineModule``.
-        chunk: with the inputs of all layers.
-        loss: of (output, target).
-        rounds: measurements.
+        chunk: chunk with the inputs of all layers.
+        loss: function of (output, target).
+        rounds: number of measurements.
 
     Raises:
-        InputError: a model that is none, or a chunk without the first layer's input.
+        InputError: the model is not a ``PipelineModule``, or the chunk lacks the first layer's input.
     """
     if not isinstance(model, PipelineModule) or chunk.x is None:
-        lacks = "x, what the first layer takes" if isinstance(model, PipelineModule) else "num_layers, layer, shape and modules_of"
-        raise InputError(f"layers of {type(model).__name__} cannot be timed with this chunk: it lacks {lacks}; give it")
+        lacks = "x, the first layer's input" if isinstance(model, PipelineModule) else "num_layers, layer, shape and modules_of"
+        raise InputError(f"layers of {type(model).__name__} cannot be timed with this chunk: {lacks} must be given; add it")
     grads = [parameter.grad for parameter in model.parameters()]
     with torch.random.fork_rng(devices=[]):
         times = [_round(model, chunk.x, chunk, loss) for _ in range(rounds + 1)][1:]

@@ -1,8 +1,8 @@
-"""The rows that the buffers between two stages have.
+"""Capacities: numbers of rows of the buffers between stages.
 
-A stage receives into buffers of a fixed shape, but chunks differ in rows. Every stage of a copy knows all its chunks, so all come to the
-same capacities without a word between them: at first what the first batch needs, where chunks are equal nothing is wasted; more, with
-a margin, when a larger chunk comes; less again when ``tighten`` is called.
+A stage receives into buffers of a fixed shape, but chunks differ in rows. Every stage of a copy knows all its chunks, so all derive the same
+capacities without communication. The first batch sets them exactly, so equal chunks need no padding. They grow, with a margin, for a larger chunk,
+and ``tighten`` shrinks them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Sequence
 from hoptrain.trainers.models.layered import Chunk
 
 _SPARE = 8
-"""A capacity that has to grow becomes an eighth larger than needed, so that few batches ask for new buffers."""
+"""A capacity that must grow becomes an eighth larger than needed, so that new buffers are rare."""
 
 
 class Capacities:
-    """Rows of the buffers at each cut. They fit the largest chunk so far; a larger one lets them grow, ``tighten`` lets them shrink.
+    """The number of rows of the buffer at each cut between runs. Buffers fit the largest chunk so far; ``tighten`` shrinks them.
 
     Attributes:
         rows: capacity at each cut; all 0 before the first ``fit``.
-        sent: rows sent so far, padding included.
-        used: rows of chunks among them.
+        sent: number of rows sent so far, including padding.
+        used: number of rows sent so far, without padding.
     """
 
     def __init__(self, cuts: Sequence[int], bound: int | None = None) -> None:
-        """Begin without buffers.
+        """Start without buffers.
 
         Args:
-            cuts: the layers at which runs begin, but for the first.
-            bound: no chunk has more rows at any cut (for instance the nodes of the graph); None where that is not known.
+            cuts: layers at which runs begin, except for the first run.
+            bound: maximum rows of a chunk at any cut (for instance the number of nodes of the graph); None if unknown.
         """
         self.cuts = tuple(cuts)
         self.bound = bound
@@ -38,7 +38,7 @@ class Capacities:
         self._largest = [0] * len(self.cuts)
 
     def fit(self, chunks: Sequence[Chunk], num_slots: int) -> bool:
-        """Take the chunks of a step, which moves ``num_slots`` of them with empty ones; returns whether a capacity has changed."""
+        """Adapt to the chunks of a step, which sends ``num_slots`` including empty ones, and return whether a capacity changed."""
         needs = [max((chunk.rows[cut] for chunk in chunks), default=0) for cut in self.cuts]
         self._largest = [max(pair) for pair in zip(self._largest, needs, strict=True)]
         before = self.rows
@@ -50,7 +50,7 @@ class Capacities:
         return self.rows != before
 
     def tighten(self) -> bool:
-        """Cut down to the largest chunk since the last call and its spare, for instance at an epoch's end; returns whether anything has changed."""
+        """Shrink to the largest chunk since the last call plus the margin, for instance after an epoch; return whether a capacity changed."""
         before = self.rows
         self.rows = tuple(min(rows, self._spared(largest)) for rows, largest in zip(before, self._largest, strict=True))
         self._largest = [0] * len(self.cuts)

@@ -1,4 +1,4 @@
-"""Forward steps alone: chunks follow one another through the stages, each of which works on its own one at the same time (GPipe; Huang et al. 2019)."""
+"""Forward passes without training: chunks follow one another through the stages, which work concurrently (GPipe; Huang et al. 2019)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from hoptrain.trainers.models.layered import Chunk, apply_layers
 class Forward:
     """A stage of a model that is applied, and not trained. Every process has the whole model, and uses its own run of layers.
 
-    Every stage of a copy knows the rows of all its chunks, so what travels needs no padding. Weights and activations are those of one process.
+    Every stage of a copy knows the rows of all its chunks, so activations are sent without padding. Results are bit-identical to those of one
+    process.
     """
 
     def __init__(self, model: nn.Module, runs: Sequence[range], mesh: DeviceMesh, in_flight: int) -> None:
-        """Take this process's place.
+        """Set up this process's stage.
 
         Args:
             model: the whole model, a ``PipelineModule``, in eval mode.
-            runs: the layers of each stage.
-            mesh: the processes, (data, stages).
-            in_flight: chunks that may wait for the next stage, at most; their activations are kept meanwhile.
+            runs: layers of each stage.
+            mesh: device mesh (data, stages) of the processes.
+            in_flight: maximum number of chunks on their way to the next stage, whose activations are kept.
         """
         self._model: Any = model
         self._group, self._stage = mesh.get_group("stages"), mesh.get_local_rank("stages")
         self._layers, self._is_last = runs[self._stage], self._stage == len(runs) - 1
         self._in_flight = in_flight
-        self._sent: deque[tuple[Any, Tensor]] = deque()  # a tensor must stay until it has gone
+        self._sent: deque[tuple[Any, Tensor]] = deque()  # a tensor must live until it has been sent
 
     @torch.no_grad()
     def __call__(self, chunks: Iterable[Chunk]) -> list[Tensor]:
-        """What the model gives for each chunk, from the last stage; nothing from the others. They may then still hold chunks that are in flight.
+        """Apply the model to chunks, and return each chunk's output on the last stage; an empty list on others, whose chunks may still be in transit.
 
         Args:
-            chunks: the same ones on every stage of a copy; the first stage's have ``x``.
+            chunks: chunks, the same on every stage of a copy; those of the first stage have ``x``.
         """
         outputs = []
         for chunk in chunks:
@@ -53,7 +54,7 @@ class Forward:
         return outputs
 
     def finish(self, in_flight: int = 0) -> None:
-        """Wait until so many chunks at most are on their way to the next stage."""
+        """Wait until at most ``in_flight`` chunks are on their way to the next stage."""
         while len(self._sent) > in_flight:
             self._sent.popleft()[0].wait()
 

@@ -1,4 +1,4 @@
-"""Processes for a plan on this machine, without Lightning: for studies and tests."""
+"""Processes of a plan on this machine, without Lightning, for studies and tests."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ run(*sys.argv[1:], *job)
 
 
 class RankError(RuntimeError):
-    """A process failed, was killed or did not end in time; the message has its rank and what it wrote last."""
+    """A process failed, was killed or did not end in time; the message names its rank and its last output."""
 
 
 def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, threads: int = 1, deadline_s: float = 600.0) -> list[Any]:
-    """Call ``function(*arguments)`` in ``world_size`` new processes that are joined by torch.distributed (gloo).
+    """Call ``function(*arguments)`` in ``world_size`` new processes that are connected by torch.distributed (gloo).
 
     Args:
-        function: importable by name, not from the main script.
+        function: function that other processes can import, so not one of the main script.
         world_size: number of processes.
-        arguments: for the function, picklable.
-        threads: torch's threads in each.
-        deadline_s: seconds after which the processes are ended.
+        arguments: arguments of the function, which must be picklable.
+        threads: torch threads per process.
+        deadline_s: seconds after which the processes are killed.
 
     Returns:
-        What the function returned, by rank; it is pickled.
+        The function's return values by rank; they must be picklable.
 
     Raises:
-        InputError: no process, or a function that no other process can import.
-        RankError: one failed or was killed, or they did not end in time; all have been ended.
+        InputError: ``world_size`` is below 1, or the function belongs to the main script.
+        RankError: a process failed, was killed, or did not end in time; all processes have been killed.
     """
     if world_size < 1 or function.__module__ == "__main__":
         raise InputError(
-            f"{world_size} processes for {function.__module__}.{function.__name__}: give one at least, and a module's function"
+            f"{world_size} processes for {function.__module__}.{function.__name__}: give at least one process, and a function of an importable module"
         )
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -70,10 +70,10 @@ def _start(folder: Path, rank: int) -> subprocess.Popen[bytes]:
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], folder: Path, deadline: float) -> None:
-    """Until all have ended well.
+    """Wait until all processes have ended with code 0.
 
     Raises:
-        RankError: the first that did not, or the first that is late.
+        RankError: a process failed, or the deadline has passed.
     """
     while any(codes := [process.poll() for process in processes]) or None in codes:
         failed = next((rank for rank, code in enumerate(codes) if code), None)
@@ -81,16 +81,14 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], folder: Path, deadline: 
             text = (folder / f"errors{failed}").read_text(errors="replace").strip()
             raise RankError(f"rank {failed} ended with code {codes[failed]}:\n{text}")
         if time.monotonic() > deadline:
-            raise RankError(
-                f"rank {codes.index(None)} did not end in time: give more than it needs as deadline_s, or see what it waits for"
-            )
+            raise RankError(f"rank {codes.index(None)} did not end in time: raise deadline_s, or find out what it waits for")
         time.sleep(0.02)
 
 
 def _rank(
     name: str, rank: str, world_size: int, threads: int, deadline_s: float, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
-    """What a process does."""
+    """Run the function in a new process, connected to the others, and store its result."""
     torch.set_num_threads(threads)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{name}/meeting", rank=int(rank), world_size=world_size, timeout=timedelta(seconds=deadline_s)

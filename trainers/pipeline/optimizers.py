@@ -1,4 +1,4 @@
-"""The state of an optimiser whose parameters are divided among processes, as that of one process with all of them."""
+"""Conversion between the optimiser states of a pipeline's stages and that of the whole model."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from hoptrain.engine import InputError
 
 
 def named_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Any]:
-    """The state of each parameter of ``module`` by its name; none for those that the optimiser has not stepped yet.
+    """Return the optimiser's state of each parameter of ``module`` by name, without parameters that have had no step.
 
     Raises:
-        InputError: the optimiser has several groups of parameters.
+        InputError: the optimiser has several parameter groups.
     """
     optimizer = _plain(optimizer)
     if len(optimizer.param_groups) != 1:
-        raise InputError(
-            f"{len(optimizer.param_groups)} groups of parameters in a pipeline: stages keep the state of one; use a single group"
-        )
+        raise InputError(f"{len(optimizer.param_groups)} parameter groups in a pipeline: stages support one; use a single group")
     return {name: optimizer.state[parameter] for name, parameter in module.named_parameters() if parameter in optimizer.state}
 
 
 def whole_state(optimizer: Optimizer, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The ``state_dict`` of an optimiser of all parameters, from the states by name.
+    """Return the ``state_dict`` of an optimiser of all parameters, from the states by name.
 
     Args:
-        optimizer: has the options.
-        state: of each parameter.
-        names: of all parameters, in the order in which an optimiser of the whole module would have them.
+        optimizer: optimiser with the options.
+        state: state of each parameter, by name.
+        names: names of all parameters, in the order of an optimiser of the whole model.
     """
     options = {key: value for key, value in _plain(optimizer).param_groups[0].items() if key != "params"}
     numbered = {number: state[name] for number, name in enumerate(names) if name in state}
@@ -40,7 +38,7 @@ def whole_state(optimizer: Optimizer, state: Mapping[str, Any], names: Sequence[
 
 
 def own_state(state: Mapping[str, Any], names: Sequence[str], module: nn.Module) -> dict[str, Any]:
-    """The part of a whole ``state_dict`` that is of the parameters which ``module`` has, in its order."""
+    """Return the part of a whole ``state_dict`` for the parameters of ``module``, in its order."""
     number = {name: i for i, name in enumerate(names)}
     own = [number[name] for name, _ in module.named_parameters()]
     group = state["param_groups"][0]

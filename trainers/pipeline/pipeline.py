@@ -1,4 +1,4 @@
-"""A step of a model that is divided over processes: the plain-Python entry, which Lightning's strategy uses too."""
+"""Training steps of a model that is divided over processes: the plain-Python interface, which Lightning's strategy uses too."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from hoptrain.trainers.pipeline.whole import Whole
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepResult:
-    """What a step did.
+    """The result of a training step.
 
     Attributes:
-        loss: sum of this copy's chunks' losses, known to every stage of it.
-        seconds: from the first chunk's forward step to the end of the last backward step, in this process.
-        busy_s: the part of it in which this process computed; the rest is bubble and traffic.
+        loss: sum of the losses of this copy's chunks, on every stage of the copy.
+        seconds: seconds from the first forward pass to the end of the last backward pass, in this process.
+        busy_s: seconds of these in which this process computed; the rest is bubble and communication.
     """
 
     loss: float
@@ -39,9 +39,9 @@ class Pipeline:
     """A model of which this process has one stage.
 
     Attributes:
-        plan: how the model is divided.
-        whole: brings all weights together, and takes them apart again.
-        capacities: rows of the buffers between stages, and their waste.
+        plan: division of the model.
+        whole: gathers all weights, and divides them again.
+        capacities: rows of the buffers between stages, and their share of padding.
         stage: number of this process's stage.
         copy: number of this process's copy.
     """
@@ -55,20 +55,20 @@ class Pipeline:
         mesh: DeviceMesh | None = None,
         bound: int | None = None,
     ) -> None:
-        """Divide ``model``: all ranks take rank 0's weights, then each keeps its own layers' and drops the others.
+        """Divide ``model``: all ranks receive rank 0's weights, then each keeps its own layers' and drops the others.
 
-        Make the optimiser afterwards, of ``model.parameters()``.
+        Make the optimiser afterwards, from ``model.parameters()``.
 
         Args:
             model: the whole model, a ``PipelineModule``, on its device.
-            plan: how it is divided.
-            loss: of (output, target) of a chunk, a scalar. The losses of a step's chunks and copies add up, so a mean over the step's seeds is
-                the sum over the chunk's, divided by the number of all. It is called once a chunk, by the last stage.
-            mesh: the processes, (data, stages); by default all of torch.distributed.
-            bound: most rows of a chunk at any cut, if known.
+            plan: division of the model.
+            loss: function of (output, target) of a chunk that returns a scalar; the last stage calls it once per chunk. Losses are summed over a
+                step's chunks and copies. So for a mean over the step's seeds, it returns the chunk's sum divided by the number of all seeds.
+            mesh: device mesh (data, stages) of the processes; by default all processes of torch.distributed.
+            bound: maximum rows of a chunk at any cut, if known.
 
         Raises:
-            InputError: the model cannot be divided so, or the number of processes is another.
+            InputError: the model cannot be divided by the plan, or the number of processes does not match.
         """
         runs = check_model(model, plan)
         mesh = mesh or plan.mesh(next(model.parameters()).device.type)
@@ -84,18 +84,18 @@ class Pipeline:
         self._chunks: Sequence[Chunk] = ()
 
     def step(self, chunks: Sequence[Chunk]) -> StepResult:
-        """Forward and backward of all chunks; leaves the gradients, added up over all copies, in the parameters' ``grad``.
+        """Run forward and backward passes of all chunks, and store gradients, summed over all copies, in the parameters' ``grad``.
 
-        These have to be None or zero before.
+        Before the call, ``grad`` must be None or zero.
 
         Args:
-            chunks: at most ``plan.chunks``, the same ones on every stage of a copy.
+            chunks: at most ``plan.chunks`` chunks, the same on every stage of a copy.
 
         Raises:
-            StageError: a layer failed, or another stage has gone; the message names rank, stage and chunk.
+            StageError: a layer failed, or the connection to another stage failed; the message names rank, stage and chunk.
         """
         if len(chunks) > self.plan.chunks:
-            raise InputError(f"{len(chunks)} chunks for a plan of {self.plan.chunks}: give as many at most")
+            raise InputError(f"{len(chunks)} chunks for a plan of {self.plan.chunks}: give at most {self.plan.chunks}")
         slots = self.plan.num_slots
         if self.capacities.fit(chunks, slots) or self._schedule is None:
             self._build()
@@ -106,7 +106,7 @@ class Pipeline:
         return StepResult(loss=self._tell_loss(losses), seconds=seconds, busy_s=busy)
 
     def tighten(self) -> None:
-        """Make buffers anew where they are larger than needed since the last call; on all stages, between two steps."""
+        """Shrink buffers that are larger than needed since the last call. All stages must call it between the same steps."""
         if self.capacities.tighten():
             self._schedule = None
 
@@ -122,7 +122,7 @@ class Pipeline:
         return sum(stage.busy_s for stage in self._stages)
 
     def _build(self) -> None:
-        """Torch's stages and schedule, with buffers of the capacities' rows."""
+        """Build torch's stages and schedule, with buffers of the capacities' rows."""
         parameter = next(self._model.parameters())
         group = self._mesh.get_group("stages")
         self._stages = [
@@ -137,7 +137,7 @@ class Pipeline:
             self._schedule = kind(self._stages[0], self.plan.num_slots, **options)
 
     def _run(self, chunks: Sequence[Chunk]) -> list[Tensor]:
-        """The schedule moves numbers of chunks, from which the stages find what waits there; returns the losses, on the last stage."""
+        """Run the schedule on chunk numbers, with which stages look up their chunks, and return the losses on the last stage."""
         self._chunks = chunks
         for run in self._runs.values():
             run.chunks = chunks
@@ -163,7 +163,7 @@ class Pipeline:
             return self._loss(output, chunk.target)
 
     def _add_up_gradients(self) -> None:
-        """Over the copies, in one piece."""
+        """Sum gradients over the copies, in one collective."""
         if self.plan.data == 1:
             return
         parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
@@ -182,21 +182,23 @@ class Pipeline:
 
 
 def check_model(model: nn.Module, plan: Plan) -> list[range]:
-    """The layers of each run.
+    """Return the layers of each run.
 
     Raises:
-        InputError: the model cannot be divided so. A normalisation over the rows of a batch is refused where no process sees them all.
+        InputError: the model cannot be divided, or it has batch normalisation and no process sees a whole batch.
     """
     if not isinstance(model, PipelineModule):
-        raise InputError(f"{type(model).__name__} cannot be cut into stages: it needs num_layers, layer, shape and modules_of")
+        raise InputError(
+            f"{type(model).__name__} cannot be divided into stages: it needs num_layers, layer, shape and modules_of; add them"
+        )
     own = [name for i in range(model.num_layers) for name in model.modules_of(i)]
     for name, _ in model.named_parameters():
         if not any(name.startswith(f"{module}.") for module in own):
-            raise InputError(f"{name} belongs to no layer, and no stage could train it: let modules_of name a module that it is in")
+            raise InputError(f"{name} belongs to no layer, so no stage would train it: add its module to modules_of")
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and plan.chunks * plan.data > 1:
             raise InputError(
-                f"{name} is a {type(module).__name__}, whose statistics are those of a whole batch, but a batch is cut into {plan.chunks} chunks "
+                f"{name} is a {type(module).__name__}, whose statistics need a whole batch, but a batch is divided into {plan.chunks} chunks "
                 f"and {plan.data} copies: use another normalisation (norm: layer), or one chunk and one copy"
             )
     return plan.runs(model.num_layers)

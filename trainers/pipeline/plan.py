@@ -1,4 +1,4 @@
-"""How a model is divided: stages, copies, chunks, and the order in which a stage works on them."""
+"""The plan of a pipeline: stages, copies, chunks, and the order of a stage's work."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hoptrain.engine import InputError
 
 Order = Literal["gpipe", "1f1b", "interleaved-1f1b"]
 _RUNS_OF_A_STAGE = 2
-"""Runs of layers that a stage of an interleaved schedule has, unless ``balance`` says otherwise."""
+"""Number of runs of layers per stage in an interleaved schedule, unless ``balance`` is given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """``data`` copies of a model, each divided into ``stages``; a batch goes through a copy in ``chunks``.
+    """A plan of ``data`` model copies, each divided into ``stages``; a batch passes through a copy in ``chunks``.
 
-    Rank r is stage ``r % stages`` of copy ``r // stages``. A stage has one run of layers; with ``interleaved-1f1b`` it has several, of which the
-    first is followed by all other stages' first ones.
+    Rank r is stage ``r % stages`` of copy ``r // stages``. A stage has one run of consecutive layers. With ``interleaved-1f1b`` it has several: all
+    stages' first runs come first, then all second ones, and so on.
 
     Attributes:
-        stages: stages of a copy, one process each.
-        data: copies of the model; each has its own batches, and their gradients are added up.
-        chunks: parts of a copy's batch.
-        schedule: all forward before all backward steps (gpipe, keeps every chunk's activations), one forward one backward (1f1b), or that with
-            several runs of layers a stage (interleaved-1f1b: smaller bubble, more traffic).
-        balance: layers of each run, in the model's order; None for runs as even as can be.
+        stages: number of stages per copy, each in one process.
+        data: number of model copies; each has its own batches, and gradients are summed over copies.
+        chunks: number of chunks per batch of a copy.
+        schedule: gpipe (all forward passes before all backward passes; keeps every chunk's activations), 1f1b (one forward, one backward), or
+            interleaved-1f1b (the same with several runs of layers per stage: smaller bubble, more traffic).
+        balance: number of layers of each run, in the model's order; None for equal numbers, up to one.
     """
 
     stages: int = 1
@@ -41,9 +41,9 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("stages", "data", "chunks"):
             if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}: a pipeline has at least one stage, copy and chunk; give 1 or more")
+                raise InputError(f"{name} is {getattr(self, name)}: it must be at least 1; give 1 or more")
         if self.schedule not in ("gpipe", "1f1b", "interleaved-1f1b"):
-            raise InputError(f"schedule is {self.schedule!r}: there are gpipe, 1f1b and interleaved-1f1b; choose one")
+            raise InputError(f"schedule is {self.schedule!r}: it must be gpipe, 1f1b or interleaved-1f1b; choose one")
         if self.balance is None:
             return
         runs, counts = len(self.balance), list(self.balance)
@@ -53,7 +53,7 @@ class Plan:
             )
         if self.is_interleaved and (runs % self.stages or runs == self.stages):
             raise InputError(
-                f"balance {counts} for {self.stages} interleaved stages: each has the same number of runs of layers, two at least; "
+                f"balance {counts} for {self.stages} interleaved stages: each must have the same number of runs of layers, at least two; "
                 f"give {2 * self.stages} numbers, or a larger multiple of {self.stages}"
             )
         if not self.is_interleaved and runs != self.stages:
@@ -66,19 +66,19 @@ class Plan:
 
     @property
     def world_size(self) -> int:
-        """Processes of all copies."""
+        """Number of processes of all copies."""
         return self.data * self.stages
 
     @property
     def num_runs(self) -> int:
-        """Runs of layers."""
+        """Number of runs of layers."""
         if self.balance is not None:
             return len(self.balance)
         return self.stages * (_RUNS_OF_A_STAGE if self.is_interleaved else 1)
 
     @property
     def num_slots(self) -> int:
-        """Chunks that the schedule moves: 1f1b takes no fewer than stages, interleaved-1f1b whole rounds of them. Empty chunks fill up."""
+        """Number of chunks in the schedule, filled up with empty ones: 1f1b needs at least ``stages``, interleaved-1f1b whole rounds of stages."""
         if self.schedule == "gpipe":
             return self.chunks
         if self.schedule == "1f1b":
@@ -89,10 +89,10 @@ class Plan:
         return slots
 
     def runs(self, num_layers: int) -> list[range]:
-        """The layers of each run; run r belongs to stage ``r % stages``.
+        """Return the layers of each run; run r belongs to stage ``r % stages``.
 
         Raises:
-            InputError: there are fewer layers than runs, or ``balance`` is of another number of layers.
+            InputError: there are fewer layers than runs, or ``balance`` has another number of layers.
         """
         if num_layers < self.num_runs:
             raise InputError(
@@ -100,34 +100,36 @@ class Plan:
                 f"use fewer stages{', another schedule' if self.is_interleaved else ''} or a deeper model"
             )
         if self.balance is not None and sum(self.balance) != num_layers:
-            raise InputError(f"balance {list(self.balance)} is for {sum(self.balance)} layers, the model has {num_layers}: correct it")
+            raise InputError(
+                f"balance {list(self.balance)} is for {sum(self.balance)} layers, the model has {num_layers}: give {num_layers} in total"
+            )
         share, extra = divmod(num_layers, self.num_runs)
         counts = self.balance or [share + (run < extra) for run in range(self.num_runs)]
         ends = [sum(counts[: run + 1]) for run in range(len(counts))]
         return [range(end - count, end) for end, count in zip(ends, counts, strict=True)]
 
-    def balanced(self, seconds: Sequence[float]) -> Plan:
-        """The plan with the cuts for which the slowest run takes the least, by the layers' times.
+    def class_balanced_sampling(self, seconds: Sequence[float]) -> Plan:
+        """Return the plan with the balance that minimises the time of the slowest run, from the layers' times.
 
-        Of cuts that are equal in this the one with the shorter first runs is taken.
+        Among equal ones, it takes the one with shorter first runs.
         """
         self.runs(len(seconds))
         return replace(self, balance=tuple(_even_counts(list(seconds), self.num_runs)))
 
     def mesh(self, device_type: str = "cpu") -> DeviceMesh:
-        """The processes as a mesh (data, stages); torch.distributed has to be up.
+        """Return the device mesh (data, stages) of the processes. torch.distributed must be initialised.
 
         Raises:
-            InputError: the number of processes is another.
+            InputError: the number of processes is not ``data * stages``.
         """
         self.check_world(torch.distributed.get_world_size())
         return init_device_mesh(device_type, (self.data, self.stages), mesh_dim_names=("data", "stages"))
 
     def check_world(self, world_size: int) -> None:
-        """Compare the number of processes.
+        """Raise InputError if the number of processes does not match the plan.
 
         Raises:
-            InputError: it is not ``data * stages``.
+            InputError: the number of processes is not ``data * stages``.
         """
         if world_size != self.world_size:
             raise InputError(
@@ -137,7 +139,7 @@ class Plan:
 
 
 def _even_counts(seconds: list[float], num_runs: int) -> list[int]:
-    """Lengths of ``num_runs`` runs whose largest sum is the smallest, by dynamic programming."""
+    """Return the lengths of ``num_runs`` runs whose largest sum is smallest, by dynamic programming."""
     total = [0.0]
     for each in seconds:
         total.append(total[-1] + each)

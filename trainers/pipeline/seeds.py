@@ -1,4 +1,4 @@
-"""Chunks of sampled mini-batches: the seeds of a batch in runs, each sampled on its own."""
+"""Chunks of sampled mini-batches: contiguous seeds of a batch, each chunk sampled separately."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Chunking = Literal["seeds", "by-index"]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ChunkSchedule(StepSchedule):
-    """A schedule that has each step of ``batches`` in ``chunks`` steps.
+    """A schedule that divides each step of ``batches`` into ``chunks`` steps.
 
-    All chunks of a batch have the batch's number, hence its random numbers: a node draws the same neighbours in all of them, and the same as in
-    the batch in one piece. So the chunks of a ``NeighborSampler`` that expands "all" nodes are together that batch, also where it samples.
+    All chunks of a batch have its number, and so its random numbers: a node draws the same neighbours in all chunks, and in the undivided batch. So
+    the chunks of a ``NeighborSampler`` that expands "all" nodes are together that batch, even if it samples.
 
     Attributes:
-        batches: the schedule of whole batches.
-        chunks: chunks of a batch.
-        num_nodes: None cuts the seeds of a batch into runs of equal length. A number V cuts by node id, into V / chunks ids each; a range
-            without seeds then gives its first node, which ``num_chunk_seeds`` does not count.
+        batches: schedule of whole batches.
+        chunks: number of chunks per batch.
+        num_nodes: None divides the seeds of a batch into contiguous chunks of equal length. A number V divides by node id, V / chunks ids each; then
+            a range without seeds yields its first node, which ``num_chunk_seeds`` does not count.
     """
 
     batches: Schedule
@@ -40,7 +40,7 @@ class ChunkSchedule(StepSchedule):
 
     @property
     def seed(self) -> int:
-        """The user's."""
+        """Seed of the training."""
         return self.batches.seed
 
     @property
@@ -55,24 +55,24 @@ class ChunkSchedule(StepSchedule):
 
     @property
     def num_steps(self) -> int:
-        """Chunks of an epoch, the same on every rank."""
+        """Number of chunks of an epoch, the same on every rank."""
         return self.batches.num_steps * self.chunks
 
     def batch_items(self, epoch: int, step: int) -> Array:
-        """The seeds of a chunk."""
+        """Return the seeds of a chunk."""
         seeds = self._own(epoch, step)
         return seeds if len(seeds) else self._range(step).start + np.zeros(1, np.int64)
 
     def num_chunk_seeds(self, epoch: int, step: int) -> int:
-        """How many seeds of the batch a chunk has."""
+        """Return the number of the batch's seeds in a chunk."""
         return len(self._own(epoch, step))
 
     def batch_number(self, step: int) -> int:
-        """Return the number of the batch that the chunk is of: its random numbers are the chunk's."""
+        """Return the number of the chunk's batch, which addresses its random numbers."""
         return self.batches.batch_number(step // self.chunks)
 
     def num_step_items(self, step: int) -> int:
-        """How many seeds all ranks together have at the step of the batch."""
+        """Return the number of seeds over all ranks in the step of the chunk's batch."""
         return self.batches.num_step_items(step // self.chunks)
 
     def _own(self, epoch: int, step: int) -> Array:
@@ -88,81 +88,81 @@ class ChunkSchedule(StepSchedule):
 
 
 def index_range(num_nodes: int, chunks: int) -> int:
-    """Node ids of a chunk that is cut by index; the last may have fewer."""
+    """Return the number of node ids of a chunk that is divided by id; the last chunk may have fewer."""
     return -(-num_nodes // chunks)
 
 
 def cut_by_index(graph: Graph, chunks: int) -> Graph:
-    """``graph`` without the edges between nodes of different chunks, when nodes are cut into ``chunks`` ranges of ids.
+    """Return ``graph`` without the edges between different chunks, where chunks are ``chunks`` ranges of node ids.
 
-    This is what a model loses whose batch is cut by node id (Dearing & Wang 2020): lossy, for comparison.
+    A model loses these edges if its batch is divided by node id (Dearing & Wang 2020). The result is lossy, and serves for comparison.
 
     Raises:
         InputError: a range would be empty.
     """
     size = index_range(graph.num_nodes, chunks)
     if size * (chunks - 1) >= graph.num_nodes:
-        raise InputError(f"{chunks} chunks of {graph.num_nodes} nodes: the last would have none; use fewer chunks")
+        raise InputError(f"{chunks} chunks of {graph.num_nodes} nodes: the last would be empty; use fewer chunks")
     return graph.with_edges(graph.destinations() // size == graph.indices // size)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChunkedBatch:
-    """The mini-batches of a batch's chunks; at least one.
+    """The mini-batches of a batch's chunks, at least one.
 
     Attributes:
-        chunks: those that have seeds.
+        chunks: mini-batches of the chunks with seeds.
     """
 
     chunks: tuple[MiniBatch, ...]
 
     def to(self, device: Any) -> ChunkedBatch:
-        """As torch tensors on ``device``; as ``MiniBatch.to``."""
+        """Return the batch as torch tensors on ``device``, see ``MiniBatch.to``."""
         return ChunkedBatch(tuple(chunk.to(device) for chunk in self.chunks))
 
     @property
     def num_seeds(self) -> int:
-        """Seeds of all chunks."""
+        """Number of seeds of all chunks."""
         return sum(chunk.num_seeds for chunk in self.chunks)
 
     @property
     def num_step_seeds(self) -> int:
-        """Seeds of this step over all copies."""
+        """Number of seeds of this step over all copies."""
         return self.chunks[0].num_step_seeds
 
     @property
     def num_edges(self) -> int:
-        """Sampled edges of all chunks."""
+        """Number of sampled edges of all chunks."""
         return sum(chunk.num_edges for chunk in self.chunks)
 
     @property
     def epoch(self) -> int:
-        """The epoch it belongs to."""
+        """Number of the batch's epoch."""
         return self.chunks[0].epoch
 
     @property
     def batch(self) -> int:
-        """Its number within the epoch, over all copies."""
+        """Number of the batch within the epoch, over all copies."""
         return self.chunks[0].batch
 
     @property
     def sample_s(self) -> float:
-        """Seconds spent on sampling."""
+        """Seconds of sampling."""
         return sum(chunk.sample_s for chunk in self.chunks)
 
     @property
     def gather_s(self) -> float:
-        """Seconds spent on gathering features and labels."""
+        """Seconds of gathering features and labels."""
         return sum(chunk.gather_s for chunk in self.chunks)
 
     @property
     def made_at(self) -> float:
-        """When the first chunk's sampling began."""
+        """Time when sampling of the first chunk began."""
         return self.chunks[0].made_at
 
     @property
     def pid(self) -> int:
-        """Process that made the first chunk."""
+        """Id of the process that sampled the first chunk."""
         return self.chunks[0].pid
 
 
@@ -170,34 +170,34 @@ _OF_THE_SCHEDULE = ("split", "batch_size", "seed", "shuffle", "rank", "world_siz
 
 
 class ChunkLoader(EpochLoader[ChunkedBatch]):
-    """Gives ``ChunkedBatch``es. Steps, also in ``state_dict``, are those of whole batches: a run may go on with another number of chunks.
+    """A loader of ``ChunkedBatch``es. Its steps, also in ``state_dict``, are whole batches, so a run may resume with another number of chunks.
 
     Attributes:
-        parts: the loader of the chunks.
+        parts: loader of the chunks.
     """
 
     def __init__(self, data: Dataset, sampler: Sampler, *, chunks: int, chunking: Chunking = "seeds", **options: Any) -> None:
-        """Set up; nothing is started yet.
+        """Set up the loader; it starts no processes yet.
 
         Args:
             data: graph, features and labels.
-            sampler: the algorithm.
-            chunks: chunks of a batch.
-            chunking: "seeds" cuts the seeds; "by-index" cuts the nodes by id and is lossy: edges between chunks are gone.
-            options: as ``SampleLoader``.
+            sampler: sampling algorithm.
+            chunks: number of chunks per batch.
+            chunking: "seeds" divides the seeds. "by-index" divides the nodes by id and is lossy: it drops edges between chunks.
+            options: further options of ``SampleLoader``.
 
         Raises:
-            InputError: more chunks than seeds, a sampler whose batches are not asked for by seeds, or bulks on a device.
+            InputError: there are more chunks than seeds, the sampler does not sample from seeds, or bulks are sampled on a device.
         """
         workers = options.get("num_workers", 0)
         sampler.check_data(data)
         if not sampler.by_seeds:
             raise InputError(
-                f"chunks of {type(sampler).__name__}'s batches: they are not made from seeds, which could be cut; use another sampler"
+                f"chunks with {type(sampler).__name__}: its batches do not start from seeds, which could be divided; use another sampler"
             )
         if options.get("device", "cpu") != "cpu" and not workers:
-            raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device take whole batches; set num_workers 1")
-        if workers:  # a batch holds a slot for each of its chunks, the one that follows needs as many
+            raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device need whole batches; set num_workers 1")
+        if workers:  # a batch holds one slot per chunk, and so does the next one
             worker_options = options.get("worker_options", DEFAULTS)
             options["worker_options"] = replace(worker_options, prefetch_factor=worker_options.prefetch_factor + 2 * -(-chunks // workers))
         is_lossy = chunking == "by-index"
@@ -208,7 +208,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
         fewest = min(whole.num_step_items(step) // whole.world_size for step in (0, whole.num_steps - 1))
         if chunks > fewest and not is_lossy:
             raise InputError(
-                f"{chunks} chunks of a batch of {fewest} seeds: every chunk needs one; use at most {fewest} chunks or larger batches"
+                f"{chunks} chunks of a batch of {fewest} seeds: every chunk needs a seed; use at most {fewest} chunks or larger batches"
             )
         super().__init__(whole, workers)
         self._schedule = ChunkSchedule(batches=whole, chunks=chunks, num_nodes=data.graph.num_nodes if is_lossy else None)
@@ -225,9 +225,9 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
 
     @property
     def num_ready(self) -> int:
-        """Chunks that lay ready behind the last one when it was taken; 0 without workers."""
+        """Number of sampled chunks that waited when the last one was taken; 0 without workers."""
         return self.parts.num_ready
 
     def close(self) -> None:
-        """End the workers; the next iteration starts new ones."""
+        """Stop the workers; the next iteration starts new ones."""
         self.parts.close()

@@ -1,4 +1,4 @@
-"""One run of layers in a process: what its chunks need waits here, and only activations travel."""
+"""One run of layers in a process. It stores the inputs of its chunks, so that only activations are sent between stages."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hoptrain.trainers.models.layered import Chunk, apply_layers
 
 
 class StageError(RuntimeError):
-    """A stage failed; the message names its rank, the stage and the chunk."""
+    """A stage failed; the message names rank, stage and chunk."""
 
 
 class LostStageError(StageError):
-    """The connection to another stage failed, most likely since that has gone."""
+    """The connection to another stage failed, most likely because its process ended."""
 
 
 class StageSegment(nn.Module):
-    """A run of layers of a model. Rows that fill a buffer up are cut off before the first layer, so that no layer and no loss sees them."""
+    """A run of consecutive layers of a model. Padding rows of a buffer are removed before the first layer, so no layer and no loss sees them."""
 
     def __init__(self, model: nn.Module, layers: range) -> None:
-        """Take over ``layers`` of ``model``, whose other layers may have gone.
+        """Use ``layers`` of ``model``, whose other layers may have been dropped.
 
         Args:
             model: the model, a ``PipelineModule``.
@@ -37,18 +37,18 @@ class StageSegment(nn.Module):
         super().__init__()
         self.model: Any = model
         self.layers = layers
-        self.capacity: int | None = None  # rows of the buffer that the output is sent from; None for the last run
+        self.capacity: int | None = None  # rows of the output buffer; None for the last run
         self.chunks: Sequence[Chunk] = ()
 
     def forward(self, *received: Tensor, number: Tensor) -> Tensor:
         """Apply the layers to one chunk.
 
         Args:
-            received: the buffer from the stage before, (capacity, ...); nothing for the first run, whose input waits in the chunk.
-            number: (1,) which chunk it is.
+            received: buffer (capacity, ...) from the previous stage; nothing for the first run, whose chunks have their input.
+            number: number (1,) of the chunk.
 
         Returns:
-            (capacity, ...) the output, rows of zeros behind it; without these from the last run.
+            Output (capacity, ...), padded with zeros; without padding from the last run.
         """
         chunk = self.chunks[int(number)]
         x: Any = received[0][: chunk.rows[self.layers.start]] if received else chunk.x
@@ -56,13 +56,13 @@ class StageSegment(nn.Module):
         return output if self.capacity is None else _padded(output, self.capacity)
 
     def _nothing(self, received: tuple[Tensor, ...]) -> Tensor:
-        """The output of no rows, as a function of the input (else of a parameter), since a backward step follows."""
+        """Return an output without rows that depends on the input (or on a parameter), since a backward pass follows."""
         source = received[0] if received else next(self.parameters())
         shape = (1,) if self.layers.stop == self.model.num_layers else self.model.shape(self.layers.stop)
         return source.new_zeros(0, *shape) + source.flatten()[:0].sum()
 
     def boundary(self, layer: int, rows: int, dtype: torch.dtype) -> Tensor:
-        """A tensor without memory that has the shape of the buffer in front of ``layer``."""
+        """Return a meta tensor with the shape of the input buffer of ``layer``."""
         return torch.empty(rows, *self.model.shape(layer), dtype=dtype, device="meta", requires_grad=True)
 
 
@@ -71,11 +71,11 @@ def _padded(x: Tensor, rows: int) -> Tensor:
 
 
 class WatchedStage(PipelineStage):
-    """torch's stage, which notes what it works on and how long, and names its place if it fails.
+    """A torch ``PipelineStage`` that records what it works on and for how long, and names its place in errors.
 
     Attributes:
-        busy_s: seconds of forward and backward work so far.
-        since: when it began its last work, by ``time.perf_counter``.
+        busy_s: seconds of forward and backward passes so far.
+        since: time when its last work began, by ``time.perf_counter``.
     """
 
     def __init__(
@@ -88,20 +88,20 @@ class WatchedStage(PipelineStage):
         dtype: torch.dtype,
         rows: Sequence[int],
     ):
-        """Fix the shapes of the buffers.
+        """Set the shapes of the buffers.
 
         Args:
-            run: the layers.
+            run: run of layers.
             index: number of the run.
-            num_runs: runs of the whole model.
-            device: where they are.
-            group: the processes of a copy.
-            dtype: of activations.
+            num_runs: number of runs of the whole model.
+            device: device of the layers.
+            group: process group of a copy.
+            dtype: data type of activations.
             rows: capacity at each of the num_runs - 1 cuts.
         """
         run.capacity = rows[index] if index < num_runs - 1 else None
         inputs = run.boundary(run.layers.start, rows[index - 1], dtype) if index else ()
-        outputs = torch.empty(1, device="meta", requires_grad=True)  # the last run's goes nowhere
+        outputs = torch.empty(1, device="meta", requires_grad=True)  # the last run's output is not sent
         if run.capacity is not None:
             outputs = run.boundary(run.layers.stop, run.capacity, dtype)
         super().__init__(run, index, num_runs, device, input_args=inputs, output_args=outputs, group=group)
@@ -113,18 +113,18 @@ class WatchedStage(PipelineStage):
 
     @property
     def place(self) -> str:
-        """Rank, stage, layers and the chunk that it works on, or worked on last."""
+        """Rank, stage, layers, and the current or last chunk."""
         return f"{self._name}, {'before its first chunk' if self._chunk is None else f'chunk {self._chunk}'}"
 
     @contextmanager
     def working(self, chunk: int) -> Iterator[None]:
-        """Note the time of some work, and its place if it fails; a mistake of the user's stays what it is."""
+        """Record the time of some work on a chunk, and name its place if it fails; an InputError passes unchanged."""
         self._chunk = chunk
         self.since = time.perf_counter()
         try:
             yield
         except Exception as error:
-            cause = error.__cause__ or error  # torch describes all arguments of a failed call around its cause
+            cause = error.__cause__ or error  # torch wraps the cause in an error that prints all arguments
             if isinstance(cause, InputError):
                 raise cause from None
             raise StageError(f"{self.place}: {type(cause).__name__}: {cause}") from cause
@@ -132,11 +132,11 @@ class WatchedStage(PipelineStage):
             self.busy_s += time.perf_counter() - self.since
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        """As torch's."""
+        """Run torch's forward pass of a chunk, and record its time."""
         with self.working(fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        """As torch's."""
+        """Run torch's backward pass of a chunk, and record its time."""
         with self.working(bwd_chunk_id):
             return super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""A divided model's weights: each stage keeps its own layers' memory, and all can be brought together for a while."""
+"""The weights of a divided model: each stage stores only its own layers', and all can be gathered temporarily."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hoptrain.trainers.models.layered import PipelineModule
 
 
 class Whole:
-    """Divides a model among the stages of a copy. Names of weights stay those of the whole model.
+    """A manager of a model's weights, which it divides among the stages of a copy. Parameter names stay those of the whole model.
 
     Attributes:
-        names: of the whole model's parameters, in their order.
-        is_whole: whether this process has all weights at the moment.
+        names: names of the whole model's parameters, in order.
+        is_whole: whether this process currently has all weights.
     """
 
     def __init__(self, model: nn.Module, runs: Sequence[range], mesh: DeviceMesh) -> None:
-        """Take rank 0's weights everywhere, then drop the layers of other stages.
+        """Broadcast rank 0's weights, then drop the layers of other stages.
 
         Args:
             model: the whole model, a ``PipelineModule``.
-            runs: the layers of each run.
-            mesh: the processes, (data, stages).
+            runs: layers of each run.
+            mesh: device mesh (data, stages) of the processes.
         """
         self.names = [name for name, _ in model.named_parameters()]
         self.is_whole = True
@@ -42,7 +42,7 @@ class Whole:
         self.divide()
 
     def divide(self) -> None:
-        """Drop the weights of other stages' layers; a module without any stands in their place."""
+        """Drop the weights of other stages' layers, and replace these by empty modules."""
         if not self.is_whole:
             return
         for name in self._foreign:
@@ -52,7 +52,7 @@ class Whole:
         self.is_whole = False
 
     def unite(self) -> None:
-        """Bring all weights here, on every stage of the copy at once."""
+        """Gather all weights in this process. Every stage of the copy must call it."""
         if self.is_whole:
             return
         weights = self.gather(self._model.state_dict())
@@ -64,7 +64,7 @@ class Whole:
 
     @contextmanager
     def united(self) -> Iterator[None]:
-        """All weights are here for a while."""
+        """Gather all weights within a ``with`` block."""
         was_whole = self.is_whole
         self.unite()
         try:
@@ -74,7 +74,7 @@ class Whole:
                 self.divide()
 
     def gather(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """What every stage of the copy has by name, together; every stage has to call this."""
+        """Merge what every stage of the copy has by name. Every stage must call it."""
         parts: list[dict[str, Any]] = [{}] * torch.distributed.get_world_size(self._group)
         torch.distributed.all_gather_object(parts, {name: _on_host(value) for name, value in own.items()}, group=self._group)
         return {name: value for part in parts for name, value in part.items()}
