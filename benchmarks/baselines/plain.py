@@ -187,7 +187,7 @@ def _nodes(config: Mapping[str, Any]) -> Plain:
     data, labels = module.data, Labels(kind_of(options.get("metric", "acc"), module.is_multilabel), module.num_classes)
     model = _OfVertices(data, module.num_hops, module.num_classes, 0, options)
     x, edges = whole(data, options)
-    y = labels.taken(torch.from_numpy(np.array(data.y)))
+    y = labels.prepare(torch.from_numpy(np.array(data.y)))
 
     def step(nodes: Tensor) -> Step:
         return model(x, edges)[nodes], y[nodes]
@@ -200,7 +200,7 @@ def _edges(config: Mapping[str, Any]) -> Plain:
     data, labels = module.data, Labels(kind_of(options.get("metric", "acc"), module.is_multilabel), module.num_classes)
     model = _OfVertices(data, module.num_hops, options["out_channels"], module.num_classes, options)
     x, edges = whole(data, options)
-    y, ends = labels.taken(torch.from_numpy(np.array(module.edge_y))), edge_index(data)  # a file's edges stand in the order of their ids
+    y, ends = labels.prepare(torch.from_numpy(np.array(module.edge_y))), edge_index(data)  # a file's edges stand in the order of their ids
 
     def step(chosen: Tensor) -> Step:
         vectors, decoder = model(x, edges), model.pairs

@@ -88,7 +88,7 @@ class Labels(NamedTuple):
             raise InputError(f"score is {metric!r} and the labels are {self.kind}: it must be one of {', '.join(scores)}; choose one")
         return scores[metric]
 
-    def taken(self, y: Tensor) -> Tensor:
+    def prepare(self, y: Tensor) -> Tensor:
         """Return labels in the layout of losses and metrics: classes (N,) int64, labels (N, C) uint8 or int8, or targets (N, C) float."""
         return y.reshape(len(y), -1) if self.kind == "targets" else y
 
@@ -99,7 +99,7 @@ class Labels(NamedTuple):
 
         Args:
             outputs: logits or predictions (N, C).
-            y: labels in the layout of ``taken``.
+            y: labels in the layout of ``prepare``.
             class_weights: factors (C,) of the losses by class.
         """
         if self.kind == "classes":

@@ -23,7 +23,7 @@ WITH_HEADS = ("gat", "gatv2", "transformer")
 
 
 @contextmanager
-def temporary_files_that_go() -> Iterator[None]:
+def temporary_pyg_files() -> Iterator[None]:
     """Delete the modules that PyG writes to the temporary folder for each kind of convolution, which it would leave there."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="hoptrain-pyg-") as folder:
@@ -58,7 +58,7 @@ class EdgeLayer(nn.Module):
         self.arch, self.edge_channels = arch, edge_channels
         attention: dict[str, Any] = {"heads": heads, "concat": concat, "dropout": dropout, "edge_dim": edge_channels or None}
         width = out_channels // heads if concat else out_channels
-        with temporary_files_that_go():
+        with temporary_pyg_files():
             from torch_geometric.nn import GATv2Conv, GINEConv, NNConv, TransformerConv
 
             self.conv: nn.Module

@@ -134,7 +134,7 @@ class LayerLoop:
 
     def by_chunks(self, kind: str, nodes: Array, output: Callable[[Array], Tensor], place: Place) -> Tensor:
         """Return ``output`` of ``nodes`` (N,) of a type, chunk by chunk, as one tensor (N, C). Without nodes, one chunk tells the width C."""
-        return joined(map(output, self.chunks(kind, nodes if len(nodes) else np.zeros(1, np.int64))), len(nodes), place)
+        return join_rows(map(output, self.chunks(kind, nodes if len(nodes) else np.zeros(1, np.int64))), len(nodes), place)
 
     def chunks(self, kind: str, nodes: Array) -> Iterator[Array]:
         """Yield ``nodes`` of a type in chunks of bounded numbers of edges."""
@@ -241,7 +241,7 @@ def _layers(
     return apply
 
 
-def joined(pieces: Iterable[Tensor], number: int, place: Place) -> Tensor:
+def join_rows(pieces: Iterable[Tensor], number: int, place: Place) -> Tensor:
     """Return the first ``number`` rows of one or more pieces as one tensor, on the device that ``place`` returns for its bytes.
 
     In addition to this tensor, memory holds one piece at a time.
@@ -285,7 +285,7 @@ def features_of(data: Dataset, normalize: bool, device: torch.device, free: int)
     columns = data.x.columns if isinstance(data.x, QuantizedRows) else None
     step = max(1, GATHERED_BYTES * len(table) // table.nbytes)
     pieces = (to_device(as_tensor(np.array(table[begin : begin + step])), device) for begin in range(0, len(table), step))
-    copy = joined(pieces, len(table), lambda _: device)
+    copy = join_rows(pieces, len(table), lambda _: device)
 
     def rows(nodes: Array) -> Tensor:
         taken = copy[torch.from_numpy(nodes).to(device).long()]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.edge_layers import edge_features, temporary_files_that_go
+from hoptrain.trainers.models.edge_layers import edge_features, temporary_pyg_files
 from hoptrain.trainers.models.layers import refuse_weights
 
 LIBRARY = "torch_geometric.nn."
@@ -49,7 +49,7 @@ class NamedLayer(nn.Module):
         """
         super().__init__()
         self.name, self.edge_channels = name, edge_channels
-        with temporary_files_that_go():
+        with temporary_pyg_files():
             kind = _find(name)
             self.conv = _make(kind, in_channels, out_channels, edge_channels, args)
         self._edge_input = _edge_input(kind, edge_channels)

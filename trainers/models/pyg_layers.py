@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_files_that_go
+from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
 from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
 from hoptrain.trainers.models.sums import aggregate
 
@@ -97,7 +97,7 @@ class GATLayer(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, *, heads: int, concat: bool, dropout: float) -> None:
         super().__init__()
         width = out_channels // heads if concat else out_channels
-        with temporary_files_that_go():
+        with temporary_pyg_files():
             from torch_geometric.nn import GATConv
 
             self.conv = GATConv(in_channels, width, heads=heads, concat=concat, dropout=dropout)

@@ -92,9 +92,9 @@ class EdgeDataModule(NodeDataModule):
             raise InputError(f"{data.name} has no edge labels: give Dataset edge_y, or use task: links, which needs none")
         self.edge_y: Array = data.edge_y
         self.edges: dict[str, Array] = self._edges(data, data.edge_y)
-        dealt = copy(sampler)
-        self.sampler: LinkSampler = dealt
-        dealt.edges, dealt.with_edge_ids = self.edges["train"], True
+        link_sampler = copy(sampler)
+        self.sampler: LinkSampler = link_sampler
+        link_sampler.edges, link_sampler.with_edge_ids = self.edges["train"], True
         self._pairs = {name: self._ends(data, ids) for name, ids in self.edges.items() if name != "train"}
         ends = {name: np.unique(pairs) for name, pairs in self._pairs.items() if pairs.size}
         splits = {"train": np.arange(data.graph.num_nodes)} | ends
@@ -213,7 +213,7 @@ class EdgePredictor(LabelMixin, GraphTask):
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         """Return the mean loss over the edges of a mini-batch."""
         self.seed_dropout(batch)
-        vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
+        vectors = self.check_outputs(self(batch), batch.num_seeds, self.hparams["out_channels"])
         ids = batch.extra["edge_ids"].cpu().numpy()
         total = self.compute_loss("fit", self._decoded(vectors, batch.extra["pairs"].long(), ids), self._labels_of(ids))
         return total / len(ids)

@@ -24,7 +24,7 @@ from hoptrain.trainers.models.ranks import MOST_NUMBERS, KnownTails, ranks_but
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
-from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
+from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, open_data
 
 _FURTHER = ("hits@1", "hits@3", "hits@10")
 """Metrics that are logged in addition to the mean reciprocal rank."""
@@ -80,7 +80,8 @@ class TripleDataModule(SampledDataModule):
         Raises:
             InputError: the triples cannot be opened, the sampler does not fit, or validation and test have entities or relations that training lacks.
         """
-        data = opened(triples, load_triples, root=root)
+        check_choice("unseen", unseen, get_args(Unseen))
+        data = open_data(triples, load_triples, root=root)
         self.triples: Triples = data
         for what in get_args(Named):
             if not allow_unseen and len(found := data.unseen(what)):

@@ -80,8 +80,8 @@ class LabelMixin(ScoredModule):
         """Return the sum of the examples' losses, weighted by ``weights`` if given, and update the stage's metrics."""
         if self.labels is None:
             raise RuntimeError("the labels are unknown before setup")
-        y = self.labels.taken(y)
-        losses = self.labels.losses(self.checked(outputs, len(y), self.labels.number), y, self._class_weights)
+        y = self.labels.prepare(y)
+        losses = self.labels.losses(self.check_outputs(outputs, len(y), self.labels.number), y, self._class_weights)
         total = losses.sum() if weights is None else losses @ weights
         self.count(stage, outputs, y, total)
         return total

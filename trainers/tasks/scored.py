@@ -268,7 +268,7 @@ class ScoredModule(LightningModule):
     def _fit_metrics(self) -> dict[str, Metric]:
         return {name: metric_of(metrics, "fit") for name, metrics in (("loss", self.losses), ("score", self.scores)) if "fit" in metrics}
 
-    def checked(self, outputs: object, rows: int, columns: int) -> Tensor:
+    def check_outputs(self, outputs: object, rows: int, columns: int) -> Tensor:
         """Return a model's output if it is a floating tensor of shape (``rows``, ``columns``). A subclass may use any model.
 
         Raises:

@@ -85,7 +85,7 @@ class SharedDataModule(LightningDataModule):
         It starts no processes, so it can also check the sizes before a run.
         """
 
-    def of_strategy(self, name: str, otherwise: Any) -> Any:
+    def from_strategy(self, name: str, otherwise: Any) -> Any:
         """Return an attribute of the trainer's strategy, or ``otherwise``. The pipeline strategy provides its own loaders and limits."""
         return getattr(getattr(self.trainer, "strategy", None), name, otherwise)
 
@@ -116,11 +116,11 @@ class SharedDataModule(LightningDataModule):
         self.loader = self.make_loader(*share_of(trainer), trainer.strategy.broadcast(self.seed))
         self.loader.repeats = trainer.overfit_batches > 0
         if self._resume_from is not None:
-            self.go_on(self.loader, self._resume_from)
+            self.restore_position(self.loader, self._resume_from)
             self._resume_from = None
         return self.loader
 
-    def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
+    def restore_position(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
         """Move the loader to the position that a checkpoint recorded.
 
         Raises:
@@ -266,7 +266,7 @@ class SampledDataModule(SharedDataModule):
         options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "pin_memory": pin_memory}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
         options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
-        loader: EpochLoader[Any] = self.of_strategy("make_loader", SampleLoader)(self.data, self.sampler, **options)
+        loader: EpochLoader[Any] = self.from_strategy("make_loader", SampleLoader)(self.data, self.sampler, **options)
         return loader
 
     def state_dict(self) -> dict[str, Any]:
@@ -274,9 +274,9 @@ class SampledDataModule(SharedDataModule):
         state = super().state_dict()
         return state and state | {"sampler": {name: torch.from_numpy(np.array(array)) for name, array in self.sampler.state().items()}}
 
-    def go_on(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
+    def restore_position(self, loader: EpochLoader[Any], state: dict[str, Any]) -> None:
         """Move the loader and the sampler to the position that a checkpoint recorded."""
-        super().go_on(loader, state)
+        super().restore_position(loader, state)
         self.sampler.load_state({name: tensor.numpy() for name, tensor in state["sampler"].items()})
 
     def val_dataloader(self) -> DataLoader[NodeBatch]:
@@ -299,7 +299,7 @@ class SampledDataModule(SharedDataModule):
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
 
 
-def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
+def open_data(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
     """Return a data set given in memory, or open the one with the given name.
 
     Args:
@@ -324,7 +324,7 @@ def opened(data: str | Data, load: Callable[..., Data], **options: Any) -> Data:
 
 
 @rank_zero_only
-def say_overlaps(name: str, splits: Mapping[str, Array], what: str) -> None:
+def warn_of_overlaps(name: str, splits: Mapping[str, Array], what: str) -> None:
     """Log a warning if splits of a data set overlap. ``what`` is the word for the examples, such as nodes."""
     present = [split for split in SPLITS if split in splits]
     common = {pair: len(np.intersect1d(splits[pair[0]], splits[pair[1]])) for pair in combinations(present, 2)}

@@ -21,7 +21,7 @@ from hoptrain.trainers.models.tgn import TGN, EventMemory, EventTensors
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
-from hoptrain.trainers.tasks.shared_data import SharedDataModule, opened, share_of
+from hoptrain.trainers.tasks.shared_data import SharedDataModule, open_data, share_of
 
 _FURTHER = {"auc": PooledScore, "mrr": RankScore}
 """Metrics that are logged in addition to the average precision."""
@@ -78,7 +78,7 @@ class EventDataModule(SharedDataModule):
         if shuffle:
             raise InputError("shuffle is True: it must be false, since the memory is updated in the order of time; leave it out")
         super().__init__(batch_size, seed)
-        data = opened(events, load_events, root=root)
+        data = open_data(events, load_events, root=root)
         if data.ends is None:
             data = data.divided(0.15 if val_ratio is None else val_ratio, 0.15 if test_ratio is None else test_ratio)
         elif val_ratio is not None or test_ratio is not None:

@@ -26,7 +26,7 @@ def found(kind, name, y):
     labels = Labels(kind, 4)
     metric = labels.make_score(name)
     for rows in (slice(0, 50), slice(50, 80)):
-        metric.update(OUTPUTS[rows], labels.taken(y[rows]))
+        metric.update(OUTPUTS[rows], labels.prepare(y[rows]))
     return metric.compute().item()
 
 
@@ -71,7 +71,7 @@ def test_losses():
     assert torch.allclose(Labels("labels", 4).losses(OUTPUTS, SEVERAL), -right.log().mean(1), atol=1e-6)
     assert torch.allclose(Labels("targets", 4).losses(OUTPUTS, TARGETS), ((OUTPUTS - TARGETS) ** 2).mean(1))
     one = Labels("targets", 1)
-    assert torch.allclose(one.losses(OUTPUTS[:, :1], one.taken(TARGETS[:, 0])), (OUTPUTS[:, 0] - TARGETS[:, 0]) ** 2)
+    assert torch.allclose(one.losses(OUTPUTS[:, :1], one.prepare(TARGETS[:, 0])), (OUTPUTS[:, 0] - TARGETS[:, 0]) ** 2)
 
 
 def test_class_weights_are_scikit_learns():

@@ -161,7 +161,7 @@ def test_a_block_is_transposed_once_and_only_for_a_derivative(kernels, monkeypat
 
 def test_a_transposed_block_has_the_edges_of_each_source_in_order():
     block = make_block("random")
-    found = on_device.transposed(block)
+    found = on_device.transpose(block)
     owner = np.repeat(np.arange(block.num_dst), np.diff(block.indptr.cpu().numpy()))
     order = np.argsort(block.indices.cpu().numpy(), kind="stable")
     np.testing.assert_array_equal(found.order.cpu().numpy(), order)

@@ -13,7 +13,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.edge_layers import temporary_files_that_go
+from hoptrain.trainers.models.edge_layers import temporary_pyg_files
 from hoptrain.trainers.models.hetero.layers import READ_EDGES, Blocks, HeteroArch, Hidden, make_hetero_layer
 from hoptrain.trainers.models.layers import Dropout
 
@@ -72,7 +72,7 @@ class HeteroGNN(nn.Module):
         super().__init__()
         check_choice("arch", arch, get_args(HeteroArch))
         _check_sizes(arch, hidden_channels, out_channels, num_layers, heads, num_bases)
-        with temporary_files_that_go():
+        with temporary_pyg_files():
             from torch_geometric.nn.module_dict import ModuleDict  # unlike torch's, it accepts any type name
 
         self.seed_types = tuple(dict.fromkeys(seed_types))

@@ -18,7 +18,7 @@ from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_device, to_input, with_edge_features
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.layers import Blocks, Hidden
-from hoptrain.trainers.models.inference import CHUNK_SEEDS, LayerLoop, Place, joined, rows_of
+from hoptrain.trainers.models.inference import CHUNK_SEEDS, LayerLoop, Place, join_rows, rows_of
 
 _ROWS = 1 << 16
 """Number of nodes whose features are embedded at once."""
@@ -79,9 +79,9 @@ class _TypedLayers:
     def embed(self, kind: str, nodes: Array, place: Place) -> Tensor:
         """Return input rows (N, H) of the first layer for ``nodes`` (N,) of a type."""
         pieces = np.array_split(nodes, max(1, -(-len(nodes) // _ROWS)))
-        return joined((self._embedded(kind, ids) for ids in pieces), len(nodes), place)
+        return join_rows((self._embed_chunk(kind, ids) for ids in pieces), len(nodes), place)
 
-    def _embedded(self, kind: str, ids: Array) -> Tensor:
+    def _embed_chunk(self, kind: str, ids: Array) -> Tensor:
         x = {}
         if kind in self._model.inputs:
             x = {kind: to_input(to_device(as_tensor(take_rows(self._data.x[kind], ids)), self._device), self._normalize)}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.edge_layers import edge_features, temporary_files_that_go
+from hoptrain.trainers.models.edge_layers import edge_features, temporary_pyg_files
 
 HeteroArch = Literal["rgcn", "gat", "gatv2", "transformer", "gin", "graphconv", "hgt", "han"]
 READ_EDGES = ("gatv2", "transformer")
@@ -36,7 +36,7 @@ def make_hetero_layer(
     edge_channels: Mapping[Relation, int],
 ) -> nn.Module:
     """Build one layer over ``relations``, with input and output width ``channels``; ``edge_channels`` are the widths of edge features."""
-    with temporary_files_that_go():
+    with temporary_pyg_files():
         if arch == "hgt":
             return HGTLayer(channels, relations, heads)
         if arch == "han":

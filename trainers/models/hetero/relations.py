@@ -44,7 +44,7 @@ def complex_product(head: Tensor, relation: Tensor) -> Tensor:
     return torch.cat([real * weight - imaginary * turn, real * turn + imaginary * weight], -1)
 
 
-def rotated(head: Tensor, angles: Tensor) -> Tensor:
+def rotate(head: Tensor, angles: Tensor) -> Tensor:
     """Return complex numbers (..., C), laid out as in ``complex_product``, rotated by ``angles`` (..., C / 2)."""
     return complex_product(head, torch.cat([angles.cos(), angles.sin()], -1))
 
@@ -81,7 +81,7 @@ SCORES: dict[ScoreName, TripleScore] = {
     # Bordes et al. 2013, "Translating embeddings for modeling multi-relational data", with the Euclidean distance
     "transe": TripleScore(torch.add, _nearness, _own_nearness, lambda channels: channels, nn.init.xavier_uniform_),
     # Sun et al. 2019, "RotatE: knowledge graph embedding by relational rotation in complex space", with the Euclidean distance as in PyG
-    "rotate": TripleScore(rotated, _nearness, _own_nearness, lambda channels: channels // 2, lambda t: nn.init.uniform_(t, 0, 2 * math.pi)),
+    "rotate": TripleScore(rotate, _nearness, _own_nearness, lambda channels: channels // 2, lambda t: nn.init.uniform_(t, 0, 2 * math.pi)),
 }
 
 

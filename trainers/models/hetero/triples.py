@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import Block, NeighborSampler, Workspace
-from hoptrain.trainers.models.edge_layers import temporary_files_that_go
+from hoptrain.trainers.models.edge_layers import temporary_pyg_files
 from hoptrain.trainers.models.inference import chunks, gather_parts
 from hoptrain.trainers.models.layers import Dropout
 from hoptrain.trainers.models.ranks import MOST_NUMBERS
@@ -52,7 +52,7 @@ class EntityEncoder(nn.Module):
             )
         self.table: nn.Embedding = nn.Embedding(num_nodes, channels, sparse=True)
         nn.init.normal_(self.table.weight, std=channels**-0.5)
-        with temporary_files_that_go():
+        with temporary_pyg_files():
             self.layers: nn.ModuleList = nn.ModuleList(_layer(channels, num_relations, num_blocks) for _ in range(num_layers))
         self.dropout: Dropout = Dropout(dropout)
 

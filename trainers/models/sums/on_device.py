@@ -64,7 +64,7 @@ class _Sums(torch.autograd.Function):
         gradient, block = gradient.contiguous(), ctx.block
         by_x = by_weights = None
         if ctx.needs_input_grad[0]:
-            there = transposed(block)
+            there = transpose(block)
             own = None if weights is None else weights[there.order]
             by_x = _add(_Part(there.indptr, there.indices, own, inverse), gradient, ctx.dtype)
         if ctx.needs_input_grad[1]:
@@ -103,7 +103,7 @@ _transposed: WeakKeyDictionary[Block, Transposed] = WeakKeyDictionary()
 """Cache of transposed blocks while the blocks live: in full-batch training, every layer of every epoch has the same block."""
 
 
-def transposed(block: Block) -> Transposed:
+def transpose(block: Block) -> Transposed:
     """Return the block's edges grouped by source; computed on the device at the first call."""
     if block not in _transposed:
         by_source, order = torch.sort(block.indices.int(), stable=True)

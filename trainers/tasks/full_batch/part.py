@@ -27,7 +27,7 @@ from hoptrain.trainers.models.layered import LayerwiseModule, address_seed, seed
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Piece:
+class NodeChunk:
     """A chunk of a rank's nodes with all their in-edges, and what a layer reads for them.
 
     Attributes:
@@ -73,7 +73,7 @@ class WholePart:
     first: int
     last: int
     x: Tensor
-    pieces: Sequence[Piece]
+    pieces: Sequence[NodeChunk]
     boundary: Boundary | None
 
     @classmethod
@@ -88,8 +88,8 @@ class WholePart:
             rank: number of the rank, in [0, ``world_size``).
             world_size: number of ranks.
         """
-        bounds = shares_of(data.graph, world_size)
-        beyond = [boundary_of(data.graph, bounds, other) for other in range(world_size)]
+        bounds = partition_bounds(data.graph, world_size)
+        beyond = [find_boundary(data.graph, bounds, other) for other in range(world_size)]
         first, last = int(bounds[rank]), int(bounds[rank + 1])
         own = np.concatenate([np.arange(first, last), beyond[rank]])
         row_of = np.full(data.graph.num_nodes, -1, np.int64)
@@ -131,18 +131,18 @@ class WholePart:
         return out
 
 
-def _piece(data: Dataset, nodes: Array, row_of: Array, device: torch.device) -> Piece:
+def _piece(data: Dataset, nodes: Array, row_of: Array, device: torch.device) -> NodeChunk:
     batch = with_edge_features(NeighborSampler([-1]).sample(data.graph, nodes), data)
     rows = row_of[batch.node_ids]
     in_order = len(rows) == int((row_of >= 0).sum()) and (rows == np.arange(len(rows))).all()
-    return Piece(
+    return NodeChunk(
         None if in_order else torch.from_numpy(rows).to(device),
         batch.to(device).blocks[0],
         torch.from_numpy(degrees_of(data, batch.node_ids)).to(device),
     )
 
 
-def shares_of(graph: Graph, world_size: int) -> Array:
+def partition_bounds(graph: Graph, world_size: int) -> Array:
     """Return the bounds (W + 1,) of the ranks' node ranges, which balance the number of edges plus nodes."""
     work = graph.indptr.astype(np.int64) + np.arange(graph.num_nodes + 1)
     goals = work[-1] * np.arange(1, world_size) // world_size
@@ -150,7 +150,7 @@ def shares_of(graph: Graph, world_size: int) -> Array:
     return bounds
 
 
-def boundary_of(graph: Graph, bounds: Array, rank: int) -> Array:
+def find_boundary(graph: Graph, bounds: Array, rank: int) -> Array:
     """Return the sources (H,) int64 of a rank's edges that other ranks own, ascending, and so grouped by owner."""
     first, last = bounds[rank], bounds[rank + 1]
     named = np.zeros(graph.num_nodes, bool)

@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models.inference import CHUNK_EDGES
 from hoptrain.trainers.models.layered import LayerwiseModule
-from hoptrain.trainers.tasks.full_batch.part import WholePart, shares_of
+from hoptrain.trainers.tasks.full_batch.part import WholePart, partition_bounds
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemLoader
 from hoptrain.trainers.tasks.nodes.data import Features, NodeDataModule
 from hoptrain.trainers.tasks.nodes.task import NodeClassifier
@@ -64,7 +64,7 @@ class FullBatchDataModule(NodeDataModule):
                 f"{world_size} ranks for {self.data.graph.num_nodes} nodes: each rank needs at least one node; use fewer devices"
             )
         schedule = Schedule(items=np.arange(world_size), batch_size=1, rank=rank, world_size=world_size, shuffle=False, seed=seed)
-        train, bounds = self.data.split("train"), shares_of(self.data.graph, world_size)
+        train, bounds = self.data.split("train"), partition_bounds(self.data.graph, world_size)
         labels: Any = self.data.y
 
         def collate(items: Array, _: Address | None) -> tuple[Tensor, Tensor]:

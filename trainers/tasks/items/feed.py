@@ -20,7 +20,7 @@ from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.loader.items import ItemTask
-from hoptrain.trainers.tasks.shared_data import SharedDataModule, say_overlaps
+from hoptrain.trainers.tasks.shared_data import SharedDataModule, warn_of_overlaps
 
 
 class ItemBatch(NamedTuple):
@@ -124,7 +124,7 @@ class ItemDataModule(SharedDataModule):
         self.data: Any = data
         self.num_workers: int = num_workers
         self.worker_options: WorkerOptions = worker_options
-        say_overlaps(data.name, data.splits, "items")
+        warn_of_overlaps(data.name, data.splits, "items")
 
     def collate(self, items: Array, address: Address | None) -> tuple[Any, Tensor]:
         """Return the model's input for ``items`` (B,), and their classes (B,) int64. ``address`` is None outside training."""
@@ -133,7 +133,7 @@ class ItemDataModule(SharedDataModule):
     def make_loader(self, rank: int, world_size: int, seed: int) -> ItemLoader:
         """Return the training loader of a rank; in a pipeline, of a copy of the model. It can also check the sizes before a run."""
         schedule = Schedule(items=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
-        if (check := self.of_strategy("check_items", None)) is not None:
+        if (check := self.from_strategy("check_items", None)) is not None:
             check(schedule)
         return ItemLoader(schedule, self.collate, self.joined, self.num_workers, self.worker_options)
 

@@ -23,7 +23,7 @@ from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.items.feed import ItemDataModule, Joined
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.shared_data import opened
+from hoptrain.trainers.tasks.shared_data import open_data
 
 Readout = Literal["sum", "mean"]
 
@@ -87,7 +87,7 @@ class GraphDataModule(ItemDataModule):
             edge_features: use edge features if the graphs have some; only some convolutions read them.
             categorical: features are category numbers, as OGB's features of atoms and bonds; the model learns an embedding for each category.
         """
-        data = opened(dataset, load_small_graphs, root=root, fold=fold)
+        data = open_data(dataset, load_small_graphs, root=root, fold=fold)
         if not edge_features:
             data = replace(data, nodes=replace(data.nodes, edge_attr=None, validate=False), validate=False)
         super().__init__(data, batch_size, seed, num_workers, worker_options)

@@ -18,7 +18,7 @@ from hoptrain.trainers.models.vig.gnn import ViG
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.items.feed import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.shared_data import opened
+from hoptrain.trainers.tasks.shared_data import open_data
 
 
 class ImageDataModule(ItemDataModule):
@@ -56,7 +56,7 @@ class ImageDataModule(ItemDataModule):
         """
         if shift < 0:
             raise InputError(f"shift is {shift}: the number of pixels must be at least 0; give 0 or more")
-        super().__init__(opened(images, load_images, root=root), batch_size, seed)
+        super().__init__(open_data(images, load_images, root=root), batch_size, seed)
         self.shift = shift
         self.mirror = mirror
 

@@ -16,7 +16,7 @@ from hoptrain.trainers.models.layers import Dropout
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.items.feed import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.shared_data import opened
+from hoptrain.trainers.tasks.shared_data import open_data
 
 
 class SIGNDataModule(ItemDataModule):
@@ -53,7 +53,7 @@ class SIGNDataModule(ItemDataModule):
             batch_size: number of nodes per rank and step.
             seed: seed of the order; by default that of seed_everything.
         """
-        data = opened(dataset, load_dataset, root=root, scale=scale)
+        data = open_data(dataset, load_dataset, root=root, scale=scale)
         if data.y is None or data.is_multilabel or data.is_regression:
             found = "no labels" if data.y is None else "several labels a node" if data.is_multilabel else "targets of a regression"
             raise InputError(f"{data.name} has {found}: task sign needs one class per node; choose another task")

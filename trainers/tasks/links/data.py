@@ -33,7 +33,7 @@ from hoptrain.trainers.models.ranks import Bounds
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.linked import LinkBatch
 from hoptrain.trainers.tasks.nodes.data import HeteroSizes, NodeDataModule, check_within_reach
-from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, opened
+from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, open_data
 
 if TYPE_CHECKING:
     from hoptrain.samplers import HeteroLinkSampler
@@ -218,7 +218,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
         self.bounds: Bounds = self.sampler.bounds(graph)
         self.ends = [((0, graph.num_nodes), self.bounds)]
         if self.sampler.dst_range is not None:
-            links = directed(graph, links, self.bounds)
+            links = orient_links(graph, links, self.bounds)
         others = self._others(data, graph, links)
         self.held_out = {name: HeldOut(own, others[name]) for name, own in links.items()}
         ends = {name: np.unique(own) for name, own in links.items() if own.shape[1]}
@@ -267,7 +267,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             raise InputError(f"score is {metric} and the sampler has destinations: this metric ranks all nodes; give {NAMES}")
 
 
-def directed(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) -> dict[str, Array]:
+def orient_links(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) -> dict[str, Array]:
     """Return links (2, N) by name, each reversed if its source is one of the destinations and its destination is not.
 
     Raises:
@@ -348,23 +348,23 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
                 ``given_links`` and ``check_within_reach``.
         """
         _check_choices(split, eval_negatives, leaked_edges, Literal["uniform", "all"])
-        dealing = _of_all_edges(sampler)
-        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
-        reverses = dict(zip(dealing.relations, dealing.reverses_in(data.graph), strict=True))
+        link_sampler = _with_all_edges(sampler)
+        data = open_data(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
+        reverses = dict(zip(link_sampler.relations, link_sampler.reverses_in(data.graph), strict=True))
         made = _hold_out(data, reverses, {"val": val_ratio, "test": test_ratio}, split_seed, split, leaked_edges)
         graph, self.ends = data.graph.with_edges(made.is_kept), made.ends
         self.known = both_ways(data.graph.relations, reverses)
         self.passed = both_ways(graph.relations, reverses)
-        self.relation_names = list(map(relation_name, dealing.relations)) if len(dealing.relations) > 1 else [""]
+        self.relation_names = list(map(relation_name, link_sampler.relations)) if len(link_sampler.relations) > 1 else [""]
         others = self.draw_negatives(self.known, made.links, split_seed) if eval_negatives != "all" else dict.fromkeys(made.links)
         self.held_out = {name: HeldOut(own, others[name]) for name, own in made.links.items()}
-        kind = dealing.relations[0][2]
+        kind = link_sampler.relations[0][2]
         splits = {"train": np.arange(data.graph.num_nodes[kind])}
         splits |= {name: self._judged(own) for name, own in made.links.items() if own.shape[1]}
         changed: dict[str, Any] = {"edge_splits": {}, "seed_type": kind, "y": None, "num_classes": 0, "path": None, "validate": False}
         left = replace(data, graph=graph, splits=splits, **changed)
-        check_within_reach(left, types_of(dealing.relations), dealing.num_hops)
-        super().__init__(left, dealing, **feed)
+        check_within_reach(left, types_of(link_sampler.relations), link_sampler.num_hops)
+        super().__init__(left, link_sampler, **feed)
 
     def _judged(self, links: Array) -> Array:
         """Return the first relation's destinations among ``links`` (2, N), as the node split of held-out links."""
@@ -383,16 +383,16 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         return self._node_batches(np.arange(sum(self.data.graph.num_nodes[kind] for kind in types_of(relations))))
 
 
-def _of_all_edges(sampler: Sampler) -> HeteroLinkSampler:
+def _with_all_edges(sampler: Sampler) -> HeteroLinkSampler:
     from hoptrain.samplers import HeteroLinkSampler  # not imported for homogeneous graphs
 
     if not isinstance(sampler, HeteroLinkSampler) or sampler.edges is not None:
         raise InputError(
             f"the sampler is {sampler!r}: it must be a HeteroLinkSampler without edges, since the data module chooses them; use one"
         )
-    dealing = copy(sampler)
-    dealing.edges = "all"
-    return dealing
+    link_sampler = copy(sampler)
+    link_sampler.edges = "all"
+    return link_sampler
 
 
 def types_of(relations: Sequence[Relation]) -> list[str]:

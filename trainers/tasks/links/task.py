@@ -129,7 +129,7 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
 
     def pair_scores(self, batch: MiniBatch) -> Tensor:
         """Return the logits (P,) of a mini-batch's pairs."""
-        vectors = self.checked(self(batch), batch.num_seeds, self.hparams["out_channels"])
+        vectors = self.check_outputs(self(batch), batch.num_seeds, self.hparams["out_channels"])
         scores: Tensor = self.decoder(*vectors[batch.extra["pairs"].long()])
         return scores
 

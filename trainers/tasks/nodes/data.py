@@ -16,7 +16,7 @@ from hoptrain.engine.transforms.metapaths import with_metapaths
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.hetero import BaseHeteroSampler
 from hoptrain.trainers.models.hetero.gnn import relations_by_layer
-from hoptrain.trainers.tasks.shared_data import SampledDataModule, opened, say_overlaps
+from hoptrain.trainers.tasks.shared_data import SampledDataModule, open_data, warn_of_overlaps
 
 Features = Literal["stored", "degrees", "walks"]
 
@@ -68,7 +68,7 @@ class NodeDataModule(SampledDataModule):
         self._is_partitioned = partitions is not None
         self.sampler = sampler  # the training nodes may depend on the sampler, and the sampler on the data
         if partitions is None:
-            found = opened(dataset, load_dataset, root=root, scale=scale)
+            found = open_data(dataset, load_dataset, root=root, scale=scale)
         else:
             found = self._in_parts(dataset, partitions, scale=scale, root=root, in_memory=in_memory, features=features)
         if full_supervision and not self.of_vertices:
@@ -116,7 +116,7 @@ class NodeDataModule(SampledDataModule):
         if data.y is None:
             tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
             raise InputError(f"{data.name} has no labels: node classification needs labels; {tasks}, or choose another data set")
-        say_overlaps(data.name, data.splits, "nodes")
+        warn_of_overlaps(data.name, data.splits, "nodes")
         return data
 
     @property
@@ -241,7 +241,7 @@ class HeteroDataModule(HeteroSizes):
         """
         from hoptrain.samplers import HeteroPinSAGESampler  # not imported for the other data modules
 
-        data = opened(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
+        data = open_data(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
         if splits is not None:
             data = replace(data, splits={split: data.split(f"{split}_{splits}") for split in SPLITS}, validate=False)
         if isinstance(sampler, HeteroPinSAGESampler):

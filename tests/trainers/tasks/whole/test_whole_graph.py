@@ -121,11 +121,11 @@ def test_ranks_have_its_gradient_together(data, arch, ranks, chunk_edges, monkey
 
 
 def test_a_boundary_is_what_columns_name_beyond_the_own_vertices(data):
-    bounds = part.shares_of(data.graph, 4)
+    bounds = part.partition_bounds(data.graph, 4)
     assert (bounds[0], bounds[-1], len(bounds)) == (0, 60, 5)
     for rank, (first, last) in enumerate(pairwise(bounds.tolist())):
         named = {u for v in range(first, last) for u in data.graph.indices[data.graph.indptr[v] : data.graph.indptr[v + 1]].tolist()}
-        assert part.boundary_of(data.graph, bounds, rank).tolist() == sorted(named - set(range(first, last)))
+        assert part.find_boundary(data.graph, bounds, rank).tolist() == sorted(named - set(range(first, last)))
 
 
 def fit(data, epochs=1, model=None, **options):
