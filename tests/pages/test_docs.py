@@ -1,6 +1,7 @@
 """The pages on writing samplers and models work as they stand."""
 
 import re
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,9 @@ def names_of(page):
 
 
 @pytest.fixture(scope="module")
-def names():
-    return names_of(PAGE)
+def names(tmp_path_factory):
+    with chdir(tmp_path_factory.mktemp("page")):
+        return names_of(PAGE)
 
 
 def lines_of(name):
@@ -42,6 +44,18 @@ def test_graphsage_equals_the_built_in_sampler(names):
 def test_node2vec_equals_the_built_in_sampler(names):
     assert names["walks"].shape == (100, 11)
     assert np.array_equal(names["walks"], BuiltIn(length=10, p=2.0, q=0.5).walks(names["data"].graph, np.arange(100), seed=0))
+
+
+def test_edges_are_drawn_by_their_scores(names, tmp_path):
+    graph, seeds = names["data"].graph, names["batch"].seeds
+    scores = np.arange(graph.num_edge_ids()) % 3
+    np.save(tmp_path / "scores.npy", scores)
+    (block,) = names["ByScore"]([40], str(tmp_path / "scores.npy")).prepare(graph, seeds).sample(graph, seeds).blocks
+    drawn = scores[graph.ids_of(block.edge_ids)]
+    assert (drawn > 0).all()
+    assert 1.9 < (drawn == 2).sum() / (drawn == 1).sum() < 2.1
+    assert names["by_score"].num_edges > 0
+    assert names["buyers"].tolist() == [1, 0]
 
 
 def test_they_are_short():
