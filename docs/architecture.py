@@ -49,15 +49,15 @@ class Station(NamedTuple):
 
 
 PATH = (
-    Station("schedule", "seeds of step k", ("engine/schedule.py",)),
     Station("worker", "makes every W-th step", ("engine/queue/worker.py", "samplers/loader/task.py")),
+    Station("schedule", "seeds of step k", ("engine/schedule.py",)),
     Station("sampler", "algorithm and options", ("samplers/nodewise/neighbor.py",)),
     Station("hops", "draws edges, hop by hop", ("samplers/hops.py", "kernels/cpu/nodewise")),
     Station("rows", "features and labels", ("samplers/loader/gather.py",)),
     Station("queue slot", "shared memory", ("engine/queue/ring.py",)),
-    Station("batch", "views of the slot", ("engine/queue/pool.py", "samplers/batch/minibatch.py")),
+    Station("batch", "views of the slot", ("engine/queue/pool.py", "samplers/loader/loader.py")),
     Station("model", "layers on the blocks", ("trainers/models/gnn.py",)),
-    Station("loss", "a step of Lightning", ("trainers/tasks/nodes/task.py",)),
+    Station("loss", "a step of Lightning", ("trainers/tasks/nodes/task.py", "trainers/metrics/labels.py")),
 )
 IN_WORKER = 5
 """Number of stations in a sampler process. The next station is between the processes."""

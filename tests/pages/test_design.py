@@ -1,5 +1,7 @@
 """The figure of docs/design.md shows the code as it is: all subpackages, no arrow without an import, and the stations of a batch."""
 
+import ast
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -42,6 +44,25 @@ def test_boxes_are_right_of_their_importers(drawing):
     assert {("e", ">c/2"), (">c/2", ">c/1"), (">c/1", "c"), ("f", "c")} <= set(pieces)
 
 
+def names_in(path):
+    """The functions, classes and methods of a file."""
+    names = set()
+    for node in ast.parse((DOCS.parent / path).read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names |= {node.name} | {f"{node.name}.{own.name}" for own in getattr(node, "body", []) if isinstance(own, ast.FunctionDef)}
+    return names
+
+
+def test_the_functions_of_the_path_are_in_the_files_that_the_page_names():
+    rows = re.findall(r"^\|[^|]*\|[^|]*\|([^|]*`)[^|`]*\|([^|]*\.py`)[^|`]*\|$", (DOCS / "design.md").read_text(), re.MULTILINE)
+    assert len(rows) == 16
+    for functions, files in rows:
+        known = [names_in(file) for file in re.findall(r"`([^`]+)`", files)]
+        asked = re.findall(r"`([^`]+)`", functions)
+        assert set(asked) <= set.union(*known)
+        assert all(own & set(asked) for own in known)
+
+
 def test_a_batch_passes_the_stations(drawing):
     """In one process, which has no workers; kernels are compiled, so that no call of Python enters them."""
     entered = []
@@ -60,5 +81,5 @@ def test_a_batch_passes_the_stations(drawing):
     for_workers = {"engine/queue/worker.py", "engine/queue/pool.py", "kernels/cpu/nodewise"}
     on_the_way = [place for name in list(stations)[: list(stations).index("model")] for place in stations[name] if place not in for_workers]
     assert set(on_the_way) <= set(entered)
-    in_order = [entered.index(stations[name][0]) for name in ("sampler", "hops", "rows")]
+    in_order = [entered.index(stations[name][0]) for name in ("schedule", "sampler", "hops", "rows")]
     assert in_order == sorted(in_order)
