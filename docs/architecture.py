@@ -207,7 +207,7 @@ def _arrow(path: str, x: float, y: float, turn: int = 0, colour: str = "") -> st
 
 def _path_parts() -> tuple[list[str], float]:
     """Return the path of a mini-batch, the sampler process above the trainer and the slot right of both; and the y where it ends."""
-    width, height, gap = 158, 98, 14
+    width, height, gap = 158, 106, 14
     rows = 50, 50 + height + 46
     parts = [_text(2, 14, "The path of one mini-batch, from seeds to loss", "title")]
     for y, process in zip(rows, ("a sampler process: NumPy and Numba, no torch", "the trainer's process"), strict=True):

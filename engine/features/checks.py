@@ -14,11 +14,19 @@ _SEVERAL = {"node": "nodes", "edge": "edges", "graph": "graphs"}
 
 
 def taken_in(rows: Any) -> Any:
-    """Return a tensor or array-like as a C-contiguous array, as the gather kernels need. ``QuantizedRows`` and None are returned unchanged."""
-    if rows is None or isinstance(rows, QuantizedRows):
+    """A tensor or another array as NumPy's, C-contiguous, since kernels gather rows that lie one behind another.
+
+    ``QuantizedRows``, rows that are read when they are needed (``StoredRows``) and None stay as they are.
+    """
+    if rows is None or isinstance(rows, QuantizedRows) or _is_stored(rows):
         return rows
     array = as_array(rows)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _is_stored(rows: Any) -> bool:
+    """Return whether rows are ``StoredRows``, a class of storage, which data sets do not import."""
+    return hasattr(rows, "row_bytes")
 
 
 def as_rows(edge_attr: Any) -> Any:
@@ -48,6 +56,8 @@ def check_edge_features(name: str, edge_attr: Rows | None, num_ids: int) -> None
 
 
 def _check_numbers(name: str, what: str, rows: Rows) -> None:
+    if _is_stored(rows):
+        return
     if not isinstance(rows, QuantizedRows):
         check_numbers(name, what, rows)
         return

@@ -91,15 +91,6 @@ class PartitionedFeatures(StoredRows):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_links": None, "_rank_rows": None}
 
-    def __len__(self) -> int:
-        """V."""
-        return int(self.shape[0])
-
-    @property
-    def nbytes(self) -> int:
-        """Of the whole table."""
-        return int(len(self) * self.row_bytes)
-
     @property
     def num_parts(self) -> int:
         """P."""

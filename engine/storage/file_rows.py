@@ -39,11 +39,13 @@ LOOK_S = 0.5
 
 
 class StoredRows(Protocol):
-    """A table (V, ...) whose rows a process reads from files, by itself or into a cache; the classes that implement it inherit from it.
+    """A table (V, F) of features whose rows a process reads when it needs them, directly or into a cache. It takes the place of an array in a data set.
+
+    A subclass has the attributes below and ``read``. The classes that implement this protocol inherit from it. Worker processes get a pickled copy.
 
     Attributes:
-        path: of the file, or the folder.
-        shape: (V, ...).
+        path: the file, the folder or the address; ranks with the same one share a cache.
+        shape: (V, F).
         dtype: of the table.
         row_bytes: bytes of a row.
         own: rows that this machine has mapped and no cache holds; None without partitions.
@@ -55,13 +57,29 @@ class StoredRows(Protocol):
     row_bytes: int
     own: LocalFeatures | None = None
 
+    def __len__(self) -> int:
+        """V."""
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole table."""
+        return len(self) * self.row_bytes
+
     @property
     def num_reads(self) -> int:
-        """Reads of the device so far."""
+        """Number of reads so far, for the logs."""
+        return 0
 
     @property
     def num_bytes(self) -> int:
-        """Their bytes."""
+        """Bytes of these reads."""
+        return 0
 
     @property
     def num_elsewhere(self) -> int:
@@ -73,15 +91,31 @@ class StoredRows(Protocol):
         return ids
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
-        """Read distinct ``rows`` (M,), ascending, into ``out[slots]``, and call ``meanwhile`` once the reads are under way."""
+        """Read distinct rows into a cache, or into a batch.
 
-    def gather(self, ids: Array, out: Array) -> None:
+        Args:
+            rows: (M,) row numbers in [0, V), ascending; there may be none.
+            slots: (M,) the row of ``out`` that each is written to.
+            out: (N, row_bytes) uint8.
+            meanwhile: to be called once the reads are under way, or at last.
+        """
+
+    def gather(self, ids: Array, out: Array, *_: Any) -> None:
         """Read ``out[i] = table[ids[i]]``, without a cache, each distinct row once."""
         rows, first, place = np.unique(ids, return_index=True, return_inverse=True)
         as_bytes = out.view(np.uint8).reshape(len(ids), self.row_bytes)
         self.read(rows, first, as_bytes)
         again = np.flatnonzero(first[place] != np.arange(len(ids)))
         as_bytes[again] = as_bytes[first[place[again]]]
+
+    def take(self, ids: Array) -> Array:
+        """Return the rows (N, F) of ``ids`` (N,), without a cache: what evaluation does."""
+        out = np.empty((len(ids), *self.shape[1:]), self.dtype)
+        self.gather(ids, out)
+        return out
+
+    def finish(self) -> None:
+        """Do nothing: only rows on several machines are taken by all ranks together."""
 
 
 class FileRows(StoredRows):

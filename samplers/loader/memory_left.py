@@ -63,13 +63,11 @@ def feature_files(stores: Mapping[str, Any]) -> dict[str, StoredRows]:
     """
     tables = {name: store for name, store in stores.items() if name != "y" and store.nbytes}
     long = {
-        name: store
-        for name, store in tables.items()
-        if isinstance(store, PartitionedFeatures) or store.nbytes > bytes_for(0, len(store), 0)
+        name: store for name, store in tables.items() if not isinstance(store, np.ndarray) or store.nbytes > bytes_for(0, len(store), 0)
     }
     return {
         name: store
-        if isinstance(store, PartitionedFeatures)
+        if not isinstance(store, np.ndarray)
         else FileRows.of(store, "features of edges" if name.startswith("edge_attr") else "features")
         for name, store in (long or tables).items()
     }

@@ -344,13 +344,14 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
 
 
 def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | None) -> dict[str, Any]:
-    """The options of a ``Tier``, none without ``feature_cache``, which features in parts have by default.
+    """The options of a ``Tier``, none without ``feature_cache``, which features that are no arrays have by default.
 
     Raises:
         InputError: a size or a number that cannot be, or is too little for the first step; a data set, a device or a schedule that the tier does not serve.
     """
     parted = [store for store in task.stores.values() if isinstance(store, PartitionedFeatures)]
-    memory = "auto" if memory is None and parted else memory
+    if memory is None and not all(isinstance(store, np.ndarray) for store in task.stores.values()):
+        memory = "auto"
     if memory is None:
         if prefetch_steps is not None:
             raise InputError(
