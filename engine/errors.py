@@ -40,7 +40,7 @@ EXPLAINED: Final = {
     "memory": (
         "The queue reserves memory for several batches per worker, of the largest size that the sampler may produce. It does so before the first batch, so "
         "that training does not fail later. This process's control group or the machine has too little free memory.",
-        "Use fewer `num_workers`, less `prefetch_factor` or a smaller `batch_size`. Or set `buffer_dir` (`--data.worker_options.buffer_dir`) to a folder with free space.",
+        "Use fewer `num_workers`, less `prefetch_factor` or a smaller `batch_size`. Or put the queue into a folder: `--data.worker_options.buffer_dir`.",
     ),
     "files": (
         "Each batch in the queue takes one or two open files. This process's limit on open files is below what the workers need.",

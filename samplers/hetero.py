@@ -163,7 +163,9 @@ class HeteroFanoutSampler(BaseHeteroSampler, HopSampler[HeteroGraph, HeteroMiniB
         named, common = self.fanouts.keys() - {""}, self.fanouts.get("")
         if not named <= set(names.values()) or (common is None and named != set(names.values())):
             remedy = "name each once, or give default for the others" if common is None else "name only relations of the graph"
-            raise InputError(f"fanouts name {some_of(sorted(named))}, the graph's relations are {some_of(names.values())}: {remedy}")
+            raise InputError(
+                f"fanouts name {join_limited(sorted(named))}, the graph's relations are {join_limited(names.values())}: {remedy}"
+            )
         return {relation: self.fanouts.get(name, common or ()) for relation, name in names.items()}
 
 

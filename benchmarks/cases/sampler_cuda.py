@@ -164,7 +164,7 @@ def _sample_epoch(sample: Callable[..., list[MiniBatch]], epoch: Sequence[Array]
 
 
 def _copy(stream: DeviceStream, memory: str) -> Callable[[int], int]:
-    """A plain copy to device memory; its bytes as those of a gather from ``feature_cache`` are counted."""
+    """A plain copy to device memory; its bytes as those of a gather from ``memory`` are counted."""
     target = stream.empty((COPY_BYTES,), np.uint8)
     source = stream.empty((COPY_BYTES,), np.uint8) if memory == "device" else cuda.pinned_array(COPY_BYTES, np.uint8)
 

@@ -10,7 +10,7 @@ read only once the step before has been taken.
 *Speed*: mini-batches a second, in interleaved rounds. Each system has one process that samples and gathers, and a consumer that reads every cache line
 of the features, or with ``train`` takes a step on them; the tier has another one, which reads ahead, and DGL's, which only loads and is left out with
 ``train``, does all in one, with the same two batches each round. What has a cache of rows takes an epoch before the first round. Policies read by the
-tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``feature_cache``, the page
+tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``memory``, the page
 cache included; where none can be made, the file's pages are dropped before each round, which ``limit`` tells.
 
 Each round also has a second of reads at random places, of as many bytes as the tier's have on average, by 64 threads that do nothing else: the disk's rate.

@@ -154,7 +154,7 @@ class Events:
         for split, share, number in (("val", val_ratio, val - train), ("test", test_ratio, len(self.t) - val)):
             if share and not number:
                 raise InputError(
-                    f"{split}_share is {share} of {len(self.t):,} events: the {split} split has no event; give a larger share, or 0 for none"
+                    f"{split}_ratio is {share} of {len(self.t):,} events: the {split} split has no event; give a larger share, or 0 for none"
                 )
         return replace(self, ends=(train, val))
 

@@ -29,7 +29,7 @@ class SmallGraphs:
 
     Attributes:
         name: name of the data set in messages.
-        vertices: data set of the joined graph: all nodes, edges and their features. No edge connects two of the small graphs.
+        nodes: data set of the joined graph: all nodes, edges and their features. No edge connects two of the small graphs.
         ptr: (G+1,) int64: graph g has the nodes ``ptr[g]`` to ``ptr[g+1] - 1``.
         y: (G,) int64 classes in [0, num_classes); or (G, num_classes) uint8 of 0 and 1 for several labels, int8 with -1 where some are unknown; or (G,)
             or (G, num_classes) float32 regression targets.
@@ -70,8 +70,8 @@ class SmallGraphs:
         check_labels(name, y, number, self.num_classes, "graph")
         for split, ids in self.splits.items():
             check_split(name, split, ids, number, y, "graph")
-        _check_shares(name, self.ptr, number, self.vertices)
-        if self.vertices.x is None:
+        _check_shares(name, self.ptr, number, self.nodes)
+        if self.nodes.x is None:
             raise InputError(f"{name} has no features of nodes: small graphs need them; add x or node_label")
 
     def save(self, path: str | Path) -> None:
@@ -81,7 +81,7 @@ class SmallGraphs:
 
     def write_to(self, writer: FolderWriter) -> None:
         """Write the arrays and header entries of all graphs with ``writer``."""
-        self.vertices.write_to(writer)
+        self.nodes.write_to(writer)
         own = {"graph_ptr": self.ptr, "graph_y": self.y} | {f"{_GRAPHS_OF}{split}": ids for split, ids in self.splits.items()}
         for name, array in own.items():
             writer.add(name, array)
@@ -97,9 +97,7 @@ class SmallGraphs:
         nodes = Dataset.open(path)
         arrays, meta = open_folder(Path(path), Dataset.kind, verify=False)
         if "graph_ptr" not in arrays or "num_graph_classes" not in meta:
-            raise InputError(
-                f"{path} holds one graph, {vertices.name}: a folder of SmallGraphs.save is needed; name one, or use task: nodes"
-            )
+            raise InputError(f"{path} holds one graph, {nodes.name}: a folder of SmallGraphs.save is needed; name one, or use task: nodes")
         return cls(
             name=nodes.name,
             nodes=nodes,
@@ -144,7 +142,7 @@ class SmallGraphs:
 
     def join(self, items: Array) -> dict[str, Array]:
         """Return the arrays of a ``GraphBatch`` (``hoptrain.trainers.tasks.items.graphs``): the given graphs joined, and their labels ``y``."""
-        graph = self.vertices.graph
+        graph = self.nodes.graph
         sizes = self.ptr[items + 1] - self.ptr[items]
         ptr = np.concatenate([[0], np.cumsum(sizes)])
         nodes = _ranges(self.ptr[items], sizes)
@@ -201,18 +199,19 @@ def folds_of(name: str, folds: Array | None, number: int, fold: int) -> dict[str
     return splits
 
 
-def _check_shares(name: str, ptr: Array, number: int, vertices: Dataset) -> None:
+def _check_shares(name: str, ptr: Array, number: int, nodes: Dataset) -> None:
     """Raise InputError if ``ptr`` does not divide all nodes among the graphs, or an edge connects two graphs."""
-    num_nodes = vertices.graph.num_nodes
+    num_nodes = nodes.graph.num_nodes
     if not number or ptr.shape != (number + 1,) or ptr[0] != 0 or ptr[-1] != num_nodes or (np.diff(ptr) < 0).any():
         raise InputError(
-            f"{name}: graph_ptr of shape {ptr.shape} does not divide {num_nodes:,} nodes among {number:,} graphs; give {number + 1:,} offsets from 0 to {num_nodes}"
+            f"{name}: graph_ptr of shape {ptr.shape} does not divide {num_nodes:,} nodes among {number:,} graphs; "
+            f"give {number + 1:,} offsets from 0 to {num_nodes}"
         )
     if (empty := np.flatnonzero(np.diff(ptr) == 0)).size:
         raise InputError(f"{name}: graph {empty[0]} has no nodes: each graph needs at least one node; drop it and its label")
-    counts = np.diff(vertices.graph.indptr)
+    counts = np.diff(nodes.graph.indptr)
     own = np.repeat(np.searchsorted(ptr, np.arange(num_nodes), side="right"), counts)
-    if (np.searchsorted(ptr, vertices.graph.indices, side="right") != own).any():
+    if (np.searchsorted(ptr, nodes.graph.indices, side="right") != own).any():
         raise InputError(f"{name}: an edge connects two of the small graphs: edges must stay within one; correct graph_ptr or the edges")
 
 

@@ -20,7 +20,7 @@ Batch = tuple[dict[str, Array], Any]
 
 
 def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | None = None) -> Iterator[Batch]:
-    """The batches of ``steps``, each when it is asked for; ``feature_cache`` serves one run after another."""
+    """The batches of ``steps``, each when it is asked for; ``memory`` serves one run after another."""
     memory = memory or Recycled()
     for step in steps:
         yield _make_in(memory, task, epoch, step)  # nothing here holds the batch when the next one is made

@@ -95,7 +95,7 @@ def given_links(data: BaseDataset, reverses: Reverses, leaked_edges: SharedLinks
     """Take the links of the data set's ``edge_splits`` except ``train`` out of relations, and the edges of no split if there is a ``train``.
 
     A link that is held out may have copies among the edges that are left, or its reverse, under ids of their own. ``leaked_edges`` says what becomes of
-    them: ``refuse``; ``drop``, which leaves them out of the graph; or ``keep``, for contacts that recur. By default what ``data.meta`` states under this
+    them: ``error``; ``drop``, which leaves them out of the graph; or ``keep``, for contacts that recur. By default what ``data.meta`` states under this
     name, as OGB's sets do, whose splits are taken as published; else refuse. With links that are left out go those turned round.
 
     Raises:

@@ -52,7 +52,7 @@ class Replays:
         except Exception as error:  # errors of the CUDA driver have no common class
             self._is_on = False
             warnings.warn(
-                f"bulks are queued launch by launch, which is slower, since they cannot be captured: {reason_of(error)}; set capture=False",
+                f"bulks are queued launch by launch, which is slower, since they cannot be captured: {one_line(error)}; set capture=False",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -9,16 +9,16 @@ _STALE_WORD = (
 _STALE_VALUE = "values only fall, so that an old one is a larger one: it costs an atomic minimum and changes nothing"
 
 ALLOWED = {
-    ("enter_nodes", "cuda.atomic.min(values, (b, find_slot(keys, b, node)), i)", BESIDE_ATOMIC): _STALE_KEY,
+    ("enter_nodes", "cuda.atomic.min(values, (b, find_slot(keys, b, vertex)), i)", BESIDE_ATOMIC): _STALE_KEY,
     ("insert_edges", "slot = find_slot(keys, b, neighbors[b, e])", BESIDE_ATOMIC): _STALE_KEY,
     ("insert_edges", "if values[b, slot] > known + e:", BESIDE_ATOMIC): _STALE_VALUE,
     ("enter_chosen", "values[b, find_slot(keys, b, candidates[b, j])] = j", BESIDE_ATOMIC): _STALE_KEY,
-    ("ask_direct", "if entries[b, node] > number:", BESIDE_ATOMIC): _STALE_VALUE,
+    ("ask_direct", "if entries[b, vertex] > number:", BESIDE_ATOMIC): _STALE_VALUE,
     ("pagerank_sets", "size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)",
      BESIDE_ATOMIC): _STALE_KEY,
     ("pagerank_sets", "size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)",
-     SAME_VALUE): "push_edges: all threads of a new node write the same 0 to residue and score, and a barrier comes before the first addition",
-    ("enter_packed", "if ask_word(words, part_bits, b, node, start[b] + i, start[b] + span, most_probes) < 0:", BESIDE_ATOMIC): _STALE_WORD,
+     SAME_VALUE): "push_edges: all threads of a new vertex write the same 0 to residue and score, and a barrier comes before the first addition",
+    ("enter_packed", "if ask_word(words, part_bits, b, vertex, start[b] + i, start[b] + span, most_probes) < 0:", BESIDE_ATOMIC): _STALE_WORD,
     ("ask_packed", "slot = ask_word(words, part_bits, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)", BESIDE_ATOMIC): _STALE_WORD,
 }  # fmt: skip
 """(kernel, the line of the source with the plain access, kind) -> reason. The line of an inlined function is that of the call.

@@ -1,4 +1,4 @@
-"""Runs kernels: numba-cuda types, compiles and links as for a launch, and ``machine`` runs what comes out, over ``feature_cache``."""
+"""Runs kernels: numba-cuda types, compiles and links as for a launch, and ``machine`` runs what comes out, over ``memory``."""
 
 import functools
 import hashlib
@@ -163,7 +163,7 @@ def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=(
 
     Args:
         name: of the kernel.
-        program: a ``SamplingProgram``.
+        program: a ``Program``.
         values: its parameters, arrays of the device's memory and integers.
         griddim: blocks.
         blockdim: threads of a block.

@@ -23,7 +23,7 @@ MUTATIONS = {
         "insert_edges: race: write after write",
     ),
     "another one in a direct table": (
-        "stamped.py", "            cuda.atomic.min(entries, (b, node), number)", "            entries[b, node] = number", "test_stamped_cuda.py",
+        "stamped.py", "            cuda.atomic.min(entries, (b, vertex), number)", "            entries[b, vertex] = number", "test_stamped_cuda.py",
         "ask_direct: race: write after write",
     ),
     "a word that is taken without comparing": (

@@ -108,7 +108,7 @@ class Plan:
         ends = [sum(counts[: run + 1]) for run in range(len(counts))]
         return [range(end - count, end) for end, count in zip(ends, counts, strict=True)]
 
-    def class_balanced_sampling(self, seconds: Sequence[float]) -> Plan:
+    def balanced(self, seconds: Sequence[float]) -> Plan:
         """Return the plan with the balance that minimises the time of the slowest run, from the layers' times.
 
         Among equal ones, it takes the one with shorter first runs.

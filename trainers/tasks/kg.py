@@ -74,20 +74,19 @@ class TripleDataModule(SampledDataModule):
             sampler: a NeighborSampler, whose hops are the layers of R-GCN; left out for a model without messages.
             root: folder with the file; by default $HOPTRAIN_DATA.
             num_negatives: number of entities drawn for each batch as negatives of its triples; by default all entities.
-            unseen: how to treat entities and relations that only validation and test have: refuse raises an error, keep evaluates them all the same.
+            allow_unseen: accept entities and relations that only validation and test have, and evaluate them all the same.
             feed: further options of ``SampledDataModule``, such as num_workers; ``batch_size`` counts triples.
 
         Raises:
             InputError: the triples cannot be opened, the sampler does not fit, or validation and test have entities or relations that training lacks.
         """
-        check_choice("unseen", unseen, get_args(Unseen))
         data = open_data(triples, load_triples, root=root)
         self.triples: Triples = data
         for what in get_args(Named):
             if not allow_unseen and len(found := data.unseen(what)):
                 raise InputError(
                     f"{data.name}: {len(found):,} {what}, {found[0]} for one, are in triples of validation or test but in none that is trained on: "
-                    "nothing is learnt about them; leave these triples out, or set unseen: keep to evaluate them all the same"
+                    "nothing is learnt about them; leave these triples out, or set allow_unseen to evaluate them all the same"
                 )
         graph, sampler_of_triples = data.graph(), TripleSampler(data, sampler, num_negatives)  # type: ignore[arg-type]
         ends = {split: np.unique(rows[:, [0, 2]]) for split, rows in data.splits.items()}

@@ -143,7 +143,7 @@ def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, c
         (["--memory", "8GiB", "--fanouts", "3,2", "4,2"], "--fanouts is 3,2 4,2: what all relations have is given twice"),
         (["--memory", "8GiB", "--fanouts", "3,2", "--weighted"], "weighted=True, but the graph has no weights"),
         (["--weighted"], "--weighted is on without --memory"),
-        (["--memory", "0.5"], "memory is 0.5: it is bytes with their unit, or auto"),
+        (["--memory", "0.5"], "feature_cache is 0.5: it is bytes with their unit, or auto"),
         (["--memory", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it is numbers, or shares, with commas between them"),
         (["--fanouts", "3,2"], "--fanouts is 3,2 without --memory"),
         (["--split", "val"], "--split is val without --memory"),

@@ -97,12 +97,12 @@ class GraphDataModule(ItemDataModule):
     @property
     def num_features(self) -> int:
         """Number of features of a node, F."""
-        return self.data.vertices.num_features
+        return self.data.nodes.num_features
 
     @property
     def num_edge_features(self) -> int:
         """Number of features of an edge, D; 0 without edge features."""
-        return self.data.vertices.num_edge_features
+        return self.data.nodes.num_edge_features
 
     @property
     def is_multilabel(self) -> bool:

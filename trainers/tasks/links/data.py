@@ -137,7 +137,7 @@ def _hold_out(
     taken: Split = split or ("predefined" if any(own.edge_splits.get(relation) for relation in reverses) else "random")
     if taken == "predefined":
         if tuple(shares.values()) != SHARES:
-            told = " and ".join(f"{each}_share {share}" for each, share in shares.items())
+            told = " and ".join(f"{each}_ratio {share}" for each, share in shares.items())
             raise InputError(f"split is given with {told}: the edge_splits of {data.name} define the held-out links; leave the shares out")
         return given_links(data, reverses, leaked_edges)
     if leaked_edges is not None:
@@ -193,7 +193,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             eval_negatives: negatives in validation and test: uniform (as many random pairs without a link), all (each link against all nodes at
                 either end, except for other links), or given (those in ``Dataset.negatives``). By default given if the data set has negatives, all if
                 the sampler has ``dst_range``, else uniform.
-            leaked_edges: how to treat training edges that are copies or reverses of held-out links, with split given: refuse raises an error (the
+            leaked_edges: how to treat training edges that are copies or reverses of held-out links, with a predefined split: error raises an error (the
                 default, except for OGB's data sets), drop removes the edges, keep keeps them (for contacts that recur).
             options: further options of ``NodeDataModule``; ``batch_size`` counts edges.
 
@@ -203,7 +203,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
         """
         _check_choices(split, eval_negatives, leaked_edges, EvalNegatives)
         self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # ``prepare`` reads them
-        self._split, self._eval_negatives, self._shared_links = split, eval_negatives, leaked_edges
+        self._split, self._eval_negatives, self._leaked_edges = split, eval_negatives, leaked_edges
         self.known = self.passed = None
         super().__init__(dataset, sampler, **options)
 
@@ -339,7 +339,7 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
                 given if one of the relations has edge_splits, else share.
             eval_negatives: negatives in validation and test: uniform (as many random pairs of the relation's types without a link), or all (each
                 source with all destinations and each destination with all sources, except for other links).
-            leaked_edges: how to treat training edges that are copies or reverses of held-out links, with split given: refuse raises an error (the
+            leaked_edges: how to treat training edges that are copies or reverses of held-out links, with a predefined split: error raises an error (the
                 default, except for OGB's data sets), drop removes the edges, keep keeps them (for contacts that recur).
             feed: further options of ``SampledDataModule``, such as num_workers; ``batch_size`` counts edges.
 
