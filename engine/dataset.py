@@ -12,7 +12,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_labels, is_integer
 from hoptrain.engine.columns import RelationColumns
-from hoptrain.engine.errors import InputError, not_carried
+from hoptrain.engine.errors import InputError, an, not_carried
 from hoptrain.engine.features.checks import (
     as_ids,
     as_rows,
@@ -274,7 +274,7 @@ class Dataset(BaseDataset):
         graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
         if not isinstance(graph, Graph):
             raise InputError(
-                f"{self.name}: graph is a {type(graph).__name__}: it must be a Graph; use Dataset.from_pyg or Dataset.from_dgl for objects of these libraries"
+                f"{self.name}: graph is {an(type(graph).__name__)}: it must be a Graph; use Dataset.from_pyg or Dataset.from_dgl for objects of these libraries"
             )
         edge_splits = {
             name: as_ids(self.name, name, as_array(ids), graph.num_edge_ids(), "edges") for name, ids in self.edge_splits.items()

@@ -93,7 +93,7 @@ def explain_hint(name: str) -> str:
     return f" [hoptrain explain {name}]"
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return an exception's message in one line, without an error number; its class name if it has no message."""
     text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror and error.filename else str(error)
     return re.sub(r"^\[Errno -?\d+\] ", "", " ".join(text.split())) or type(error).__name__
@@ -115,7 +115,7 @@ def printable(text: str, keep: str = "") -> str:
 
 def an(noun: object) -> str:
     """Return a noun with its indefinite article, such as ``an int64`` or ``a float32``."""
-    return f"{'an' if str(noun)[:1] in 'aeio' else 'a'} {noun}"
+    return f"{'an' if str(noun).startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {noun}"
 
 
 def join_limited(names: Iterable[object], most: int = 8) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.dataset import MASKS, SPLITS, BaseDataset, Contents, masks_in, with_prefix
-from hoptrain.engine.errors import InputError, not_carried
+from hoptrain.engine.errors import InputError, an, not_carried
 from hoptrain.engine.features.checks import as_ids, as_rows, taken_in
 from hoptrain.engine.features.quantized import Rows, rows_in
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
@@ -68,7 +68,7 @@ class HeteroDataset(BaseDataset):
         for field_name in ("x", "edge_attr", "splits", "edge_splits"):
             if not isinstance(getattr(self, field_name), Mapping):
                 raise InputError(
-                    f"{self.name}: {field_name} is a {type(getattr(self, field_name)).__name__}: it must be a dictionary; key x by type, edge_attr by "
+                    f"{self.name}: {field_name} is {an(type(getattr(self, field_name)).__name__)}: it must be a dictionary; key x by type, edge_attr by "
                     "relation, splits by name, edge_splits by relation and name"
                 )
         self._check_known("seed_type is", [self.seed_type], self.graph.num_nodes)
@@ -90,7 +90,7 @@ class HeteroDataset(BaseDataset):
     def _edge_ids(self, relation: Relation, splits: Mapping[str, Any]) -> dict[str, Array]:
         if not isinstance(splits, Mapping):
             raise InputError(
-                f"{self._named(relation)}: edge_splits are a {type(splits).__name__}: give a dictionary of edge ids by split name"
+                f"{self._named(relation)}: edge_splits are {an(type(splits).__name__)}: give a dictionary of edge ids by split name"
             )
         number = self.graph.relations[relation].num_edge_ids()
         ids = {split: as_ids(self._named(relation), split, as_array(ids), number, "edges") for split, ids in splits.items()}

@@ -1,4 +1,4 @@
-"""Which items form which batch, as a pure function of (seed, epoch, world size).
+"""Schedules that assign items to batches, as a pure function of (seed, epoch, world size).
 
 ``StepSchedule`` is the interface that loaders, worker tasks and GPU samplers use. For each step it has the items of this rank's batch, and the
 address of its random numbers. A batch depends on nothing else, so any process can compute it at any time.

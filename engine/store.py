@@ -256,7 +256,9 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
         )
     for file, *_ in entries.values():
         if os.path.basename(file) != file or file in ("", ".", ".."):
-            raise InputError(f"{path / HEADER} names the file {file!r}: files must be in the folder itself; convert the data again")
+            raise InputError(
+                f"{path / HEADER} names the file {file!r} outside its folder: files must be in the folder itself; convert the data again"
+            )
     return header  # type: ignore[no-any-return]
 
 

@@ -142,7 +142,7 @@ def bottleneck(totals: Totals, num_workers: int, num_cores: int, num_ranks: int 
         )
         return f"bottleneck: {_work(totals)} in this process ({wait:.0%} of the time): {remedy}"
     if largest == "copy":
-        return f"bottleneck: copying to the device ({copy:.0%} of the time): use narrower features (float16)"
+        return f"bottleneck: copying to the device ({copy:.0%} of the time): narrower features (float16)"
     if largest == "between":
         return f"bottleneck: between the steps ({between:.0%} of the time: logging, callbacks, validation): a larger batch_size makes fewer steps"
     if not num_workers and wait >= FEED_SHARE and is_core_free:

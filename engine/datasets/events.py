@@ -18,7 +18,7 @@ from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.graph import Graph
 
 _LARGEST = 2**53
-"""From this number on, float64 cannot represent all integers."""
+"""Smallest integer from which on float64 is not exact."""
 _NONE: Array = np.empty(0, np.int64)
 
 

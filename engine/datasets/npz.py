@@ -191,7 +191,7 @@ def _with_test_links(path: Path, graph: Graph, pairs: Array, users: Any) -> tupl
     wrong = np.flatnonzero((pairs < 0).any(1) | (pairs >= [users, items]).any(1))
     if len(wrong):
         raise InputError(
-            f"{path}: test_pairs {wrong[0]} is {pairs[wrong[0]].tolist()}: users are 0 to {users - 1}, items 0 to {items - 1}; correct it"
+            f"{path}: test_pairs {wrong[0]} is {pairs[wrong[0]].tolist()}: users are 0 to {users - 1}, items 0 to {items - 1}; drop the pair"
         )
     src, dst = (np.concatenate(parts) for parts in ((graph.indices, pairs[:, 0]), (graph.destinations(), pairs[:, 1] + users)))
     splits = {"train": np.arange(graph.num_edges), "test": graph.num_edges + np.arange(len(pairs))}

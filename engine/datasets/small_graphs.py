@@ -204,8 +204,7 @@ def _check_shares(name: str, ptr: Array, number: int, nodes: Dataset) -> None:
     num_nodes = nodes.graph.num_nodes
     if not number or ptr.shape != (number + 1,) or ptr[0] != 0 or ptr[-1] != num_nodes or (np.diff(ptr) < 0).any():
         raise InputError(
-            f"{name}: graph_ptr of shape {ptr.shape} does not divide {num_nodes:,} nodes among {number:,} graphs; "
-            f"give {number + 1:,} offsets from 0 to {num_nodes}"
+            f"{name}: graph_ptr of shape {ptr.shape} does not divide {num_nodes:,} nodes among {number:,} graphs; give offsets from 0 to {num_nodes}"
         )
     if (empty := np.flatnonzero(np.diff(ptr) == 0)).size:
         raise InputError(f"{name}: graph {empty[0]} has no nodes: each graph needs at least one node; drop it and its label")

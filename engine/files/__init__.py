@@ -1,1 +1,1 @@
-"""Reading files that may come from elsewhere: damaged or malicious ones are refused."""
+"""Readers for files from untrusted sources; damaged and malicious files raise errors."""

@@ -1,6 +1,6 @@
-"""Files that may come from elsewhere: opened without waiting, and their headers checked before anything is allocated or mapped.
+"""Readers for untrusted files. They do not block on special files, and check headers before memory is allocated or mapped.
 
-Every function raises ``OSError`` or ``ValueError`` with a reason in a few words; whoever reads the file names it and the remedy.
+All functions raise ``OSError`` or ``ValueError`` with a short reason. The caller adds the file's name and the remedy.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 
 MOST_JSON = 64 << 20
-"""Bytes of the largest JSON file that is read."""
+"""Maximum size in bytes of a JSON file."""
 _PIECE = 1 << 20
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open a file for reading; a FIFO, a device or a socket, which might never answer, is refused.
+    """Open a regular file for reading. FIFOs, devices and sockets raise an error, because they might block.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        OSError: the file cannot be opened, or is not a regular file.
     """
     return open(os.fspath(path), "rb", opener=_without_waiting)
 
@@ -45,10 +45,10 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON.
+    """Parse a JSON text.
 
     Raises:
-        ValueError: it is none, or nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text)
@@ -60,8 +60,8 @@ def read_json(path: str | Path) -> Any:
     """Read a small JSON file.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
-        ValueError: it is no JSON, or larger than 64 MiB.
+        OSError: the file cannot be read, or is not a regular file.
+        ValueError: the file is not JSON, or larger than 64 MiB.
     """
     with open_regular(path) as file:
         content = file.read(MOST_JSON + 1)
@@ -71,26 +71,26 @@ def read_json(path: str | Path) -> Any:
 
 
 def map_npy(path: str | Path) -> np.memmap[Any, Any]:
-    """Map a ``.npy`` file, read-only.
+    """Memory-map a ``.npy`` file, read-only.
 
     Raises:
-        OSError: it cannot be opened or mapped, or is no regular file.
-        ValueError: it is no ``.npy`` file, truncated, or holds objects.
+        OSError: the file cannot be opened or mapped, or is not a regular file.
+        ValueError: the file is not a ``.npy`` file, is truncated, or holds objects.
     """
-    with open_regular(os.path.realpath(path)) as file:  # the map keeps its name
+    with open_regular(os.path.realpath(path)) as file:  # np.memmap keeps the path as ``filename``
         shape, is_fortran, dtype = _npy_header(file, os.fstat(file.fileno()).st_size)
         return np.memmap(file, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
 
 
 def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, order and dtype of an array whose data follow in a file of ``size`` bytes."""
+    """Read an array's header. Return its shape, whether it is in Fortran order, and its dtype. ``size`` is the file's size in bytes."""
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, is_fortran, dtype = read(file)
     except (OSError, zipfile.BadZipFile, zlib.error):
         raise
-    except Exception as error:  # whatever Python's tokenizer and parser, and NumPy, make of such a text
+    except Exception as error:  # a bad header may raise any exception of Python's parser or NumPy
         raise ValueError(f"it has no header of a .npy file: {' '.join(str(error).split())[:60]}") from None
     if dtype.hasobject or not dtype.itemsize:
         raise ValueError(f"it holds {dtype}, not numbers")
@@ -102,11 +102,11 @@ def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
 
 
 def read_npz(path: str | Path, names: Iterable[str] | None = None) -> dict[str, Array]:
-    """Read arrays of a ``.npz`` file: all, or those with these names.
+    """Read arrays of a ``.npz`` file: all, or those in ``names``.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
-        ValueError: it is no ``.npz`` file, damaged, holds objects, lacks a name, or does not fit in memory.
+        OSError: the file cannot be opened, or is not a regular file.
+        ValueError: the file is not a ``.npz`` file, is damaged, holds objects, lacks a name, or does not fit in memory.
     """
     with _archive(path) as archive:
         members = _members(archive)
@@ -116,11 +116,11 @@ def read_npz(path: str | Path, names: Iterable[str] | None = None) -> dict[str, 
 
 
 def npz_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a ``.npz`` file's arrays by name, from their headers alone.
+    """Return the shapes of a ``.npz`` file's arrays by name. Only headers are read.
 
     Raises:
-        OSError: it cannot be opened.
-        ValueError: as ``read_npz``.
+        OSError: the file cannot be opened.
+        ValueError: the file is not a ``.npz`` file, is damaged, or holds objects.
     """
     with _archive(path) as archive:
         shapes = {}
@@ -131,11 +131,11 @@ def npz_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
 
 
 def npz_members(path: str | Path) -> dict[str, tuple[int, int]]:
-    """Return checksum and size of each array of a ``.npz`` file, by name.
+    """Return (CRC-32, size in bytes) of each array of a ``.npz`` file by name.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
-        ValueError: it is no ``.npz`` file.
+        OSError: the file cannot be opened, or is not a regular file.
+        ValueError: the file is not a ``.npz`` file.
     """
     with _archive(path) as archive:
         return {name: (member.CRC, member.file_size) for name, member in _members(archive).items()}
@@ -152,7 +152,7 @@ def _archive(path: str | Path) -> Iterator[zipfile.ZipFile]:
         EOFError,
         RuntimeError,
         MemoryError,
-    ) as error:  # RuntimeError: encrypted, or packed in an unknown way
+    ) as error:  # RuntimeError: encrypted, or compressed by an unknown method
         raise ValueError(" ".join(str(error).split()) or "it is cut short, or too large for the memory") from None
 
 
@@ -171,5 +171,5 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
                 raise ValueError(f"{member.filename} is cut short")
             content[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
             place += len(piece)
-        stream.read(1)  # the end, where zipfile compares the checksum
+        stream.read(1)  # reads the end, where zipfile compares the checksum
     return array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)

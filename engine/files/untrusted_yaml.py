@@ -1,4 +1,4 @@
-"""YAML that may come from elsewhere: refused where a few lines stand for millions of values, or brackets nest without end."""
+"""Reader for untrusted YAML files that limits the number of values after alias expansion, and the nesting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from hoptrain.engine.files.untrusted import open_regular
 
 MOST_BYTES = 4 << 20
-"""Bytes of the largest YAML file that is read."""
+"""Maximum size in bytes of a YAML file."""
 _MOST_VALUES = 20_000
 _MOST_LEVELS = 100
 
@@ -19,9 +19,9 @@ def read_yaml(path: str | Path) -> Any:
     """Read a YAML file of plain values.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
-        ValueError: it is no text, or larger than 4 MiB.
-        yaml.YAMLError: as ``check_yaml``.
+        OSError: the file cannot be read, or is not a regular file.
+        ValueError: the file is not UTF-8 text, or larger than 4 MiB.
+        yaml.YAMLError: the text is not YAML, or has too many values or levels (see ``check_yaml``).
     """
     with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
@@ -33,16 +33,16 @@ def read_yaml(path: str | Path) -> Any:
 
 
 def check_yaml(text: str) -> None:
-    """Count the values that a YAML text stands for, each alias as all that it repeats: readers may copy them all.
+    """Raise YAMLError if a YAML text has too many values, with aliases expanded, because readers may copy each alias.
 
     Raises:
-        yaml.YAMLError: it is no YAML, stands for more than 20,000 values, or nests more than 100 levels.
+        yaml.YAMLError: the text is not YAML, has more than 20,000 values, or nests more than 100 levels.
     """
     total, levels, sizes = 0, list[tuple[str | None, int]](), dict[str, int]()
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in levels):
-                raise _refused(f"*{event.anchor} stands within what it repeats", event)
+                raise _refused(f"*{event.anchor} is within the value that it repeats", event)
             total += sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = levels.pop()
@@ -56,7 +56,7 @@ def check_yaml(text: str) -> None:
             if event.anchor is not None:
                 sizes[event.anchor] = 1
         if total > _MOST_VALUES:
-            raise _refused(f"it stands for more than {_MOST_VALUES:,} values", event)
+            raise _refused(f"it has more than {_MOST_VALUES:,} values", event)
         if len(levels) > _MOST_LEVELS:
             raise _refused(f"it nests more than {_MOST_LEVELS} levels", event)
 

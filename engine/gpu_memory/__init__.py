@@ -1,1 +1,1 @@
-"""Where features and graph lie for the GPUs of a machine: one copy in host memory for all ranks, the hottest rows in device memory."""
+"""Placement of features and graphs for the GPUs of a machine: one copy in host memory for all ranks, hot rows in device memory."""

@@ -1,4 +1,4 @@
-"""A graph, or a table of features, where a CUDA device reads it: in its own memory, or in pinned host memory."""
+"""Graphs and feature tables that a CUDA device reads, in its own memory or in pinned host memory."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from hoptrain.kernels.cuda.native.gather import placed_gather
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
 
 _FREE_SHARE = 0.7
-"""Part of the free device memory that graph and features may fill: the rest is for batches, the model and its activations."""
+"""Share of the free device memory that graph and features may fill. The rest is for batches, the model and activations."""
 _COUNTING_THREADS = 1 << 14
-"""That count a batch's rows: each adds to one counter, once."""
+"""Number of threads that count a batch's hot rows, each with one atomic addition."""
 
 
 def choose_placement(placement: str, num_bytes: int, what: str) -> str:
-    """The choice, or by size where it is "auto".
+    """Return the placement, chosen by size if it is "auto".
 
     Raises:
-        InputError: no such placement.
+        InputError: the placement is unknown.
     """
     if placement not in PLACEMENTS:
         raise InputError(
-            f'placement is {placement!r}: {what} lies in "device" memory or in "pinned" host memory, or "auto" decides; choose one'
+            f'placement is {placement!r}: it must be "device" for device memory, "pinned" for pinned host memory, or "auto"; choose one for {what}'
         )
     if placement != "auto":
         return placement
@@ -44,20 +44,20 @@ def choose_placement(placement: str, num_bytes: int, what: str) -> str:
 
 
 def free_memory() -> float:
-    """Bytes of the current device that nothing has; infinite in the simulator."""
+    """Return the free memory of the current device in bytes, infinite in the simulator."""
     from numba import cuda
 
     return float(cuda.current_context().get_memory_info().free)
 
 
 def to_device(array: Array, placement: str, stream: DeviceStream, what: str = "an array", meeting: Meeting | None = None) -> Any:
-    """A copy of a host array that kernels can read: in device memory, or in pinned host memory mapped into the device's address space.
+    """Copy a host array to where kernels can read it: device memory, or pinned host memory that is mapped into the device's address space.
 
-    With a ``meeting`` all ranks have to call this alike, and those of a machine whose placement is "pinned" read one copy.
+    With a ``meeting`` all ranks must call this alike; the ranks of a machine with placement "pinned" share one copy.
     """
     if meeting is not None and (copy := one_copy(array, what, meeting, wanted=placement == "pinned")) is not None:
         return copy
-    if placement == "pinned" and array.size:  # CUDA pins no empty memory
+    if placement == "pinned" and array.size:  # CUDA cannot pin empty memory
         from numba import cuda
 
         pinned = cuda.mapped_array(array.shape, array.dtype)
@@ -70,18 +70,18 @@ def to_device(array: Array, placement: str, stream: DeviceStream, what: str = "a
 
 
 class DeviceGraph:
-    """A graph's arrays where kernels can read them.
+    """A graph whose arrays CUDA kernels can read.
 
     Attributes:
         indptr: (V+1,) int32 or int64.
         indices: (E,) int32 or int64.
-        threshold: (E,) uint32 of alias tables, or (1,) without them.
-        alias: (E,) int32 of alias tables, or (1,) without them.
+        threshold: (E,) uint32 thresholds of alias tables, or (1,) without.
+        alias: (E,) int32 aliases of alias tables, or (1,) without.
         placement: name of an array -> "device" or "pinned".
     """
 
     def __init__(self, arrays: dict[str, Array], placement: str, stream: DeviceStream, meeting: Meeting | None = None) -> None:
-        """Copy the arrays, by name; with "auto" each goes to the device while it fits, in the order given. ``meeting`` as of ``to_device``."""
+        """Copy arrays by name. With "auto" each goes to device memory if it fits, in the given order. ``meeting`` lets ranks share pinned copies."""
         self.placement: dict[str, str] = {}
         placed = {}
         for name, array in arrays.items():
@@ -90,7 +90,7 @@ class DeviceGraph:
         self.indptr, self.indices, self.threshold, self.alias = (placed[name] for name in ("indptr", "indices", "threshold", "alias"))
 
     def arrays(self) -> tuple[Any, Any, Any, Any]:
-        """As the kernels take them."""
+        """Return the arrays in the order in which kernels take them."""
         return self.indptr, self.indices, self.threshold, self.alias
 
     def __repr__(self) -> str:
@@ -99,22 +99,22 @@ class DeviceGraph:
 
 
 Gather: TypeAlias = Callable[[Launch, Any, Any], None]
-"""``copy(launch, ids, rows)`` of a table: ids (N,) and rows (N, ...) are arrays as users get them."""
+"""A function ``copy(launch, ids, rows)`` that copies a table's rows: ids (N,) and rows (N, ...) are torch tensors or device arrays."""
 
 
 def numba_gather(source: tuple[Any, ...], stream: DeviceStream) -> Gather:
-    """What copies rows by Numba's kernels.
+    """Return a function that copies rows with Numba's kernels.
 
     Args:
-        source: as ``hoptrain.kernels.cuda.gather.gather`` takes it.
-        stream: of those who will read.
+        source: arrays for ``hoptrain.kernels.cuda.gather.gather``.
+        stream: stream on which rows are read.
     """
     dtype = source[0].dtype
     return lambda launch, ids, rows: gather(launch, source, stream.lend(ids), stream.lend(rows.reshape(len(rows), -1), dtype))
 
 
 def native_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream) -> Gather:
-    """What copies the same rows by the kernel in CUDA C++; ``placement``, "device" or "pinned", is that of the whole table."""
+    """Return a function that copies rows with the CUDA C++ kernel. ``placement`` is that of the whole table, "device" or "pinned"."""
     whole, parts, where = source if len(source) > 1 else (*source, (), None)
     upload = partial(to_device, placement="device", stream=stream)
     copy: Gather = placed_gather(whole, upload, pinned=placement == "pinned", parts=parts, where=where)
@@ -122,22 +122,22 @@ def native_gather(source: tuple[Any, ...], placement: str, stream: DeviceStream)
 
 
 def has_native(name: str = "gather") -> bool:
-    """Whether the kernels of NAME.cu are used: CuPy is there, and compiles and loads them. If it cannot, a warning says so, once."""
+    """Return whether CuPy can compile and load the CUDA C++ kernels of NAME.cu. A failure is reported once, as a warning."""
     return native.reason_against() is None and _loads(name)
 
 
-_DOING = {"gather": "rows are gathered", "aggregate": "neighbours are added up"}
-"""Name of a source -> what its kernels do."""
+_DOING = {"gather": "gathering rows", "aggregate": "summing neighbours"}
+"""Name of a CUDA C++ source -> the task of its kernels, for messages."""
 
 
 @cache
 def _loads(name: str) -> bool:
     try:
         native.load(name)
-    except Exception as error:  # CuPy's errors, the compiler's and the driver's have no common class
+    except Exception as error:  # exceptions of CuPy, compiler and driver have no common base class
         warnings.warn(
-            f"{_DOING[name]} by Numba's kernels, since CuPy does not load those in CUDA C++: {one_line(error)}; install the one for this "
-            "CUDA (pip install 'hoptrain[cuda]'), or uninstall it",
+            f"{_DOING[name]} falls back to Numba's kernels, because CuPy failed to load the CUDA C++ ones ({one_line(error)}): install the CuPy build for "
+            "this CUDA version (pip install 'hoptrain[cuda]'), or uninstall CuPy",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -146,12 +146,12 @@ def _loads(name: str) -> bool:
 
 
 class DeviceRows:
-    """A table of features or labels where kernels can read it.
+    """A table of features or labels that CUDA kernels can read.
 
     Attributes:
-        placement: "device" or "pinned", of the whole table.
+        placement: placement of the whole table, "device" or "pinned".
         row_shape: shape of a row.
-        dtype: of the entries.
+        dtype: dtype of the entries.
     """
 
     def __init__(
@@ -165,16 +165,16 @@ class DeviceRows:
         what: str = "a feature store",
         meeting: Meeting | None = None,
     ) -> None:
-        """Copy a store.
+        """Copy a table to where kernels can read it.
 
         Args:
-            store: (V, ...) of any type; a row is not empty.
-            stream: of those who will read.
-            placement: "device", "pinned" or "auto".
-            hot: (C,) distinct rows that are kept in device memory as well, see ``keep_hot``.
-            thresholds: what decides about speed.
-            what: its name, for people.
-            meeting: as of ``to_device``.
+            store: (V, ...) of any dtype, with non-empty rows.
+            stream: stream on which rows are read.
+            placement: placement of the table, "device", "pinned" or "auto".
+            hot: (C,) distinct rows that are also kept in device memory, see ``keep_hot``.
+            thresholds: tuning thresholds of the kernels.
+            what: name of the table in messages.
+            meeting: all-gather by which the ranks of a machine share one pinned copy.
         """
         self.placement = choose_placement(placement, store.nbytes, what)
         self.row_shape, self.dtype = store.shape[1:], store.dtype
@@ -187,11 +187,11 @@ class DeviceRows:
             self.keep_hot(hot)
 
     def keep_hot(self, hot: Array, parts: tuple[Any, ...] | None = None) -> None:
-        """Have rows read from device memory instead.
+        """Keep hot rows in device memory and read them from there.
 
         Args:
-            hot: (C,) distinct row numbers; the place of one is its slot.
-            parts: these rows as ``hoptrain.engine.gpu_memory.peers.shared_out`` has them; by default they are copied to this device.
+            hot: (C,) distinct row numbers; a row's slot is its index in ``hot``.
+            parts: these rows distributed over GPUs, from ``hoptrain.engine.gpu_memory.peers.shared_out``; by default they are copied to this device.
         """
         parts = parts or (to_device(self._words[hot], "device", self._stream),)
         where = to_device(slots_of(hot, len(self._words)), "device", self._stream)
@@ -203,20 +203,20 @@ class DeviceRows:
         return native_gather(self._source, self.placement, self._stream) if has_native() else numba_gather(self._source, self._stream)
 
     def take_hits(self) -> int:
-        """How many rows came from those kept hot since this was asked last. Waits for the stream."""
+        """Return the number of hot rows read since the last call. Waits for the stream."""
         self._stream.synchronize()
         hits = int(to_host(self._hits)[0])
         self._hits.copy_to_device(np.zeros(1, np.int64), stream=self._stream.numba)
         return hits
 
     def gather(self, ids: Any) -> Any:
-        """The rows of nodes, for torch's current stream.
+        """Return the rows of nodes, for use on torch's current stream.
 
         Args:
-            ids: (N,) int32 or int64 on the device (in the simulator a NumPy array), not checked.
+            ids: (N,) int32 or int64 on the device (a NumPy array in the simulator), not checked.
 
         Returns:
-            (N, ...) a torch tensor on the device, Numba's device array without torch, NumPy's in the simulator.
+            (N, ...) torch tensor on the device; without torch a Numba device array; a NumPy array in the simulator.
         """
         self._stream.wait_for_torch()
         rows = self.gather_here(ids)
@@ -224,9 +224,9 @@ class DeviceRows:
         return rows
 
     def gather_here(self, ids: Any) -> Any:
-        """Like ``gather`` where the ids come from the stream of this table and the rows stay on it.
+        """Return rows like ``gather``, for ids from this table's stream and rows that stay on it.
 
-        The rows are torch's memory from the start, so that its allocator knows who still reads them (``DeviceStream.hand_to_torch``).
+        The rows are allocated by torch, so that its allocator knows which streams read them (``DeviceStream.hand_to_torch``).
         """
         rows = self._stream.tensor((len(ids), *self.row_shape), self.dtype)
         if len(ids):
@@ -238,7 +238,7 @@ class DeviceRows:
 
 
 def as_words(store: Array) -> Array:
-    """A store (V, ...) as a matrix (V, W) of the widest words that divide a row: the same memory, if it is C-contiguous."""
+    """Return a table (V, ...) as a matrix (V, W) of the widest words that divide a row. A C-contiguous table is not copied."""
     flat = np.ascontiguousarray(store).reshape(len(store), -1)
     words: Array = flat.view(word_dtype(flat.shape[1] * flat.itemsize))
     return words

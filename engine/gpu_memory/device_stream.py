@@ -1,7 +1,7 @@
-"""A CUDA stream with the arrays of its kernels: in the device's memory, or in pinned host memory that the device reads.
+"""A CUDA stream and the arrays of its kernels, in device memory or in pinned host memory.
 
-Nothing here imports numba-cuda or torch before it is called for. Where torch is in the process already, device memory comes from its caching
-allocator, so that sampler and training share one pool; else from Numba.
+numba-cuda and torch are imported only when a function needs them. If torch is imported, device memory comes from its caching allocator, so that sampler
+and training share one pool; otherwise from Numba.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from hoptrain.engine.device import check_cuda, default_gpu, is_simulated, torch_
 
 
 class DeviceStream:
-    """A CUDA stream: Numba's, or one of torch's under the name that Numba gives it."""
+    """A CUDA stream for kernels of Numba. If torch is imported, it is a stream of torch that Numba wraps."""
 
     def __init__(self, gpu: int | None = None) -> None:
-        """Make a stream on a GPU, by its number; by default that of ``default_gpu``.
+        """Create a stream on a GPU, given by number; by default ``default_gpu()``.
 
         Raises:
             InputError: CUDA cannot be used.
@@ -34,30 +34,30 @@ class DeviceStream:
         self._torch = torch_on_device()
         self._gpu = None if is_simulated() else default_gpu() if gpu is None else gpu
         with self.entered():
-            # Of priority 0, the lowest that CUDA has: nothing can stand behind a training on the default stream.
+            # priority 0 is CUDA's lowest, so sampling cannot have a lower priority than training on the default stream
             self._torch_stream = self._torch.cuda.Stream(self._gpu) if self._torch else None
             self._device = self._torch_stream.device if self._torch_stream else None
             self.numba: Any = cuda.external_stream(self._torch_stream.cuda_stream) if self._torch_stream else cuda.stream()
 
     @property
     def torch_device(self) -> Any:
-        """The GPU as torch names it; "cpu" if simulated, where memory is the host's."""
+        """The GPU as a torch device; "cpu" in the simulator, which uses host memory."""
         return self._device if self._torch else "cpu"
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Let the stream's GPU be the current one of this thread meanwhile; a new thread's is GPU 0."""
+        """Make the stream's GPU current in this thread for the body. In a new thread GPU 0 is current."""
         if self._gpu is None:
             yield
             return
         from numba import cuda
 
-        # Numba takes the context that it finds; torch sets back the device that it knows of, not the one that is current.
+        # Numba uses the current context; torch would restore the device it has recorded, not the current one
         with self._torch.cuda.device(self._gpu) if self._torch else cuda.gpus[self._gpu]:
             yield
 
     def wait_for(self, other: DeviceStream) -> None:
-        """What is queued here from now on runs after what was queued there."""
+        """Make later work on this stream wait for the work queued on ``other``."""
         if self._torch_stream:
             self._torch_stream.wait_stream(other._torch_stream)
             return
@@ -68,15 +68,14 @@ class DeviceStream:
         event.wait(self.numba)
 
     def wait_for_torch(self) -> None:
-        """What is queued here from now on runs after what torch has queued: it may still read memory that will be used again."""
+        """Make later work on this stream wait for the work that torch has queued, which may still read memory that is reused."""
         if self._torch_stream:
             self._torch_stream.wait_stream(self._torch.cuda.current_stream(self._device))
 
     def hand_to_torch(self, *arrays: Any) -> None:
-        """What torch queues from now on runs after what was queued here; its allocator keeps the memory of ``arrays`` until that is done.
+        """Make torch's later work wait for the work queued here. torch's allocator keeps the memory of ``arrays`` until then.
 
-        That holds for memory that torch's allocator gave to these very tensors (``tensor``, ``copy``): of one made from an array of Numba's
-        (``result``) it knows nothing.
+        The latter requires tensors that torch allocated (``tensor``, ``copy``). It does not hold for tensors that wrap Numba's arrays (``result``).
         """
         if self._torch_stream:
             current = self._torch.cuda.current_stream(self._device)
@@ -85,14 +84,14 @@ class DeviceStream:
                 array.record_stream(current)
 
     def torch_queued(self) -> Callable[[], None]:
-        """Return a function that waits until torch has done what it has queued so far; without torch it does nothing."""
+        """Return a function that waits for the work that torch has queued so far; without torch it does nothing."""
         if not self._torch_stream:
             return lambda: None
         wait: Callable[[], None] = self._torch.cuda.current_stream(self._device).record_event().synchronize
         return wait
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
-        """A device array (Numba's interface) of undefined contents, for kernels of this stream."""
+        """Return a Numba device array of undefined contents, for kernels of this stream."""
         from numba import cuda
 
         shape, dtype = tuple(shape), np.dtype(dtype)
@@ -103,14 +102,14 @@ class DeviceStream:
         return cuda.as_cuda_array(memory).view(dtype)[: int(np.prod(shape))].reshape(shape)
 
     def tensor(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
-        """Memory of undefined contents as users get it: a torch tensor; without torch Numba's device array; NumPy's if simulated."""
+        """Return memory of undefined contents for users: a torch tensor; without torch a Numba device array; a NumPy array in the simulator."""
         if self._torch:
             with self._torch.cuda.stream(self._torch_stream):
                 return self._torch.empty(tuple(shape), dtype=_torch_dtype(self._torch, np.dtype(dtype)), device=self._device)
         return np.empty(shape, dtype) if is_simulated() else self.empty(shape, dtype)
 
     def lend(self, array: Any, dtype: DTypeLike | None = None) -> Any:
-        """What users get as kernels take it, without a copy; a matrix as rows of another ``dtype`` that divides them."""
+        """Return a user's array as kernels take it, without a copy. With ``dtype`` a matrix is viewed with that dtype, which must divide its rows."""
         if self._torch and isinstance(array, self._torch.Tensor):
             from numba import cuda
 
@@ -118,7 +117,7 @@ class DeviceStream:
         return array if dtype is None else array.view(dtype)
 
     def result(self, array: Any) -> Any:
-        """The array as users get it, without a copy: a torch tensor; without torch Numba's device array; NumPy's if simulated."""
+        """Return a device array for users, without a copy: a torch tensor; without torch a Numba device array; a NumPy array in the simulator."""
         if self._torch and array.dtype == BFLOAT16:
             return self._torch.as_tensor(array.view(np.int16), device=self._device).view(self._torch.bfloat16)
         if self._torch:
@@ -126,7 +125,7 @@ class DeviceStream:
         return array.copy_to_host() if is_simulated() else array
 
     def copy(self, array: Any) -> Any:
-        """The array as users get it, in memory of its own."""
+        """Return a copy of a device array for users, of the same types as ``result``."""
         if self._torch:
             with self._torch.cuda.stream(self._torch_stream):
                 return self._torch.as_tensor(array, device=self._device).clone()
@@ -137,13 +136,13 @@ class DeviceStream:
         return new
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
-        """What queues all that ``work`` would queue, in one call (a CUDA graph); None in the simulator. Nothing is queued yet.
+        """Capture the work that ``work`` queues as a CUDA graph. Return a function that queues it in one call; None in the simulator.
 
-        What ``work`` does on the host is done now, and not again. It must not wait, and not ask for memory or give any back: Python's garbage
-        collector waits until it is done. The driver captures, not torch, whose state a capture that fails would spoil.
+        Capturing queues nothing. Host code in ``work`` runs once, now. It must not synchronise, allocate or free memory, so Python's garbage collector is
+        paused. The driver captures, not torch, because a failed capture would corrupt torch's state.
 
         Raises:
-            RuntimeError: the driver refuses.
+            RuntimeError: the driver cannot capture the work.
         """
         if self._gpu is None:
             return None
@@ -155,7 +154,7 @@ class DeviceStream:
             try:
                 work()
             except BaseException:
-                driver.cuStreamEndCapture(stream)  # it may be refused too, which is no news
+                driver.cuStreamEndCapture(stream)  # may fail, too, because the capture is invalid
                 raise
             graph = _ask(driver.cuStreamEndCapture, stream)
             whole = _ask(driver.cuGraphInstantiate, graph, 0)
@@ -164,19 +163,19 @@ class DeviceStream:
         def replay() -> None:
             _ask(driver.cuGraphLaunch, whole, stream)
 
-        weakref.finalize(replay, driver.cuGraphExecDestroy, whole).atexit = False  # the process's end frees it
+        weakref.finalize(replay, driver.cuGraphExecDestroy, whole).atexit = False  # freed at process exit anyway
         return replay
 
     def synchronize(self) -> None:
-        """Wait for all that was queued here."""
+        """Wait for all work queued on this stream."""
         self.numba.synchronize()
 
 
 def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of the driver; returns what it gives besides its error code.
+    """Call a driver function and return its result without the error code.
 
     Raises:
-        RuntimeError: the driver refuses.
+        RuntimeError: the driver returned an error.
     """
     error, *given = function(*arguments)
     if error:
@@ -200,7 +199,7 @@ def _torch_dtype(torch: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def to_host(array: Any) -> Array:
-    """The array itself if it is NumPy's, else a copy of a device array (Numba's) or a tensor."""
+    """Return a NumPy array unchanged, and a copy on the host of a Numba device array or tensor."""
     if not isinstance(array, np.ndarray):
         array = array.copy_to_host() if hasattr(array, "copy_to_host") else array.cpu().numpy()
     host: Array = array
@@ -208,23 +207,23 @@ def to_host(array: Any) -> Array:
 
 
 class Buffers:
-    """Device arrays by name that grow to the largest shape asked for and then stay, so that a bulk like the one before allocates nothing.
+    """A pool of device arrays by name. They grow to the largest shape requested and are reused, so repeated work allocates nothing.
 
     Attributes:
-        version: how often memory was made so far.
+        version: number of allocations so far.
     """
 
     def __init__(self, stream: DeviceStream, block: int = 256) -> None:
-        """Start empty; ``block`` is the number of threads of a block that copies."""
+        """Start empty. ``block`` is the number of threads per block of copy kernels."""
         self._stream, self._block = stream, block
         self._arrays: dict[str, Any] = {}
         self._pinned: dict[str, Array] = {}
         self.version = 0
 
     def array(self, name: str, shape: Sequence[int], dtype: DTypeLike, *, keep: bool = False) -> Any:
-        """Return an array of at least ``shape``, never empty, of undefined contents. With ``keep`` it is a matrix whose contents stay when it grows.
+        """Return an array of at least ``shape``, never empty, of undefined contents. With ``keep`` it is a matrix that keeps its contents when it grows.
 
-        One that is kept is zero at first: whole rows are copied when it grows, also entries that no kernel has written.
+        Kept arrays are zero at first, because growing copies whole rows, even entries that no kernel has written.
         """
         shape = [max(1, asked) for asked in shape]
         old = self._arrays.get(name)
@@ -247,7 +246,7 @@ class Buffers:
         return new
 
     def pinned(self, name: str, like: Any) -> Array:
-        """A host array of the shape and type of a device array, that copies can be queued to and from."""
+        """Return a pinned host array of a device array's shape and dtype, for asynchronous copies."""
         old = self._pinned.get(name)
         if old is None or old.shape != tuple(like.shape) or old.dtype != like.dtype:
             from numba import cuda
@@ -257,7 +256,7 @@ class Buffers:
         return old
 
     def uploaded(self, name: str, rows: Sequence[Array], dtype: DTypeLike, width: int) -> Any:
-        """A matrix (len(rows), ``width`` or more) whose rows begin with those given; their copy is queued from pinned memory."""
+        """Return a device matrix (len(rows), ``width`` or more) whose rows begin with ``rows``. The copy from pinned memory is asynchronous."""
         matrix = self.array(name, (len(rows), width), dtype)
         host = self.pinned(name, matrix)
         self.fill(name, rows)
@@ -265,7 +264,7 @@ class Buffers:
         return matrix
 
     def fill(self, name: str, rows: Sequence[Array]) -> None:
-        """Write what a copy queued by ``uploaded`` will take, or take again: the beginnings of the rows."""
+        """Write the beginnings of rows into the pinned memory from which a copy by ``uploaded`` reads, also when it is replayed."""
         for target, row in zip(self._pinned[name], rows, strict=False):
             target[: len(row)] = row
 

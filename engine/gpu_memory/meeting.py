@@ -1,4 +1,4 @@
-"""The ranks of a run meet: each says something, and each hears what all have said. So they decide alike."""
+"""All-gather of small JSON values among the ranks of a run, over torch's store, so that all ranks make the same decisions."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import Any
 from hoptrain.engine.deadline import Deadline
 
 PATIENCE_S = 300.0
-"""How long a rank waits for the others: they come from the same place in the program, but may have had more to read."""
+"""Seconds that a rank waits for the others, which may have had more data to read."""
 _LOOK_S = 0.005
-_numbers = itertools.count()  # of meetings; every rank makes the same ones, in the same order
+_numbers = itertools.count()  # numbers of meetings; every rank creates the same meetings in the same order
 
 
 class Meeting:
-    """What ranks tell one another, over the store by which they met. What is said is JSON, so nothing is unpickled.
+    """An all-gather among ranks over torch's store. Values are sent as JSON, so nothing is unpickled.
 
     Attributes:
-        rank: this process's.
-        world_size: how many there are.
+        rank: rank of this process.
+        world_size: number of ranks.
     """
 
     def __init__(self, store: Any, rank: int, world_size: int, patience_s: float = PATIENCE_S, name: str | None = None) -> None:
-        """Prepare to exchange answers.
+        """Create an all-gather; nothing is sent yet.
 
         Args:
-            store: torch's store, or an object with its ``set``, ``check`` and ``get``.
-            rank: of this process.
+            store: torch's store, or an object with the methods ``set``, ``check`` and ``get``.
+            rank: rank of this process.
             world_size: number of ranks.
             patience_s: seconds that a rank waits for the others.
-            name: tells this meeting from the others in the store, the same on all ranks; by default its number in this process, for which every rank has to
-                make its meetings in the same order.
+            name: key that distinguishes this meeting from others in the store, equal on all ranks. By default a counter, for which all ranks must create
+                their meetings in the same order.
         """
         self.rank: int = rank
         self.world_size: int = world_size
@@ -41,14 +41,15 @@ class Meeting:
         self._name, self._number = f"hoptrain meeting {next(_numbers) if name is None else name}", 0
 
     def exchange(self, what: str, mine: Any, more_s: float = 0.0) -> list[Any]:
-        """What all ranks say, by rank; all of them have to ask, at the same place of their program.
+        """Return the values of all ranks, by rank. All ranks must call this at the same point of the program.
 
         Args:
-            what: the question, for whoever waits in vain.
-            mine: this rank's answer, of what JSON has.
-            more_s: seconds that the others may need beyond the usual.
+            what: description of the value, for the error message.
+            mine: value of this rank, of types that JSON supports.
+            more_s: additional seconds that the other ranks may need.
 
         Raises:
+            RuntimeError: a rank did not send its value in time.
             RuntimeError: a rank has not answered in time.
         """
         place = f"{self._name}.{self._number}"
@@ -59,14 +60,14 @@ class Meeting:
         while missing := {rank for rank in missing if not self._store.check([f"{place}.{rank}"])}:
             if patience.is_over():
                 raise RuntimeError(
-                    f"rank {min(missing)} has not said {what} within {self._patience_s + more_s:.0f} s: all ranks have to iterate their loaders alike"
+                    f"rank {min(missing)} has not reported {what} within {self._patience_s + more_s:.0f} s: all ranks must iterate their loaders alike"
                 )
             time.sleep(_LOOK_S)
         return [json.loads(self._store.get(f"{place}.{rank}")) for rank in range(self.world_size)]
 
 
 def meeting_of(world_size: int) -> Meeting | None:
-    """A new meeting of all ranks of torch's process group; None if there is none, or if it has another number of ranks."""
+    """Return a new all-gather among torch's process group; None without a group, or if it does not have ``world_size`` ranks."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None

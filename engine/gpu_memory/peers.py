@@ -1,7 +1,7 @@
-"""GPUs of a machine that read each other's memory: which ones do, and how a process lends memory of its GPU to the others.
+"""GPUs of a machine that read each other's memory: groups of such GPUs, and sharing of device memory between processes.
 
-Memory is lent by the driver's own IPC handles, 64 bytes that travel as text. Torch's way (``_share_cuda_``) leaves counters in /dev/shm for each
-tensor and depends on how its allocator was set up, and Numba's pickles handles; neither is needed here.
+Memory is shared by the driver's IPC handles, 64 bytes that are sent as text. torch's method (``_share_cuda_``) leaves counters in /dev/shm for each tensor
+and depends on its allocator's configuration. Numba's method pickles handles. Neither is needed here.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hoptrain.engine.gpu_memory.one_copy import machine
 _log = logging.getLogger(__name__)
 
 _HANDLE_BYTES = 64
-_COMPARED = 1024  # hot rows that ranks have to have in common, beside the nodes of all slots
+_COMPARED = 1024  # number of hot rows that are compared among ranks, in addition to the node ids of all slots
 _lent: list[Any] = []
-"""What others read; the driver does not say when they have done so for the last time, so it lives as long as this process."""
+"""Memory that other processes read. The driver does not report the last read, so it is kept until this process ends."""
 
 
 def peer_group(meeting: Meeting) -> list[int]:
-    """The ranks, in order, whose GPUs read each other's memory, this one among them: all of the same machine that reach exactly the same ones.
+    """Return the ranks, in order and including this one, whose GPUs read each other's memory: ranks of this machine that reach exactly the same GPUs.
 
-    Every rank of the run has to call this, and all come to the same groups.
+    Every rank of the run must call this; all compute the same groups.
     """
     told = meeting.exchange("which GPU it has", {"machine": machine(), "gpu": gpu_name()})
     beside = [rank for rank, other in enumerate(told) if other["machine"] == told[meeting.rank]["machine"]]
@@ -43,20 +43,20 @@ def peer_group(meeting: Meeting) -> list[int]:
 
 
 def group_of(rank: int, reached: Sequence[Sequence[int]]) -> list[int]:
-    """The group of a rank, where each of all ranks reaches those in ``reached``, itself included: alone unless all in it reach the same."""
+    """Return the group of a rank, given the ranks that each rank reaches, itself included. It is alone unless all in the group reach the same ranks."""
     mine = list(reached[rank])
     return mine if all(list(reached[other]) == mine for other in mine) else [rank]
 
 
 def gpu_name() -> str:
-    """The name that no other GPU has, of the one whose context is current."""
+    """Return the unique name (UUID) of the GPU whose context is current."""
     from numba import cuda
 
     return str(cuda.get_current_device().uuid)
 
 
 def reachable(gpus: Sequence[str]) -> list[bool]:
-    """Whether the current GPU reads the memory of each of ``gpus``, by their names; not if this process does not see it. It does read its own."""
+    """Return whether the current GPU can read the memory of each GPU in ``gpus`` (UUIDs). False for GPUs that this process does not see."""
     from numba import cuda
 
     if is_simulated():
@@ -66,9 +66,9 @@ def reachable(gpus: Sequence[str]) -> list[bool]:
 
 
 def lend(shape: tuple[int, ...], dtype: DTypeLike) -> tuple[Any, str]:
-    """A device array of undefined contents that stays to the end of this process, and the handle by which others ``borrow`` it.
+    """Return a device array of undefined contents that lives until this process ends, and the handle for ``borrow`` in other processes.
 
-    It is memory of Numba's, which asks the driver for it plainly: what torch's allocator gives may be memory that cannot be lent.
+    Numba allocates it directly from the driver, because memory of torch's allocator may not be sharable.
     """
     from numba import cuda
     from numba.cuda.cudadrv.driver import device_extents, driver
@@ -81,7 +81,7 @@ def lend(shape: tuple[int, ...], dtype: DTypeLike) -> tuple[Any, str]:
 
 
 def borrow(handle: str, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
-    """The array that another process has lent, for kernels of the current context. It stays open to the end of this process."""
+    """Return an array that another process has lent, for kernels of the current context. It stays open until this process ends."""
     from numba import cuda
     from numba.cuda.cudadrv.driver import IpcHandle, binding
 
@@ -95,35 +95,35 @@ def borrow(handle: str, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
 
 
 def shared_out(rows: Array, hot: Array, meeting: Meeting, group: Sequence[int]) -> tuple[Any, ...] | None:
-    """The hot rows, shared out among a group: slot s is in part ``s % P``, on the group's rank of that number, at row ``s // P``.
+    """Distribute the hot rows among a group: slot s is on rank ``s % P`` of the group, at row ``s // P``.
 
-    Every rank of the run has to call this, also one that is alone in its group.
+    Every rank of the run must call this, even one that is alone in its group.
 
     Args:
         rows: (V, W) the whole table.
-        hot: (C,) the node of each slot, the same on all ranks of the group.
-        meeting: of the ranks.
-        group: P ranks, in order.
+        hot: (C,) the node of each slot, equal on all ranks of the group.
+        meeting: all-gather among the ranks.
+        group: the P ranks of the group, in order.
 
     Returns:
-        P parts (C_p, W), as kernels of this rank read them. None for a rank that is alone, for fewer hot rows than ranks, and for all of a group of
-        which one has other rows, or cannot lend or borrow, which is said.
+        P arrays (C_p, W), as kernels of this rank read them. None for a rank that is alone, for fewer hot rows than ranks, and for all ranks of a group if
+        one has other rows or cannot share memory, which is logged.
     """
     from numba import cuda
 
     own, number = list(group).index(meeting.rank), len(group)
-    is_alone = number == 1 or len(hot) < number  # no part is empty: kernels take arrays that are alike
+    is_alone = number == 1 or len(hot) < number  # every rank needs a non-empty part, since the kernel takes arrays of one type
     lent, handle, reason = None, None, ""
     if not is_alone:
         try:
             mine = np.ascontiguousarray(rows[hot[own::number]])
             lent, handle = lend(mine.shape, mine.dtype)
             lent.copy_to_device(mine)
-            cuda.synchronize()  # the copy comes back before its last piece is there
-        except Exception as error:  # the driver's own errors have no common class
+            cuda.synchronize()  # copy_to_device returns before the copy is complete
+        except Exception as error:  # the driver's exceptions have no common base class
             handle, reason = None, one_line(error)
     same = zlib.crc32(rows[hot[:_COMPARED]].tobytes(), zlib.crc32(hot.tobytes()))
-    told = meeting.exchange("where its hot rows lie", [handle, same])
+    told = meeting.exchange("the location of its hot rows", [handle, same])
     parts: list[Any] = []
     if not is_alone and any(told[rank][1] != same for rank in group):
         reason = "they are not the same on all ranks"
@@ -136,7 +136,7 @@ def shared_out(rows: Array, hot: Array, meeting: Meeting, group: Sequence[int]) 
             parts, reason = [], one_line(error)
     fine = meeting.exchange("whether it reads the hot rows of the others", len(parts) == number)
     if reason:
-        _log.warning("GPUs cannot share their hot rows (%s): each keeps its own", reason)
+        _log.warning("GPUs cannot share their hot rows (%s): each keeps its own copy", reason)
     return tuple(parts) if not is_alone and all(fine[rank] for rank in group) else None
 
 

@@ -1,4 +1,4 @@
-"""Host memory of any kind as kernels read it: registered with the driver, for all contexts of the process."""
+"""Host memory registered with the CUDA driver, so that kernels of all contexts of the process can read it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from hoptrain.engine.errors import one_line
 _log = logging.getLogger(__name__)
 
 PORTABLE, MAPPED, READ_ONLY = 1, 2, 8
-"""The driver's flags of ``cuMemHostRegister``."""
+"""Flags of the driver's ``cuMemHostRegister``."""
 
 
 def registered(pages: Callable[[bool], Array]) -> Any | None:
-    """What ``pages`` maps, as a device array for kernels of the current context; registered as long as it lives.
+    """Register the memory that ``pages`` maps, and return it as a device array for kernels of the current context.
+
+    The memory stays registered while the array lives.
 
     Args:
-        pages: maps the memory, for reading alone where it is given False, else for writing as well: a driver that cannot register what is only
-            read needs that.
+        pages: function that maps the memory, writable if its argument is True. Drivers that cannot register read-only memory need a writable map.
 
     Returns:
-        The device array; None where the driver refuses, which is said.
+        The device array; None if the driver refuses, in which case a warning is logged.
     """
     if is_simulated():
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
@@ -36,16 +37,16 @@ def registered(pages: Callable[[bool], Array]) -> Any | None:
     from numba.cuda.cudadrv.driver import driver
 
     may_read_only = bool(cuda.current_context().device.READ_ONLY_HOST_REGISTER_SUPPORTED)
-    for is_read_only in (True, False) if may_read_only else (False,):  # some drivers refuse what they say they support
+    for is_read_only in (True, False) if may_read_only else (False,):  # some drivers refuse read-only memory although they report support
         array = pages(not is_read_only)
         try:
             driver.cuMemHostRegister(array.ctypes.data, array.nbytes, PORTABLE | MAPPED | (READ_ONLY if is_read_only else 0))
-        except Exception as error:  # the driver's own errors have no common class
+        except Exception as error:  # the driver's exceptions have no common base class
             reason = one_line(error)
         else:
             weakref.finalize(array, _unregister, array.ctypes.data).atexit = False
             return cuda.as_cuda_array(_HostArray(array))
-    _log.warning("shared host memory cannot be registered (%s): this rank makes a copy of its own", reason)
+    _log.warning("shared host memory cannot be registered (%s): this rank makes its own copy", reason)
     return None
 
 
@@ -53,18 +54,18 @@ def _unregister(address: int) -> None:
     from numba import cuda
     from numba.cuda.cudadrv.driver import driver
 
-    # The context may be gone, and the registration with it.
+    # the context, and with it the registration, may be gone
     with suppress(Exception):
-        cuda.current_context().synchronize()  # kernels may still read it
+        cuda.current_context().synchronize()  # kernels may still read the memory
     with suppress(Exception):
         driver.cuMemHostUnregister(address)
 
 
 class _HostArray:
-    """An array for Numba, which keeps it. Registered memory has the same address for the device as for the host, on every 64-bit Linux."""
+    """A wrapper by which Numba reads a host array. On 64-bit Linux registered memory has the same address on device and host."""
 
     def __init__(self, array: Array) -> None:
-        self._array = array  # lives as long as what Numba makes of this
+        self._array = array  # kept alive by the device array that Numba creates
         self.__cuda_array_interface__ = {
             "shape": array.shape, "typestr": array.dtype.str, "data": (array.ctypes.data, True), "version": 3
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The way of a sampler process's arrays from a device to the host, where its slot of the queue lies."""
+"""Copies of a sampler process's arrays from a device to the host, on their way to a slot of the queue."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hoptrain.engine.queue.ring import Spec, carve, total_bytes
 
 
 class Staging:
-    """Pinned memory that device arrays are copied to together: all copies are queued, and waited for once. It grows to the largest batch met."""
+    """A pinned buffer to which several device arrays are copied with one synchronisation. It grows to the size of the largest batch."""
 
     def __init__(self, stream: DeviceStream) -> None:
-        """Start without memory; ``stream`` is that of whoever writes the arrays."""
+        """Start with an empty buffer. ``stream`` is the one on which the arrays are written."""
         self._stream = stream
         self._memory: Array = np.empty(0, np.uint8)
 
     def fetch(self, arrays: Sequence[Any]) -> list[Array]:
-        """The arrays on the host, in the same order: copies, good until the next call; NumPy's arrays as they are."""
+        """Return the arrays on the host, in the same order. Copies are valid until the next call; NumPy arrays are returned unchanged."""
         away = {str(i): self._stream.lend(array) for i, array in enumerate(arrays) if not isinstance(array, np.ndarray)}
         specs: list[Spec] = [(name, np.dtype(array.dtype), tuple(array.shape)) for name, array in away.items()]
         if not specs:

@@ -1,1 +1,1 @@
-"""A data set in parts, one for each machine: who owns which node, and the folder that holds the parts."""
+"""Partitioned data sets, one partition per machine: assignment of nodes to partitions, files, and exchange of feature rows."""

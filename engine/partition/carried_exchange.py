@@ -1,6 +1,6 @@
-"""An exchange by way of another process on this machine, the carrier: who fills a cache imports no torch, and the carrier has nothing but its collectives.
+"""An exchange through a communication process on the same machine, so that the process that fills the cache does not import torch.
 
-Both speak through two message slots, one for each direction.
+The two processes use two shared-memory message slots, one for each direction.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from hoptrain.engine.queue.message_slot import FAILURE, Message, SharedMessageSl
 _LOOK_S = 0.0005
 _ALIVE_S = 0.5
 STOPPED_S = 10.0
-"""A carrier that is stopped for so long is taken for lost."""
+"""Seconds after which a stopped (SIGSTOP) communication process counts as failed."""
 
 
 class CarriedExchange:
-    """An ``Exchange`` that a carrier makes.
+    """An ``Exchange`` that a communication process carries out.
 
     Attributes:
-        rank: of this machine.
-        size: machines.
+        rank: number of this machine.
+        size: number of machines.
     """
 
     def __init__(
         self, rank: int, size: int, letters: SharedMessageSlot, answers: SharedMessageSlot, carrier: int, patience_s: float
     ) -> None:
-        """Take both directions, the carrier's process id, and how long to wait for it."""
+        """Take the slots of both directions, the communication process's id, and the timeout in seconds."""
         self.rank, self.size = rank, size
         self._letters, self._answers, self._carrier, self._patience_s = letters, answers, carrier, patience_s
 
     def exchange(self, to: Sequence[Message]) -> list[Array]:
-        """See ``Exchange``."""
+        """Exchange messages; see ``Exchange.exchange``."""
         number = self._letters.number + 1
         self._letters.put(number, to)
         patience, stopped, due = Deadline(self._patience_s), Deadline(STOPPED_S), time.monotonic()
@@ -48,7 +48,7 @@ class CarriedExchange:
                 state = _state(self._carrier)
                 if state in ("", "Z", "X"):
                     raise InputError(
-                        "the process that exchanges rows with other machines was killed: by hand, or since memory ran out"
+                        "the process that exchanges rows with other machines was killed, by a signal or because memory ran out"
                         + explain_hint("rows")
                     )
                 if state != "T":
@@ -60,7 +60,7 @@ class CarriedExchange:
                     )
             if patience.is_over():
                 raise InputError(
-                    f"rows of other machines have not come for {self._patience_s:g} s: one of them makes no steps" + explain_hint("rows")
+                    f"no rows of other machines arrived for {self._patience_s:g} s: one of them makes no progress" + explain_hint("rows")
                 )
             time.sleep(_LOOK_S)
         kind, parts = self._answers.get(copy=False)
@@ -70,7 +70,7 @@ class CarriedExchange:
 
 
 def carry(letters: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swap) -> None:
-    """The carrier's part: make each exchange that a letter asks for, from slot to slot, until one fails, which is answered."""
+    """Run the communication process: carry out each requested exchange, from slot to slot, until one fails and is reported."""
     done = 0
     while True:
         while (number := letters.number) == done:
@@ -86,7 +86,7 @@ def carry(letters: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swap
 
 
 def _state(pid: int) -> str:
-    """A letter for what a process does, as /proc has it; nothing where there is none."""
+    """Return a process's state as the letter in /proc, "" if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()

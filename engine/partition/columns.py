@@ -1,4 +1,4 @@
-"""Edges that are gone through column by column, where they lie: those of a graph, or of its clusters."""
+"""CSC arrays of a graph, or of a coarsened graph, and passes over the edges between labels."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.partition.count import list_pairs
 
 PIECE = 1 << 22
-"""Edges of which pairs are listed at once."""
+"""Approximate number of edges whose label pairs are listed at once."""
 
 
 class Columns(NamedTuple):
-    """Columns of edges, with what each edge and each node stands for.
+    """A coarsened graph in CSC form, with the sizes of its edges and nodes.
 
     Attributes:
-        indptr: (V+1,).
-        indices: (E,) sources.
-        edge_sizes: (E,) int32, edges that each stands for, or (0,) where each is one.
-        sizes: (V, S) int64, what a node adds to the loads of a part.
+        indptr: (V+1,) offset of each column.
+        indices: (E,) source nodes.
+        edge_sizes: (E,) int32, number of original edges per edge; or (0,) if each is one.
+        sizes: (V, S) int64, load that a node adds to its partition, by kind of load.
     """
 
     indptr: Array
@@ -31,17 +31,17 @@ class Columns(NamedTuple):
 
     @property
     def num_nodes(self) -> int:
-        """V."""
+        """Number of nodes, V."""
         return len(self.sizes)
 
 
 def contract(columns: Columns, labels: Array, num_labels: int) -> Columns:
-    """The columns of the labels' graph: each pair of labels that edges join, in both directions, with the number of these edges.
+    """Coarsen a graph by labels: one node per label, and an edge in both directions for each pair of labels with edges, with their number.
 
     Args:
-        columns: of V nodes.
+        columns: graph with V nodes.
         labels: (V,) int32 in [0, num_labels).
-        num_labels: L.
+        num_labels: number of labels L.
     """
     keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
     for found, sizes in pairs_between(columns, labels, num_labels):
@@ -59,7 +59,7 @@ def contract(columns: Columns, labels: Array, num_labels: int) -> Columns:
 
 
 def loads_of(sizes: Array, labels: Array, num_labels: int) -> Array:
-    """(L, S) int64, the sums of sizes (V, S) by label."""
+    """Return the sums of sizes (V, S) by label, (L, S) int64."""
     loads = np.zeros((num_labels, sizes.shape[1]), np.int64)
     for s in range(sizes.shape[1]):
         np.add.at(loads[:, s], labels, sizes[:, s])
@@ -67,9 +67,9 @@ def loads_of(sizes: Array, labels: Array, num_labels: int) -> Array:
 
 
 def pairs_between(columns: Columns, labels: Array, num_labels: int) -> Iterator[tuple[Array, Array]]:
-    """The pairs of labels that edges join, each as smaller times L plus larger, and their numbers of edges, (M,) each.
+    """Yield the pairs of labels between which edges exist, each as smaller label * L + larger label, and their numbers of edges, (M,) each.
 
-    One run of columns after another; within a run no pair comes twice.
+    Columns are processed in ranges. A pair occurs at most once per range.
     """
     first = 0
     while first < columns.num_nodes:
@@ -83,7 +83,7 @@ def pairs_between(columns: Columns, labels: Array, num_labels: int) -> Iterator[
 
 
 def _joined(keys: Array, counts: Array, more_keys: Array | None = None, more_counts: Array | None = None) -> tuple[Array, Array]:
-    """Distinct keys, ascending, with the sums of their counts."""
+    """Return distinct keys, ascending, and the sums of their counts."""
     if more_keys is not None and more_counts is not None:
         keys, counts = np.concatenate([keys, more_keys]), np.concatenate([counts, more_counts])
     order = np.argsort(keys, kind="stable")

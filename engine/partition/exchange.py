@@ -1,4 +1,4 @@
-"""How machines exchange bytes, round by round: what an exchange is, and one among the threads of a process."""
+"""The interface by which machines exchange bytes in rounds, and an implementation among threads of one process."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ NOTHING = np.empty(0, np.uint8)
 
 
 class Exchange(Protocol):
-    """One of ``size`` that exchange. All of them make the same rounds, in the same order.
+    """A participant in an exchange of bytes. All participants call the same rounds, in the same order.
 
     Attributes:
-        rank: its number.
-        size: how many there are.
+        rank: number of this participant.
+        size: number of participants.
     """
 
     rank: int
     size: int
 
     def exchange(self, to: Sequence[Message]) -> list[Array]:
-        """Send ``to[p]`` to each p and return what each has sent to this one, (n,) uint8, by number. Nothing goes to itself.
+        """Send ``to[p]`` to each participant p and return what each has sent to this one, (n,) uint8, by number. Nothing is sent to itself.
 
-        What came is good until the next round.
+        The returned arrays are valid until the next round.
 
         Raises:
-            InputError: another one has ended, or did not come in time.
+            InputError: another participant has ended or did not call in time.
         """
         ...
 
 
 class Swap(Protocol):
-    """An exchange from memory into memory, as a carrier makes it."""
+    """An exchange between given memory buffers, as a communication process carries it out."""
 
     def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
-        """Send ``sizes[p]`` bytes to each p and return how many each has sent to this one.
+        """Send ``sizes[p]`` bytes to each participant p. Return the number of bytes that each has sent to this one.
 
         Args:
-            sent: (n,) uint8, what is sent, one behind another.
-            sizes: of what is sent.
-            room: gives (m,) uint8, where what comes goes, one behind another, of these sizes.
+            sent: (n,) uint8, the concatenated messages.
+            sizes: sizes of the messages in bytes.
+            room: function that returns the receive buffer (m,) uint8 for concatenated messages of the given sizes.
 
         Raises:
-            InputError: as ``Exchange``.
+            InputError: another participant has ended or did not call in time.
         """
         ...
 
 
 def exchange_by(own: Swap, to: Sequence[Message]) -> list[Array]:
-    """An ``Exchange.exchange`` by a ``Swap``, from and into new memory."""
+    """Implement ``Exchange.exchange`` by a ``Swap`` with newly allocated buffers."""
     sizes = list(map(size_of, to))
     sent, found = np.empty(sum(sizes), np.uint8), list[Array]()
     for message, out in zip(to, split(sent, sizes), strict=True):
@@ -70,26 +70,26 @@ def exchange_by(own: Swap, to: Sequence[Message]) -> list[Array]:
 
 
 class LocalExchange:
-    """One of several threads of this process that exchange; see ``Exchange``."""
+    """An ``Exchange`` among several threads of this process."""
 
     def __init__(self, rank: int, boxes: list[list[Array]], barrier: threading.Barrier) -> None:
-        """Take what all of them share: ``exchanges`` makes it."""
+        """Take the shared state; use ``among`` to create all participants."""
         self.rank, self.size = rank, len(boxes)
         self._boxes, self._barrier = boxes, barrier
 
     @classmethod
     def among(cls, size: int, patience_s: float = 60.0) -> list[LocalExchange]:
-        """As many as ``size``, which wait ``patience_s`` seconds for one another."""
+        """Return ``size`` participants that wait up to ``patience_s`` seconds for each other."""
         boxes: list[list[Array]] = [[] for _ in range(size)]
         barrier = threading.Barrier(size, timeout=patience_s)
         return [cls(rank, boxes, barrier) for rank in range(size)]
 
     def exchange(self, to: Sequence[Message]) -> list[Array]:
-        """See ``Exchange``."""
+        """Exchange messages; see ``Exchange.exchange``."""
         return exchange_by(self, to)
 
     def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
-        """See ``Swap``."""
+        """Exchange buffers; see ``Swap.swap``."""
         self._boxes[self.rank] = split(sent, sizes)
         try:
             self._barrier.wait()
@@ -99,9 +99,9 @@ class LocalExchange:
                 out[...] = message
             self._barrier.wait()
         except threading.BrokenBarrierError:
-            raise InputError("another machine has ended, or did not come in time: its messages tell why") from None
+            raise InputError("another machine has ended, or did not respond in time: its own output has the reason") from None
         return came
 
     def abort(self) -> None:
-        """End all of them: whoever exchanges now, or ever after, hears that another one has ended."""
+        """Abort the exchange: all current and later calls raise InputError."""
         self._barrier.abort()

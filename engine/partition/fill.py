@@ -1,10 +1,8 @@
-"""What the process does that fills a cache with rows of several machines: it asks these for the rows of a window of steps ahead.
+"""The cache-filling process for features on several machines: it requests the rows of a window of steps from other machines ahead of time.
 
-Steps are planned two windows at a time, and are carried out one by one. A window ends with its run, and a plan that was not carried out, since its run
-was left early, is thrown away.
+Steps are planned two windows at a time, and executed one by one. A window ends with its run. If a run is left early, its remaining plan is discarded.
 
-Where the graph is partitioned too, machines sample together, ``prefetch_steps`` steps of a run ahead: what is known is then the same number of steps on all
-of them.
+If the graph is partitioned too, machines sample together, ``prefetch_steps`` steps of a run ahead, so all of them have planned the same number of steps.
 """
 
 from __future__ import annotations
@@ -28,30 +26,30 @@ from hoptrain.engine.storage.shared_rows import tag_of
 
 
 class Ahead(Protocol):
-    """What samples steps together with other machines, where the graph is parted.
+    """A sampler that samples steps together with other machines, for a partitioned graph.
 
     Attributes:
-        num_places: steps whose samples are there at a time.
+        num_places: number of steps whose samples are kept at a time.
     """
 
     @property
     def num_places(self) -> int: ...  # noqa: D102
 
     def begin(self) -> None:
-        """A run begins: nothing is sampled."""
+        """Begin a run, without sampled steps."""
 
     def sample(self, run: int, epoch: int, steps: range, exchange: Exchange) -> None:
-        """Sample some steps."""
+        """Sample a range of steps."""
 
 
 @dataclass(eq=False, kw_only=True)
 class DistributedFillTask(FillTask):
-    """Fills a cache with rows of several machines, one of whose tables is ``PartitionedFeatures``.
+    """A ``FillTask`` that fills a cache with rows of several machines. One of its tables is a ``PartitionedFeatures``.
 
     Attributes:
-        window: steps whose rows other machines are asked for at once.
-        exchange: among the machines; it is there before the first step is asked for.
-        ahead: samples together with the other machines, where the graph is partitioned too.
+        window: number of steps whose rows are requested from other machines at once.
+        exchange: exchange among the machines, set before the first step is requested.
+        ahead: sampler that works together with other machines, if the graph is partitioned.
     """
 
     window: int = 1
@@ -68,7 +66,7 @@ class DistributedFillTask(FillTask):
         return self.ahead is not None
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
-        """See that a step is planned, and what other machines have of it is here; None where they are in a later run."""
+        """Plan a step and fetch its rows from other machines if necessary. Return None if these are in a later run."""
         if self._rounds is None:
             of_run = RunExchange(cast(Exchange, self.exchange))
             self._rounds = of_run, WindowRows(next(file for file in self.files if isinstance(file, PartitionedFeatures)), of_run)
@@ -102,7 +100,7 @@ class DistributedFillTask(FillTask):
         return waited, fetched, [[own] for own in reads]
 
     def _sample(self, run: int, epoch: int, last: int, exchange: Exchange) -> float:
-        """Where the graph is parted, see that the steps before ``last`` are sampled; returns the seconds that it took."""
+        """Sample the steps before ``last`` if the graph is partitioned. Return the seconds that it took."""
         if self.ahead is None or last <= self._sampled:
             return 0.0
         if (overwritten := last - 1 - self.ahead.num_places) >= self._first:
@@ -113,7 +111,7 @@ class DistributedFillTask(FillTask):
         return time.perf_counter() - begin
 
     def _plan_window(self, run: int, steps: range) -> Array:
-        """Plan some steps, of which nothing is carried out yet; returns the rows of the table in parts that they read, ascending."""
+        """Plan steps without executing them. Return the rows of the partitioned table that they read, ascending."""
         table = next(i for i, file in enumerate(self.files) if isinstance(file, PartitionedFeatures))
         wanted = [np.empty(0, np.int32)]
         for step in steps:
@@ -124,10 +122,10 @@ class DistributedFillTask(FillTask):
         return np.unique(np.concatenate(wanted))
 
     def _foresee_meanwhile(self, num_steps: int) -> None:
-        """Do nothing: windows are planned before their rows are asked for."""
+        """Do nothing, because windows are planned when their rows are requested."""
 
     def _look_ahead(self, run: int, epoch: int, step: int) -> None:
-        """See that the plans' next step is this one, or the one behind those that are planned."""
+        """Ensure that the next step of the plans is this one, or the one after those already planned."""
         if run != self._run and self._planned:
             self._planned.clear()
             self._plans.clear()
@@ -140,7 +138,7 @@ class DistributedFillTask(FillTask):
         return super()._is_due(run, epoch, step) and (self.ahead is None or run == self._run)
 
     def _slots_of_plan(self, number: int) -> Array:
-        """Return an array apart from the cache's: steps that are planned and not carried out change nothing that readers see."""
+        """Return an array separate from the cache's, because planned steps must not change what readers see before they are executed."""
         return np.empty(self.shared.tables[number].num_rows, np.int32)
 
     def _foresee(self, number: int) -> None:
@@ -150,5 +148,5 @@ class DistributedFillTask(FillTask):
         super()._foresee(number)
 
     def _rows_of_next(self) -> Sequence[Array]:
-        """Return of each table the rows of the next step that take slots of the cache."""
+        """Return, for each table, the rows of the next step that occupy slots of the cache."""
         return [file.elsewhere(rows) for file, rows in zip(self.files, super()._rows_of_next(), strict=False)]

@@ -1,4 +1,4 @@
-"""Who owns which node: three ways to part a graph, each the same on every call."""
+"""Methods that assign nodes to partitions. All are deterministic."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from hoptrain.kernels.cpu.partition.propagate import propagate
 
 METHODS = ("stream", "metis", "range")
 ROWS_SLACK, REQUESTS_SLACK = 1.05, 1.10
-"""What a part may have of rows and of expected requests, as multiples of an even share."""
+"""Maximum rows and expected requests of a partition, as multiples of an even share."""
 EXPECTED_FANOUT = 10
 ROUNDS = 8
 SMALL_ENOUGH = 1 << 22
-"""Entries of a clusters' graph that METIS is given."""
+"""Number of edges of the cluster graph up to which it is given to METIS."""
 CLUSTERS_A_PART = 500
 
 
 def assign(graph: Graph, num_parts: int, method: str = "stream") -> Array:
-    """The part of each node, (V,) int32 in [0, num_parts).
+    """Assign each node to a partition, (V,) int32 in [0, num_parts).
 
     Args:
-        graph: V nodes; edges are read in their order, several times.
-        num_parts: P, from 1 to V.
-        method: ``stream`` joins nodes to clusters by label propagation, gives the small graph of clusters to METIS, and lets nodes change
-            over the borders: memory of about 60 bytes a node, and what the clusters' graph takes. ``metis`` gives METIS the whole graph, about
-            100 bytes an edge. ``range`` cuts the ids in ranges of as many expected requests, whatever the edges.
+        graph: graph with V nodes; its edges are read in order, several times.
+        num_parts: number of partitions P, from 1 to V.
+        method: ``stream`` clusters nodes by label propagation, gives the small cluster graph to METIS, and then moves nodes across borders. It needs
+            about 60 bytes of memory per node, in addition to the cluster graph. ``metis`` gives METIS the whole graph, about 100 bytes per edge. ``range``
+            cuts the ids into ranges with equal numbers of expected requests, whatever the edges.
 
     Raises:
-        InputError: parts that cannot be had, an unknown method, or no pymetis.
+        InputError: the number of partitions is out of range, the method is unknown, or pymetis is not installed.
     """
     check_method(graph, num_parts, method)
     sizes = vertex_sizes(graph)
@@ -48,32 +48,34 @@ def assign(graph: Graph, num_parts: int, method: str = "stream") -> Array:
 
 
 def check_method(graph: Graph, num_parts: int, method: str) -> None:
-    """Whether ``assign`` takes its arguments.
+    """Raise InputError if ``assign`` does not support the arguments.
 
     Raises:
-        InputError: parts that cannot be had, or an unknown method.
+        InputError: the number of partitions is out of range, or the method is unknown.
     """
     if not 1 <= num_parts <= max(1, graph.num_nodes):
-        raise InputError(f"parts is {num_parts}: a graph of {graph.num_nodes:,} nodes has 1 to {max(1, graph.num_nodes)} parts; correct it")
+        raise InputError(
+            f"parts is {num_parts}: a graph of {graph.num_nodes:,} nodes can have 1 to {max(1, graph.num_nodes)} partitions; give such a number"
+        )
     if method not in METHODS:
-        raise InputError(f"method is {method!r}: a graph is parted by {', '.join(METHODS)}; choose one")
+        raise InputError(f"method is {method!r}: it must be one of {', '.join(METHODS)}; choose one")
 
 
 def vertex_sizes(graph: Graph) -> Array:
-    """What each node costs its owner, (V, 2) int64: one row; and the requests of an epoch with fan-out 10, in parts of ``ONE``."""
-    requests = np.full(graph.num_nodes, ONE, np.int64)  # as a seed
+    """Return the load of each node, (V, 2) int64: one row, and its expected requests in an epoch with fan-out 10, in units of 1 / ``ONE``."""
+    requests = np.full(graph.num_nodes, ONE, np.int64)  # one request as a seed
     count_requests(graph.indptr, graph.indices, EXPECTED_FANOUT, requests)
     return np.stack([np.ones(graph.num_nodes, np.int64), requests], axis=1)
 
 
 def metis(columns: Columns, num_parts: int, weights: Array | None = None) -> Array:
-    """The part of each node, (V,) int64, by METIS (Karypis & Kumar 1998). Each edge has to be there in both directions, and no loop.
+    """Partition a graph with METIS (Karypis & Kumar 1998), (V,) int64. It must have each edge in both directions and no self loops.
 
     Raises:
         InputError: pymetis is not installed.
     """
     if find_spec("pymetis") is None:
-        raise InputError("METIS parts the graph, but pymetis is not installed: 'pip install hoptrain[cluster]'")
+        raise InputError("pymetis is not installed: METIS needs it; 'pip install hoptrain[cluster]'")
     pymetis = import_module("pymetis")
     sizes = columns.edge_sizes if len(columns.edge_sizes) else None
     adjacency = pymetis.CSRAdjacency(columns.indptr, columns.indices)
@@ -82,21 +84,21 @@ def metis(columns: Columns, num_parts: int, weights: Array | None = None) -> Arr
 
 
 def _by_range(sizes: Array, num_parts: int) -> Array:
-    """Ranges of ids: an even share of rows and requests together."""
+    """Partition by id ranges with an even share of rows and requests combined."""
     ends = np.cumsum(_joint(sizes))
     parts: Array = (ends * num_parts // (int(ends[-1]) + 1)).astype(np.int32)
     return parts
 
 
 def _by_metis(columns: Columns, num_parts: int) -> Array:
-    """METIS on the whole graph: every node a cluster."""
+    """Partition the whole graph with METIS, without clustering."""
     whole = contract(columns, np.arange(columns.num_nodes, dtype=np.int32), columns.num_nodes)
     labels = metis(whole, num_parts, _joint(columns.sizes)).astype(np.int32)
     return _refined(columns, labels, num_parts)
 
 
 def _by_stream(columns: Columns, num_parts: int) -> Array:
-    """Clusters, clusters of clusters until METIS can take them, their parts, and nodes that change over the borders."""
+    """Cluster repeatedly until METIS can partition the cluster graph, then refine the partitions at each level."""
     levels: list[tuple[Columns, Array]] = []
     level, share = columns, CLUSTERS_A_PART * num_parts
     while not levels or len(level.indices) > SMALL_ENOUGH:
@@ -115,7 +117,7 @@ def _by_stream(columns: Columns, num_parts: int) -> Array:
 
 
 def _clustered(columns: Columns, share: int) -> Array:
-    """Labels (V,) int32, numbered without gaps, of clusters that have at most one ``share``-th of each size (or one node)."""
+    """Return cluster labels (V,) int32 without gaps. Each cluster has at most 1 / ``share`` of the total of each size, or one node."""
     labels = np.arange(columns.num_nodes, dtype=np.int32)
     limits = np.maximum(columns.sizes.sum(0) // share, 1)
     _propagate(columns, labels, columns.sizes.copy(), limits)
@@ -125,7 +127,7 @@ def _clustered(columns: Columns, share: int) -> Array:
 
 
 def _refined(columns: Columns, parts: Array, num_parts: int) -> Array:
-    """Parts (V,) after nodes have gone where most of their neighbours are, as far as the loads permit."""
+    """Return partitions (V,) after moving nodes to where most of their neighbours are, within the load limits."""
     loads = loads_of(columns.sizes, parts, num_parts)
     limits = (columns.sizes.sum(0) * (ROWS_SLACK, REQUESTS_SLACK) / num_parts).astype(np.int64)
     _propagate(columns, parts, loads, limits)
@@ -133,7 +135,7 @@ def _refined(columns: Columns, parts: Array, num_parts: int) -> Array:
 
 
 def _propagate(columns: Columns, labels: Array, loads: Array, limits: Array) -> None:
-    """Passes until nothing changes, ``ROUNDS`` at most."""
+    """Run label propagation until few labels change, at most ``ROUNDS`` times."""
     gains = np.zeros(len(loads), np.int64)
     seen = np.empty(int(np.diff(columns.indptr).max(initial=0)), np.int32)
     for _ in range(ROUNDS):
@@ -142,7 +144,7 @@ def _propagate(columns: Columns, labels: Array, loads: Array, limits: Array) -> 
 
 
 def _joint(sizes: Array) -> Array:
-    """One weight for rows and requests, (V,) int64: of each kind an even part, a thousand for the mean of both."""
+    """Combine rows and requests into one weight per node, (V,) int64. Each kind contributes 500 on average."""
     means = sizes.sum(0) / max(1, len(sizes))
     joint: Array = np.maximum((sizes * (500 / means)).sum(1), 1).astype(np.int64)
     return joint

@@ -1,4 +1,4 @@
-"""Rows for evaluation: all ranks of a run take rows together, each from the ranks of the machine that has them."""
+"""Feature rows for evaluation: all ranks of a run take rows together, each from the ranks of the machine that owns them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hoptrain.engine.partition.exchange import NOTHING, Exchange
 
 
 class RowParts(Protocol):
-    """Rows in parts, each on one machine.
+    """The interface of a feature table that is partitioned over machines.
 
     Attributes:
         row_bytes: bytes of a row.
-        machine: number of this machine's part.
-        ranks: of each machine its ranks.
-        num_parts: P.
+        machine: number of this machine and its partition.
+        ranks: ranks of each machine.
+        num_parts: number of partitions P.
     """
 
     row_bytes: int
@@ -31,33 +31,33 @@ class RowParts(Protocol):
     def __len__(self) -> int: ...
 
     def owner(self, ids: Array) -> Array:
-        """Return the part of each row of ``ids`` (N,), (N,)."""
+        """Return the partition of each row in ``ids`` (N,), (N,)."""
         ...
 
     def numbers(self, ids: Array, part: int) -> Array:
-        """Return where the rows ``ids`` (N,) of a part stand in it, (N,)."""
+        """Return the positions of rows ``ids`` (N,) within their partition, (N,)."""
         ...
 
     def of_own(self, numbers: Array) -> Array:
-        """Return the rows (N, row_bytes) uint8 of this machine's part by their numbers (N,) in it."""
+        """Return rows of this machine's partition by their positions (N,) in it, (N, row_bytes) uint8."""
         ...
 
 
 class RankRows:
-    """ForwardInputs rows from all ranks, in two rounds for each piece of the evaluation.
+    """A reader of rows that all ranks use together, in two exchange rounds per call.
 
     Attributes:
-        exchange: among all ranks.
+        exchange: exchange among all ranks.
     """
 
     def __init__(self, rows: RowParts, exchange: Exchange) -> None:
-        """Take an exchange among all ranks."""
+        """Take the table and an exchange among all ranks."""
         self._rows, self.exchange = rows, exchange
         self._dtype = id_dtype(len(rows))
-        self._ranks = [own[exchange.rank % len(own)] for own in rows.ranks]  # of each part the one that is asked
+        self._ranks = [own[exchange.rank % len(own)] for own in rows.ranks]  # the rank that this one asks, for each partition
 
     def take(self, ids: Array) -> Array:
-        """Rows (N, row_bytes) uint8 of nodes ``ids`` (N,)."""
+        """Return the rows of nodes ``ids`` (N,), (N, row_bytes) uint8."""
         rows, owners = self._rows, self._rows.owner(ids)
         places = [np.flatnonzero(owners == part) for part in range(rows.num_parts)]
         out = np.empty((len(ids), rows.row_bytes), np.uint8)
@@ -69,13 +69,13 @@ class RankRows:
         return out
 
     def finish(self) -> None:
-        """Answer the others until none takes rows any more: they may have more to ask."""
+        """Serve the other ranks until none of them takes rows any more."""
         is_over = False
         while not is_over:
             _, is_over = self._ask([np.empty(0, self._dtype)] * self._rows.num_parts, is_done=True)
 
     def _ask(self, numbers: Sequence[Array], *, is_done: bool) -> tuple[list[Array], bool]:
-        """What each rank answers to the numbers of rows of each part; and whether all are done."""
+        """Request rows by partition. Return each rank's answer, and whether all ranks are done."""
         ranks = self.exchange
         to = [np.array([is_done], np.uint8)] * ranks.size
         for part, asked in enumerate(numbers):

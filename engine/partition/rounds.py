@@ -1,7 +1,7 @@
-"""Rounds in which rows travel between machines ahead of the batches, for a window of steps at once.
+"""Rounds in which machines exchange feature rows ahead of the batches, for a window of steps at once.
 
-There is one round to a window: a machine sends the rows that it was asked for a round ago, and asks for those of its next window. So each row
-travels once a window at most, and not at all while a cache holds it. A run of W windows takes W + 1 rounds, in the same order on all machines.
+There is one round per window. In it a machine sends the rows requested in the previous round, and requests those of its next window. So each row is sent
+at most once per window, and not at all while it is cached. A run of W windows takes W + 1 rounds, in the same order on all machines.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from hoptrain.engine.queue.message_slot import Written
 
 
 class WindowRows:
-    """The rounds of the process that fills a machine's cache.
+    """The row exchange of the process that fills a machine's cache.
 
     Attributes:
-        num_fetched: rows that came so far.
+        num_fetched: number of rows received so far.
     """
 
     def __init__(self, rows: PartitionedFeatures, exchange: Exchange) -> None:
-        """Begin before the first run."""
+        """Start before the first run."""
         self._rows, self._exchange = rows, exchange
         self._dtype = id_dtype(len(rows))
         self.num_fetched = 0
         self.begin()
 
     def begin(self) -> None:
-        """A run begins: nothing is asked for."""
+        """Begin a run, without pending requests."""
         none = np.empty(0, self._dtype)
         self._asked, self._owed = [none] * self._exchange.size, [none] * self._exchange.size
 
     def next(self, wanted: Array) -> None:
-        """Make a round: what was asked for in the one before comes, for ``PartitionedFeatures.read``.
+        """Run a round. The rows requested in the previous one become available to ``PartitionedFeatures.read``.
 
         Args:
-            wanted: (M,) distinct nodes, ascending, whose rows are needed for the next window; those of this machine do not count.
+            wanted: (M,) distinct nodes, ascending, whose rows the next window needs; those of this machine are ignored.
 
         Raises:
-            InputError: as ``Exchange``, and as rows are read.
+            InputError: the exchange fails, or rows cannot be read.
         """
         rows, here, size = self._rows, self._exchange.rank, self._exchange.size
         owners = rows.owner(wanted)
         asks = [wanted[owners == part] if part != here else wanted[:0] for part in range(size)]
-        rows.put({})  # those of the window before are used up
+        rows.put({})  # the previous window's rows were used
         to = [NOTHING if part == here else self._message(self._owed[part], rows.numbers(asks[part], part)) for part in range(size)]
         self._take(self._exchange.exchange(to))
         self._asked = asks
 
     def _message(self, owed: Array, asked: Array) -> Written:
-        """Rows that another machine asked for, and the numbers of those that are asked of it."""
+        """Return a message with the rows that another machine requested, and the numbers of the rows requested from it."""
         end = len(owed) * self._rows.row_bytes
 
         def write(out: Array) -> None:
@@ -64,7 +64,7 @@ class WindowRows:
         return Written(end + len(asked) * self._dtype.itemsize, write)
 
     def _take(self, got: Sequence[Array]) -> None:
-        """What the others sent: rows that were asked for, which stay where they came, and what they ask for."""
+        """Take the received rows, which stay in the receive buffer, and the requests of other machines."""
         rows, came = self._rows, dict[int, tuple[Array, Array]]()
         for part, message in enumerate(got):
             if part == self._exchange.rank:

@@ -1,7 +1,7 @@
-"""Features in parts as one table: rows of the parts that this machine has are read there, those of others have to be fetched from their owners.
+"""Partitioned features as one table: rows of this machine's partition are read from its files, others are fetched from their owners.
 
-A machine is what ``one_copy.machine`` tells apart. One alone has all parts, and reads their files as those of any table. Of several, as many as parts,
-machine m has part m, counted by their first ranks, and has it mapped: its own rows need no place in a cache.
+``one_copy.machine`` identifies machines. A single machine needs all partitions, and reads their files like those of any table. With several machines there
+must be one per partition: machine m, in the order of first ranks, has partition m memory-mapped, so its own rows need no slots in a cache.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from hoptrain.engine.storage.shared_rows import LocalFeatures
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What connects the processes of a run, made by those who can: torch's collectives are beyond this floor.
+    """Functions that connect the processes of a run. The caller provides them, because this layer does not import torch.
 
     Attributes:
-        machines: an exchange among the machines of these rows, for a process that imports no torch.
-        ranks: an exchange among all ranks, for this process.
+        machines: function that returns an exchange among the machines, for a process without torch.
+        ranks: function that returns an exchange among all ranks, for this process.
     """
 
     machines: Callable[[PartitionedFeatures], Exchange]
@@ -45,26 +45,26 @@ class Links:
 
 
 class PartitionedFeatures(StoredRows):
-    """Features (V, F) whose rows lie in parts, or the codes of features.
+    """A partitioned feature table (V, F), or the codes of a quantised one.
 
     Attributes:
-        path: the folder.
-        shape: (V, F), of codes (V, bytes of a row).
-        dtype: as stored.
-        columns: what codes stand for; None of features that are none.
-        row_bytes: bytes of a row.
-        ranks: of each machine of the run its ranks; empty until they have met.
-        machine: the number of this one.
-        own: its part, where there are several.
-        num_reads: reads of this machine's files so far.
-        num_bytes: their bytes.
+        path: path of the folder.
+        shape: (V, F), or (V, bytes per row) for codes.
+        dtype: dtype as stored.
+        columns: quantisation parameters of codes; None if features are not quantised.
+        row_bytes: number of bytes per row.
+        ranks: ranks of each machine of the run; empty before ``meet``.
+        machine: number of this machine.
+        own: this machine's partition if there are several machines, else None.
+        num_reads: number of reads from this machine's files so far.
+        num_bytes: number of bytes read from them.
     """
 
     def __init__(self, partition: Partition, links: Links | None = None) -> None:
-        """Open the parts that are here.
+        """Open the partitions that are on this machine.
 
         Raises:
-            InputError: none is, or one is of another partition.
+            InputError: there is none, or one belongs to another partitioning.
         """
         self.path = str(partition.path)
         self._name, self._place, self._bounds = partition.data.name, partition.place, partition.bounds
@@ -73,7 +73,7 @@ class PartitionedFeatures(StoredRows):
         self._here = here = {part: codes_of(rows) for part, rows in stored.items()}
         if not here:
             raise InputError(
-                f"{self.path} has no part's folder: this machine needs its own, part-0 to part-{partition.num_parts - 1}; copy it"
+                f"{self.path} has no partition's folder: this machine needs its own of part-0 to part-{partition.num_parts - 1}; copy it"
             )
         self._graph_is = "partitioned" if partition.has_columns else "replicated"
         one = next(iter(here.values()))
@@ -91,50 +91,59 @@ class PartitionedFeatures(StoredRows):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_links": None, "_rank_rows": None}
 
+    def __len__(self) -> int:
+        """Return the number of rows, V."""
+        return int(self.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the whole table in bytes."""
+        return int(len(self) * self.row_bytes)
+
     @property
     def num_parts(self) -> int:
-        """P."""
+        """Number of partitions, P."""
         return len(self._bounds) - 1
 
     @property
     def num_reads(self) -> int:
-        """See the class."""
+        """Number of reads from this machine's files so far."""
         return sum(file.num_reads for file in self.files.values())
 
     @property
     def num_bytes(self) -> int:
-        """See the class."""
+        """Number of bytes read from this machine's files so far."""
         return sum(file.num_bytes for file in self.files.values())
 
     @property
     def is_whole(self) -> bool:
-        """Whether this machine has all rows."""
+        """True if this machine has all rows."""
         return len(self.files) == self.num_parts
 
     def meet(self, meeting: Meeting | None) -> None:
-        """Find out which part is this machine's, once; every rank of the run calls this, and all come to the same, or fail alike.
+        """Determine the ranks of each machine and this machine's partition, once. Every rank must call this; all succeed or fail alike.
 
         Raises:
-            InputError: machines with other parts, partitions or versions than they should have.
+            InputError: the number of machines differs from that of partitions, a partition is missing, or machines have different data or versions.
         """
         if self.ranks:
             return
         own: dict[str, Any] = {"machine": machine(), "host": socket.gethostname(), "parts": sorted(self.files), "shared": self._facts()}
-        told = [own] if meeting is None else meeting.exchange("which parts it has", own)
+        told = [own] if meeting is None else meeting.exchange("which partitions it has", own)
         rank = 0 if meeting is None else meeting.rank
         for other, each in enumerate(told):
             different = next((what for what, value in told[0]["shared"].items() if each["shared"][what] != value), None)
             if different:
                 raise InputError(
-                    f"rank {other} on {each['host']} has {different} {each['shared'][different]}, and rank 0 on {told[0]['host']} "
+                    f"rank {other} on {each['host']} has {different} {each['shared'][different]}, but rank 0 on {told[0]['host']} "
                     f"{told[0]['shared'][different]}: all machines need the same; copy the folder of one of them, and install one version"
                 )
         names = list(dict.fromkeys(each["machine"] for each in told))
         ranks = [[other for other, each in enumerate(told) if each["machine"] == name] for name in names]
         if 1 < len(names) != self.num_parts:
             raise InputError(
-                f"{self.path} has {self.num_parts} parts, and the run {len(names)} machines: each has one of them; start as many, or write "
-                f"others by 'hoptrain data partition --parts {len(names)}'"
+                f"{self.path} has {self.num_parts} partitions, but the run {len(names)} machines: each machine has one of them; start {self.num_parts} "
+                f"machines, or partition the data again with 'hoptrain data partition --parts {len(names)}'"
             )
         if len(names) == 1:
             self.check_alone()
@@ -142,24 +151,24 @@ class PartitionedFeatures(StoredRows):
             number = names.index(each["machine"])
             missing = sorted(({number} if len(names) > 1 else set(range(self.num_parts))) - set(each["parts"]))
             if missing:
-                is_alone = "one machine alone needs all parts" if len(names) == 1 else f"it is machine {number} of {len(names)}"
+                is_alone = "a single machine needs all partitions" if len(names) == 1 else f"it is machine {number} of {len(names)}"
                 raise InputError(f"rank {other} on {each['host']} has no part-{missing[0]} in {self.path}: {is_alone}; copy it there")
         self.settle(ranks, names.index(told[rank]["machine"]))
 
     def check_alone(self) -> None:
-        """Whether one machine alone can read the parts.
+        """Raise InputError if a single machine cannot use the partitions.
 
         Raises:
-            InputError: the graph is parted too.
+            InputError: the graph is partitioned, too.
         """
         if self._graph_is == "partitioned":
             raise InputError(
-                f"{self.path} has the graph in {self.num_parts} parts, and the run one machine: start as many machines as parts, or write parts that "
-                "have the graph whole"
+                f"{self.path} has the graph in {self.num_parts} partitions, but the run one machine: start {self.num_parts} machines, or write "
+                "partitions with the whole graph"
             )
 
     def settle(self, ranks: list[list[int]], machine: int) -> None:
-        """Take the ranks of each machine, and the number of this one, whose part alone is read from now on where there are several."""
+        """Set the ranks of each machine and the number of this one. With several machines only this machine's partition is read from now on."""
         self.ranks, self.machine = ranks, machine
         if len(ranks) > 1:
             first, end = map(int, self._bounds[machine : machine + 2])
@@ -168,35 +177,33 @@ class PartitionedFeatures(StoredRows):
         self._here = {}
 
     def _facts(self) -> dict[str, Any]:
-        """What all machines have in common, by its name for people."""
+        """Return values that must be identical on all machines, keyed by a label for messages."""
         return {
             "hoptrain": version("hoptrain"),
-            "the parts of": self._name,
-            "as number of parts": self.num_parts,
-            "places of nodes with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
+            "the partitions of": self._name,
+            "as number of partitions": self.num_parts,
+            "positions of nodes with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
             "a graph that is": self._graph_is,
             "features": f"{self.dtype} of {self.row_bytes} bytes a row" + _checksum(self.columns),
         }
 
     @property
     def links(self) -> Links:
-        """What connects this machine with the others.
+        """Functions that connect this machine with the others.
 
         Raises:
-            InputError: nobody made them.
+            InputError: the caller gave none.
         """
         if self._links is None:
-            raise InputError(
-                f"{self.path} lies on {self.num_parts} machines: rows are fetched by a NodeDataModule(partitions=...); use that"
-            )
+            raise InputError(f"{self.path} is on {self.num_parts} machines: only NodeDataModule(partitions=...) fetches rows; use that")
         return self._links
 
     def owner(self, ids: Array) -> Array:
-        """The part of each node of ``ids`` (N,), (N,) int64."""
+        """Return the partition of each node in ``ids`` (N,), (N,) int64."""
         return np.searchsorted(self._bounds, self._place[ids], side="right") - 1
 
     def elsewhere(self, ids: Array) -> Array:
-        """Those of ``ids`` (N,) that take slots of a cache: nodes of other machines; of one machine alone, whose rows are read from files, all."""
+        """Return the nodes of ``ids`` (N,) that need slots of a cache: those of other machines, or all on a single machine, which reads files."""
         if self.own is None:
             return ids
         places = self._place[ids]
@@ -204,41 +211,41 @@ class PartitionedFeatures(StoredRows):
 
     @property
     def num_elsewhere(self) -> int:
-        """How many rows may take slots."""
+        """Number of rows that may need slots of a cache."""
         return len(self) - (0 if self.own is None else len(self.own.rows))
 
     def numbers(self, ids: Array, part: int) -> Array:
-        """Where nodes ``ids`` (N,) of a part stand in it, (N,) of their dtype; ascending ids have ascending numbers."""
+        """Return the positions of nodes ``ids`` (N,) within their partition, in the dtype of ``ids``. Ascending ids have ascending positions."""
         numbers: Array = (self._place[ids] - self._bounds[part]).astype(ids.dtype)
         return numbers
 
     def of_own(self, numbers: Array, out: Array | None = None) -> Array:
-        """The rows (N, row_bytes) uint8 of this machine's part, of several, by their numbers (N,) in it; written to ``out`` (N, row_bytes) where that is given.
+        """Return rows of this machine's partition by their positions (N,) in it, (N, row_bytes) uint8, written to ``out`` if given.
 
         Raises:
-            InputError: there is no such row, or the part's file was cut off.
+            InputError: a position is out of range, or the partition's file was truncated.
         """
         own: Any = self.own
         check_whole(mapped_files(own.rows))
         if len(numbers) and int(numbers.max()) >= len(own.rows):
             raise InputError(
-                f"row {numbers.max()} of part {self.machine} was asked for, which has {len(own.rows):,}: machines have other parts"
+                f"row {numbers.max()} of partition {self.machine} was requested, which has {len(own.rows):,}: copy the same partitions to all"
             )
         found = np.empty((len(numbers), self.row_bytes), np.uint8) if out is None else out
         np.take(
             own.rows.view(np.uint8).reshape(-1, self.row_bytes), numbers, axis=0, out=found, mode="clip"
-        )  # others write to a copy first
+        )  # other modes buffer the output
         return found
 
     def put(self, fetched: dict[int, tuple[Array, Array]]) -> None:
-        """Keep what was fetched of each part for ``read``, in place of that of before: nodes (M,), ascending, and their rows (M, row_bytes) uint8."""
+        """Replace the rows fetched from each partition, for ``read``: nodes (M,), ascending, and their rows (M, row_bytes) uint8."""
         self._fetched = fetched
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
-        """As ``FileRows.read``; rows of other machines have to be fetched before.
+        """Read rows into slots, like ``FileRows.read``. Rows of other machines must have been fetched with ``put``.
 
         Raises:
-            InputError: a row that is neither here nor fetched; as ``FileRows.read``.
+            InputError: a row is neither on this machine nor fetched, or a file cannot be read.
         """
         owners = self.owner(rows)
         for part in np.unique(owners).tolist():
@@ -252,17 +259,17 @@ class PartitionedFeatures(StoredRows):
             missing = wanted if not len(ids) else wanted[ids[np.minimum(found, len(ids) - 1)] != wanted]
             if len(missing):
                 raise InputError(
-                    f"the row of node {missing[0]} is on another machine, and was not fetched: {self.path} has a part of them alone"
+                    f"the row of node {missing[0]} is on another machine and was not fetched: {self.path} has some partitions only"
                 )
             out[slots[of_part]] = fetched[found]
         if meanwhile is not None:
             meanwhile()
 
     def take(self, ids: Array) -> Array:
-        """Return the rows (N, F) of nodes ``ids`` (N,). Where they lie on several machines all ranks call this, and ``finish`` at last.
+        """Return the rows (N, F) of nodes ``ids`` (N,). With several machines all ranks call this, and ``finish`` at the end.
 
         Raises:
-            InputError: as ``meet``, as exchanges fail, and as files are read.
+            InputError: machines do not fit together (see ``meet``), an exchange fails, or a file cannot be read.
         """
         out = np.empty((len(ids), *self.shape[1:]), self.dtype)
         if (ranks := self.rank_rows()) is not None:
@@ -272,12 +279,12 @@ class PartitionedFeatures(StoredRows):
         return out
 
     def finish(self) -> None:
-        """Answer the ranks that still take rows; this one takes no more for now."""
+        """Serve the ranks that still take rows, after this rank's last ``take``."""
         if (ranks := self.rank_rows()) is not None:
             ranks.finish()
 
     def rank_rows(self) -> RankRows | None:
-        """Return what takes rows from all ranks, once these have met; None where one machine has all parts."""
+        """Return the reader of rows from all ranks, after ``meet``; None if one machine has all partitions."""
         torch = sys.modules.get("torch")
         is_one_of = torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized()
         if not self.ranks:
@@ -287,7 +294,7 @@ class PartitionedFeatures(StoredRows):
         return self._rank_rows
 
     def gather(self, ids: Array, out: Array, *_: Any) -> None:
-        """See ``StoredRows``; where rows are on other machines only the size of a batch is asked for, and its rows are zeros."""
+        """Gather rows (see ``StoredRows``). If rows are on other machines, fill zeros: only a batch's size is needed then."""
         if self.is_whole:
             super().gather(ids, out)
         else:
@@ -295,10 +302,10 @@ class PartitionedFeatures(StoredRows):
 
 
 def open_partitioned(path: str | Path, links: Links | None = None) -> Dataset:
-    """A data set in parts whose features are ``PartitionedFeatures``, or ``QuantizedRows`` of such.
+    """Open a partitioned data set whose features are ``PartitionedFeatures``, or ``QuantizedRows`` of these.
 
     Raises:
-        InputError: as ``open_partition``, and where no part is here.
+        InputError: the folder is not a valid partitioned data set, or this machine has no partition.
     """
     partition = open_partition(path)
     rows: Any = PartitionedFeatures(partition, links)
@@ -307,7 +314,7 @@ def open_partitioned(path: str | Path, links: Links | None = None) -> Dataset:
 
 
 def _checksum(columns: Columns | None) -> str:
-    """Of what codes stand for, in words."""
+    """Return text with the checksum of quantisation parameters."""
     if columns is None:
         return ""
     return f", codes whose scales and zeros have checksum {zlib.crc32(columns.zero.tobytes(), zlib.crc32(columns.scale.tobytes()))}"

@@ -1,4 +1,4 @@
-"""Rounds of a run: where machines leave a run early, none of them takes part in a round of another's run."""
+"""Exchange rounds tagged with the number of the run, so that a machine that left a run early takes no part in rounds of another run."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ _RUN = np.dtype(np.int64)
 
 
 class LeftRunError(Exception):
-    """Other machines are in a later run: this one was left."""
+    """Other machines are in a later run, so this one has ended."""
 
 
 class RunExchange:
-    """An ``Exchange`` whose messages begin with the number of the run.
+    """An ``Exchange`` whose messages begin with the run number.
 
     Attributes:
-        rank: of this machine.
-        size: machines.
-        run: number of the run, the same on all machines.
-        num_rounds: rounds so far.
-        num_sent: bytes that were sent in them.
+        rank: number of this machine.
+        size: number of machines.
+        run: number of the run, equal on all machines.
+        num_rounds: number of rounds so far.
+        num_sent: number of bytes sent so far.
     """
 
     def __init__(self, exchange: Exchange) -> None:
-        """Take the machines' exchange."""
+        """Wrap the exchange among the machines."""
         self._exchange = exchange
         self.rank, self.size = exchange.rank, exchange.size
         self.run = self.num_rounds = self.num_sent = 0
 
     def exchange(self, to: Sequence[Message]) -> list[Array]:
-        """See ``Exchange``.
+        """Exchange messages within this run; see ``Exchange.exchange``.
 
         Raises:
-            LeftRunError: others are in a later run.
+            LeftRunError: other machines are in a later run.
         """
         sent = [NOTHING if part == self.rank else self._headed(own) for part, own in enumerate(to)]
         while True:
@@ -50,7 +50,7 @@ class RunExchange:
                 raise LeftRunError
             if min(runs) == self.run:
                 return [own[_RUN.itemsize :] for own in got]
-            # those behind learn by this round that their run was left, and come anew
+            # machines in an older run learn from this round that it has ended, and join again
 
     def _headed(self, message: Message) -> Written:
         run = self.run

@@ -1,1 +1,1 @@
-"""What is made from a graph and kept: sums over hops, features of graphs that have none, links held out."""
+"""Derived data: precomputed hop features, features for graphs without any, held-out links, metapaths."""

@@ -1,6 +1,6 @@
-"""Features of 0, 1, ..., K hops, computed once and kept memory-mapped (SIGN, Frasca et al. 2020): S**k X with GCN's normalised adjacency S.
+"""Precomputed hop features for SIGN (Frasca et al. 2020): S**k X for k = 0 to K, with GCN's normalised adjacency S, memory-mapped.
 
-A row of hop k + 1 is read from the files of hop k in blocks of rows, so memory holds a block at a time, not the features.
+Hop k + 1 is computed from hop k in blocks of rows, so memory holds one block at a time.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from hoptrain.engine.store import HEADER, FolderWriter, open_folder
 
 KIND = "hop features"
 BLOCK_EDGES = 1 << 20
-"""Edges of a block of rows, about."""
+"""Approximate number of edges per block of rows."""
 _VERSION = 1
 
 
 def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) -> list[Array]:
-    """Features of each hop, computed into the cache the first time.
+    """Return the features of each hop. The first call computes them into the cache.
 
     Args:
         data: a data set with features.
-        num_hops: K.
-        normalize: divide each node's features by their sum first.
+        num_hops: number of hops K.
+        normalize: True to divide each node's features by their sum first.
 
     Returns:
-        K + 1 arrays (V, F) float32, memory-mapped; the first are the features themselves.
+        K + 1 arrays (V, F) float32, memory-mapped; the first has the node features.
 
     Raises:
-        InputError: no features, a negative K, or a cache that cannot be written.
+        InputError: the data set has no features, ``num_hops`` is negative, or the cache cannot be written.
     """
     if data.x is None:
-        raise InputError(f"{data.name} has no features: those of hops are made from them; take a data set with an x")
+        raise InputError(f"{data.name} has no features: hop features are computed from them; use a data set with x")
     if num_hops < 0:
-        raise InputError(f"num_hops is {num_hops}: features reach from 0 hops on; give 0 or more")
+        raise InputError(f"num_hops is {num_hops}: it must be 0 or more; give 0 or more")
     name = "memory" if data.path is None else data.name.replace(":", "-")
     key = f"{name}-hops{num_hops}{'-normalized' if normalize else ''}-{_VERSION}-{_checksum(data, data.x):08x}"
     write = partial(_write, data=data, x=data.x, num_hops=num_hops, normalize=normalize)
@@ -50,14 +50,14 @@ def open_hop_features(data: Dataset, num_hops: int, *, normalize: bool = False) 
 
 
 def _checksum(data: Dataset, x: Rows) -> int:
-    """Of the data set's header, which has those of its files; of the arrays themselves, where they lie in memory."""
+    """Return a checksum of the data set: of its header, which has the files' checksums, or of the arrays if it has no folder."""
     if data.path is not None:
         return zlib.crc32((data.path / HEADER).read_bytes())
     return checksum_of(data.graph.indptr, data.graph.indices, *files_of("x", x).values())
 
 
 def checksum_of(*arrays: Array) -> int:
-    """CRC-32 of the arrays' bytes, one after another."""
+    """Return the CRC-32 checksum of the concatenated bytes of arrays."""
     checksum = 0
     for array in arrays:
         checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, checksum)
@@ -86,7 +86,7 @@ def _as_float(x: Array, normalize: bool) -> Array:
 
 
 def propagate(indptr: Array, indices: Array, scale: Array, x: Array, begin: int, end: int) -> Array:
-    """Rows ``begin`` to ``end`` of S x: s_v (s_v x_v + sum over the in-neighbours u of s_u x_u), with s = ``scale`` = 1 / sqrt(degree + 1)."""
+    """Return rows ``begin`` to ``end`` of S x: s_v (s_v x_v + sum over in-neighbours u of s_u x_u), with s = ``scale`` = 1 / sqrt(degree + 1)."""
     from scipy.sparse import csr_array
 
     offsets = indptr[begin : end + 1]
@@ -98,7 +98,7 @@ def propagate(indptr: Array, indices: Array, scale: Array, x: Array, begin: int,
 
 
 def row_blocks(indptr: Array, num_features: int) -> list[tuple[int, int]]:
-    """Bounds of blocks of rows with about ``BLOCK_EDGES`` edges and values; a row alone may have more."""
+    """Return [begin, end) of row blocks with at most ``BLOCK_EDGES`` edges and values in total; a single row may have more."""
     load = indptr[1:].astype(np.int64) + num_features * np.arange(1, len(indptr), dtype=np.int64)
     bounds = [0]
     while bounds[-1] < len(load):

@@ -1,8 +1,8 @@
-"""Links held out of a graph, for link prediction, and negatives to compare them with.
+"""Held-out links for link prediction, and negative pairs.
 
-A homogeneous graph is a heterogeneous one whose only relation, ``ONLY``, is its own reverse. Ends of links are numbered by one count: of each relation
-source u is begin + u and destination v is begin + V_s + v, after the V_s nodes of the sources' type, also where both are of one type; the next relation
-begins after these. Ends in a homogeneous graph keep the ids of its nodes.
+A homogeneous graph is treated as a heterogeneous one whose only relation, ``ONLY``, is its own reverse. The end nodes of links of all relations share one
+numbering: in each relation source u is begin + u, and destination v is begin + V_s + v, where V_s is the number of source nodes, even if both are of one
+type. The next relation begins after these. In a homogeneous graph end nodes keep their ids.
 """
 
 from __future__ import annotations
@@ -24,64 +24,64 @@ from hoptrain.kernels.cpu.shuffle import permutation, random_words
 from hoptrain.kernels.shared.philox import HOP_HELD_OUT
 
 _MOST_NODES = 3_000_000_000
-"""A pair of nodes is numbered by an int64."""
+"""Maximum number of nodes, so that a pair of nodes has an int64 number."""
 _ATTEMPTS = 50
 
 Ends: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
-"""The numbers [begin, end) of sources, and of destinations."""
+"""Ranges [begin, end) of the numbers of a relation's sources and of its destinations."""
 
 Relations: TypeAlias = Mapping[Relation, RelationColumns]
 
 Reverses: TypeAlias = Mapping[Relation, Relation | None]
-"""Relations whose edges are links, and of each the relation of edges v -> u, whose edges go with the links u -> v. A link is an ordered pair of nodes;
-of a relation that is its own reverse it is an unordered pair of distinct nodes."""
+"""Relations whose edges are links -> the relation of the reverse edges v -> u, which are removed with links u -> v, or None. A link is an ordered pair of
+nodes; in a relation that is its own reverse it is an unordered pair of distinct nodes."""
 
 SharedLinks: TypeAlias = Literal["error", "drop", "keep"]
 
 
 class HeldOut(NamedTuple):
-    """Links and their negatives."""
+    """A split's links and their negatives."""
 
     links: Array
-    """(2, N) int64, sources above destinations."""
+    """(2, N) int64: sources, then destinations."""
     others: Array | None
-    """(2, M) int64 pairs that are no links, for all links together; or (2, N, K), K for each link; None stands for all pairs that are none."""
+    """Negatives: (2, M) int64 for all links together; or (2, N, K), K for each link; None means all pairs without a link."""
 
 
 class LinkSplit(NamedTuple):
-    """The edges that stay in a graph, and the links that are held out of it."""
+    """The edges that stay in a graph, and the links that are held out."""
 
     is_kept: dict[Relation, Array]
-    """(E,) bool for every relation of the graph."""
+    """(E,) bool for each relation of the graph: True for edges that stay."""
     links: dict[str, Array]
-    """(2, N) int64 by name, sources above destinations, numbered as the module says."""
+    """(2, N) int64 by split name: sources, then destinations, in the numbering of this module."""
     ends: list[Ends]
-    """The numbers of each relation's ends."""
+    """Number ranges of each relation's sources and destinations."""
 
 
 _Held: TypeAlias = tuple[Array, dict[str, Array]]
-"""Which edges of a relation are left, (E,) bool, and the links held out by name: (2, N) int64 nodes."""
+"""Mask (E,) bool of a relation's remaining edges, and the held-out links (2, N) int64 of node ids by split name."""
 
 
 def hold_out_links(
     relations: Relations, reverses: Reverses, shares: Mapping[str, float], *, seed: int = 0, by_time: bool = False
 ) -> LinkSplit:
-    """Take links out of relations, at random or the latest ones, with all copies of their edges, and those turned round.
+    """Hold links out of relations, at random or the latest ones, with all parallel edges and reverse edges.
 
-    The latest links of all go to the last name. A link is as old as the first of its edges. Links of the same time stay together, with the later name, so
-    that a share may come out larger. Then no edge of any relation with times stays that is as late as the first link held out, also no copy of an older
+    With ``by_time`` the last split gets the latest links. A link's time is that of its first edge. Links of equal times stay together in the later split,
+    so a share may come out larger. All edges with times at or after the first held-out link are removed, in every relation, even if they repeat an older
     link.
 
     Args:
-        relations: the edges of all relations of the graph.
-        reverses: the relations of the links; see ``Reverses``.
-        shares: part of the links of each relation for each name, together below 1.
-        seed: of the choice at random, which is the same for the same seed.
-        by_time: take the links that came last.
+        relations: all relations of the graph.
+        reverses: relations with links and their reverse relations, see ``Reverses``.
+        shares: share of each relation's links by split name, below 1 in total.
+        seed: seed of the random choice.
+        by_time: True to hold out the latest links.
 
     Raises:
-        InputError: a relation that is not in the graph or has no edges, or another one that has the same edges turned round and is not its reverse; no
-            times; shares that cannot be, a share without a link, no link that is early enough to learn from, or too many nodes.
+        InputError: a relation is unknown or has no edges, another relation has the same edges reversed and is not named as the reverse, times are missing,
+            a share is invalid or has no link, no earlier link is left for training, or there are too many nodes.
     """
 
     def hold(relation: Relation, first: int) -> _Held:
@@ -92,13 +92,15 @@ def hold_out_links(
 
 
 def given_links(data: BaseDataset, reverses: Reverses, leaked_edges: SharedLinks | None = None) -> LinkSplit:
-    """Take the links of the data set's ``edge_splits`` except ``train`` out of relations, and the edges of no split if there is a ``train``.
+    """Hold out the links of a data set's ``edge_splits`` other than ``train``. If there is a ``train`` split, edges in no split are removed, too.
 
-    A link that is held out may have copies among the edges that are left, or its reverse, under ids of their own. ``leaked_edges`` says what becomes of
-    them: ``error``; ``drop``, which leaves them out of the graph; or ``keep``, for contacts that recur. By default what ``data.meta`` states under this
-    name, as OGB's sets do, whose splits are taken as published; else refuse. With links that are left out go those turned round.
+    A held-out link may have parallel or reverse edges, with other ids, among the remaining edges. ``leaked_edges`` says how these are treated: ``refuse``
+    raises, ``drop`` removes them, ``keep`` keeps them, for recurring contacts. The default is the entry in ``data.meta``, as for OGB's data sets, which keep
+    their published splits, else ``refuse``. Edges of reverse relations are removed together with their links.
 
     Raises:
+        InputError: a relation has no such splits, two splits share an edge, links are shared and ``leaked_edges`` is "refuse", or a relation is invalid
+            (see ``hold_out_links``).
         InputError: a relation has no such splits, two of them share an edge, or links are shared and that is refused; as ``hold_out_links``.
     """
     own = data.contents()
@@ -111,7 +113,7 @@ def given_links(data: BaseDataset, reverses: Reverses, leaked_edges: SharedLinks
 
 
 def both_ways(relations: Relations, chosen: Iterable[Relation]) -> Graph:
-    """Return the edges of the chosen relations as one graph, in both directions, their ends numbered as the module says."""
+    """Return the edges of the chosen relations as one graph, in both directions, in the numbering of this module."""
     ends = _number_ends(relations, chosen)
     src = [begin + relations[relation].indices.astype(np.int64) for relation, ((begin, _), _) in ends.items()]
     dst = [begin + relations[relation].destinations() for relation, (_, (begin, _)) in ends.items()]
@@ -129,7 +131,7 @@ def _number_ends(relations: Relations, chosen: Iterable[Relation]) -> dict[Relat
 
 
 def _held_out(relations: Relations, reverses: Reverses, hold: Callable[[Relation, int], _Held], by_time: bool = False) -> LinkSplit:
-    """Return what is left when ``hold`` has taken links out of each relation, whose keys number the destinations from ``first``."""
+    """Return the split after ``hold(relation, first)`` has held links out of each relation. Its keys number destinations from ``first``."""
     _check_relations(relations, reverses)
     is_kept = {relation: np.ones(columns.num_edges, bool) for relation, columns in relations.items()}
     ends, earliest = _number_ends(relations, reverses), np.iinfo(np.int64).max
@@ -162,13 +164,13 @@ def _check_relations(relations: Relations, reverses: Reverses) -> None:
         columns = relations[relation]
         if not columns.num_edges:
             what = "the graph" if relation == ONLY else f"relation {relation_name(relation)}"
-            raise InputError(f"{what} has no edges: nothing can be learnt of it; choose one that has some")
+            raise InputError(f"{what} has no edges: link prediction needs some; choose a relation with edges")
         turned = [other for other in relations if (other[2], other[0]) == (relation[0], relation[2])]
         for other in turned if reverse is None else []:
             own, first = relations[other], columns.num_src
             if own.num_edges == columns.num_edges and np.array_equal(np.sort(link_keys(own, first)), np.sort(link_keys(columns, 0, first))):
                 raise InputError(
-                    f"relation {relation_name(other)} has the edges of {relation_name(relation)} turned round: what is asked for would be known; "
+                    f"relation {relation_name(other)} has the reversed edges of {relation_name(relation)}, which would leak the held-out links; "
                     f"give the sampler exclude reverse and reverse_relation {list(other)}"
                 )
 
@@ -189,7 +191,7 @@ def _at_random(columns: RelationColumns, first: int, shares: Mapping[str, float]
 def _latest(columns: RelationColumns, first: int, shares: Mapping[str, float]) -> _Held:
     if columns.times is None:
         raise InputError(
-            "split is temporal and the edges of the graph have no times: give them to Graph.from_edges or HeteroGraph.from_edges, or set split to random"
+            "split is time, but edges have no times: pass times to Graph.from_edges or HeteroGraph.from_edges, or hold links out by share"
         )
     keys = link_keys(columns, 0, first)
     order = np.argsort(columns.times, kind="stable")
@@ -207,7 +209,7 @@ def _latest(columns: RelationColumns, first: int, shares: Mapping[str, float]) -
         held[name] = _ends(links[is_chosen], columns, first)
         before &= ~is_chosen
     if end == 0:
-        raise InputError(f"shares of the links are {dict(shares)}: by time no earlier link is left to learn from; hold out less")
+        raise InputError(f"shares of the links are {dict(shares)}: no earlier link is left for training; hold out less")
     is_left = np.ones(columns.num_edges, bool) if begin_time is None else columns.times < begin_time
     return is_left, {name: held[name] for name in shares}
 
@@ -215,7 +217,9 @@ def _latest(columns: RelationColumns, first: int, shares: Mapping[str, float]) -
 def _given(name: str, columns: RelationColumns, first: int, edge_splits: Mapping[str, Array], choice: SharedLinks) -> _Held:
     splits = {split: columns.csc_positions(ids) for split, ids in edge_splits.items()}
     if not splits.keys() - {"train"}:
-        raise InputError(f"split is predefined and {name} has no edge_splits but for training: give Dataset some, or set split to random")
+        raise InputError(
+            f"split is given, but {name} has no edge_splits except train: add links for val or test, or hold links out by share"
+        )
     check_apart(name, columns, edge_splits)
     ends = np.stack([columns.indices.astype(np.int64), columns.destinations()])
     is_left = np.full(columns.num_edges, "train" not in splits)
@@ -228,18 +232,18 @@ def _given(name: str, columns: RelationColumns, first: int, edge_splits: Mapping
         if choice == "error" and is_shared.any():
             u, v = ends[:, np.flatnonzero(is_shared)[0]]
             raise InputError(
-                f"{name}: edges to learn from ({is_shared.sum():,}, that from {u} to {v} for one) are copies or reverses of links that are held "
-                "out: what is asked for would be known; set data.leaked_edges to drop, which leaves them out, or to keep"
+                f"{name}: {is_shared.sum():,} training edges, such as that from {u} to {v}, are copies or reverses of held-out links, which they would leak: "
+                "set data.leaked_edges to drop, which removes them, or to keep"
             )
         is_left &= ~is_shared
     return is_left, {split: ends[:, places] for split, places in held.items()}
 
 
 def check_apart(name: str, columns: RelationColumns, edge_splits: Mapping[str, Array]) -> None:
-    """Raise if two splits of a relation's edges, in the data set called ``name``, share an edge.
+    """Raise InputError if two splits of a relation's edges share an edge. ``name`` is the data set's.
 
     Raises:
-        InputError: two of them do.
+        InputError: two splits share an edge.
     """
     for (split, own), (other, others) in combinations(edge_splits.items(), 2):
         both = np.intersect1d(own, others)
@@ -247,23 +251,23 @@ def check_apart(name: str, columns: RelationColumns, edge_splits: Mapping[str, A
             place = columns.csc_positions(both[:1])
             u, v = columns.indices[place][0], np.searchsorted(columns.indptr, place, side="right")[0] - 1
             raise InputError(
-                f"the edge from {u} to {v} is in the splits {split} and {other} of {name}: what is asked for would be known; leave it out of one"
+                f"the edge from {u} to {v} is in the splits {split} and {other} of {name}: splits must not share edges; remove it from one"
             )
 
 
 def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float], seed: int = 0) -> dict[str, Array]:
-    """Labelled edges by split, ``train`` those that no share takes: (N,) int64 ids, ascending.
+    """Split labelled edges by shares. Return edge ids (N,) int64, ascending, by split name; ``train`` gets the rest.
 
-    Copies of an edge, in both directions, are in one split, so that none tells of another one's label; self loops are for training.
+    Parallel and reverse edges are in the same split, so that none leaks another one's label. Self loops are for training.
 
     Args:
         graph: the graph.
         is_labelled: (R,) bool by edge id.
-        shares: part of the links with a labelled edge for each name but ``train``, together below 1.
-        seed: of the choice.
+        shares: share of the links with a labelled edge by split name, except ``train``, below 1 in total.
+        seed: seed of the random choice.
 
     Raises:
-        InputError: as ``hold_out_links``.
+        InputError: a share is invalid or has no link, or there are too many nodes.
     """
     _check_seed(seed)
     ids, keys = graph.ids_of(np.arange(graph.num_edges)), link_keys(graph)
@@ -279,21 +283,21 @@ def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float
 
 
 class DrawPairs(Protocol):
-    """What ``pairs_without_link`` returns."""
+    """A function that draws negative pairs, as ``pairs_without_link`` returns it."""
 
     def __call__(self, number: int, seed: int, stream: int, apart: Array | None = None) -> Array:
-        """Draw (2, number) int64 pairs."""
+        """Draw ``number`` pairs, (2, number) int64."""
 
 
 def pairs_without_link(graph: Graph, ends: Ends | None = None) -> DrawPairs:
-    """Return a function that draws distinct pairs of distinct nodes without an edge in either direction, each as likely.
+    """Return a function that draws distinct negative pairs uniformly: pairs of distinct nodes without an edge in either direction.
 
-    It takes the number of pairs, a seed and a stream, and returns the same (2, number) int64 for the same of these. A pair and its reverse are one
-    pair. None of the pairs ``apart`` (2, M), which another split has, is drawn. ``ends`` are the nodes [begin, end) of sources and of destinations,
-    by default all.
+    The function takes the number of pairs, a seed and a stream, and is deterministic in these. It returns (2, number) int64. A pair and its reverse count
+    as one pair. Pairs in ``apart`` (2, M), which another split has, are not drawn. ``ends`` are the ranges [begin, end) of sources and of destinations, by
+    default all nodes.
 
     Raises:
-        InputError: too many nodes; by the function itself, where fewer pairs are without a link.
+        InputError: there are too many nodes; or, when the function is called, too few negative pairs.
     """
     keys, num_nodes = link_keys(graph), max(graph.num_nodes, 1)
     links = np.unique(keys[keys >= 0])
@@ -313,8 +317,8 @@ def pairs_without_link(graph: Graph, ends: Ends | None = None) -> DrawPairs:
             found = found[:, np.sort(np.unique(_keys(found[0], found[1], graph.num_nodes), return_index=True)[1])]
         else:
             raise InputError(
-                f"{number:,} pairs of nodes without a link are asked for, and {found.shape[1]:,} were found: there is nothing to tell the links "
-                "from; hold out fewer links, or take another graph"
+                f"{number:,} negative pairs are needed, but only {found.shape[1]:,} pairs of nodes without a link were found: "
+                "hold out fewer links, or use a sparser graph"
             )
         return found[:, :number]
 
@@ -322,7 +326,7 @@ def pairs_without_link(graph: Graph, ends: Ends | None = None) -> DrawPairs:
 
 
 def link_keys(columns: RelationColumns, src_begin: int = 0, dst_begin: int = 0) -> Array:
-    """Return the number of the link that each edge is of, (E,) int64, the same for both directions; -1 for self loops.
+    """Return the link number of each edge, (E,) int64, equal for both directions; -1 for self loops.
 
     Args:
         columns: the edges.
@@ -330,11 +334,11 @@ def link_keys(columns: RelationColumns, src_begin: int = 0, dst_begin: int = 0) 
         dst_begin: number of the first destination.
 
     Raises:
-        InputError: too many nodes.
+        InputError: there are too many nodes for int64 numbers of pairs.
     """
     num_nodes = max(src_begin + columns.num_src, dst_begin + columns.num_nodes)
     if num_nodes > _MOST_NODES:
-        raise InputError(f"the graph has {num_nodes:,} nodes: links are held out of up to {_MOST_NODES:,}; take a part of it")
+        raise InputError(f"the graph has {num_nodes:,} nodes: links can be held out of graphs with up to {_MOST_NODES:,}; use a subgraph")
     sources, destinations = src_begin + columns.indices.astype(np.int64), dst_begin + columns.destinations()
     keys = _keys(sources, destinations, num_nodes)
     keys[sources == destinations] = -1
@@ -342,28 +346,28 @@ def link_keys(columns: RelationColumns, src_begin: int = 0, dst_begin: int = 0) 
 
 
 def _numbers(shares: Mapping[str, float], num_links: int) -> dict[str, int]:
-    """How many links each share is."""
+    """Return the number of links of each share."""
     if min(shares.values()) < 0 or sum(shares.values()) >= 1:
-        raise InputError(f"shares of the links are {dict(shares)}: each is at least 0, together they are below 1; correct them")
+        raise InputError(f"shares of the links are {dict(shares)}: each must be 0 or more, and their sum below 1; lower them")
     numbers = {name: int(share * num_links) for name, share in shares.items()}
     for name, share in shares.items():
         if share > 0 and numbers[name] == 0:
-            raise InputError(f"the share {share} of {num_links:,} links is none: hold out more, or nothing")
+            raise InputError(f"the share {share} of {num_links:,} links is less than one link: give a larger share, or 0")
     return numbers
 
 
 def _check_seed(seed: int) -> None:
     if not 0 <= seed < 1 << 64:
-        raise InputError(f"the seed of the links held out is {seed}: seeds are 64-bit; give a number from 0 to 2**64 - 1")
+        raise InputError(f"the seed of held-out links is {seed}: it must be a 64-bit integer; give a number from 0 to 2**64 - 1")
 
 
 def _ends(keys: Array, columns: RelationColumns, first: int) -> Array:
-    """Return the nodes (2, N) of links whose keys number the destinations from ``first``."""
+    """Return the end nodes (2, N) of links by their keys, in which destinations are numbered from ``first``."""
     ends: Array = np.stack(np.divmod(keys, max(first + columns.num_nodes, 1))) - np.array([[0], [first]])
     return ends
 
 
 def _keys(sources: Array, destinations: Array, num_nodes: int) -> Array:
-    """(N,) int64, the same for both directions of a pair."""
+    """Return pair numbers (N,) int64, equal for both directions of a pair."""
     keys: Array = np.minimum(sources, destinations) * np.int64(num_nodes) + np.maximum(sources, destinations)
     return keys

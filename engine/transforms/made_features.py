@@ -1,7 +1,7 @@
-"""Features made from a graph alone, for data sets that have none: its degrees, or positions by random walks.
+"""Features computed from the graph alone, for data sets without features: degrees, or embeddings of random walks.
 
-A function of the graph, the same on every machine with the same libraries. Computed once into the cache, under a name made of the graph's
-checksum, and memory-mapped: ranks and workers share the pages.
+The features are a function of the graph, identical on every machine with the same libraries. They are computed once into the cache, under a key derived
+from the graph's checksum, and memory-mapped, so that ranks and workers share the pages.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from hoptrain.kernels.cpu.projection import sparse_signs
 MadeFeatures = Literal["degrees", "walks"]
 KIND = "made features"
 WIDTH = 128
-"""Features of ``walks``."""
+"""Number of features of ``walks``."""
 _STEPS = 8
 _VERSION = 1
 
 
 def make_features(graph: Graph, kind: MadeFeatures) -> Array:
-    """Features of every node, computed into the cache the first time.
+    """Return features of every node. The first call computes them into the cache.
 
-    ``degrees`` are two marks a node, one for its in-degree and one for its out-degree, on scales of half-octaves. ``walks`` are FastRP
-    (Chen et al. 2019): where walks of 1 to 8 steps against the edges end, as random projections of these distributions, each of
-    length 1, and added up; nodes that share neighbourhoods are near. The cost is 8 * 128 additions an edge.
+    ``degrees`` is a one-hot encoding of a node's in-degree and out-degree in half-octave bins. ``walks`` is FastRP (Chen et al. 2019): random projections of
+    the distributions of the end nodes of walks of 1 to 8 steps against the edges, each normalised to length 1, and summed. Nodes with similar
+    neighbourhoods get similar features. It costs 8 * 128 additions per edge.
 
     Args:
-        graph: V nodes. Messages pass along its edges, and so do these features: links that are to be predicted must not be in it.
-        kind: which.
+        graph: graph with V nodes. These features contain information on its edges, so it must not have links that are to be predicted.
+        kind: kind of features, ``degrees`` or ``walks``.
 
     Returns:
-        (V, F) uint8 for degrees, (V, 128) float32 for walks; read-only, memory-mapped.
+        (V, F) uint8 for ``degrees``, (V, 128) float32 for ``walks``; read-only, memory-mapped.
 
     Raises:
         InputError: the cache cannot be written.
@@ -53,7 +53,7 @@ def make_features(graph: Graph, kind: MadeFeatures) -> Array:
 
 
 def degree_features(graph: Graph) -> Array:
-    """(V, F) uint8: the node's bin of in-degrees, beside it that of out-degrees; bins that nobody is in are left out."""
+    """Return one-hot bins of in-degree and of out-degree, concatenated, (V, F) uint8. Empty bins are left out."""
     return np.hstack([_one_hot(graph.in_degrees()), _one_hot(np.bincount(graph.indices, minlength=graph.num_nodes))])
 
 
@@ -65,7 +65,7 @@ def _one_hot(degrees: Array) -> Array:
 
 
 def walk_features(graph: Graph) -> Array:
-    """(V, WIDTH) float32 of about unit size; zero where no edge comes in. See ``make_features``."""
+    """Return FastRP features (V, WIDTH) float32 of about unit size (see ``make_features``), 0 for nodes without in-edges."""
     current = np.empty((graph.num_nodes, WIDTH), np.float32)
     sparse_signs(current, np.uint64(0))
     total = np.zeros_like(current)
@@ -77,7 +77,7 @@ def walk_features(graph: Graph) -> Array:
 
 
 def _step(graph: Graph, x: Array) -> Array:
-    """The mean over each node's in-neighbours, (V, C) float32; sums go in the order of the edges."""
+    """Return the mean of each node's in-neighbours, (V, C) float32. Sums are in edge order, hence deterministic."""
     from scipy.sparse import csr_array
 
     out = np.empty_like(x)

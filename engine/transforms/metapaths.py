@@ -1,4 +1,4 @@
-"""Relations along metapaths: from nodes of one type to those of another, through the types between."""
+"""Metapath relations: from nodes of one type to those of another, via intermediate types."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
 
 def with_metapaths(data: HeteroDataset, metapaths: Sequence[Sequence[str]]) -> HeteroDataset:
-    """The data set with one relation for each metapath in place of those that it has; types on no end of one are left out, but that of the seeds.
+    """Replace a data set's relations by one relation per metapath. Node types at no end of a metapath are dropped, except the seed type.
 
-    There is one edge from u to v where at least one path leads there (PyG's ``AddMetaPaths`` with ``drop_orig_edge_types``; Wang et al. 2019, "Heterogeneous
-    graph attention network"). A path of two types is a relation itself, without copies of edges. Edges have neither weights, times, features nor splits.
+    An edge from u to v exists if at least one path connects them (PyG's ``AddMetaPaths`` with ``drop_orig_edge_types``; Wang et al. 2019, "Heterogeneous
+    graph attention network"). A path of two types is the relation itself, without parallel edges. Edges have no weights, times, features or splits.
 
     Args:
         data: the data set.
-        metapaths: of each the types from source to destination, such as [paper, author, paper]; where several relations join two types, each step is written
-            as a relation, ``source:name:destination``.
+        metapaths: node types of each metapath from source to destination, such as [paper, author, paper]. If several relations connect two types, each step
+            must be a relation ``source:name:destination``.
 
     Raises:
-        InputError: no metapath or the same one twice, a step that is no relation, or several.
+        InputError: there is no metapath, one occurs twice, or a step is no relation or several relations.
     """
     graph = data.graph
     paths = {tuple(steps_of(graph, path)): path for path in metapaths}
     if not paths or len(paths) < len(metapaths):
-        raise InputError(f"metapaths are {[list(path) for path in metapaths]}: give one or more, each once, such as [paper, author, paper]")
+        raise InputError(
+            f"metapaths are {[list(path) for path in metapaths]}: at least one is needed, each once; give for example [paper, author, paper]"
+        )
     edges = {(path[0][0], "-".join(map(_step_name, path)), path[-1][2]): _product(graph, path) for path in paths}
     ends = {name for relation in edges for name in (relation[0], relation[2])} | {data.seed_type}
     num_nodes = {name: number for name, number in graph.num_nodes.items() if name in ends}
@@ -44,23 +46,27 @@ def with_metapaths(data: HeteroDataset, metapaths: Sequence[Sequence[str]]) -> H
 
 
 def _step_name(relation: Relation) -> str:
-    """``source_name_destination``: a relation's own name may have no ":", and PyG's layers take none with a point."""
+    """Return ``source_name_destination``, because relation names must not contain ":", and PyG's layers allow no dots in names."""
     return "_".join(relation)
 
 
 def steps_of(graph: HeteroGraph, path: Sequence[str]) -> list[Relation]:
-    """The relations of a metapath; arguments and errors as of ``with_metapaths``."""
+    """Return the relations of a metapath. Raise InputError if a step is no relation or several relations."""
     if len(path) and ":" in path[0]:
         named = {relation_name(relation): relation for relation in graph.relations}
         unknown = next((step for step in path if step not in named), None)
         if unknown is not None:
-            raise InputError(f"{unknown} in metapath {list(path)} is no relation: there are {', '.join(named)}; correct it")
+            raise InputError(
+                f"{unknown} in metapath {list(path)} is not a relation: it must be one of {', '.join(named)}; choose one of them"
+            )
         steps = [named[step] for step in path]
         if any(one[2] != two[0] for one, two in pairwise(steps)):
-            raise InputError(f"metapath {list(path)} is broken: each relation begins where the one before ends; correct it")
+            raise InputError(
+                f"metapath {list(path)} is broken: each relation must begin at the type where the previous one ends; correct the order"
+            )
         return steps
     if len(path) < 2:
-        raise InputError(f"metapath {list(path)} has no step: give two types or more, such as [paper, author, paper]")
+        raise InputError(f"metapath {list(path)} has no step: it needs two types or more; give for example [paper, author, paper]")
     return [_between(graph, source, destination, path) for source, destination in pairwise(path)]
 
 
@@ -69,16 +75,16 @@ def _between(graph: HeteroGraph, source: str, destination: str, path: Sequence[s
     if len(found) != 1:
         there = ", ".join(map(relation_name, found or graph.relations))
         said = (
-            f"relations are {there}; write the steps of the metapath as relations"
+            f"several relations do, {there}; write the steps of the metapath as relations"
             if found
-            else f"no relation does, there are {there}; correct it"
+            else f"no relation does, there are {there}; use these"
         )
         raise InputError(f"metapath {list(path)} goes from {source} to {destination}: {said}")
     return found[0]
 
 
 def _product(graph: HeteroGraph, path: Sequence[Relation]) -> tuple[Array, Array]:
-    """Columns (indptr, indices), sorted and without copies."""
+    """Return CSC arrays (indptr, indices) of a path's relation, sorted and without parallel edges."""
     from scipy.sparse import csc_array
 
     def matrix(relation: Relation) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from cases.damage import changed, put
 from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import Dataset, Graph
+from hoptrain.engine import Dataset, Graph, to_bfloat16
 
 GRAPH = Graph.from_edges(np.array([0, 1, 2, 3]), np.array([1, 2, 3, 0]))
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -269,6 +269,12 @@ FEATURES_AND_LABELS = {
         for value in (np.nan, np.inf, -np.inf)
         for dtype in (np.float16, np.float32, np.float64)
     },
+    "a feature that is inf, in bfloat16": Mistake(
+        lambda: make(x=to_bfloat16(features_with(np.inf, 2, 1))),
+        value=" inf",
+        rule="tiny x[2, 1] features finite",
+        remedy="replace nan_to_num",
+    ),
     "a nan far down": Mistake(nan_far_down, value=" nan", rule="x[69999, 0] features finite", remedy="replace nan_to_num"),
     **{
         f"features of shape {shape}": Mistake(
@@ -283,7 +289,7 @@ FEATURES_AND_LABELS = {
         f"features of {np.dtype(dtype)}": Mistake(
             lambda dtype=dtype: make(x=X.astype(dtype)),
             value=str(np.dtype(dtype)),
-            rule="tiny x real numbers",
+            rule="tiny x features numbers",
             remedy="convert astype",
         )
         for dtype in (object, bool, np.complex64)
@@ -313,7 +319,7 @@ FEATURES_AND_LABELS = {
         for label in (-2, 2)
     },
     "fewer columns of labels than classes": Mistake(
-        lambda: make(y=np.zeros((4, 2), np.uint8)), value="2 columns", rule="tiny y num_classes 3", remedy="state number columns"
+        lambda: make(y=np.zeros((4, 2), np.uint8)), value="2 columns", rule="tiny y num_classes 3", remedy="set number columns"
     ),
 }
 
@@ -359,7 +365,7 @@ SPLITS = {
         f"a split called {split!r}": Mistake(
             lambda split=split: make(splits={split: np.array([0])}),
             value=repr(split),
-            rule="tiny split called name",
+            rule="tiny split part name",
             remedy="letters digits _ rename",
         )
         for split in ("../train", "fold.1", "", "a b", "1st")

@@ -63,7 +63,7 @@ def test_times_of_pyg_are_carried_by_name(num_nodes):
 def test_what_a_data_set_does_not_hold_is_named(caplog):
     data = Data(edge_index=torch.from_numpy(EDGES), x=torch.from_numpy(X), time=torch.arange(4), edge_kind=torch.arange(4))
     assert Dataset.from_pyg(data, name="mine").meta == {"not_carried": ["edge_kind", "time"]}
-    assert caplog.messages == ["mine: a Dataset does not hold edge_kind, time: no batch will have them; time_attr names times"]
+    assert caplog.messages == ["mine: a Dataset cannot store edge_kind, time: batches will not have them; time_attr names times"]
     caplog.clear()
     assert Dataset.from_pyg(data, time_attr="time").meta == {"not_carried": ["edge_kind"]}
     caplog.clear()
@@ -76,7 +76,7 @@ def test_what_a_data_set_does_not_hold_is_named(caplog):
         edata={"w": torch.ones(4)},
     )
     assert Dataset.from_dgl(dgl).meta == {"not_carried": ["w", "year"]}
-    assert caplog.messages == ["data: a Dataset does not hold w, year: no batch will have them"]
+    assert caplog.messages == ["data: a Dataset cannot store w, year: batches will not have them"]
     caplog.clear()
     mask, weight = torch.from_numpy(TRAIN), torch.ones(4)
     whole = Data(edge_index=edges, x=weight[:, None], y=weight, edge_weight=weight, edge_attr=weight, val_mask=mask, num_nodes=4)
@@ -103,7 +103,7 @@ def timed_pyg(num_nodes, times):
 
 
 MISTAKES = {
-    "no edges": Mistake(lambda: Dataset(x=X), value="data", rule="no edges", remedy="give one two"),
+    "no edges": Mistake(lambda: Dataset(x=X), value="data", rule="graph edge_index", remedy="give one two"),
     "edges twice": Mistake(
         lambda: Dataset(graph=Graph.from_edges(*EDGES), edge_index=EDGES), value="edge_index", rule="data graph", remedy="give one two"
     ),
@@ -117,7 +117,7 @@ MISTAKES = {
     "features of too few nodes": Mistake(
         lambda: Dataset(x=X[:3], edge_index=EDGES), value="node 3", rule="source edge 3 3 nodes", remedy="num_nodes"
     ),
-    "a HeteroData": Mistake(lambda: Dataset.from_pyg(HeteroData()), value="HeteroData", rule="no edge_index homogeneous", remedy="convert"),
+    "a HeteroData": Mistake(lambda: Dataset.from_pyg(HeteroData()), value="HeteroData", rule="no edge_index homogeneous", remedy="set"),
     "an unknown attribute": Mistake(
         lambda: Dataset.from_pyg(Data(edge_index=EDGES, num_nodes=4), time_attr="t"),
         value="'t'",
@@ -138,7 +138,7 @@ MISTAKES = {
         remedy="bool 4 nodes ids",
     ),
     "a graph of another library": Mistake(
-        lambda: Dataset(graph=object()), value="object", rule="data graph is", remedy="give Graph Dataset.from_pyg from_dgl"
+        lambda: Dataset(graph=object()), value="object", rule="data graph is", remedy="from_pyg Graph Dataset.from_pyg from_dgl"
     ),
 }
 

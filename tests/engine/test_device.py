@@ -21,7 +21,7 @@ from hoptrain.samplers.cuda.bulk import Bulk
 @needs_cuda
 def test_numba_s_own_cuda_target_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(cuda, "implementation", "Built-in")
-    assert "Numba's own CUDA target is in use in place of numba-cuda" in cuda_status()
+    assert "Numba's built-in CUDA target is used instead of numba-cuda" in cuda_status()
 
 
 def test_asking_for_a_device_makes_no_context(monkeypatch):
@@ -48,7 +48,7 @@ def test_pages_that_cannot_be_locked_are_used_unlocked(monkeypatch):
         for _ in range(3):
             pin_pages(np.zeros(10, np.uint8))
     assert [str(warning.message) for warning in said] == [
-        "the queue's memory cannot be page-locked, so copies to the GPU wait for the processor: raise the limit of locked memory "
+        "the queue's memory cannot be pinned, so copies to the GPU are synchronous: raise the limit of locked memory "
         "(ulimit -l) (error 1 of the driver)"
     ]
 
@@ -132,7 +132,7 @@ def test_a_stream_s_gpu_is_the_current_one_while_something_is_done_there(four_gp
 
 
 def test_a_gpu_that_there_is_not(four_gpus):
-    assert cuda_status(4) == "there is no GPU 4: they have the numbers 0 to 3"
+    assert cuda_status(4) == "there is no GPU 4: GPUs are numbered 0 to 3"
     assert four_gpus == []
 
 
@@ -141,7 +141,7 @@ def test_loaders_take_torch_s_names(four_gpus, dataset):
     loader = SampleLoader(dataset, NeighborSampler([2]), device="cuda:3", **options)
     assert (loader.task.workspace.device, loader.task.workspace.gpu) == ("cuda", 3)
     assert set(four_gpus) == {("asked", 3)}  # which makes no context
-    with refused("GPU 7", "device cuda no numbers", '0 to 3 device="cpu"'):
+    with refused("GPU 7", "device cuda no GPUs", '0 to 3 device="cpu"'):
         SampleLoader(dataset, NeighborSampler([2]), device="cuda:7", **options)
     with refused("'cuda:x'", "device sampler runs", "cpu cuda cuda:1 choose"):
         SampleLoader(dataset, NeighborSampler([2]), device="cuda:x", **options)

@@ -47,18 +47,18 @@ def test_a_graph_with_fewer_edges_keeps_the_rows():
 
 MISTAKES = {
     "too few rows": Mistake(
-        lambda: Dataset(edge_index=EDGES, edge_attr=ROWS[:4]), value="(4, 2)", rule="data edge_attr row edge", remedy="5 at least reshape"
+        lambda: Dataset(edge_index=EDGES, edge_attr=ROWS[:4]), value="(4, 2)", rule="data edge_attr row edge", remedy="5 more reshape"
     ),
     "rows of two dimensions": Mistake(
         lambda: Dataset(edge_index=EDGES, edge_attr=ROWS.reshape(5, 2, 1)),
         value="(5, 2, 1)",
         rule="data edge_attr row edge",
-        remedy="5 at least reshape",
+        remedy="5 more reshape",
     ),
     "rows of text": Mistake(
         lambda: Dataset(edge_index=EDGES, edge_attr=np.array([["a"]] * 5)),
         value="<U1",
-        rule="data edge_attr real numbers",
+        rule="data edge_attr features numbers",
         remedy="convert edge_attr.astype",
     ),
     "rows that are not finite": Mistake(

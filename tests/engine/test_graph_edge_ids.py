@@ -171,17 +171,15 @@ MISTAKES = {
         lambda: with_ids([1.0, 2.0]), value="float64 of shape (2,)", rule="edge_ids integers 2 edges", remedy="convert"
     ),
     "too few ids": Mistake(lambda: with_ids([1]), value="(1,)", rule="edge_ids one 2 edges", remedy="convert"),
-    "an id twice": Mistake(lambda: with_ids([1, 1]), value="1 in edge_ids", rule="not negative two edges share", remedy="leave out"),
-    "a negative id": Mistake(lambda: with_ids([-1, 1]), value="-1 in edge_ids", rule="not negative edges share", remedy="leave out"),
+    "an id twice": Mistake(lambda: with_ids([1, 1]), value="1 in edge_ids", rule="edge ids distinct 0 more", remedy="leave out"),
+    "a negative id": Mistake(lambda: with_ids([-1, 1]), value="-1 in edge_ids", rule="edge ids distinct 0", remedy="leave out"),
     "a place beyond the edges": Mistake(
-        lambda: Graph([0, 2], [0, 0]).csc_positions(np.array([2])), value="edge 2", rule="not exist Graph id", remedy="correct leave out"
+        lambda: Graph([0, 2], [0, 0]).csc_positions(np.array([2])), value="edge 2", rule="not exist edge id", remedy="leave out"
     ),
     "an id that no edge has": Mistake(
-        lambda: with_ids([5, 4]).csc_positions(np.array([4, 1])), value="edge 1", rule="not exist Graph id", remedy="correct leave out"
+        lambda: with_ids([5, 4]).csc_positions(np.array([4, 1])), value="edge 1", rule="not exist edge id", remedy="leave out"
     ),
-    "a negative weight": Mistake(
-        lambda: weighted_pyg(-torch.ones(5)), value="-1.0", rule="weight edge 0 finite negative", remedy="correct"
-    ),
+    "a negative weight": Mistake(lambda: weighted_pyg(-torch.ones(5)), value="-1.0", rule="weight edge 0 finite weights", remedy="drop"),
     "weights of two dimensions": Mistake(
         lambda: weighted_pyg(torch.ones(5, 2)), value="float32 of shape (5, 2)", rule="weights one 5 edges", remedy="convert"
     ),

@@ -147,7 +147,7 @@ ARRAYS = {
             lambda make=make, weights=weights: make(np.array(weights)),
             value=str(wrong),
             rule=f"weight edge {edge} finite",
-            remedy="negative correct",
+            remedy="drop 0",
         )
         for make in (from_edges_weighted, from_csc_weighted)
         for wrong, edge, weights in ((-2.0, 1, [1.0, -2.0]), (np.nan, 0, [np.nan, 1.0]), (np.inf, 1, [1.0, np.inf]))
@@ -170,7 +170,7 @@ OTHER_LIBRARIES = {
     ),
     **{
         f"{type(data).__name__} without edge_index": Mistake(
-            lambda data=data: Graph.from_pyg(data), value=type(data).__name__, rule="no edge_index homogeneous", remedy="convert"
+            lambda data=data: Graph.from_pyg(data), value=type(data).__name__, rule="no edge_index homogeneous", remedy="set"
         )
         for data in (Data(x=torch.ones(2, 1)), HeteroData())
     },
@@ -194,7 +194,7 @@ OTHER_LIBRARIES = {
     "edge_index of floats": Mistake(
         lambda: Graph.from_pyg(Data(edge_index=torch.zeros(2, 3), num_nodes=4)), value="float32", rule="src integer", remedy="convert"
     ),
-    "a data set opened as a graph": Mistake(dataset_opened_as_graph, value="'dataset'", rule="wanted 'graph'", remedy="convert"),
+    "a data set opened as a graph": Mistake(dataset_opened_as_graph, value="'dataset'", rule="needed 'graph'", remedy="convert"),
 }
 
 MISTAKES = ENDS | ARRAYS | OTHER_LIBRARIES

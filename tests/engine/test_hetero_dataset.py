@@ -60,7 +60,7 @@ def test_folders_of_one_kind_and_of_several_are_told_apart(tmp_path, dataset):
     dataset.save(tmp_path / "plain")
     with refused(str(tmp_path / "typed"), "heterogeneous graph", "task hetero load_hetero_dataset"):
         load_dataset(str(tmp_path / "typed"))
-    with refused(str(tmp_path / "plain"), "nodes one kind", "task nodes several"):
+    with refused(str(tmp_path / "plain"), "nodes one trains", "task nodes several"):
         load_hetero_dataset(str(tmp_path / "plain"))
     assert isinstance(load_dataset("plain", root=tmp_path), Dataset)
 
@@ -150,7 +150,7 @@ def test_what_is_not_taken_over_is_named(caplog):
     assert made.meta["not_carried"] == ["a year", "a:r:b kind", "b train_mask", "b y"]
     (line,) = caplog.messages
     assert line == (
-        "theirs: a HeteroDataset does not hold a year, a:r:b kind, b train_mask, b y: no batch will have them; "
+        "theirs: a HeteroDataset cannot store a year, a:r:b kind, b train_mask, b y: batches will not have them; "
         "weight_attr and time_attr name weights and times"
     )
     caplog.clear()
@@ -195,7 +195,7 @@ def test_splits_of_edges_are_kept_and_checked(tmp_path):
         ({("a", "to", "b"): [0]}, "edge_splits", "data a:to:b ids name", "give dictionary"),
         ({("a", "to", "b"): {"val": [3]}}, "edge 3", "data a:to:b split val", "0 to 2 drop"),
         ({("a", "to", "b"): {"val": [1, 1]}}, "split val", "data a:to:b edge twice", "np.unique"),
-        ([0], "edge_splits", "data no mapping dictionary", "relation name give"),
+        ([0], "edge_splits", "data list dictionary", "key relation name"),
     ):
         with refused(value, rule, remedy):
             HeteroDataset(graph=graph, seed_type="b", edge_splits=wrong)
@@ -340,13 +340,13 @@ MISTAKES = {
         remedy="replace nan_to_num",
     ),
     "features of edges that are not by relation": Mistake(
-        lambda: data(edge_attr=np.ones(2)), value="edge_attr is", rule="typed no mapping dictionary", remedy="relation give"
+        lambda: data(edge_attr=np.ones(2)), value="edge_attr is", rule="typed ndarray dictionary", remedy="relation key"
     ),
     "features that are not by type": Mistake(
-        lambda: data(x=np.ones((4, 2))), value="x is", rule="typed no mapping dictionary", remedy="type give"
+        lambda: data(x=np.ones((4, 2))), value="x is", rule="typed ndarray dictionary", remedy="type key"
     ),
     "splits that are not by name": Mistake(
-        lambda: data(splits=np.arange(2)), value="splits is", rule="typed no mapping dictionary", remedy="name give"
+        lambda: data(splits=np.arange(2)), value="splits is", rule="typed ndarray dictionary", remedy="name key"
     ),
     "too few labels": Mistake(
         lambda: data(y=np.zeros(2, np.int64)), value="int64 of shape (2,)", rule="typed y labels one", remedy="4 nodes"
@@ -381,7 +381,7 @@ MISTAKES = {
     "a graph of one type": Mistake(
         lambda: HeteroDataset.from_pyg(Data(edge_index=torch.zeros(2, 0))),
         value="a Data",
-        rule="graph types HeteroData",
+        rule="graph PyG HeteroData",
         remedy="Graph.from_pyg",
     ),
     "adj_t in place of edge_index": Mistake(pyg_without_edge_index, value="adj_t", rule="a:r:b no edge_index (2, E)", remedy="coo()"),

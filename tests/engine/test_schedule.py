@@ -69,12 +69,10 @@ def ten_seeds(**options):
 
 
 MISTAKES = {
-    "batches of no seed": Mistake(
-        lambda: ten_seeds(batch_size=0), value="0", rule="batch_size batch whole number seeds", remedy="1 or more"
-    ),
+    "batches of no seed": Mistake(lambda: ten_seeds(batch_size=0), value="0", rule="batch_size batch integer", remedy="1 or more"),
     "a seed as text": Mistake(lambda: ten_seeds(batch_size=2, seed="a"), value="'a'", rule="seed 64-bit", remedy="0 to 2**64"),
     "a rank beyond the ranks": Mistake(
-        lambda: ten_seeds(rank=2, world_size=2), value="rank 2 of 2", rule="ranks 0 to world_size", remedy="check RANK WORLD_SIZE"
+        lambda: ten_seeds(rank=2, world_size=2), value="rank 2 of 2", rule="rank 0 to world_size", remedy="check RANK WORLD_SIZE"
     ),
     "a negative seed": Mistake(lambda: ten_seeds(seed=-1), value="-1", rule="seed 64-bit", remedy="0 to 2**64"),
     "a seed of more than 64 bits": Mistake(lambda: ten_seeds(seed=1 << 64), value=str(1 << 64), rule="seed 64-bit", remedy="0 to 2**64"),
@@ -89,7 +87,7 @@ MISTAKES = {
     ),
     "a step beyond the epoch": Mistake(lambda: ranks(10, 4, 1)[0].batch_items(0, 3), value="step 3", rule="epoch 3 steps", remedy="0 to 2"),
     "an epoch of more than 20 bits": Mistake(
-        lambda: ranks(10, 4, 1)[0].batch_items(1 << 20, 0), value="epoch 1048576", rule="epochs 20 bits", remedy="below 1,048,576"
+        lambda: ranks(10, 4, 1)[0].batch_items(1 << 20, 0), value="epoch 1048576", rule="epochs 20 bits", remedy="train fewer"
     ),
 }
 

@@ -319,7 +319,7 @@ HEADERS = {
         f"a header of {key} {value}": Mistake(
             lambda folder, key=key, value=value: with_header(folder, lambda header: header.update({key: value})),
             value=shown,
-            rule="wanted 'numbers' hoptrain-arrays 1",
+            rule="needed 'numbers' hoptrain-arrays 1",
             remedy="convert",
         )
         for key, value, shown in (
@@ -346,7 +346,7 @@ HEADERS = {
         for file in ("../evil.npy", "/evil.npy", "sub/evil.npy")
     },
     "a file that is the folder above": Mistake(
-        lambda folder: with_a_file_elsewhere(folder, ".."), value="folder/..", rule="missing truncated no .npy", remedy="remove convert"
+        lambda folder: with_a_file_elsewhere(folder, ".."), value="'..'", rule="header.json outside folder", remedy="convert"
     ),
 }
 

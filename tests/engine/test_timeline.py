@@ -69,7 +69,7 @@ SLOW_SAMPLING = {"sample": 180.0, "gather": 14.0, "wait": 61.0, "train": 38.0}
             1,
             1,
             "gathering features (workers busy 90%, trainer waited 40% of the time): "
-            "features of fewer bytes (float16), since no core is free for more num_workers",
+            "narrower features (float16), since no core is free for more num_workers",
         ),
         (
             {"sample": 60, "wait": 40, "train": 60},
@@ -83,7 +83,7 @@ SLOW_SAMPLING = {"sample": 180.0, "gather": 14.0, "wait": 61.0, "train": 38.0}
             16,
             "the first batch of each epoch (trainer waited 40% of the time, 75% of it for these): a smaller batch_size has it ready sooner",
         ),
-        ({"wait": 5, "copy": 60, "train": 30}, 2, 16, "copying to the device (60% of the time): features of fewer bytes (float16)"),
+        ({"wait": 5, "copy": 60, "train": 30}, 2, 16, "copying to the device (60% of the time): narrower features (float16)"),
         (
             {"wait": 5, "train": 30},
             2,
@@ -94,7 +94,7 @@ SLOW_SAMPLING = {"sample": 180.0, "gather": 14.0, "wait": 61.0, "train": 38.0}
             {"sample": 50, "gather": 5, "wait": 55, "train": 40},
             0,
             16,
-            "sampling in this process (55% of the time): num_workers 1 or more works beside training (0 now, 16 cores)",
+            "sampling in this process (55% of the time): num_workers 1 or more would work in parallel with training (0 now, 16 cores)",
         ),
         (
             {"sample": 50, "gather": 5, "wait": 55, "train": 40},
@@ -106,7 +106,7 @@ SLOW_SAMPLING = {"sample": 180.0, "gather": 14.0, "wait": 61.0, "train": 38.0}
             {"sample": 5, "gather": 20, "wait": 25, "train": 70},
             0,
             4,
-            "training (70% of the time); gathering features took 25%: num_workers 1 works beside it",
+            "training (70% of the time); gathering features took 25%: num_workers 1 would run it in parallel",
         ),
         ({"sample": 25, "wait": 25, "train": 70}, 0, 1, "training (70% of the time); feeding waited 25%"),
     ],

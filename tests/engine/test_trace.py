@@ -81,7 +81,7 @@ def test_ranks_write_files_of_their_own():
 def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     for path, reason in ((tmp_path / "nowhere" / "out.json", "No such file"), (tmp_path, "Is a directory")):
         for refuse in (check_trace_path, TraceFile):
-            with refused(str(path), f"timeline cannot written {reason}", "name file folder open"):
+            with refused(str(path), f"timeline cannot written {reason}", "name file folder existing"):
                 refuse(path)
 
 

@@ -84,12 +84,12 @@ fit Q --seed_everything abc                 | seed_everything is abc: it takes t
 fit Q --model.lr -1                         | lr is -1.0: it is at least 0; give for instance 0.001
 fit Q --model.weight_decay -1               | weight_decay is -1.0: it is at least 0; give for instance 0.001
 fit Q --model.dropout 1.5                   | dropout is 1.5: the share that is dropped is at least 0 and below 1; give for instance 0.5
-fit Q --model.arch sagee                    | arch is 'sagee': it is one of sage, gat, gcn, gin, gine, gatv2, transformer, nnconv; did you mean sage?
+fit Q --model.arch sagee                    | arch is 'sagee': it must be one of sage, gat, gcn, gin, gine, gatv2, transformer, nnconv; did you mean sage?
 fit Q --model.arch gat --model.heads 0      | heads is 0 and out_heads 1: attention has at least one; give 1 or more
 fit Q --model.hidden_channels 0             | a model of 2 layers from 64 over 0 to 10 channels: all are at least 1
 fit Q --model.num_layers 3                  | model.num_layers is no option: it comes from the hops of the sampler, ...fanouts; ...
 fit Q --model.in_channels 3                 | model.in_channels is no option: it comes from the features of the data set; leave it out
-fit Q --data.batch_size 0                   | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
+fit Q --data.batch_size 0                   | batch_size is 0: it must be an integer of 1 or more; give 1 or more
 fit Q --data.batch_size 1.5                 | data.batch_size is 1.5: it takes an integer
 fit Q --data.sampler.init_args.fanouts abc  | data.sampler: fanouts is abc: it takes a list of integers or numbers
 fit Q --data.sampler.init_args.fanouts [5,0] | fanout 0 in [5, 0]: a hop takes ...
@@ -100,19 +100,19 @@ fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: 
 fit Q --data.num_workers -1                 | num_workers is -1: it is at least 0; correct it
 fit Q --data.num_workers 0 --data.worker_options.prefetch_factor 3 | worker_options.prefetch_factor is 3 and num_workers 0: ...
 fit Q --data.in_memory true                 | in_memory with 2 workers: they share the data set's files; set num_workers=0, or leave it out
-fit Q --data.feature_cache lots                    | feature_cache is lots: it is bytes with their unit, or auto; give for instance 8GiB
-fit Q --data.feature_cache 0.5                     | feature_cache is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
-fit Q --data.partitions nowhere             | nowhere holds no parts of a data set: name a folder that 'hoptrain data partition' wrote
-fit Q --data.prefetch_steps 8                    | prefetch_steps is 8 without feature_cache: ...
+fit Q --data.feature_cache lots                    | memory is lots: it is bytes with their unit, or auto; give for instance 8GiB
+fit Q --data.feature_cache 0.5                     | memory is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
+fit Q --data.partitions nowhere             | nowhere holds no partitioned data set: name a folder that 'hoptrain data partition' wrote
+fit Q --data.prefetch_steps 8                    | prefetch_steps is 8 without memory: ...
 fit Q --data.features random                | data.features is random: it takes one of stored, degrees, walks
-fit Q --data.dataset corra                  | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
+fit Q --data.dataset corra                  | 'corra' is not a known data set, file or folder: did you mean cora?
 fit Q --data.dataset bare                   | bare has no features: a model needs some; make them from the graph by features: walks (or degrees)
 fit Q --data.dataset unlabelled             | unlabelled has no labels: node classification needs them; task: links needs none, or choose another data set
 fit Q --data.dataset images.npz             | images.npz holds labelled samples without edges ...: task: images reads it ...
-fit Q --data.dataset typed                  | typed is a heterogeneous graph (nodes of several kinds), not a homogeneous one: task: hetero trains on it (...)
-fit Q --data.dataset typed.npz              | typed.npz: meta has node_types None and target None: it states the number of nodes of each type, ...
+fit Q --data.dataset typed                  | typed is a heterogeneous graph (several node types), not a homogeneous one: task: hetero trains on it (...)
+fit Q --data.dataset typed.npz              | typed.npz: meta has node_types None and target None: node_types must be the number of nodes of each type, ...
 fit H                                       | nodes of type subject have no features: give them some, or set embeddings: true, which learns a vector ...
-fit H --data.dataset digits-knn             | digits-knn has nodes of one kind: task: nodes trains on it; ...
+fit H --data.dataset digits-knn             | digits-knn has one node type: task: nodes trains on it; ...
 fit H --data.splits 20                      | typed has no split 'train_20': it has test, train, val; choose one of them or give node ids
 fit H --data.sampler.seed_type author       | seed_type is 'author', that of typed 'paper': give the sampler the data's
 fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, gatv2, transformer, gin, graphconv, hgt, han; did you mean rgcn?
@@ -122,21 +122,21 @@ fit H --model.seed_type author              | model.seed_type is no option of it
 fit H --model.embeddings true --trainer.gradient_clip_val 1 | gradient_clip_val with embeddings: their gradients are sparse, ...
 fit H --task hetero_links --model.arch rgcn | the sampler is HeteroSampler(...): links of a heterogeneous graph are dealt out by a HeteroLinkSampler ...
 fit L --model.embeddings true --data.sampler.init_args.num_negatives 0 | the sampler's num_negatives is 0: links are learnt beside pairs that are none; ...
-fit L --data.split temporal                 | author:writes:paper: split is temporal and the edges of the graph have no times: give them to ...
+fit L --data.split time                     | author:writes:paper: split is time, but edges have no times: pass times to ...
 fit L --data.sampler.init_args.relation [author,wrote,paper] | relation author:wrote:paper is not in the graph: it has author:writes:paper, ...
 fit L --data.sampler.init_args.relation writes | data.sampler: relation is writes: it takes a list of 3 texts or a list of lists of 3 texts
 fit L --data.sampler.init_args.relation [[author,writes,paper],[paper,by]] | data.sampler: relation is [[...: it takes a list of 3 texts or a list of ...
 fit L --data.sampler.init_args.relation [[author,writes,paper],[paper,to,author]] | relation paper:to:author is not in the graph: it has ...
-fit L --data.split predefined                    | author:writes:paper: split is predefined and typed has no edge_splits but for training: ...
-fit L --data.split predefined --data.val_ratio 0.2 | split is predefined with val_ratio 0.2 and ...: the links held out are those of ...; leave them out
-fit L --data.leaked_edges drop              | leaked_edges is drop and split random: links that are held out here have no copies among the others; leave it out
+fit L --data.split given                    | author:writes:paper: split is given, but typed has no edge_splits except train: ...
+fit L --data.split given --data.val_ratio 0.2 | split is given with val_ratio 0.2 and test_ratio 0.1: the links held out are those of typed's edge_splits; ...
+fit L --data.leaked_edges drop              | leaked_edges is drop and split share: links that are held out here have no copies among the others; leave it out
 fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a node is looked at by its last event ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
-fit Q --data.dataset kg.npz                 | kg.npz holds a knowledge graph (...), not a homogeneous graph (...): task: kg reads it, by data.triples
-fit --task kg --data.triples kg.npz    | kg: triple (0, 0, 1) stands in train and in test: ...; drop one of them (1 in all)
+fit Q --data.dataset kg.npz                 | kg.npz holds a knowledge graph (...), not a homogeneous graph (...): task: kg reads it with data.triples
+fit --task kg --data.triples kg.npz    | kg: triple (0, 0, 1) is in train and in test: ...; drop one of them (1 in all)
 fit Q --data.dataset missing.npz            | missing.npz cannot be read (...): ...
-fit Q --data.dataset cora --data.root a_file | root a_file is not a folder: it holds the data sets; create it or name another
-fit Q --data.scale 0.5                      | scale is 0.5: digits-knn has one size, ...
+fit Q --data.dataset cora --data.root a_file | root a_file is not a folder: root must be the folder of the data sets; create it or name another
+fit Q --data.scale 0.5                      | scale is 0.5: only synthetic: data sets can be scaled, not digits-knn; ...
 fit Q --data.worker_options.buffer_dir nowhere        | buffer_dir nowhere cannot hold the queue's files: ...
 fit Q --timeline nowhere/x.json             | the timeline nowhere/x.json cannot be written (No such file or directory): ...
 fit Q --ckpt_path nofile.ckpt               | checkpoint nofile.ckpt is not there: give the path of a .ckpt file that a run has written, or last
@@ -160,25 +160,25 @@ predict Q --timeline x.json --untrained     | there is no option --timeline: ...
 fit --config CONFIGS/digits_vig.yaml --data.shift -1   | shift is -1: images move by up to so many pixels; give 0 or more
 fit --config CONFIGS/digits_vig.yaml --model.patch 3   | patch is 3: ...
 fit --config CONFIGS/digits_vig.yaml --model.lr -1     | lr is -1.0: it is at least 0; give for instance 0.001
-fit --config CONFIGS/proteins_gin.yaml --data.fold 11  | fold is 11: there are 10; give one from 0 to 9
+fit --config CONFIGS/proteins_gin.yaml --data.fold 11  | fold is 11: it must be one of 10 folds; give a number from 0 to 9
 fit --config CONFIGS/pubmed_sign.yaml --model.num_hops 2 | model.num_hops is no option of its own: it is that of the data; give data.num_hops
 fitt                                        | there is no 'fitt': choose one of fit, ...; did you mean fit?
 --nothing                                   | the following arguments are required: COMMAND; see 'hoptrain --help'
 data                                        | the following arguments are required: ACTION; see 'hoptrain data --help'
 data infoo cora                             | there is no 'infoo': choose one of list, info, convert, partition, import; did you mean info?
 data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
-data info corra                             | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
-data info digits-knn --memory 0.5           | feature_cache is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
+data info corra                             | 'corra' is not a known data set, file or folder: did you mean cora?
+data info digits-knn --memory 0.5           | memory is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
 data info digits-knn --fanouts 3,2          | --fanouts is 3,2 without --memory: it tells what is read from the disk; leave it out
-data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
+data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: it must be an integer of 1 or more; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
-data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes has 1 to 1797 parts; correct it
+data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes can have 1 to 1797 partitions; give such a number
 data list --rot x                           | unrecognized arguments: --rot x; did you mean --root or --out?
-data convert digits-knn a_file/x            | a_file/x cannot be written (...): make room, or name a folder of your own
-data convert digits-knn .                   | . exists: dataset folders are not written over; remove it or name another folder
+data convert digits-knn a_file/x            | a_file/x cannot be written (...): free disk space, or name a folder that you can write to
+data convert digits-knn .                   | . exists: dataset folders are not overwritten; remove it or name another folder
 bench                                       | the following arguments are required: NAME, ...; see 'hoptrain bench --help'
 bench samplr                                | there is no benchmark 'samplr': did you mean sampler...?
-bench scale --out redit --config redit.yaml | 'redit' is no data set that is known, nor a file or folder: did you mean reddit?
+bench scale --out redit --config redit.yaml | 'redit' is not a known data set, file or folder: did you mean reddit?
 bench sampler --rounds abc                  | argument --rounds: invalid int value: 'abc'; see 'hoptrain bench sampler --help'
 bench sampler --nothing                     | unrecognized arguments: --nothing; see 'hoptrain bench sampler --help'
 """

@@ -16,14 +16,14 @@ Kind: TypeAlias = Literal["id", "key", "text", "weight", "time", "number"]
 DTYPES: dict[Kind, Any] = {"id": np.int64, "key": str, "text": str, "weight": np.float64, "time": np.int64, "number": np.float64}
 """The dtype with which pandas reads a column of each kind."""
 _RULES: dict[Kind, str] = {
-    "id": "the first ids are whole numbers, so all must be; correct it, or import ids as names with --ids text",
-    "key": "each node must have an id; correct it or drop the row",
-    "weight": "weights must be finite and 0 or more; correct it",
+    "id": "the first ids are whole numbers, so all must be; give one, or import ids as names with --ids text",
+    "key": "each node must have an id; add one or drop the row",
+    "weight": "weights must be finite and 0 or more; give such a weight",
     "time": "times must be whole numbers; use a smaller unit",
     "number": "it must be a finite number; encode it, or leave the column out",
 }
 EXACT = 1 << 53
-"""From this number on, float64 cannot represent all integers."""
+"""Smallest integer from which on float64 is not exact."""
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 """An integer in its usual notation: 7, not 007 or 7.0."""

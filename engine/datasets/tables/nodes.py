@@ -67,7 +67,7 @@ class VertexTable:
             return slice(None)
         for row in np.flatnonzero(again):
             self._bad.add(
-                self.path, f"{self.unit} {places[row]}", f"id is {ids[row]!r}: each node must have one row; correct it or drop the row"
+                self.path, f"{self.unit} {places[row]}", f"id is {ids[row]!r}: each node must have one row; give another id or drop the row"
             )
         self._bad.end(self.path)
         return ~again
@@ -91,7 +91,7 @@ def labels_of(table: VertexTable) -> tuple[Array, list[str] | None]:
         if len(wrong):
             raise InputError(
                 f"{table.path}, {table.unit} {table.places[wrong[0]]}: label is {y[wrong[0]]}: classes must be 0 or more, and empty or -1 for none; "
-                "correct it"
+                "give such a class"
             )
         return y, None
     targets = np.full(len(texts), np.nan, np.float32)

@@ -282,7 +282,7 @@ class _Without:
     def check(self) -> None:
         """Raise InputError if a column was in no table."""
         if self._unused:
-            raise InputError(f"--drop {min(self._unused)}: no table has a column of that name; correct it, or leave it out")
+            raise InputError(f"--drop {min(self._unused)}: no table has such a column; give an existing column, or leave it out")
 
 
 def _npy(path: Path) -> Array:

@@ -228,10 +228,12 @@ class Table:
         except UnicodeDecodeError:
             return f"it is {line[:40]!r}: text must be UTF-8; convert the file"
         if text.count('"') % 2:
-            return f"it is {text[:60]!r}: quotes must be closed in the same line; correct it"
+            return f"it is {text[:60]!r}: quotes must be closed in the same line; close the quote"
         cells = self._cells(text)
         if len(cells) != len(self._all):
-            return f"it has {len(cells)} cells: it must have {len(self._all)}, as the first line; correct it, or give the --delimiter"
+            return (
+                f"it has {len(cells)} cells: it must have {len(self._all)}, as the first line; add or drop cells, or give the --delimiter"
+            )
         row = []
         for name, kind in kinds.items():
             value = parsed(kind, cells[at[name]])
@@ -292,7 +294,7 @@ def _opened(read: Callable[[], Any], path: Path) -> Any:
     except InputError:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as error:  # pyarrow raises ValueErrors
-        remedy = "give the path of an existing file" if isinstance(error, FileNotFoundError) else "correct it or write it again"
+        remedy = "give the path of an existing file" if isinstance(error, FileNotFoundError) else "write the file again"
         raise InputError(f"{path} cannot be read ({one_line(error)}): {remedy}") from None
 
 

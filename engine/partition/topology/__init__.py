@@ -1,1 +1,1 @@
-"""The graph itself in parts: each machine has the columns of its own nodes."""
+"""Partitioned graphs: each machine has the columns of its own nodes."""

@@ -1,4 +1,4 @@
-"""The columns of a part's nodes, and where their edges stand in the whole graph."""
+"""The columns of a partition's nodes, and the positions of their edges in the whole graph."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hoptrain.kernels.cpu.columns import copy_columns
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class OwnColumns:
-    """What the machine with part p has of the graph.
+    """The columns of a partitioned graph that the machine with partition p has.
 
-    Samplers take ``graph`` as any other: a node keeps its id, which stands in the address of its draws. So an owner's draws are those of the whole graph,
-    but for the places of their edges.
+    Samplers use ``graph`` like any other graph. Nodes keep their ids, which address random draws, so draws for these nodes equal those in the whole graph,
+    except for edge positions.
 
     Attributes:
-        graph: all V nodes; the columns of other parts' are empty.
-        whole: (V+1,) where the columns begin in the whole graph.
-        place: (V,) where each node is, counted through the parts.
-        bounds: (P+1,) part p has the places from bounds[p] to bounds[p + 1].
-        part: p.
+        graph: graph of all V nodes, in which the columns of other partitions are empty.
+        whole: (V+1,) column offsets of the whole graph.
+        place: (V,) position of each node when nodes are ordered by partition.
+        bounds: (P+1,); partition p has the positions bounds[p] to bounds[p + 1] - 1.
+        part: number of the partition, p.
     """
 
     graph: Graph
@@ -34,28 +34,28 @@ class OwnColumns:
 
     @property
     def num_edges(self) -> int:
-        """E, of the whole graph."""
+        """Number of edges of the whole graph, E."""
         return int(self.whole[-1])
 
     def owner(self, nodes: Array) -> Array:
-        """The part of each node of ``nodes`` (N,), (N,) int64."""
+        """Return the partition of each node in ``nodes`` (N,), (N,) int64."""
         return np.searchsorted(self.bounds, self.place[nodes], side="right") - 1
 
     def places(self, nodes: Array, indptr: Array, edge_ids: Array) -> Array:
-        """Where edges (n,) of ``graph`` stand in the whole graph; those from indptr[i] to indptr[i + 1] enter ``nodes[i]``, a node of this part."""
+        """Return the positions in the whole graph of edges (n,) of ``graph``. Edges indptr[i] to indptr[i + 1] - 1 enter the own node ``nodes[i]``."""
         shifts = self.whole[nodes].astype(np.int64) - self.graph.indptr[nodes]
         places: Array = (edge_ids + np.repeat(shifts, np.diff(indptr))).astype(id_dtype(self.num_edges), copy=False)
         return places
 
 
 def own_columns(graph: Graph, place: Array, bounds: Array, part: int) -> OwnColumns:
-    """Copy the columns of a part's nodes, with their weights.
+    """Copy the columns of a partition's nodes, with their weights.
 
     Args:
         graph: the whole graph.
-        place: (V,) where each node is, counted through the parts; within a part ids ascend.
-        bounds: (P+1,) of the parts.
-        part: which.
+        place: (V,) position of each node when nodes are ordered by partition and id.
+        bounds: (P+1,) position bounds of the partitions.
+        part: number of the partition.
     """
     nodes = np.flatnonzero((place >= bounds[part]) & (place < bounds[part + 1]))
     indptr = np.zeros(graph.num_nodes + 1, np.int64)
@@ -69,7 +69,7 @@ def own_columns(graph: Graph, place: Array, bounds: Array, part: int) -> OwnColu
 
 
 def _copied(graph: Graph, array: Array, nodes: Array, number: int) -> Array:
-    """The ``number`` entries of an array (E,) for the edges into ``nodes``."""
+    """Return the entries of an array (E,) for the edges into ``nodes``, (number,)."""
     ends, out = np.empty(len(nodes) + 1, np.int64), np.empty(number, array.dtype)
     copy_columns(graph.indptr, array, nodes.astype(graph.indices.dtype), len(nodes), ends, out)
     return out

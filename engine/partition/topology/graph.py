@@ -1,4 +1,4 @@
-"""A graph whose columns lie on several machines, in the place of one that is here."""
+"""A stand-in for a graph whose columns are on several machines."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hoptrain.engine.graph import Graph
 
 
 class PartitionedGraph(Graph):
-    """Of V nodes and E edges this machine knows the degrees; whoever asks for more is refused in a line.
+    """A graph of V nodes and E edges of which this machine knows only the degrees. Access to edges raises InputError.
 
     Attributes:
-        indptr: (V+1,) where each column begins in the whole graph.
-        path: the folder of the parts.
-        has_weight: whether an edge has a weight above 0, or edges have none.
+        indptr: (V+1,) column offsets of the whole graph.
+        path: folder of the partitions.
+        has_weight: whether edges have no weights, or one has a weight above 0.
     """
 
     __slots__ = ("has_weight", "path")
 
     def __init__(self, indptr: Array, is_sorted: bool, path: str, has_weight: bool = True) -> None:
-        """Take what every machine knows."""
+        """Take the data that every machine has."""
         self.indptr, self.num_src = read_only(indptr), len(indptr) - 1
         self._is_sorted = is_sorted
         self.path = path
@@ -32,11 +32,11 @@ class PartitionedGraph(Graph):
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """Number of edges of the whole graph, E."""
         return int(self.indptr[-1])
 
     def arrays(self) -> dict[str, Array]:
-        """What is here."""
+        """Return the arrays that are on this machine."""
         return {"indptr": self.indptr}
 
     edge_ids = None
@@ -44,16 +44,16 @@ class PartitionedGraph(Graph):
 
     @property
     def indices(self) -> NoReturn:  # type: ignore[override]
-        """Of no machine."""
+        """Not available: raises InputError."""
         raise self._elsewhere()
 
     @property
     def weights(self) -> NoReturn:  # type: ignore[override]
-        """Of no machine."""
+        """Not available: raises InputError."""
         raise self._elsewhere()
 
     def _elsewhere(self) -> InputError:
         return InputError(
-            f"{self.path} has the graph in parts, each on its machine: this needs all edges at once; write parts that have the graph whole, "
-            "by 'hoptrain data partition' without --graph partitioned"
+            f"{self.path} has a partitioned graph: this needs all edges on one machine; write a whole graph, with 'hoptrain data partition' without "
+            "--graph partitioned"
         )

@@ -1,4 +1,4 @@
-"""Questions to the owners of nodes and their answers, in two rounds; what comes is put into the order of the questions, never of the answers."""
+"""Requests to the owners of nodes and their answers, in two exchange rounds. Answers are in the order of the requests, independent of arrival."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LENGTH = np.dtype(np.int64)
 
 
 def trade(exchange: Exchange, questions: Sequence[Array], answer: Callable[[Array], Array]) -> list[Array]:
-    """What each part answers to ``questions[p]`` (n,) uint8; all machines call this, those without questions too.
+    """Return each partition's answer to ``questions[p]`` (n,) uint8. All machines must call this, even without questions.
 
     Args:
-        exchange: among the machines, whose numbers are those of the parts.
-        questions: to each part, this machine's own too: that one does not travel.
-        answer: of a question to this machine.
+        exchange: exchange among the machines, numbered like their partitions.
+        questions: one question per partition; the one to this machine is answered locally.
+        answer: function that answers a question to this machine.
 
     Raises:
-        InputError: as ``Exchange``, and as ``answer``.
+        InputError: the exchange fails, or ``answer`` raises it.
     """
     here = exchange.rank
     asked = exchange.exchange([NOTHING if part == here else question for part, question in enumerate(questions)])
@@ -34,22 +34,22 @@ def trade(exchange: Exchange, questions: Sequence[Array], answer: Callable[[Arra
 
 
 def packed(*arrays: Array) -> Array:
-    """Arrays (n,) as one message: their lengths, and their bytes."""
+    """Pack arrays (n,) into one message: their lengths in bytes, then their bytes."""
     lengths = np.array([array.nbytes for array in arrays], _LENGTH)
     return np.concatenate([lengths.view(np.uint8), *(np.ascontiguousarray(array).view(np.uint8) for array in arrays)])
 
 
 def unpacked(message: Array, *dtypes: np.dtype[np.generic] | type[np.generic]) -> list[Array]:
-    """The arrays of ``packed``, whose dtypes these are.
+    """Unpack a message of ``packed`` into arrays of the given dtypes.
 
     Raises:
-        InputError: it is none of these messages.
+        InputError: the message does not have such arrays.
     """
     begin = len(dtypes) * _LENGTH.itemsize
     lengths = message[:begin].copy().view(_LENGTH)
     ends = begin + np.cumsum(lengths)
     if len(lengths) != len(dtypes) or ends[-1] != len(message):
         raise InputError(
-            f"a message of {len(message):,} bytes came from another machine where others are sent: machines run other versions; install one"
+            f"a message of {len(message):,} bytes from another machine has an unexpected format: all machines need the same version of hoptrain; install one"
         )
     return [message[end - length : end].copy().view(dtype) for end, length, dtype in zip(ends, lengths, dtypes, strict=True)]

@@ -22,7 +22,7 @@ def test_rates_are_those_of_the_loaders_batches(dataset):
 
 
 def test_a_share_that_there_is_not(dataset):
-    with refused("gpu_cache is 2:", "bytes 2GiB share rows 0.1", "correct"):
+    with refused("gpu_cache is 2:", "bytes share rows", "give 2GiB 0.1"):
         list(hit_rates(dataset, NeighborSampler([2]), Schedule(items=np.arange(3), batch_size=2, seed=0), [2]))
 
 

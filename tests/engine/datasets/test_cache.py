@@ -74,4 +74,6 @@ def test_a_download_into_such_a_cache(others_cache, monkeypatch):
 
 def test_a_full_disk_asks_for_room():
     error = unusable(Path("x"), "written", OSError(errno.ENOSPC, "No space left on device"))
-    assert str(error) == "x cannot be written (No space left on device): make room, or set $HOPTRAIN_CACHE to a folder with some"
+    assert (
+        str(error) == "x cannot be written (No space left on device): free disk space, or set $HOPTRAIN_CACHE to a folder with free space"
+    )

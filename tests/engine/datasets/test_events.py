@@ -87,13 +87,13 @@ MISTAKES = {
         lambda: events(messages=np.full((4, 1), np.nan)), value="messages[0, 0] is nan", rule="finite", remedy="replace nan_to_num"
     ),
     "no event to train on": Mistake(
-        lambda: events(ends=(0, 2)), value="ends are 0 and 2", rule="training event least validation", remedy="correct"
+        lambda: events(ends=(0, 2)), value="ends are 0 and 2", rule="training event satisfy validation", remedy="such"
     ),
     "an end behind the last event": Mistake(
-        lambda: events(ends=(2, 5)), value="ends are 2 and 5", rule="validation ends most 4", remedy="correct"
+        lambda: events(ends=(2, 5)), value="ends are 2 and 5", rule="validation ends satisfy 4", remedy="such"
     ),
     "shares above all events": Mistake(
-        lambda: events().divided(0.6, 0.5), value="0.6", rule="val_ratio test_ratio 0.5 below", remedy="correct"
+        lambda: events().divided(0.6, 0.5), value="0.6", rule="val_ratio test_ratio 0.5 below", remedy="lower"
     ),
     "a share without an event": Mistake(
         lambda: events(t=np.array([1, 1, 1, 1])).divided(0, 0.01), value="test_ratio is 0.01", rule="no event 4", remedy="larger share 0"
@@ -115,7 +115,7 @@ MISTAKES = {
             lambda tmp_path, ends=ends: file_of_events(tmp_path, ends=ends),
             value=shown,
             rule="bent.npz ends two integers",
-            remedy="correct leave",
+            remedy="convert leave",
         )
         for what, ends, shown in (
             ("three numbers", [2, 3, 4], "int64 of shape (3,)"),
@@ -128,7 +128,7 @@ MISTAKES = {
             lambda tmp_path, size=size: file_of_events(tmp_path, num_nodes=size),
             value=shown,
             rule="bent.npz num_nodes integer",
-            remedy="correct leave",
+            remedy="convert leave",
         )
         for what, size, shown in (("two numbers", [7, 8], "int64 of shape (2,)"), ("a text", "7", "<U1 of shape ()"))
     },

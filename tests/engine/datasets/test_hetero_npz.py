@@ -84,8 +84,8 @@ MISTAKES = {
     "a relation without indices": Mistake(
         lambda tmp_path: changed(tmp_path, rel_author__paper_indices=None),
         value="rel_author__paper_indices",
-        rule="beside indptr relation both",
-        remedy="correct",
+        rule="needs indptr relation both",
+        remedy="add",
     ),
     "a relation of four names": Mistake(
         lambda tmp_path: changed(tmp_path, rel_a__b__c__d_indptr=np.zeros(3)),

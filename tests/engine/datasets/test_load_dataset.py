@@ -47,7 +47,7 @@ def test_a_folder_in_root_root_itself_and_a_path_open_the_same_data(tmp_path):
 def test_a_folder_at_another_scale_is_refused(tmp_path):
     pair("synthetic:arxiv", scale=0.5).save(tmp_path / "root")
     assert load_dataset("synthetic:arxiv", root=tmp_path / "root", scale=0.5).name == "synthetic:arxiv"
-    with refused("scale 0.5", "holds synthetic:arxiv not 0.25", "ask scale drop root"):
+    with refused("scale 0.5", "holds synthetic:arxiv not 0.25", "give scale leave root"):
         load_dataset("synthetic:arxiv", root=tmp_path / "root", scale=0.25)
 
 
@@ -100,7 +100,7 @@ def test_two_processes_may_convert_at_once(tmp_path):
 
 def test_a_conversion_that_fails_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("hoptrain.engine.datasets.cache.shutil.disk_usage", lambda folder: SimpleNamespace(free=1000))
-    with refused("0.0 GB free", "0.1 GB needed", "room $HOPTRAIN_CACHE smaller scale"):
+    with refused("0.0 GB free", "0.1 GB needed", "free $HOPTRAIN_CACHE smaller scale"):
         load_dataset("synthetic:arxiv", scale=0.9)
     assert not list((tmp_path / "cache" / "datasets").iterdir())
 
@@ -124,7 +124,7 @@ MISTAKES = {
     "a name like nothing": Mistake(lambda: load_dataset("?"), value="'?'", rule="data set known", remedy="hoptrain data list import"),
     **{
         f"half of {name}": Mistake(
-            lambda name=name: load_dataset(name, scale=0.5), value="scale is 0.5", rule=f"{name} one size synthetic:", remedy="scale 1.0"
+            lambda name=name: load_dataset(name, scale=0.5), value="scale is 0.5", rule=f"{name} scaled synthetic:", remedy="scale 1.0"
         )
         for name in ("cora", "digits-knn")
     },

@@ -127,7 +127,7 @@ def test_classes_are_learnable_with_the_graph_only():
 
 @pytest.mark.parametrize("scale", [0, 0.0005, 1.5, float("nan")])
 def test_a_scale_outside_the_range_is_refused(scale):
-    with refused(f"scale is {float(scale)}", "share synthetic:mag most 0.00095", "give 0.02"):
+    with refused(f"scale is {float(scale)}", "share synthetic:mag papers 0.00095", "give 0.02"):
         load(scale=scale)
 
 

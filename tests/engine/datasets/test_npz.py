@@ -266,7 +266,7 @@ MISTAKES = {
         lambda tmp_path: wrong_ring(tmp_path, y=np.zeros(10)),
         value="y is float64 of shape (10,)",
         rule="labels integers one node",
-        remedy="correct",
+        remedy="convert",
     ),
     "fewer labels than nodes": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, y=np.zeros(9, int)),
@@ -285,14 +285,14 @@ MISTAKES = {
     "negative kinds of nodes": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, node_label=np.full(10, -1)),
         value="node_label is int64 of shape (10,)",
-        rule="small integer node",
-        remedy="correct",
+        rule="0 integer node",
+        remedy="convert",
     ),
     "kinds of nodes as fractions": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, node_label=np.zeros(10)),
         value="node_label is float64",
-        rule="small integer node",
-        remedy="correct",
+        rule="0 integer node",
+        remedy="convert",
     ),
     "a meta that is a plain text": Mistake(
         lambda tmp_path: wrong_ring(tmp_path, meta=np.array("no json")), value="meta", rule="JSON object text", remedy="correct remove"
@@ -309,7 +309,7 @@ MISTAKES = {
         ),
         value="train_mask is float64 of shape (10,)",
         rule="mask one bool node",
-        remedy="correct",
+        remedy="convert",
     ),
     "sparse features beyond the columns": Mistake(
         lambda tmp_path: wrong_sparse_features(tmp_path, x_indices=np.full(10, 3)),

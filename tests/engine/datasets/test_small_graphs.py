@@ -118,8 +118,8 @@ def test_a_folder(tmp_path):
         assert {name: ids.tolist() for name, ids in again.splits.items()} == {name: ids.tolist() for name, ids in graphs.splits.items()}
     with refused("fold is 2", "mols own splits", "leave out"):
         load_small_graphs("mols", root=tmp_path, fold=2)
-    graphs.nodes.save(tmp_path / "one")
-    with refused("mols", "one graph task: nodes", "folder SmallGraphs.save"):
+    graphs.vertices.save(tmp_path / "one")
+    with refused("mols", "one graph task: each", "folder SmallGraphs.save"):
         load_small_graphs("one", root=tmp_path)
 
 
@@ -165,13 +165,13 @@ MISTAKES = {
     "fewer nodes than the file has": Mistake(
         lambda write: changed_file(write, graph_ptr=np.arange(COUNT + 1)),
         value="graph_ptr of shape (21,)",
-        rule="share 90 20 graphs",
-        remedy="correct",
+        rule="graph_ptr 90 20 graphs",
+        remedy="offsets 0 to 90",
     ),
     "a graph without nodes in a file": Mistake(
         lambda write: changed_file(write, graph_ptr=np.r_[0, np.linspace(0, 90, COUNT).astype(int)]),
         value="graph 0",
-        rule="no nodes",
+        rule="no each",
         remedy="drop label",
     ),
     "a label of -1 to test": Mistake(
@@ -193,7 +193,7 @@ MISTAKES = {
         lambda write: changed_file(write, fold10=np.zeros(3, np.int64)),
         value="fold10 is int64 of shape (3,)",
         rule="integer 20 graphs",
-        remedy="correct",
+        remedy="convert",
     ),
     "nodes without features in a file": Mistake(
         lambda write: changed_file(write, node_label=None), value="rings", rule="no features nodes", remedy="add x node_label"
@@ -210,13 +210,13 @@ MISTAKES = {
         lambda: SmallGraphs.from_pyg([*molecules(3), *molecules(1, edge_attr=None)]),
         value="graph 3",
         rule="edge_attr all none",
-        remedy="correct",
+        remedy="add",
     ),
     "a graph with more columns": Mistake(
         lambda: SmallGraphs.from_pyg([*molecules(3), *molecules(1, x=torch.zeros(2, 5))]),
         value="graph 3 has 5",
         rule="columns x graph 3",
-        remedy="alike",
+        remedy="add",
     ),
     "a graph without a label": Mistake(
         lambda: SmallGraphs.from_pyg([*molecules(3), *molecules(1, y=None)]), value="graph 3", rule="label y", remedy="add transform"

@@ -120,25 +120,25 @@ def broken_file(tmp_path):
 
 MISTAKES = {
     "a relation beyond their number": Mistake(
-        lambda: triples(num_relations=1), value="relation of train triple 1 is 1", rule="relations 0", remedy="correct num_relations"
+        lambda: triples(num_relations=1), value="relation of train triple 1 is 1", rule="relations 0", remedy="drop num_relations"
     ),
     "a tail beyond the entities": Mistake(
-        lambda: triples(num_nodes=4), value="tail of test triple 0 is 4", rule="entities 0 3", remedy="correct num_nodes"
+        lambda: triples(num_nodes=4), value="tail of test triple 0 is 4", rule="entities 0 3", remedy="drop num_nodes"
     ),
     "a negative tail": Mistake(
         lambda: triples(splits={"train": np.array([[0, 0, -1]])}),
         value="tail of train triple 0 is -1",
         rule="entities 0",
-        remedy="correct num_nodes",
+        remedy="drop num_nodes",
     ),
     "a triple in two splits": Mistake(
         lambda: triples(splits={"train": np.array(TRAIN), "test": np.array(TRAIN[2:3])}),
         value="(0, 1, 1)",
-        rule="train test stated once",
+        rule="train test each once",
         remedy="drop (1",
     ),
     "a triple twice": Mistake(
-        lambda: triples(splits={"train": np.array(TRAIN + TRAIN)}), value="(3, 0, 0)", rule="twice train stated once", remedy="drop (4"
+        lambda: triples(splits={"train": np.array(TRAIN + TRAIN)}), value="(3, 0, 0)", rule="twice train each once", remedy="drop (4"
     ),
     "an unknown split": Mistake(
         lambda: triples(splits={"train": np.array(TRAIN), "valid": np.array(VAL)}),
@@ -147,7 +147,7 @@ MISTAKES = {
         remedy="rename",
     ),
     "nothing to train on": Mistake(
-        lambda: triples(splits={"val": np.array(VAL)}), value="val", rule="no triples train splits", remedy="give splits['train']"
+        lambda: triples(splits={"val": np.array(VAL)}), value="val", rule="no triples train splits", remedy="add splits['train']"
     ),
     "rows of two numbers": Mistake(
         lambda: triples(splits={"train": np.array(TRAIN)[:, :2]}),
@@ -180,7 +180,7 @@ MISTAKES = {
         lambda tmp_path: file(tmp_path, "sizes", train=np.array(TEST), num_relations=np.array([2, 3])),
         value="int64 of shape (2,)",
         rule="sizes.npz num_relations integer",
-        remedy="correct leave",
+        remedy="convert leave",
     ),
     "a file that is torn": Mistake(broken_file, value="broken.npz", rule="read whole .npz pickles", remedy="fetch"),
     "a name without a file": Mistake(

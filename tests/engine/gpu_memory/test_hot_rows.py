@@ -36,7 +36,7 @@ MISTAKES = {
             lambda size=size: num_cached(size, 1000, 100),
             value=f"gpu_cache is {size}",
             rule="bytes 2GiB share rows",
-            remedy="0.1 correct",
+            remedy="0.1 GiB",
         )
         for size in (0, -0.5, 1.5, 2048, "2048", "many", "GiB", "1.2.3", "2XB", "2gib", float("nan"))
     },
@@ -44,7 +44,7 @@ MISTAKES = {
         f"{size} without room for a row": Mistake(
             lambda size=size: num_cached(size, 1000, 100),
             value=str(size),
-            rule="gpu_cache 1,000 rows 100 room",
+            rule="gpu_cache 1,000 rows 100 hold",
             remedy="give more leave out",
         )
         for size in ("99B", 0.0001)

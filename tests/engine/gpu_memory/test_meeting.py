@@ -22,7 +22,7 @@ def test_all_hear_all_again_and_again():
 def test_a_rank_that_does_not_come_is_named():
     ranks = meetings(3, patience_s=0.05)
     for rank in (ranks[0], ranks[2]):
-        with refused("rank 1", "said where within 0", "ranks iterate loaders alike", RuntimeError):
+        with refused("rank 1", "all where within 0", "ranks iterate loaders alike", RuntimeError):
             rank.exchange("where it is", 1)
 
 

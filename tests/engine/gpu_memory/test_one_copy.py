@@ -64,7 +64,7 @@ def test_two_ranks_have_one_copy_in_memory(tmp_path):
     assert (first["filled"], second["filled"]) == ([2_000_000, *[160_000] * 4], [])
     assert first["total"] == second["total"]
     assert (first["right"], second["right"], first["writable"], second["writable"]) == (True, True, False, False)
-    assert said[0] == "x of the data set: 0.00 GiB of host memory, one copy for the 2 ranks of this machine"
+    assert said[0] == "x of the data set: 0.00 GiB of host memory, shared by the 2 ranks of this machine"
     assert (len(said), silent) == (5, [])
 
 
@@ -138,9 +138,9 @@ def test_too_little_memory_is_told_by_all_ranks(monkeypatch, lack):
         monkeypatch.setattr(module, "reserve", refuse)
     first, second = ask_all(meetings(2), LARGE)
     assert first == second
-    reason = "0.00 GiB are free" if lack == "seen before" else "[Errno 28] No space left on device"
+    reason = "0.00 GiB are free" if lack == "seen before" else "No space left on device"
     assert first == (
-        f"x: 0.00 GiB of host memory for the GPUs of rank 0's machine, and {reason}: place it in device memory, or use a machine with more memory"
+        f"x: 0.00 GiB of host memory are needed for the GPUs of rank 0's machine, but {reason}: place it in device memory, or use a machine with more memory"
     )
 
 
@@ -156,5 +156,5 @@ def test_a_file_that_cannot_be_opened(monkeypatch, caplog):
 
     monkeypatch.setattr(module.os, "open", refuse)
     assert ask_all(meetings(2), LARGE) == [None, None]
-    assert "memory of another rank cannot be opened (Permission denied): this rank makes a copy of its own" in caplog.text
+    assert "memory of another rank cannot be opened (Permission denied): this rank makes its own copy" in caplog.text
     assert set(module.os.listdir("/proc/self/fd")) == before

@@ -71,6 +71,6 @@ def test_a_driver_that_refuses(driver, caplog):
     driver.refuses = (PORTABLE | MAPPED | READ_ONLY, PORTABLE | MAPPED)
     assert registered(pages([])) is None
     assert (
-        "shared host memory cannot be registered ([CUresult.CUDA_ERROR_OUT_OF_MEMORY] cuMemHostRegister): this rank makes a copy"
+        "shared host memory cannot be registered ([CUresult.CUDA_ERROR_OUT_OF_MEMORY] cuMemHostRegister): this rank makes its own copy"
         in caplog.text
     )

@@ -46,7 +46,7 @@ def test_a_part_of_another_partition_is_refused(data, tmp_path):
     write_partition(data, tmp_path / "two", 2, "range")
     write_partition(data, tmp_path / "three", 3, "range")
     shutil.rmtree(part_folder(tmp_path / "three", 1))
-    with refused(str(tmp_path / "nowhere"), "holds no parts data", "name hoptrain partition wrote"):
+    with refused(str(tmp_path / "nowhere"), "holds no folder data", "name hoptrain partition wrote"):
         open_partition(tmp_path / "nowhere")
     with refused("part-1", "not machine", "bring hoptrain partition"):
         open_partition(tmp_path / "three").rows(1)
@@ -73,7 +73,7 @@ WRONG_PARTS = {
     "sources too large": ("part-1", "indices", lambda own: changed(own, 2, 2_000_000_000), "node 2000000000", "source edge 2"),
     "sources negative": ("part-1", "indices", lambda own: changed(own, 2, -1), "node -1", "source edge 2"),
     "columns beyond": ("part-1", "indptr", lambda own: changed(own, -1, own[-1] + 9), "0 to 158", "indptr runs 149 edges"),
-    "too few rows": ("part-1", "x", lambda own: own[:3].copy(), "(3, 3)", "x part 25 nodes row"),
+    "too few rows": ("part-1", "x", lambda own: own[:3].copy(), "(3, 3)", "x partition 25 rows node"),
     "places twice": ("", "place", lambda own: changed(own, 3, own[4]), "place", "each 0 to 49 once"),
     "places beyond": ("", "place", lambda own: changed(own, 3, 50), "place", "each 0 to 49 once"),
     "too few places": ("", "place", lambda own: own[:9].copy(), "(9,)", "place (50,) partition"),
@@ -101,7 +101,7 @@ def test_bad_input(data, tmp_path):
         write_partition(data, tmp_path / "parts", 1, "range")
     with refused("part 1", f"{tmp_path / 'parts'} 0 to 0", "choose"):
         open_partition(tmp_path / "parts").rows(1)
-    with refused("made", "no features parts empty", "give features"):
+    with refused("made", "no features partitions hold", "give features"):
         write_partition(Dataset(name="made", graph=data.graph), tmp_path / "none", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["parts"]
 

@@ -150,14 +150,14 @@ def test_a_carrier_exchanges_for_another_process():
 
     assert in_threads([lambda rank=rank: run(rank) for rank in range(2)]) == [True, True]
     locals_[0].abort()
-    with refused("another machine", "ended not come time", "messages tell"):
+    with refused("another machine", "ended not reason time", "own output"):
         made[0][1].exchange([np.empty(0, np.uint8)] * 2)
     made[1][0].put(-1, [np.empty(0, np.uint8)] * 2)  # ends the other thread as well
 
 
 def test_a_carrier_that_does_not_answer_is_named():
     letters, answers, nothing = SharedMessageSlot.make(), SharedMessageSlot.make(), [np.empty(0, np.uint8)] * 2
-    with refused("0.2 s", "rows other machines not come", "hoptrain explain rows"):
+    with refused("0.2 s", "rows other machines makes progress", "hoptrain explain rows"):
         CarriedExchange(0, 2, letters, answers, os.getpid(), 0.2).exchange(nothing)
     with subprocess.Popen(["sleep", "60"]) as carrier:
         carrier.kill()
@@ -211,10 +211,11 @@ def folder_with(parts, kept, path):
 def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
     three, two = parts / "3", parts / "2"
     assert set(told_by(parts, monkeypatch, [three] * 2, "ab")) == {
-        f"{three} has 3 parts, and the run 2 machines: each has one of them; start as many, or write others by 'hoptrain data partition --parts 2'"
+        f"{three} has 3 partitions, but the run 2 machines: each machine has one of them; start 3 machines, or partition the data again with "
+        "'hoptrain data partition --parts 2'"
     }
     [found] = set(told_by(parts, monkeypatch, [two, three], "ab"))
-    assert found.startswith("rank 1 on hostb has as number of parts 3, and rank 0 on hosta 2: all machines need the same")
+    assert found.startswith("rank 1 on hostb has as number of partitions 3, but rank 0 on hosta 2: all machines need the same")
     first, second = folder_with(parts, [0], tmp_path / "0"), folder_with(parts, [1], tmp_path / "1")
     assert told_by(parts, monkeypatch, [first, second], "ab") == [(0, [[0], [1]], (0, 30)), (1, [[0], [1]], (30, 60))]
     for told in told_by(parts, monkeypatch, [second, first], "ab"):
@@ -258,5 +259,5 @@ def test_rows_that_nobody_fetched_are_named(parts):
     rows = machines_of(parts, 2)[0]
     with refused("node 59", f"row another machine fetched {parts / '2'}"):
         rows.read(np.array([59]), np.arange(1), np.empty((1, ROW_BYTES), np.uint8))
-    with refused(str(parts / "2"), "2 machines rows fetched", "NodeDataModule(partitions"):
+    with refused(str(parts / "2"), "2 machines rows NodeDataModule", "NodeDataModule(partitions"):
         rows.links  # noqa: B018

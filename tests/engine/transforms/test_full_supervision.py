@@ -36,7 +36,7 @@ def test_without_others_all_are_trained_on():
 def test_an_option_of_tasks_on_vertices():
     options = {"num_workers": 0, "full_supervision": True}
     assert NodeDataModule(data(CLASSES), NeighborSampler([2]), **options).data.split("train").tolist() == [0, 1, 4]
-    with refused("seven", "no labels nodes trained", "leave full_supervision out"):
+    with refused("seven", "no labels nodes trains", "leave full_supervision out"):
         NodeDataModule(data(None), NeighborSampler([2]), **options)
     with refused("LinkDataModule", "full_supervision labels nodes nodes", "leave out"):
         LinkDataModule(dataset=data(CLASSES), sampler=LinkSampler(NeighborSampler([2])), **options)

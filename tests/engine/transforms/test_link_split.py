@@ -118,14 +118,14 @@ def test_copies_and_reverses_of_links_that_are_held_out(with_train):
     edge_index = np.array([[0, 1, 2, 0, 3, 4], [1, 0, 1, 1, 2, 4]])
     splits = {"test": np.array([3]), "val": np.array([5])} | ({"train": np.array([0, 1, 2, 4])} if with_train else {})
     data = Dataset(edge_index=edge_index, edge_splits=splits)
-    with refused("(2, that from 1 to 0", "data edges copies reverses", "data.leaked_edges drop keep"):
+    with refused("2 training edges, such as that from 1 to 0", "data edges copies reverses", "data.leaked_edges drop keep"):
         given_of(data)
     assert sorted(edges_of(given_of(data, "drop")[0])) == [(2, 1), (3, 2)]
     assert len(edges_of(given_of(data, "keep")[0])) == 4
     published = Dataset(edge_index=edge_index, edge_splits=splits, meta={"shared_links": "keep"})
     assert len(edges_of(given_of(published)[0])) == 4
-    with refused("(2, that from 1 to 0", "data edges copies reverses", "data.leaked_edges drop keep"):
-        given_of(published, "error")
+    with refused("2 training edges, such as that from 1 to 0", "data edges copies reverses", "data.leaked_edges drop keep"):
+        given_of(published, "refuse")
 
 
 def test_pairs_have_no_link_and_are_as_likely(graph):
@@ -153,7 +153,7 @@ def test_pairs_of_two_splits_are_apart(graph):
     assert (draw(100, 5, 1, first) == second).all()
     number = 30 * 29 // 2 - len(links_in(graph))
     assert draw(number, 5, 0).shape == (2, number), "all there are"
-    with refused(f"{number + 1} pairs", f"without link {number} found", "fewer links another graph"):
+    with refused(f"{number + 1} negative pairs", f"without link {number} found", "fewer links sparser graph"):
         draw(number + 1, 5, 0)
 
 
@@ -261,7 +261,7 @@ def test_given_links_that_edges_tell_of():
     data = HeteroDataset(
         name="shop", graph=HeteroGraph.from_edges(NUM, edges), seed_type="item", edge_splits={BUYS: {"train": [0, 3], "test": [1, 2]}}
     )
-    with refused("(1, that from 0 to 3", "user:buys:item shop copies reverses", "data.leaked_edges drop keep"):
+    with refused("1 training edges, such as that from 0 to 3", "user:buys:item shop copies reverses", "data.leaked_edges drop keep"):
         hetero_given(data, {BUYS: BOUGHT})
     for choice, kept in (("drop", {(2, 5)}), ("keep", {(0, 3), (2, 5)})):
         left, _ = hetero_given(data, {BUYS: BOUGHT}, choice)
@@ -305,7 +305,7 @@ MISTAKES = {
             lambda splits=splits: given_with(**splits),
             value="from 1 to 0",
             rule=f"edge splits {first} {second} data",
-            remedy="leave out one",
+            remedy="one",
         )
         for first, second, splits in (
             ("train", "test", {"train": [0, 1], "test": [2, 1]}),
@@ -316,8 +316,8 @@ MISTAKES = {
         f"shares {shares} {way}": Mistake(
             lambda by_time=by_time, shares=shares: held_out_of_a_ring(by_time, shares),
             value=str(shares),
-            rule="shares at least 0 below 1",
-            remedy="correct",
+            rule="shares each more 0 below 1",
+            remedy="lower",
         )
         for way, by_time in (("at random", False), ("by time", True))
         for shares in ({"val": 0.5, "test": 0.5}, {"val": -0.1})
@@ -326,22 +326,22 @@ MISTAKES = {
         f"a share of no link {way}": Mistake(
             lambda by_time=by_time: held_out_of_a_ring(by_time, {"val": 1e-9}),
             value="1e-09",
-            rule="share 3 links none",
-            remedy="hold out more nothing",
+            rule="share 3 links",
+            remedy="larger 0",
         )
         for way, by_time in (("at random", False), ("by time", True))
     },
     "a graph without edges": Mistake(
         lambda: held_out_of(Graph(np.zeros(6, int), np.zeros(0, int)), SHARES),
         value="no edges",
-        rule="graph no edges learnt",
+        rule="graph no edges link",
         remedy="choose",
     ),
     "pairs without a link where all are linked": Mistake(
         lambda: pairs_without_link(Graph.from_edges(*ALL_LINKS, 5))(4, 0, 0),
-        value="4 pairs",
+        value="4 negative pairs",
         rule="without link 0 found",
-        remedy="fewer links another graph",
+        remedy="fewer links sparser graph",
     ),
     "links by time without times": Mistake(
         lambda: held_out_of(Graph.from_edges(*ALL_LINKS, 5), {"val": 0.1}, by_time=True),
@@ -352,19 +352,19 @@ MISTAKES = {
     "links that are all of one time": Mistake(
         lambda: held_out_of(Graph.from_edges(*ALL_LINKS, 5, times=np.zeros(25, int)), {"val": 0.1}, by_time=True),
         value="{'val': 0.1}",
-        rule="time no earlier link left",
+        rule="training no earlier link left",
         remedy="hold out less",
     ),
     "given links of a data set without splits": Mistake(
         lambda: given_of(Dataset(graph=Graph.from_edges(*ALL_LINKS, 5))),
         value="edge_splits",
-        rule="split predefined data no",
-        remedy="Dataset random",
+        rule="split given data no",
+        remedy="add share",
     ),
     "a reverse relation that is not named": Mistake(
         lambda: hetero_split(GRAPH, {BUYS: None}, SHARES),
         value="item:bought:user",
-        rule="relation edges user:buys:item turned",
+        rule="relation edges user:buys:item item",
         remedy="exclude reverse reverse_relation ['item', 'bought', 'user']",
     ),
     "an unknown relation": Mistake(
@@ -377,7 +377,7 @@ MISTAKES = {
         lambda: hetero_split(GRAPH, {BUYS: BOUGHT}, {"val": 1.0}),
         value="{'val': 1.0}",
         rule="user:buys:item shares 0 below 1",
-        remedy="correct",
+        remedy="lower",
     ),
     "links of a relation by time without times": Mistake(
         lambda: hetero_split(NOT_TIMED, {BUYS: None}, SHARES, by_time=True),
@@ -388,7 +388,7 @@ MISTAKES = {
     "a relation without edges": Mistake(
         lambda: hetero_split(WITHOUT_EDGES, {BUYS: None}, SHARES),
         value="user:buys:item",
-        rule="relation no edges learnt",
+        rule="relation no edges link",
         remedy="choose",
     ),
 }

@@ -83,26 +83,26 @@ def paths(*given):
 
 
 MISTAKES = {
-    "no path": Mistake(lambda: paths(), value="[]", rule="metapaths one or more", remedy="[paper, author, paper]"),
+    "no path": Mistake(lambda: paths(), value="[]", rule="metapaths one or least", remedy="[paper, author, paper]"),
     "a path twice": Mistake(lambda: paths(PATHS[0], PATHS[0]), value=str([PATHS[0]] * 2), rule="metapaths each once", remedy="give"),
     "a path of one type": Mistake(lambda: paths(["paper"]), value="['paper']", rule="metapath no step", remedy="two types"),
     "types that no relation joins": Mistake(
         lambda: paths(["paper", "venue"]),
         value="from paper to venue",
         rule="metapath no relation",
-        remedy="author:writes:paper paper:on:subject correct",
+        remedy="author:writes:paper paper:on:subject these",
     ),
     "relations that do not meet": Mistake(
         lambda: paths(["paper:by:author", "paper:on:subject"]),
         value="['paper:by:author', 'paper:on:subject']",
-        rule="metapath broken relation begins ends",
+        rule="metapath broken relation each ends",
         remedy="correct",
     ),
     "an unknown relation": Mistake(
         lambda: paths(["paper:by:venue"]),
         value="paper:by:venue",
         rule="metapath no relation",
-        remedy="author:writes:paper correct",
+        remedy="author:writes:paper choose",
     ),
 }
 

@@ -72,5 +72,5 @@ def test_ranks_share_their_caches_out_or_have_their_own(tmp_path):
     lines = "\n".join(said[0])
     assert "gpu_cache: 24 of 60 rows in device memory, shared out among 2 GPUs, " in lines
     assert "gpu_cache: 12 of 60 rows in device memory, " in lines
-    assert "x of the data set: 0.00 GiB of host memory, one copy for the 2 ranks of this machine" in lines
+    assert "x of the data set: 0.00 GiB of host memory, shared by the 2 ranks of this machine" in lines
     assert "GPUs cannot share their hot rows (no access): each keeps its own" in "\n".join(said[1])

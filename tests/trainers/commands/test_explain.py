@@ -15,7 +15,7 @@ SOURCES = [path for floor in ("engine", "samplers", "trainers", "hoptrain/pyg", 
 
 
 def test_each_entry_is_named_by_a_message_and_each_message_has_an_entry():
-    named = {name for path in SOURCES for name in re.findall(r"\bsee\([\"'](\w+)[\"']\)", path.read_text())}
+    named = {name for path in SOURCES for name in re.findall(r"\bexplain_hint\(\s*[\"'](\w+)[\"']\s*\)", path.read_text())}
     assert named == set(EXPLAINED)
 
 

@@ -140,11 +140,11 @@ def test_parquet_is_the_same(tmp_path):
 
 BAD = 'source,target,weight\nann,bob,1\nbob,cid,-0.5\n# a comment\ncid,ann\neve,ann,2\n,bob,1\n"ann,bob,1\nann,dan,1\n'
 TOLD = [
-    "bad.csv, line 3: weight is '-0.5': weights are finite and not negative; correct it",
-    "bad.csv, line 5: it has 2 cells: 3 is what the first line has; correct it, or name the --delimiter",
+    "bad.csv, line 3: weight is '-0.5': weights must be finite and 0 or more; give such a weight",
+    "bad.csv, line 5: it has 2 cells: it must have 3, as the first line; add or drop cells, or give the --delimiter",
     "bad.csv, line 6: src is 'eve': no node of x.csv has this id; add it there, or drop the row",
-    "bad.csv, line 7: src is '': each node has an id; correct it or drop the row",
-    "bad.csv, line 8: it is '\"ann,bob,1': a quote that is opened is closed in the same line; correct it",
+    "bad.csv, line 7: src is '': each node must have an id; add one or drop the row",
+    "bad.csv, line 8: it is '\"ann,bob,1': quotes must be closed in the same line; close the quote",
 ]
 
 
@@ -155,7 +155,7 @@ def test_each_bad_row_is_told(size, tmp_path, capsys, monkeypatch):
     imported("--edges", "bad.csv", "--features", "x.csv", code=2)
     *told, last = capsys.readouterr().err.splitlines()
     assert sorted(told) == TOLD
-    assert last == "hoptrain: bad.csv: 5 rows cannot be read; correct them, or leave them out by --skip-bad-rows"
+    assert last == "hoptrain: bad.csv: 5 rows cannot be read; correct them, or skip them with --skip-bad-rows"
     assert not (tmp_path / "mine").exists()
     data = imported("--edges", "bad.csv", "--features", "x.csv", "--skip-bad-rows")
     assert pairs(data) == [(1, 0), (1, 3)]
@@ -170,48 +170,52 @@ def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
     (tmp_path / "bad.csv").write_text("src,dst\n0,1\n" + "x,1\n" * 30)
     imported("--edges", "bad.csv", code=2)
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("bad.csv, line 3: src is 'x': the first ids are whole numbers, so all have to be")
-    assert (len(told), told[20]) == (22, "bad.csv: and 10 rows more")
+    assert told[0].startswith("bad.csv, line 3: src is 'x': the first ids are whole numbers, so all must be")
+    assert (len(told), told[20]) == (22, "bad.csv: and 10 more rows")
 
 
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
-        ({"e": "0 1 2\n"}, (), "e has 3 columns and no header: say what they are, as --columns src,dst,weight"),
-        ({"e": "0 1 2\n"}, ("--columns", "src,dst"), "--columns src,dst: e has 3 columns (0, 1, 2), and one of them is src, one dst"),
+        ({"e": "0 1 2\n"}, (), "e has 3 columns and no header: their roles must be given; give --columns src,dst,weight"),
+        ({"e": "0 1 2\n"}, ("--columns", "src,dst"), "--columns src,dst: e has 3 columns (0, 1, 2), which must include src and dst"),
         (
             {"e": "0 1 2\n"},
             ("--columns", "src,src,dst"),
-            "--columns src,src,dst: e has 3 columns (0, 1, 2), and one of them is src, one dst",
+            "--columns src,src,dst: e has 3 columns (0, 1, 2), which must include src and dst",
         ),
-        ({"e": "0 1\n"}, ("--drop", "foo"), "--drop foo: no table has a column of that name; correct it, or leave it out"),
-        ({"e": "src,dst\n"}, (), "e and what was given beside it name no node: no row could be read"),
-        ({"e": "src,dst\nx\n"}, ("--skip-bad-rows",), "e and what was given beside it name no node: no row could be read"),
+        ({"e": "0 1\n"}, ("--drop", "foo"), "--drop foo: no table has such a column; give an existing column, or leave it out"),
+        ({"e": "src,dst\n"}, (), "e and the other files contain no node: at least one row must be readable"),
+        ({"e": "src,dst\nx\n"}, ("--skip-bad-rows",), "e and the other files contain no node: at least one row must be readable"),
         (
             {"e": "0 1\n", "s": "id,part\n0,train\n1,Valid\n"},
             ("--split", "s"),
-            "s, line 3: split is 'Valid': training takes those called train, val",
+            "s, line 3: split is 'Valid': splits for training must be named train, val",
         ),
-        ({"e": "0 1\n07 1\n"}, (), "e, line 2: src is '07': the first ids are whole numbers, so all have to be"),
+        ({"e": "0 1\n07 1\n"}, (), "e, line 2: src is '07': the first ids are whole numbers, so all must be"),
         ({"e": "0 1\n"}, ("--delimiter", "ab"), "--delimiter is 'ab': it is one character, 'tab' or 'space'; give one"),
-        ({"e": "# nothing\n"}, (), "e is empty: a table has a row a line"),
-        ({"e": "src\n1\n"}, (), "e has the one column src: an edge has two ends"),
-        ({"e": "0 1\n", "y": "0,1\n0,2\n"}, ("--labels", "y"), "y, line 2: id is '0': each node has one row"),
+        ({"e": "# nothing\n"}, (), "e is empty: a table needs one row per line"),
+        ({"e": "src\n1\n"}, (), "e has the one column src: an edge needs two"),
+        ({"e": "0 1\n", "y": "0,1\n0,2\n"}, ("--labels", "y"), "y, line 2: id is '0': each node must have one row"),
         ({"e": "0 1\n", "y": "0,1,5\n0,2,7\n"}, ("--labels", "y"), "y has the columns 0, 1, 2: it needs two, id and label"),
         ({"e": "0 1\n", "y": "0,1\na,2\n"}, ("--labels", "y"), "y, line 2: id is 'a': no node of the edges has this id"),
         ({"e": "0 1\n", "x": "id,a\n0,1\n"}, ("--features", "x"), "e, line 1: dst is '1': no node of x has this id"),
-        ({"e": "0 1\n", "x": "id,a\n0,1\n1,KDD\n"}, ("--features", "x"), "x, line 3: a is 'KDD': it has to be a finite number"),
+        ({"e": "0 1\n", "x": "id,a\n0,1\n1,KDD\n"}, ("--features", "x"), "x, line 3: a is 'KDD': it must be a finite number"),
         ({"e": "0 1\n"}, ("--features", "no.csv"), "no.csv cannot be read"),
         ({"e": "0 1\n"}, ("--features", "x.npy"), "e, line 1: dst is '1': the array of features or labels has rows 0 to 0"),
-        ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split is a table of ids and names of splits, or 'random'"),
+        ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split must be a table of ids and names of splits, or 'random'"),
         ({"e": "0 1\n", "x.npy": "0 1"}, ("--features", "x.npy"), "x.npy cannot be read"),
-        ({"e": "0 1\n"}, ("--features", "names.npy"), "names.npy is of <U1: features and labels are real numbers; encode them"),
+        ({"e": "0 1\n"}, ("--features", "names.npy"), "names.npy is <U1: features and labels must be real numbers; encode them"),
         (
             {"e": "0 1\n", **LABELLED, "y": "0,1\n1,2\n"},
             ("--features", "x", "--labels", "y"),
-            "x and y state a label of nodes: one may; leave the column out",
+            "x and y have a label column of nodes: only one file may; leave the column out",
         ),
-        ({"e": "0 1\n", **LABELLED}, ("--features", "x", "--split", "random"), "x and --split random state a split of nodes: one may"),
+        (
+            {"e": "0 1\n", **LABELLED},
+            ("--features", "x", "--split", "random"),
+            "x and --split random have a split column of nodes: only one file may",
+        ),
         ({"e": "0 1\n", "y": "0,1\n1,2\n"}, ("--labels", "y", "--split", "random"), "mine: 2 labelled nodes cannot be split at random"),
         ({"e": "0 1\n"}, ("--feature", "x"), "unrecognized arguments: --feature x"),
     ],
@@ -229,7 +233,7 @@ def test_what_cannot_be_is_told_in_one_line(files, options, message, tmp_path, c
 def test_nothing_is_written_over(capsys):
     imported("--edges", "edges.csv")
     imported("--edges", "edges.csv", code=2)
-    assert "mine exists: dataset folders are not written over" in capsys.readouterr().err
+    assert "mine exists: dataset folders are not overwritten" in capsys.readouterr().err
 
 
 def test_text_of_other_encodings_and_line_ends(tmp_path, capsys):

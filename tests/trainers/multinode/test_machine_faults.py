@@ -46,7 +46,7 @@ FATAL = {
     "part CUT": "rank {rank} failed: .* it was (removed or )?cut off while it was in use; copy it again",
 }
 AT_START = {
-    "other parts": "has places of nodes with checksum .* all machines need the same",
+    "other parts": "has positions of nodes with checksum .* all machines need the same",
     "other graph": "rank 1 on .* has a graph that is (whole|parted), and rank 0 on .* (parted|whole): all machines need the same",
     "other version": "rank 1 on .* has hoptrain 9.9, and rank 0 on .*: all machines need the same",
     "no part": r"rank 1 on .* has no part-1 in .*: it is machine 1 of 2; copy it there",

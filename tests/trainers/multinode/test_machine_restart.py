@@ -100,6 +100,6 @@ def test_a_folder_that_one_machine_lacks_is_named_on_both(tmp_path, parts):
     shutil.rmtree(tmp_path / "m1" / "parts")
     agents = start_agents(tmp_path, free_port(), restarts=0)
     told = ended(tmp_path, agents, START_S)
-    line = "parts holds no parts of a data set: name a folder that 'hoptrain data partition' wrote"
+    line = "parts holds no partitioned data set: name a folder that 'hoptrain data partition' wrote"
     assert re.search(f"^hoptrain: rank 0 ends, because rank 1 failed: InputError: {line}", told[0][1], re.MULTILINE), told
     assert re.search(f"^hoptrain: {line}$", told[1][1], re.MULTILINE), told

@@ -169,10 +169,10 @@ MISTAKES = {
         lambda: data(edge_splits=SPLITS, negatives={"val": np.zeros((2, 19, 3), int)}),
         value="(2, 19, 3)",
         rule="negatives val int64 20",
-        remedy="correct",
+        remedy="reshape",
     ),
     "negatives of missing nodes": Mistake(
-        lambda: data(negatives={"val": np.full((2, 9), 60)}), value="val", rule="negatives leave nodes 0 59", remedy="correct"
+        lambda: data(negatives={"val": np.full((2, 9), 60)}), value="val", rule="negatives leave nodes 0 59", remedy="drop"
     ),
     "classes scored as targets": Mistake(
         lambda: fitted(data(), metric="r2"),

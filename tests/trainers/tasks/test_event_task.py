@@ -175,7 +175,7 @@ def test_two_ranks_train_as_one(folder, capsys):
     ("options", "line"),
     [
         (["--data.shuffle", "true"], "shuffle is True: events are dealt out in the order of time"),
-        (["--data.val_ratio", "0.9"], "val_ratio is 0.9 and test_ratio 0.15: both are at least 0 and together below 1"),
+        (["--data.val_ratio", "0.9"], "val_ratio is 0.9 and test_ratio 0.15: both must be 0 or more, and their sum below 1"),
         (["--data.events", "nowhere"], "nowhere is not on this machine: root . has no nowhere.npz"),
         (["--model.heads", "3"], "all are at least 1, and the heads share hidden_channels out evenly"),
         (["--trainer.precision", "bf16-mixed"], "trainer.precision is bf16-mixed: times need all digits"),

@@ -189,13 +189,13 @@ MISTAKES = {
         lambda tmp_path: changed_npz(tmp_path, test_y=np.array([0, 1])),
         value="test_y is int64 of shape (2,)",
         rule="one class 5 images",
-        remedy="correct",
+        remedy="convert",
     ),
     "negative classes": Mistake(
         lambda tmp_path: changed_npz(tmp_path, train_y=np.full(30, -1)),
         value="train_y is int64",
         rule="class 0 30 images",
-        remedy="correct",
+        remedy="convert",
     ),
     "a graph": Mistake(graph_as_images, value="graph.npz", rule="no set images train_x", remedy="another file"),
     "CIFAR-10 that is not there": Mistake(

@@ -173,7 +173,7 @@ def test_a_terminal_is_asked(archive, monkeypatch):
 def test_without_a_terminal_nothing_waits(archive, monkeypatch):
     asked = serve(monkeypatch, archive)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    with refused("ogbn-arxiv", "downloaded licence ODC-BY accepted", f"{ACCEPT}=1"):
+    with refused("ogbn-arxiv", "before licence ODC-BY accepted", f"{ACCEPT}=1"):
         load_dataset("ogbn-arxiv")
     assert not asked
 

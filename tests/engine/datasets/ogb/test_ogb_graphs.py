@@ -78,7 +78,7 @@ def test_one_label(tmp_path, name, labels, dtype, num_classes):
 def test_where_archives_are(cache, monkeypatch):
     assert MOLECULES["ogbg-molhiv"].url == "https://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/hiv.zip"
     monkeypatch.delenv("HOPTRAIN_ACCEPT_OGB_LICENCE", raising=False)
-    with refused("ogbg-mollipo", "downloaded licence MIT accepted", "HOPTRAIN_ACCEPT_OGB_LICENCE=1"):
+    with refused("ogbg-mollipo", "before licence MIT accepted", "HOPTRAIN_ACCEPT_OGB_LICENCE=1"):
         load_small_graphs("ogbg-mollipo", root=cache)
 
 

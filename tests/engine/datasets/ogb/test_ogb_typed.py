@@ -109,7 +109,7 @@ MISTAKES = {
     "a type without a number of nodes": Mistake(
         lambda folder: changed(folder, "raw/num-node-dict", [["author", "paper"], [4, 5]]),
         value="'field_of_study'",
-        rule="paper:has_topic:field_of_study joins type num_nodes",
+        rule="paper:has_topic:field_of_study paper type num_nodes",
         remedy="add",
     ),
     "fewer features than papers": Mistake(

@@ -145,7 +145,7 @@ def whole_number_beyond_int64(tmp_path):
 MISTAKES = {
     "two columns of one name": Mistake(two_columns_of_one_name, value="id, a, a", rule="two columns one name", remedy="correct header"),
     "a file that is cut off": Mistake(
-        lambda tmp_path: compressed(tmp_path, lambda content: content[:-20]), value="t.gz", rule="not read", remedy="correct write anew"
+        lambda tmp_path: compressed(tmp_path, lambda content: content[:-20]), value="t.gz", rule="not read", remedy="write file"
     ),
     # Whether its bytes or one of its lines cannot be read is zlib's.
     "a file that is damaged": Mistake(lambda tmp_path: compressed(tmp_path, damaged), value="t.gz", rule="t.gz", remedy="correct"),
@@ -154,14 +154,14 @@ MISTAKES = {
             lambda tmp_path, monkeypatch, name=name, text=text: line_of_20_mib(tmp_path, monkeypatch, name, text),
             value=name,
             rule="line 16 MiB row",
-            remedy="write anew",
+            remedy="write file",
         )
         for place, text in (("at the start", "{}\n"), ("in the middle", "1 2\n{}\n"), ("at the end", "1 2\n3 4\n{}"))
         for name in ("t.csv", "t.gz")
     },
     **{
         f"a pipe called {name}": Mistake(
-            lambda tmp_path, name=name: pipe(tmp_path, name), value=name, rule="read regular file", remedy="correct write anew"
+            lambda tmp_path, name=name: pipe(tmp_path, name), value=name, rule="read regular file", remedy="write file"
         )
         for name in ("t.csv", "t.gz", "t.parquet")
     },

@@ -88,7 +88,7 @@ def test_labels_of_several_types(tmp_path):
         check(load_hetero_dataset(folder, seed_type="paper"))
     bare = str(write(tmp_path / "bare", **{"nodes/paper": "id,f\np1,1\n007,2\n7,3\n"}))
     assert load_hetero_dataset(bare, seed_type="author").y is None
-    with refused("'venue'", "seed_type tables", "name author, paper"):
+    with refused("'venue'", "seed_type type", "name author, paper"):
         load_hetero_dataset(bare, seed_type="venue")
     load_hetero_dataset(folder, seed_type="paper").save(tmp_path / "saved")
     with refused("'author'", "seed_type labels paper alone", "leave out"):
@@ -198,7 +198,7 @@ MISTAKES = {
     "labels of a type without a table": Mistake(
         lambda tmp_path: read_hetero_tables(*tables_by_path(tmp_path), "field"),
         value="'field'",
-        rule="seed_type tables",
+        rule="seed_type type",
         remedy="name author, paper",
     ),
     "an id twice": Mistake(
@@ -214,7 +214,7 @@ MISTAKES = {
         remedy="correct drop",
     ),
     "a table without ids": Mistake(
-        lambda tmp_path: author(tmp_path, "name,a\n10,1\n"), value="column id", rule="author.csv columns name", remedy="correct header"
+        lambda tmp_path: author(tmp_path, "name,a\n10,1\n"), value="column id", rule="author.csv node name", remedy="correct header"
     ),
     "a text as a feature": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n-3,0\n12,KDD\n"),
@@ -276,7 +276,7 @@ MISTAKES = {
     "edges of a type without a table": Mistake(
         lambda tmp_path: author(tmp_path, None),
         value="type author",
-        rule="edges/author__writes__paper.csv joins no table",
+        rule="edges/author__writes__paper.csv each no table",
         remedy="add column id",
     ),
     "a table of edges without a relation": Mistake(
@@ -300,7 +300,7 @@ MISTAKES = {
     "a negative weight": Mistake(
         lambda tmp_path: writes(tmp_path, "src,dst,weight\n10,7,1\n12,7,-1\n"),
         value="weight is '-1'",
-        rule="line 3 finite negative",
+        rule="line 3 finite weights",
         remedy="correct",
     ),
     "a time in fractions": Mistake(
@@ -310,7 +310,7 @@ MISTAKES = {
         remedy="smaller unit",
     ),
     "one table beside folders of tables": Mistake(
-        lambda tmp_path: changed(tmp_path, "nodes", "id\n1\n"), value="nodes.csv", rule="beside folders tables", remedy="remove one"
+        lambda tmp_path: changed(tmp_path, "nodes", "id\n1\n"), value="nodes.csv", rule="folders tables", remedy="remove one"
     ),
 }
 

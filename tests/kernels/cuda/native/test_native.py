@@ -70,7 +70,7 @@ def test_cupy_that_does_not_work_is_passed_over(cupy, monkeypatch, fault):
     monkeypatch.setattr(cupy, {"import": "run", "source": "RawModule", "compile": "compile"}[fault], _refused)
     table = np.arange(12, dtype=np.float32).reshape(4, 3)
     with pytest.warns(
-        RuntimeWarning, match=r"rows are gathered by Numba's kernels, since CuPy does not load .*; install .*, or uninstall it"
+        RuntimeWarning, match=r"gathering rows falls back to Numba's kernels, because CuPy failed to load .*: install .*, or uninstall CuPy"
     ) as said:
         tables = [DeviceRows(table, DeviceStream(), placement=where, thresholds=TESTED) for where in ("device", "pinned")]
     assert len(said) == 1
