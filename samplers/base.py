@@ -263,9 +263,9 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
 
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
-        return self.grown(graph, self.along(graph), self.roots(graph, seeds), address, workspace)
+        return self.sample_from_roots(graph, self.along(graph), self.roots(graph, seeds), address, workspace)
 
-    def grown(
+    def sample_from_roots(
         self,
         graph: SomeGraph,
         along: Mapping[Relation, Draws],

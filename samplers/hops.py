@@ -53,7 +53,7 @@ def types_of(graph: Graph | HeteroGraph) -> Mapping[str, tuple[int, DTypeLike]]:
 
 
 class Drawn(NamedTuple):
-    """Drawn edges into some nodes as compressed columns: those of node i are at indptr[i] to indptr[i + 1]."""
+    """The drawn edges into some nodes as compressed columns: those of node i are at indptr[i] to indptr[i + 1]."""
 
     indptr: Array
     edge_ids: Array
@@ -65,7 +65,7 @@ class Drawn(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Nodes (M,) of one batch that draw edges along one relation in one hop, sent to code that holds the columns but not the batch."""
+    """A request for the edges that nodes (M,) of one batch draw along one relation in one hop, for code that holds the columns but not the batch."""
 
     nodes: Array
     """Global ids; for samplers with times keys, see ``hoptrain.kernels.cpu.nodewise.temporal``."""
@@ -128,23 +128,23 @@ class AloneDraws(Draws, Protocol):
 
     @property
     def has_weights(self) -> bool:
-        """Whether ``draw`` returns weights of the edges."""
+        """True if ``draw`` returns weights of the edges."""
 
     @property
     def needs_weight(self) -> bool:
-        """Whether at least one edge of the graph must have a weight above 0."""
+        """True if at least one edge of the graph must have a weight above 0."""
 
     def draw(self, columns: RelationColumns, hop: int, request: Request, workspace: Workspace) -> Drawn:
         """Draw the edges of a request from columns in memory. The returned arrays have global source ids and belong to the workspace."""
 
 
 class SeedsByType(NamedTuple):
-    """Seeds of a batch, grouped by node type."""
+    """The seeds of a batch, grouped by node type."""
 
     kind: str | None
     """Type of all seeds; None if they may be of several types."""
     by_type: Mapping[str, tuple[Array, Array | slice]]
-    """For each type the seeds (B_t,) and their positions among the given seeds: (B_t,), or a slice."""
+    """Seeds (B_t,) of each type, and their positions among the given seeds: (B_t,), or a slice."""
     number: int
     """Number of seeds of all types."""
 
@@ -161,7 +161,7 @@ SomeDraws = TypeVar("SomeDraws", bound=Draws, covariant=True)
 
 
 class Step(NamedTuple, Generic[SomeDraws]):
-    """One relation in one hop of a batch: the nodes [first, last) of the destination type draw edges."""
+    """The part of a hop along one relation: the nodes [first, last) of the destination type draw edges."""
 
     relation: Relation
     draws: SomeDraws

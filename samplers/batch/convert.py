@@ -54,7 +54,7 @@ def to_pyg(batch: Any) -> Any:
     """
     from torch_geometric.data import Data, HeteroData
 
-    batch = _of_tensors(batch)
+    batch = _as_tensors(batch)
     is_hetero = "" not in batch.nodes
     data, counts = HeteroData() if is_hetero else Data(), batch.node_counts
     for kind, ids in batch.nodes.items():
@@ -118,7 +118,7 @@ def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
     Raises:
         InputError: DGL is not installed.
     """
-    dgl, batch = import_dgl(), _of_tensors(batch)
+    dgl, batch = import_dgl(), _as_tensors(batch)
     sizes = reversed(list(pairwise(batch.node_counts)))
     blocks = [_dgl_block(dgl, hop, batch, before, after) for hop, (before, after) in zip(batch.hops, sizes, strict=True)]
     kind = _seed_type(batch)
@@ -154,7 +154,7 @@ def _dgl_block(dgl: Any, hop: dict[Any, Any], batch: Any, before: dict[str, int]
     return made
 
 
-def _of_tensors(batch: Any) -> Any:
+def _as_tensors(batch: Any) -> Any:
     """Return the batch with its arrays as torch tensors, or the batch itself if they already are."""
     import torch
 

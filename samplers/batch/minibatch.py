@@ -219,7 +219,7 @@ class SampledBatch(ABC):
     @property
     def node_counts(self) -> list[dict[str, int]]:
         """Number of nodes of each type, first of the seeds and then after every hop, from the seeds outward."""
-        return counts_of(self.num_seeds_by_type(), [{relation: block.num_src for relation, block in hop.items()} for hop in self.hops])
+        return count_nodes(self.num_seeds_by_type(), [{relation: block.num_src for relation, block in hop.items()} for hop in self.hops])
 
     @abstractmethod
     def num_seeds_by_type(self) -> dict[str, int]:
@@ -429,7 +429,7 @@ def _with_features(block: Block, relation: Relation, hop: int, rows: Mapping[str
     return replace(block, edge_attr=rows.get(f"{named('edge_attr', relation)}.{hop}", block.edge_attr))
 
 
-def batch_of_hops(nodes: Array, found: Sequence[Block], num_seeds: int, extra: dict[str, Array] | None = None) -> MiniBatch:
+def batch_from_hops(nodes: Array, found: Sequence[Block], num_seeds: int, extra: dict[str, Array] | None = None) -> MiniBatch:
     """Return the mini-batch of ``nodes`` (S,), global ids, and the blocks ``found`` hop by hop, from the seeds outward."""
     return MiniBatch(node_ids=nodes, blocks=tuple(reversed(found)), num_seeds=num_seeds, extra=extra or {})
 
@@ -454,7 +454,7 @@ def nested_hops(outermost: dict[Relation, Block], counts: Sequence[dict[str, int
     )
 
 
-def counts_of(seed_counts: dict[str, int], num_src: Sequence[Mapping[Relation, int]]) -> list[dict[str, int]]:
+def count_nodes(seed_counts: dict[str, int], num_src: Sequence[Mapping[Relation, int]]) -> list[dict[str, int]]:
     """Return the number of nodes of each type, first of the seeds and then after every hop. ``num_src`` has the order of a batch's blocks."""
     counts = [dict(seed_counts)]
     for hop in reversed(num_src):

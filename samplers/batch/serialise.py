@@ -13,7 +13,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation, relation_name
-from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch, SampledBatch, array_name, counts_of, named, nested_hops
+from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch, SampledBatch, array_name, count_nodes, named, nested_hops
 
 EdgeIds: TypeAlias = Mapping[str, Array]
 """Ids of a batch's edges by the name of their features in the batch, to look up feature rows. Empty if CSC positions index the features directly."""
@@ -48,7 +48,7 @@ class Header(NamedTuple):
         num_src = [{_relation(name): number for name, number in hop.items()} for hop in self.num_src]
         hops = [_hop_of(arrays, h, hop) for h, hop in enumerate(num_src[:1] if facts["nested"] else num_src)]
         if facts["nested"]:
-            hops = list(nested_hops(hops[0], counts_of(facts.get("seed_counts") or {"": facts["num_seeds"]}, num_src)))
+            hops = list(nested_hops(hops[0], count_nodes(facts.get("seed_counts") or {"": facts["num_seeds"]}, num_src)))
         nodes, x = kind.joined(of["node_ids"]), kind.joined(of["x"])
         return kind(node_ids=nodes, blocks=tuple(map(kind.joined, hops)), x=x, extra=of["extra"], **of_seeds, **facts)
 

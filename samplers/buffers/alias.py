@@ -20,7 +20,7 @@ _PIECE = 1 << 16
 
 
 class AliasTables(NamedTuple):
-    """Alias tables of all columns of a graph, of 8 bytes an edge; see ``hoptrain.kernels.cpu.alias``."""
+    """The alias tables of all columns of a graph, of 8 bytes an edge; see ``hoptrain.kernels.cpu.alias``."""
 
     threshold: Array
     """(E,) uint32 thresholds below which a draw keeps its entry."""
@@ -78,7 +78,7 @@ def tables_of(indptr: Array, weights: Array) -> AliasTables:
     return tables
 
 
-def positive_of(graph: RelationColumns) -> Array:
+def count_positive_weights(graph: RelationColumns) -> Array:
     """Return the number (V,) int32 of edges of positive weight of each column."""
     positive = np.empty(graph.num_nodes, np.int32)
     count_positive(graph.indptr, graph.weights, positive)

@@ -46,7 +46,7 @@ class Hop(NamedTuple):
     num_edges: int
     """Number of edges of earlier hops at the beginning of ``edges``."""
     is_loop: bool = False
-    """Whether sources and destinations have the same node type, so that one kernel can draw and relabel."""
+    """True if sources and destinations have the same node type, so that one kernel can draw and relabel."""
 
 
 def sample_hops(hops: Sequence[Hop], sources: Sequence[Frontier]) -> list[int]:

@@ -51,7 +51,7 @@ FEW_EDGES = 4
 
 
 class Upload(NamedTuple):
-    """Host arrays that are copied to the device for a bulk, one row for each batch."""
+    """The host arrays of one name that are copied to the device for a bulk, one row for each batch."""
 
     rows: Sequence[Array]
     dtype: DTypeLike

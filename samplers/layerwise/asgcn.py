@@ -10,7 +10,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.shared.layerwise import MEAN
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.layerwise.layers import SCORE_BITS, Distribution, LayerWiseSampler, distribution_of
+from hoptrain.samplers.layerwise.layers import SCORE_BITS, Distribution, LayerWiseSampler, compute_distribution
 
 
 class ASGCNSampler(LayerWiseSampler):
@@ -79,7 +79,7 @@ class ASGCNSampler(LayerWiseSampler):
         return self._scores
 
     def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
-        return distribution_of(graph, nodes, MEAN, workspace, self.checked_scores(graph))
+        return compute_distribution(graph, nodes, MEAN, workspace, self.checked_scores(graph))
 
 
 def _as_integers(scores: Array) -> Array:

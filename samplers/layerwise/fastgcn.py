@@ -11,7 +11,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.buffers.once import OncePerGraph
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, check_norm, distribution_of
+from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, check_norm, compute_distribution
 
 
 class FastGCNSampler(LayerWiseSampler):
@@ -61,5 +61,5 @@ class FastGCNSampler(LayerWiseSampler):
         return self._made.get(graph, self._distribution_of_all)
 
     def _distribution_of_all(self, graph: Graph) -> Distribution:
-        distribution = distribution_of(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self.key_kind, Workspace())
+        distribution = compute_distribution(graph, np.arange(graph.num_nodes, dtype=graph.indices.dtype), self.key_kind, Workspace())
         return Distribution(*(array.copy() for array in distribution))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, check_norm, distribution_of
+from hoptrain.samplers.layerwise.layers import Distribution, LayerWiseSampler, check_norm, compute_distribution
 
 
 class LadiesSampler(LayerWiseSampler):
@@ -49,4 +49,4 @@ class LadiesSampler(LayerWiseSampler):
         self.key_kind: int = check_norm(norm)
 
     def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
-        return distribution_of(graph, nodes, self.key_kind, workspace)
+        return compute_distribution(graph, nodes, self.key_kind, workspace)

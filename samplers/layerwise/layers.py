@@ -25,7 +25,7 @@ from hoptrain.kernels.cpu.offsets import random_words
 from hoptrain.kernels.shared.layerwise import GCN_SQUARED, MEAN_SQUARED
 from hoptrain.kernels.shared.philox import MAX_DRAWS, MAX_HOP
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_from_hops
 from hoptrain.samplers.buffers.frontier import Frontier
 from hoptrain.samplers.buffers.workspace import Workspace
 
@@ -112,7 +112,7 @@ class LayerWiseSampler(Sampler):
             if self.describes_draws:
                 extra |= _describe(draws, total, places, block.num_src, self.num_hops - 1 - hop, workspace)
             blocks.append(block)
-        return batch_of_hops(frontier.nodes(), blocks, num_seeds, extra)
+        return batch_from_hops(frontier.nodes(), blocks, num_seeds, extra)
 
     def _draw(self, graph: Graph, nodes: Array, size: int, address: HopAddress, workspace: Workspace) -> tuple[kernels.Draws, np.uint64]:
         """Return ``size`` draws, or none if the destinations have no in-edges, and the sum of all keys."""
@@ -139,7 +139,7 @@ def check_norm(norm: str) -> int:
     return NORMS[norm]
 
 
-def distribution_of(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: Array | None = None) -> Distribution:
+def compute_distribution(graph: Graph, nodes: Array, kind: int, workspace: Workspace, scores: Array | None = None) -> Distribution:
     """Return the distribution on the in-neighbours of ``nodes``, in arrays that are views of the workspace.
 
     Args:

@@ -153,7 +153,7 @@ class LaborSampler(FanoutSampler):
                 number of rounds is out of range.
         """
         self.fanouts: tuple[int | float, ...] = check_fanouts(fanouts, 1 << 31)
-        self.importance_rounds: int = checked_rounds(importance_rounds)
+        self.importance_rounds: int = check_rounds(importance_rounds)
         check_shares(self.fanouts, importance_rounds, weighted)
         self.weighted = weighted
 
@@ -210,7 +210,7 @@ class HeteroLaborSampler(HeteroFanoutSampler):
                 with importances or weights.
         """
         super().__init__(fanouts, seed_type, default, 1 << 31)
-        self.importance_rounds: int = checked_rounds(importance_rounds)
+        self.importance_rounds: int = check_rounds(importance_rounds)
         self.weighted: bool = weighted
         check_shares((fanout for own in self.fanouts.values() for fanout in own), importance_rounds, weighted)
 
@@ -234,11 +234,11 @@ class HeteroLaborSampler(HeteroFanoutSampler):
         }
 
 
-def checked_rounds(number: int) -> int:
+def check_rounds(number: int) -> int:
     """Return ``importance_rounds``, checked to be in range.
 
     Raises:
-        InputError: it is out of range.
+        InputError: ``number`` is out of range.
     """
     if not 0 <= number <= _MOST_ROUNDS:
         raise InputError(f"importance_rounds is {number}: it must be in [0, {_MOST_ROUNDS}]; give for instance 0 or 1")

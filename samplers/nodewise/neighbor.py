@@ -16,7 +16,7 @@ from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler
 from hoptrain.samplers.batch.minibatch import ONLY
-from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables, build_alias_tables, drawable_weights, positive_of
+from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables, build_alias_tables, count_positive_weights, drawable_weights
 from hoptrain.samplers.buffers.hop import Hop, count_edges, draw_edges, is_distinct_by_weight, most_edges, sample_hops
 from hoptrain.samplers.buffers.once import OncePerGraph
 from hoptrain.samplers.buffers.workspace import Workspace
@@ -57,7 +57,7 @@ class NeighborDraws(NamedTuple):
 
     @property
     def needs_weight(self) -> bool:
-        """Whether edges are drawn by weight."""
+        """True if edges are drawn by weight."""
         return self.weights is not None
 
     def rule(self, hop: int) -> kernels.Rule:
@@ -271,4 +271,4 @@ def _weigh(graph: Graph | HeteroGraph) -> dict[Relation, Weights]:
     weighted = {
         relation: columns for relation, columns in columns_of(graph).items() if isinstance(graph, Graph) or columns.weights is not None
     }
-    return {relation: Weights(build_alias_tables(columns), positive_of(columns)) for relation, columns in weighted.items()}
+    return {relation: Weights(build_alias_tables(columns), count_positive_weights(columns)) for relation, columns in weighted.items()}

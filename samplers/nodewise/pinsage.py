@@ -12,7 +12,7 @@ from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise import pinsage as kernels
 from hoptrain.kernels.shared.philox import MAX_HOP
 from hoptrain.samplers.base import Sampler
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_from_hops
 from hoptrain.samplers.buffers.frontier import Frontier
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import as_counts, no_edges
@@ -91,7 +91,7 @@ class PinSAGESampler(Sampler):
         frontier = Frontier.of_seeds(graph, seeds, workspace)
         num_seeds = frontier.num_nodes
         blocks = [self._sample_hop(graph, frontier, address.at_hop(hop), hop) for hop in range(self.num_hops)]
-        return batch_of_hops(frontier.nodes(), blocks, num_seeds)
+        return batch_from_hops(frontier.nodes(), blocks, num_seeds)
 
     def _sample_hop(self, graph: Graph, frontier: Frontier, address: HopAddress, hop: int) -> Block:
         last, array = frontier.num_nodes, frontier.workspace.array

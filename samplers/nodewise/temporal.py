@@ -205,7 +205,7 @@ class TemporalSampler(FanoutSampler):
         """Return the seeds, checked, and the times (B,) that bound their edges: ``times``, by default those of ``seed_times``."""
         seeds = check_seeds(graph, seeds)
         check_trees(len(seeds))
-        bounds = self._times_of(graph, seeds) if times is None else checked_times(times, len(seeds), "times")
+        bounds = self._times_of(graph, seeds) if times is None else check_times(times, len(seeds), "times")
         return seeds_of_one_type("", seeds), bounds
 
     def along(self, graph: Graph) -> Mapping[Relation, TimedDraws]:
@@ -224,7 +224,7 @@ class TemporalSampler(FanoutSampler):
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace, times: Array | None = None) -> MiniBatch:
         """Sample one mini-batch with seeds at ``times`` (B,), by default those of ``seed_times``; see ``Sampler.sample_on_cpu``."""
-        return self.grown(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
+        return self.sample_from_roots(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
 
     def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None) -> MiniBatch:
         """Return the mini-batch of a batch whose hops are all sampled, and whose ``nodes`` are keys."""
@@ -238,7 +238,7 @@ class TemporalSampler(FanoutSampler):
             raise InputError(
                 "the seeds have no times: each seed's time bounds the edges drawn for it; give TemporalSampler seed_times, or give sample times"
             )
-        times: Array = checked_times(self.seed_times, graph.num_nodes, "seed_times")[seeds]
+        times: Array = check_times(self.seed_times, graph.num_nodes, "seed_times")[seeds]
         return times
 
     def _check_times(self, graph: Graph) -> None:
@@ -303,7 +303,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
             raise InputError(
                 f"seed_times is a {type(seed_times).__name__}: it must have a time for each node of each type; give a dictionary by type"
             )
-        self.seed_times: dict[str, Array] = {kind: checked_times(times, None, "seed_times") for kind, times in (seed_times or {}).items()}
+        self.seed_times: dict[str, Array] = {kind: check_times(times, None, "seed_times") for kind, times in (seed_times or {}).items()}
         self._ordered = OncePerGraph[dict[Relation, kernels.TimedColumns]]()
 
     def __repr__(self) -> str:
@@ -346,7 +346,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
         times: Sequence[int] | Array | None = None,
     ) -> HeteroMiniBatch:
         """Sample one mini-batch with seeds at ``times`` (B,), by default those of ``seed_times``; see ``Sampler.sample_on_cpu``."""
-        return self.grown(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
+        return self.sample_from_roots(graph, self.along(graph), self.roots(graph, seeds, times), address, workspace)
 
     def finished(
         self, graph: HeteroGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
@@ -369,7 +369,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
     def _bounds(self, graph: HeteroGraph, seeds: SeedsByType, times: Sequence[int] | Array | None) -> Array:
         """Return the times (B,) int64 of the seeds."""
         if times is not None:
-            return checked_times(times, seeds.number, "times")
+            return check_times(times, seeds.number, "times")
         bounds = np.empty(seeds.number, np.int64)
         for kind, (ids, places) in seeds.by_type.items():
             if kind not in self.seed_times:
@@ -377,7 +377,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
                     f"seeds of {kind!r} have no times: each seed's time bounds the edges drawn for it; give HeteroTemporalSampler seed_times of it, "
                     "or give sample times"
                 )
-            bounds[places] = checked_times(self.seed_times[kind], graph.num_nodes[kind], "seed_times")[ids]
+            bounds[places] = check_times(self.seed_times[kind], graph.num_nodes[kind], "seed_times")[ids]
         return bounds
 
 
@@ -411,21 +411,21 @@ def _keep_order(columns: RelationColumns) -> kernels.TimedColumns:
 def _read_times(times: str | Sequence[int] | Array) -> Array:
     """Return the times (V,) int64, read from a .npy file if ``times`` is its path."""
     if not isinstance(times, str):
-        return checked_times(times, None, "seed_times")
+        return check_times(times, None, "seed_times")
     try:
         array = map_npy(times)
     except (OSError, ValueError) as error:
         raise InputError(
             f"seed_times is {times}: it cannot be read as a .npy file ({error}); give the path of a file that np.save wrote"
         ) from None
-    return checked_times(array, None, "seed_times")
+    return check_times(array, None, "seed_times")
 
 
-def checked_times(times: Sequence[int] | Array, number: int | None, name: str) -> Array:
+def check_times(times: Sequence[int] | Array, number: int | None, name: str) -> Array:
     """Return times as (``number``,) int64, or of any length if ``number`` is None; ``name`` is the option in messages.
 
     Raises:
-        InputError: they are not integers up to int64, or their number is another one.
+        InputError: ``times`` are not integers up to int64, or not ``number`` of them.
     """
     array = np.asarray(times)
     if array.ndim != 1 or not is_integer(array.dtype) or array.dtype == np.uint64 or number not in (None, len(array)):

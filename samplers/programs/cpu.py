@@ -16,7 +16,7 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.kernels.cpu.columns import total_degree
 from hoptrain.kernels.cpu.programs import program as kernels
 from hoptrain.kernels.cpu.relabel import relabel
-from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_of_hops
+from hoptrain.samplers.batch.minibatch import Block, MiniBatch, batch_from_hops
 from hoptrain.samplers.buffers.frontier import Frontier
 from hoptrain.samplers.buffers.workspace import Workspace
 
@@ -92,7 +92,7 @@ def sample_blocks(program: SamplingProgram, graph: Graph, seeds: Array, address:
         indptr, edge_ids, indices = draw(program, graph, frontier.nodes(), step, words, workspace)
         frontier.relabel(indices)
         blocks.append(Block(indptr=indptr, indices=indices, edge_ids=edge_ids, num_src=frontier.num_nodes))
-    return batch_of_hops(frontier.nodes(), blocks, len(seeds))
+    return batch_from_hops(frontier.nodes(), blocks, len(seeds))
 
 
 def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspace) -> tuple[Array, Array, Array]:
@@ -103,7 +103,7 @@ def _edges(graph: Graph, num_dst: int, most: int, step: int, workspace: Workspac
     return indptr, edge_ids, workspace.array(f"indices{step}", most, graph.indices.dtype)
 
 
-def checked_size(program: SamplingProgram, step: int) -> int:
+def check_sample_size(program: SamplingProgram, step: int) -> int:
     """Return the ``sample_size`` of a step, checked to be an integer of at least 1."""
     num_draws = program.sample_size(step)
     if not is_count(num_draws) or num_draws < 1:
@@ -122,7 +122,7 @@ def _draw_edges(
     program: SamplingProgram, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
 ) -> tuple[Array, Array, Array]:
     """Draw edges for each transit by itself; return indptr, edge ids and global ids of neighbours."""
-    num_draws, last = checked_size(program, step), len(nodes)
+    num_draws, last = check_sample_size(program, step), len(nodes)
     edges = _edges(graph, last, last * num_draws, step, workspace)
     unique = bool(program.unique(step))
     kernel = _block_kernel(type(program))
@@ -149,7 +149,7 @@ def _draw_layer(
     counts = np.bincount(places, minlength=len(candidates)).astype(np.float32)
     chosen = np.zeros(len(candidates), np.bool_)
     kernel = _collective_kernel(type(program))
-    num_draws = checked_size(program, step)
+    num_draws = check_sample_size(program, step)
     wrong = _run(program, kernel, program.parameters(), _columns(graph), candidates, counts, nodes, num_draws, step, address, chosen)
     if wrong >= 0:
         raise no_edge(program, f"draw {wrong} at step {step}")
@@ -182,12 +182,12 @@ def _block_kernel(kind: type[SamplingProgram]) -> Any:
 
 def _run(program: SamplingProgram, kernel: Callable[..., Any], *args: Any) -> int:
     """Call a kernel, which is compiled on its first call."""
-    with explained(program):
+    with explain_compile_errors(program):
         return int(kernel(*args))
 
 
 @contextmanager
-def explained(program: SamplingProgram) -> Iterator[None]:
+def explain_compile_errors(program: SamplingProgram) -> Iterator[None]:
     """Turn an error of Numba in the block into an ``InputError`` that explains it.
 
     Raises:

@@ -22,7 +22,7 @@ _UNIT = 1 << 32
 
 
 class EdgeWalks(NamedTuple):
-    """Random walks and their edges; entries after the end of a walk are -1."""
+    """The nodes and edges of random walks; entries after the end of a walk are -1."""
 
     vertices: Array
     """(W, L + 1) visited nodes, the root first."""
@@ -31,7 +31,7 @@ class EdgeWalks(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Consecutive steps of a walk along one relation, each to the source of an in-edge."""
+    """A number of consecutive steps of a walk along one relation, each to the source of an in-edge."""
 
     columns: RelationColumns
     """Columns whose edges are followed; the sources may be of another node type."""

@@ -71,7 +71,7 @@ class SamplingProgram(Sampler):
 
     @property
     def repeats_edges(self) -> bool:  # type: ignore[override]
-        """Whether a transit's draws may repeat an edge."""
+        """True if the draws of a transit may repeat an edge."""
         return self.sampling_type == "individual" and not all(self.unique(step) for step in range(self.num_hops))
 
     def unique(self, step: int) -> bool:

@@ -31,7 +31,7 @@ class _Walk(SamplingProgram):
 
 
 class RandomWalk(_Walk):
-    """Uniform random walks as in DeepWalk (Perozzi, Al-Rfou, Skiena 2014), or random walks with restart.
+    """A sampler of uniform random walks as in DeepWalk (Perozzi, Al-Rfou, Skiena 2014), or of random walks with restart.
 
     A step takes each in-edge of the current node with the same probability. With probability ``restart`` the step starts at the root instead. The
     long-run distribution of the visits is then sum over k >= 0 of restart (1 - restart)**k P**(k+1) e_root, with P the transition matrix, which
@@ -83,7 +83,7 @@ class RandomWalk(_Walk):
 
 
 class Node2Vec(_Walk):
-    """Second-order random walks of node2vec (Grover & Leskovec 2016).
+    """A sampler of the second-order random walks of node2vec (Grover & Leskovec 2016).
 
     From v, reached from t, the walk goes to a neighbour x with a probability proportional to 1/p if x = t, 1 if x is a neighbour of t, and
     1/q otherwise. It uses rejection sampling (Yang et al., KnightKing, SOSP'19), which has exactly this distribution. The columns of the graph must
@@ -155,7 +155,7 @@ class Node2Vec(_Walk):
 
 
 class MetapathWalk(_Walk):
-    """Random walks along a metapath (Dong, Chawla, Swami 2017, metapath2vec): each step follows an edge of the metapath's next relation.
+    """A sampler of random walks along a metapath (Dong, Chawla, Swami 2017, metapath2vec): each step follows an edge of the metapath's next relation.
 
     A step is uniform over the current node's in-edges of that relation; a walk ends if there are none. A metapath shorter than ``length`` is
     repeated.

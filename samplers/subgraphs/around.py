@@ -17,7 +17,7 @@ from hoptrain.samplers.buffers.frontier import Frontier
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.hetero import BaseHeteroSampler
-from hoptrain.samplers.subgraphs.induced import Sources, SquareSampler, checked_layers, edges_between
+from hoptrain.samplers.subgraphs.induced import Sources, SquareSampler, check_layers, edges_between
 
 
 class InducedSampler(SquareSampler):
@@ -60,7 +60,7 @@ class HeteroInducedSampler(BaseHeteroSampler):
             InputError: there is no layer.
         """
         super().__init__(None if sampler is None else sampler.seed_type)
-        self.sampler, self.num_layers = sampler, checked_layers(_layers(sampler, num_layers))
+        self.sampler, self.num_layers = sampler, check_layers(_layers(sampler, num_layers))
 
     @property
     def num_hops(self) -> int:

@@ -12,7 +12,7 @@ from hoptrain.engine.partition.columns import Columns
 from hoptrain.engine.partition.methods import metis
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_items, members_of
+from hoptrain.samplers.subgraphs.induced import Members, SubgraphSampler, check_items, find_members
 
 
 class _Clusters(NamedTuple):
@@ -80,7 +80,7 @@ class ClusterSampler(SubgraphSampler):
         """Return the nodes of the clusters ``items``; nothing is random."""
         drawn = workspace.array("drawn", self.count_vertices(items), graph.indices.dtype)
         self.list_nodes(items, drawn)
-        members = members_of(graph, drawn, self.split.is_seed, workspace)
+        members = find_members(graph, drawn, self.split.is_seed, workspace)
         if members.num_seeds == 0:
             raise no_seed_in(items)
         return members

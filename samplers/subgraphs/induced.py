@@ -26,7 +26,7 @@ MAX_ATTEMPTS = 100
 
 
 class Members(NamedTuple):
-    """Nodes of a subgraph, in arrays of a workspace, whose table maps them to local ids."""
+    """The nodes of a subgraph, in arrays of a workspace, whose table maps them to local ids."""
 
     nodes: Array
     """(S,) distinct global ids, the seeds first."""
@@ -36,7 +36,7 @@ class Members(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Nodes that edges may come from."""
+    """The nodes that edges may come from, with their relabelling table."""
 
     buffer: Array
     """(number + 1,) global ids, and one more entry, which kernels may write."""
@@ -48,7 +48,7 @@ class Sources(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Nodes of a split, which are the possible seeds."""
+    """The nodes of a split, which are the possible seeds."""
 
     seeds: Array
     """(N,) global ids."""
@@ -70,7 +70,7 @@ class SquareSampler(Sampler):
         Raises:
             InputError: ``num_layers`` is out of range.
         """
-        self.num_layers = checked_layers(num_layers)
+        self.num_layers = check_layers(num_layers)
 
     @property
     def num_hops(self) -> int:
@@ -161,11 +161,11 @@ class SingleSubgraphSampler(SubgraphSampler):
         check_batch_size(self, len(check_items(items, self.num_items, "subgraph")))
 
 
-def checked_layers(num_layers: int) -> int:
+def check_layers(num_layers: int) -> int:
     """Return the number of blocks, checked to be in range.
 
     Raises:
-        InputError: it is below 1, or needs more hops than the addresses of random numbers have.
+        InputError: ``num_layers`` is below 1, or needs more hops than the addresses of random numbers have.
     """
     if not 0 < num_layers < MAX_HOP:
         raise InputError(f"num_layers is {num_layers}: a model has 1 to {MAX_HOP - 1} layers; give a number in this range")
@@ -182,7 +182,7 @@ def check_items(items: Array, num_items: int, name: str) -> Array:
     return items
 
 
-def members_of(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace) -> Members:
+def find_members(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspace) -> Members:
     """Return the distinct nodes among ``drawn`` (K,), the seeds first, and enter them in the workspace's table.
 
     Seeds, and then the other nodes, are in order of first appearance. ``drawn`` is overwritten.

@@ -7,7 +7,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.subgraphs import ripple as kernels
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, members_of
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, find_members
 
 
 class RippleWalkSampler(SingleSubgraphSampler):
@@ -67,7 +67,7 @@ class RippleWalkSampler(SingleSubgraphSampler):
         number = kernels.grow(
             graph.indptr, graph.indices, roots, len(drawn), ratio, MAX_ATTEMPTS, address, workspace.table.view(), ripple, drawn
         )
-        return members_of(graph, drawn[:number], self.split.is_seed, workspace)
+        return find_members(graph, drawn[:number], self.split.is_seed, workspace)
 
     @property
     def ratio_units(self) -> int:

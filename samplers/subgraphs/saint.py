@@ -18,7 +18,7 @@ from hoptrain.kernels.shared.philox import HOP_PRESAMPLE
 from hoptrain.samplers.batch.minibatch import Block
 from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables, tables_of
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, bitmap, members_of
+from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSubgraphSampler, bitmap, find_members
 
 _MOST_DRAWS = 1 << 31
 _MOST_WALKS = 1 << 32
@@ -29,7 +29,7 @@ _ERROR = 0.1
 
 
 class SaintWeights(NamedTuple):
-    """Weights of nodes and edges of the graph that normalise any subgraph."""
+    """The weights of nodes and edges of the graph that normalise any subgraph."""
 
     of_nodes: Array
     """(V,) float32 weight of each node as a seed, divided by the number of seeds of the batch."""
@@ -83,7 +83,7 @@ class SaintSampler(SingleSubgraphSampler):
         self.check_item(items)
         is_seed = self.split.is_seed
         for attempt in range(MAX_ATTEMPTS):
-            members = members_of(graph, self._draw(graph, address, attempt, workspace), is_seed, workspace)
+            members = find_members(graph, self._draw(graph, address, attempt, workspace), is_seed, workspace)
             if members.num_seeds:
                 return members
         raise self.no_seed_met()
@@ -236,8 +236,8 @@ class SaintWalkSampler(SaintSampler):
     batches and weights are those of ``SaintSampler``.
 
     The probabilities that a walk hits nodes and edges are counted over k walks from each of the N nodes of the split. k is doubled until
-    the relative standard error is at most ``error``. k N walks are at least as accurate as counts over k N / num_roots subgraphs, since only the
-    visits of single walks are random, not the combination of walks in a subgraph.
+    the relative standard error is at most ``error``. k N walks are at least as accurate as counts over k N / num_roots subgraphs. Only the visits of
+    single walks are random, not the combination of walks in a subgraph.
 
     * A node of the split is the root of its own k walks: the relative standard error of its probability is at most 1 / (2 sqrt(k)), whatever
       the graph. k is at least 1 / (4 error**2).

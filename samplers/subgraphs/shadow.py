@@ -39,7 +39,7 @@ class DisjointSampler(SquareSampler):
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
         reached, kept = self.most_vertices(graph)
-        own, sets = _own(graph, reached, workspace), _sets(graph, seeds, kept, workspace)
+        own, sets = _set_buffers(graph, reached, workspace), _enter_seeds(graph, seeds, kept, workspace)
         self.find_sets(graph, len(seeds), address.at_hop(0), own, sets, workspace)
         block = _induce_union(graph, len(seeds), own, sets, workspace)
         sizes = tuple(np.diff(sets.begins[: len(seeds) + 1]).tolist())
@@ -119,9 +119,9 @@ class ShadowSampler(DisjointSampler):
 class ShadowPPRSampler(DisjointSampler):
     """A ShaDow sampler by PageRank: a subgraph has the seed and the ``top`` nodes with the highest personalised PageRank. Nothing is random.
 
-    The PageRank of v is the probability that a walk from the seed against the edges, which ends at every step with probability ``alpha``, ends at
-    v (at a node without in-edges it always ends). It is computed by pushing (Andersen, Chung, Lang 2006), plus the contribution of the final
-    residues at their own nodes. It is never too large and, if all edges go in both directions, too small by at most ``epsilon`` times the
+    The PageRank of v is the probability that a walk from the seed against the edges ends at v. The walk ends at every step with probability
+    ``alpha``, and always at a node without in-edges. The PageRank is computed by pushing (Andersen, Chung, Lang 2006), plus the contribution of the
+    final residues at their own nodes. It is never too large and, if all edges go in both directions, too small by at most ``epsilon`` times the
     in-degree. Ties go to the node found first.
 
     The bound holds for the scores, not for the set: nodes whose scores differ by less than this error may replace one another, and with high
@@ -156,7 +156,7 @@ class ShadowPPRSampler(DisjointSampler):
             raise InputError(f"alpha is {alpha}: it must be a probability between 0 and 1; give for instance 0.15")
         least = 1.01 / alpha / kernels.MOST_PLACES
         if not least < epsilon < 1:
-            raise InputError(f"epsilon is {epsilon}: with alpha {alpha} it must be between {least:.1e} and 1; give for instance 1e-4")
+            raise InputError(f"epsilon is {epsilon}: with alpha {alpha} it must be between {least:.1e} and 1; give a number in this range")
         self.top = top
         self.alpha = alpha
         self.epsilon = epsilon
@@ -191,7 +191,7 @@ class ShadowPPRSampler(DisjointSampler):
         kernels.pagerank_sets(graph.indptr, graph.indices, num_seeds, self.top, self._alpha, self._threshold, push, own, sets)
 
 
-def _own(graph: Graph, most: int, workspace: Workspace) -> kernels.Own:
+def _set_buffers(graph: Graph, most: int, workspace: Workspace) -> kernels.Own:
     """Return arrays of the workspace for the set of one seed, of at most ``most`` nodes."""
     slot_bits = max(4, (_SPARSE * most - 1).bit_length())
     entries = workspace.array("set_entries", 1 << slot_bits, np.uint32)
@@ -201,7 +201,7 @@ def _own(graph: Graph, most: int, workspace: Workspace) -> kernels.Own:
     return kernels.Own(workspace.array("members", most + 1, graph.indices.dtype), entries, slot_bits, max(1, (most - 1).bit_length()), turn)
 
 
-def _sets(graph: Graph, seeds: Array, most: int, workspace: Workspace) -> kernels.Sets:
+def _enter_seeds(graph: Graph, seeds: Array, most: int, workspace: Workspace) -> kernels.Sets:
     """Return arrays of the workspace for the sets of all seeds, with the seeds entered.
 
     Raises:

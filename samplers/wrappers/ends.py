@@ -279,7 +279,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         changes["extra"] = sampled.extra | asked.extra
         if not asked.positives:
             return replace(sampled, **changes)
-        return sampled.with_structure(sampled.nodes, self._without(graph, sampled, asked.positives, workspace), **changes)
+        return sampled.with_structure(sampled.nodes, self._drop_excluded(graph, sampled, asked.positives, workspace), **changes)
 
     def dropped(self, graph: SomeGraph, positives: Sequence[Array], seed_counts: Mapping[str, int]) -> dict[Relation, Array]:
         """Return the excluded edges by relation, (D,) int64 ``source * B + destination`` in local ids, ascending.
@@ -297,7 +297,9 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
             edges.sort()
         return dropped
 
-    def _without(self, graph: SomeGraph, batch: SomeBatch, positives: Sequence[Array], workspace: Workspace) -> list[dict[Relation, Block]]:
+    def _drop_excluded(
+        self, graph: SomeGraph, batch: SomeBatch, positives: Sequence[Array], workspace: Workspace
+    ) -> list[dict[Relation, Block]]:
         """Return the hops without the excluded edges, in the memory of the given blocks.
 
         A node of the graph may be several nodes of the batch, of which only the first is a seed, for instance with ``ShadowSampler``. Edges of the

@@ -68,14 +68,14 @@ class ExcludingSampler(Sampler[SomeGraph, SomeBatch]):
             places, begin = dropped[low:high] - begin, begin + columns.num_edges
             source, _, destination = relation
             for hop in hops if len(places) else ():
-                hop[relation], is_lost = _without(hop[relation], columns.indptr, nodes[destination], counts[source], places)
+                hop[relation], is_lost = _drop_edges(hop[relation], columns.indptr, nodes[destination], counts[source], places)
                 is_node_lost |= is_lost
         if is_node_lost and not batch.nested:
-            nodes, hops = _reached(nodes, counts, hops, workspace)
+            nodes, hops = _keep_reached(nodes, counts, hops, workspace)
         return batch.with_structure(nodes, hops)
 
 
-def _without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped: Array) -> tuple[Block, bool]:
+def _drop_edges(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped: Array) -> tuple[Block, bool]:
     """Return a block without some edges, and whether one of these had a source other than a seed.
 
     Args:
@@ -90,7 +90,7 @@ def _without(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped:
     return block.beginning(block.num_dst, block.num_src, kept), lost
 
 
-def _reached(
+def _keep_reached(
     node_ids: dict[str, Array], seed_counts: dict[str, int], found: list[dict[Relation, Block]], workspace: Workspace
 ) -> tuple[dict[str, Array], list[dict[Relation, Block]]]:
     """Return the nodes that are still connected to the seeds, hop by hop, in order of first appearance, and their blocks."""

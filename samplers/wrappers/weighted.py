@@ -144,7 +144,10 @@ def with_seed_weights(batch: Any, weights: Any) -> Any:
 
 
 def class_shares(y: Array, seeds: Array) -> Array:
-    """(V,) weights by which all classes among ``seeds`` (N,) are drawn alike: 1 / n for each of the n seeds of a class in ``y`` (V,), 0 for others."""
+    """Return weights (V,) by which all classes among ``seeds`` (N,) have the same probability.
+
+    Each of the n seeds of a class in ``y`` (V,) gets 1 / n, any other node 0.
+    """
     counts, weights = np.bincount(y[seeds], minlength=1), np.zeros(len(y))
     weights[seeds] = 1 / counts[y[seeds]]
     return weights

@@ -18,7 +18,7 @@ from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import NEVER
 from hoptrain.samplers.cuda.layers import Layer, LayerSampler
 from hoptrain.samplers.cuda.programs.program import find_first_invalid, place_parameters
-from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
+from hoptrain.samplers.programs.cpu import check_sample_size, explain_compile_errors, no_edge
 from hoptrain.samplers.programs.program import SamplingProgram
 
 
@@ -31,7 +31,7 @@ class CudaCollective(LayerSampler):
         Raises:
             InputError: a step has no draw, CUDA cannot be used, or the kernel or placement is unknown.
         """
-        super().__init__(graph, [checked_size(program, step) for step in range(program.steps)], workspace)
+        super().__init__(graph, [check_sample_size(program, step) for step in range(program.steps)], workspace)
         self.program, self.size_names = program, (*self.size_names, "wrong")
         self.parameters = place_parameters(program, self.stream)
 
@@ -42,7 +42,7 @@ class CudaCollective(LayerSampler):
 
     def queue(self) -> None:
         """Queue all steps; the first call compiles the program."""
-        with explained(self.program):
+        with explain_compile_errors(self.program):
             super().queue()
 
     def sample_hop(self, hop: int) -> Layer:

@@ -22,7 +22,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bounded import FixedSizeSampler
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import NEVER
-from hoptrain.samplers.programs.cpu import checked_size, explained, no_edge
+from hoptrain.samplers.programs.cpu import check_sample_size, explain_compile_errors, no_edge
 from hoptrain.samplers.programs.program import SamplingProgram
 
 
@@ -46,7 +46,7 @@ class _Individual(FixedSizeSampler):
 
     def queue(self) -> None:
         """Queue all steps; the first call compiles the program."""
-        with explained(self.program):
+        with explain_compile_errors(self.program):
             super().queue()
 
     @abstractmethod
@@ -73,7 +73,7 @@ class CudaBlocks(_Individual):
         Raises:
             InputError: a step has no draw, CUDA cannot be used, or the kernel or placement is unknown.
         """
-        super().__init__(graph, program, workspace, [checked_size(program, step) for step in range(program.steps)])
+        super().__init__(graph, program, workspace, [check_sample_size(program, step) for step in range(program.steps)])
 
     def name_of(self, b: int, step: int, place: int) -> str:  # noqa: D102
         return f"node {to_host(self.nodes[b])[place]} at step {step}"

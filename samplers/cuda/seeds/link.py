@@ -93,13 +93,13 @@ def drop_edges(bulk: FixedSizeSampler) -> None:
     shared = len(bulk.edges) < len(bulk.num_edges)  # all hops share their arrays
     for h, edges in enumerate(bulk.edges):
         hop = len(bulk.num_edges) - 1 if shared else h
-        bulk.edges[h] = _left(bulk, edges, h, (bulk.num_nodes[hop], bulk.num_nodes[0], table, counts), bulk.num_edges[hop])
+        bulk.edges[h] = _keep_others(bulk, edges, h, (bulk.num_nodes[hop], bulk.num_nodes[0], table, counts), bulk.num_edges[hop])
     if shared:
         for num_nodes, num_edges in zip(bulk.num_nodes[:-1], bulk.num_edges, strict=True):
             bulk.launch.one_block_each(kernels.read_ends, bulk.edges[0].indptr, num_nodes, num_edges)
 
 
-def _left(bulk: FixedSizeSampler, edges: Edges, number: int, rule: tuple[Any, Any, Any, Any], num_edges: Any) -> Edges:
+def _keep_others(bulk: FixedSizeSampler, edges: Edges, number: int, rule: tuple[Any, Any, Any, Any], num_edges: Any) -> Edges:
     """Queue the copy of the edges that are not excluded into new arrays, and return these; their number goes to ``num_edges``."""
     array = bulk.buffers.array
     capacity, num_dst = edges.indptr.shape[1] - 1, rule[0]

@@ -11,14 +11,14 @@ from subgraph_case import as_lists, check_loader, check_pure, fit, graphs, grid
 
 from hoptrain.engine import Graph
 from hoptrain.samplers import RippleWalkSampler, SaintWalkSampler, Workspace
-from hoptrain.samplers.subgraphs.induced import Members, induced, members_of
+from hoptrain.samplers.subgraphs.induced import Members, find_members, induced
 
 ONE = np.array([0])
 
 
 def members_and_block(graph, drawn, split, scratch):
     is_seed = np.isin(np.arange(graph.num_nodes), split)
-    members = members_of(graph, np.array(drawn, graph.indices.dtype), is_seed, scratch)
+    members = find_members(graph, np.array(drawn, graph.indices.dtype), is_seed, scratch)
     return members, induced(graph, members, scratch)
 
 
