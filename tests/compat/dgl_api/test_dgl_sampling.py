@@ -172,9 +172,9 @@ MISTAKES = {
     ),
     "a probability above 1": Mistake(
         lambda: sampling.random_walk(graph(), [1], length=2, restart_prob=2.0),
-        value="ends are 2.0",
+        value="ends is 2.0",
         rule="walk 2 probability 1",
-        remedy="correct",
+        remedy="give instance 0.1",
     ),
     "a walk by missing weights": Mistake(
         lambda: sampling.random_walk(graph(), [1], length=2, prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"

@@ -101,15 +101,15 @@ MISTAKES = {
         lambda: hoptrain.dgl.SAINTSampler("other", 3), value="mode is 'other'", rule="'node' 'edge' 'walk'", remedy="choose one"
     ),
     "a subgraph of no draws": Mistake(
-        lambda: hoptrain.dgl.SAINTSampler("node", 0), value="budget is 0", rule="subgraph 1 draws", remedy="correct"
+        lambda: hoptrain.dgl.SAINTSampler("node", 0), value="budget is 0", rule="subgraph 1 draws", remedy="range"
     ),
     "walks of no steps": Mistake(
-        lambda: hoptrain.dgl.SAINTSampler("walk", (3, 0)), value="walk_length is 0", rule="walk one step", remedy="correct"
+        lambda: hoptrain.dgl.SAINTSampler("walk", (3, 0)), value="walk_length is 0", rule="walk one step", remedy="1 more"
     ),
     "a graph without edges": Mistake(
         lambda: hoptrain.dgl.SAINTSampler("node", 3).sample(dgl.graph(([], []), num_nodes=3)),
         value="no edges",
-        rule="graph nothing draw",
+        rule="graph draws edges",
         remedy="another sampler",
     ),
     "fanouts by type of a graph with one": Mistake(

@@ -108,7 +108,7 @@ MISTAKES = {
         lambda data: batch_of(data, batch_size=None), value="batch_size is None", rule="batch seeds", remedy="number batch_sampler"
     ),
     "a hop without edges": Mistake(
-        lambda data: batch_of(data, num_neighbors=[0]), value="fanout 0", rule="hop 1 edges -1", remedy="correct"
+        lambda data: batch_of(data, num_neighbors=[0]), value="fanout 0", rule="hop 1 edges -1", remedy="share 0.5"
     ),
     "one fanout for all hops": Mistake(
         lambda data: batch_of(data, num_neighbors=5), value="num_neighbors is 5", rule="list integer each hop", remedy="[15, 10]"

@@ -174,9 +174,9 @@ MISTAKES = {
         lambda data: walks(data, sample_coverage=-1), value="sample_coverage -1", rule="num_steps 1 0", remedy="correct"
     ),
     "a subgraph of no draws": Mistake(
-        lambda data: walks(data, batch_size=0), value="(walk_length + 1) is 0", rule="num_roots subgraph 1 draws", remedy="correct"
+        lambda data: walks(data, batch_size=0), value="(walk_length + 1) is 0", rule="num_roots subgraph 1 draws", remedy="range"
     ),
-    "walks of no steps": Mistake(lambda data: walks(data, walk_length=0), value="walk_length is 0", rule="walk one step", remedy="correct"),
+    "walks of no steps": Mistake(lambda data: walks(data, walk_length=0), value="walk_length is 0", rule="walk one step", remedy="1 more"),
     "an attribute of the batches' own": Mistake(
         attribute_of_the_batches_own, value="'node_norm'", rule="data attribute batches name", remedy="rename"
     ),

@@ -137,7 +137,7 @@ def test_a_part_all_of_whose_weights_are_0(graph, replace):
 
 def test_a_graph_all_of_whose_weights_are_0_is_refused(graph):
     known, sampler = PartitionedGraph(graph.indptr, True, "parts", has_weight=False), NeighborSampler([3], weighted=True)
-    with refused("weighted=True", "weights all 900 edges 0 drawn", "correct"):
+    with refused("weighted=True", "weights all 900 edges 0 drawn", "above 0"):
         check_alone(sampler, known)
     check_alone(NeighborSampler([3]), known)
     check_alone(sampler, PartitionedGraph(graph.indptr, True, "parts"))
@@ -185,8 +185,8 @@ MISTAKES = {
     "rounds on a graph in parts": Mistake(
         lambda graph: sampled_in_parts(graph, LaborSampler([3], importance_rounds=1)),
         value="1",
-        rule="importance_rounds graph parts importances edges hop",
-        remedy="0 part features alone",
+        rule="importance_rounds partitioned graph importances edges hop",
+        remedy="0 partition only features",
     ),
 }
 

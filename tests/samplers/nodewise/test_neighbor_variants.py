@@ -288,7 +288,7 @@ MISTAKES = {
             lambda replace=replace: NeighborSampler([2], weighted=True, replace=replace).sample(graph_without_weight(), [0]),
             value="weighted=True",
             rule="weights all 2 edges 0",
-            remedy="correct",
+            remedy="above 0",
         )
         for replace in (False, True)
     },
