@@ -1,7 +1,7 @@
-"""hoptrain: a training engine for graph neural networks that puts sampling first.
+"""hoptrain: a training engine for graph neural networks with fast neighbour sampling on CPUs and GPUs.
 
-What a user needs is named here: ``hoptrain.load_dataset``, ``hoptrain.NeighborSampler`` and so on; ``dir(hoptrain)`` lists the names. Each is
-imported when it is first used, so ``import hoptrain`` loads neither torch nor NumPy. The folders beside this file are links to the floors.
+The public API is importable from here: ``hoptrain.load_dataset``, ``hoptrain.NeighborSampler`` and so on. ``dir(hoptrain)`` lists all names. Each name
+is imported at first use, so ``import hoptrain`` loads neither torch nor NumPy. The folders next to this file are symbolic links to the layers.
 """
 
 # ruff: noqa: F401, I001 - names for type checkers, several to a line
@@ -66,7 +66,7 @@ _NAMES = {
     "trainers.tasks.nodes.data": "NodeDataModule HeteroDataModule",
     "trainers.tasks.nodes.task": "HeteroClassifier NodeClassifier",
 }
-"""By the module that has them. The list above tells the same to type checkers."""
+"""Public names by the module that defines them. Keep it in step with the imports above, which are for type checkers."""
 
 _HOME = {name: f"hoptrain.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = ["__version__", *_HOME]

@@ -1,7 +1,7 @@
-"""PyG's loaders over hoptrain's samplers: ``from hoptrain.pyg import NeighborLoader`` in place of ``from torch_geometric.loader``.
+"""Drop-in replacements for PyG's loaders: write ``from hoptrain.pyg import NeighborLoader`` instead of ``from torch_geometric.loader``.
 
-Arguments and batches are PyG's; sampling is hoptrain's. PyG needs neither pyg-lib nor torch-sparse for them. What else an import line for
-``torch_geometric.loader`` may name is PyG's own: ``DataLoader``, ``ImbalancedSampler``, ``CachedLoader``, ``ZipLoader`` and so on.
+Arguments and batches are those of PyG; hoptrain does the sampling. Neither pyg-lib nor torch-sparse is needed. Every other name of
+``torch_geometric.loader``, such as ``DataLoader``, ``ImbalancedSampler`` or ``ZipLoader``, is passed through unchanged.
 """
 
 from typing import Any
@@ -34,5 +34,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in torch_geometric.loader.__all__:
-        raise AttributeError(f"module 'hoptrain.pyg' has no attribute {name!r}, nor has torch_geometric.loader")
+        raise AttributeError(f"neither module 'hoptrain.pyg' nor torch_geometric.loader has an attribute {name!r}")
     return getattr(torch_geometric.loader, name)

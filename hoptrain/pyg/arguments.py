@@ -1,4 +1,4 @@
-"""The arguments of torch's ``DataLoader``: what becomes of them here."""
+"""Checks of the arguments that the loaders of ``hoptrain.pyg`` share: seeds, fanouts and options of torch's ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import join_limited
 
 STRATEGIES = {"uniform": "uniform", "last": "recent"}
-"""PyG's word for a strategy -> hoptrain's."""
+"""PyG's ``temporal_strategy`` -> hoptrain's ``strategy``."""
 
 SET_BY_LOADERS = ("collate_fn", "dataset")
-"""Arguments of torch's that the loaders choose; Lightning passes them when it builds a loader again."""
+"""Arguments of torch's ``DataLoader`` that the loaders set themselves. Lightning passes them when it rebuilds a loader."""
 
-_WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "pin_memory_device")
-"""What hoptrain's workers, which run no torch, have no use for."""
+_IGNORED = ("worker_init_fn", "multiprocessing_context", "pin_memory_device")
+"""Arguments of torch's ``DataLoader`` without effect here, because hoptrain's workers do not run torch."""
 
 
-def checked_fanouts(num_neighbors: Any, *, is_hetero: bool = False) -> Any:
-    """Neighbours for each hop, as PyG takes them; of heterogeneous graphs also by edge type.
+def check_fanouts(num_neighbors: Any, *, is_hetero: bool = False) -> Any:
+    """Return ``num_neighbors`` if PyG accepts it: an integer for each hop, for heterogeneous graphs also a list for each edge type.
 
     Raises:
-        InputError: it is no list of integers.
+        InputError: ``num_neighbors`` is not a list of integers.
     """
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
     lists = {"": values}
@@ -41,27 +41,31 @@ def checked_fanouts(num_neighbors: Any, *, is_hetero: bool = False) -> Any:
         if not isinstance(own, list | tuple) or not all(isinstance(number, int | np.integer) for number in own):
             by_type = ", or a dict of such lists by edge type" if is_hetero else ""
             raise InputError(
-                f"num_neighbors{of} is {own!r}: it is a list with an integer for each hop, from the seeds outward, such as [15, 10]{by_type}"
+                f"num_neighbors{of} is {own!r}: must be a list with an integer for each hop, from the seeds outward; give [15, 10]{by_type}"
             )
     return num_neighbors
 
 
 def check_sampling(data: Any, subgraph_type: Any, strategy: str, time_attr: Any, weight_attr: Any, disjoint: bool, direction: str) -> None:
-    """Refuse options of a sampler that would change results if they were ignored.
+    """Raise InputError if the arguments of ``NeighborSampler`` contradict each other or do not fit ``data``.
 
     Raises:
-        InputError: one of them.
+        InputError: an argument is unknown, names a missing attribute, or excludes another argument.
     """
     if not isinstance(data, Data | HeteroData):
-        raise InputError(f"data is a {type(data).__name__}: these loaders take a Data or a HeteroData; use PyG's own for others")
+        raise InputError(
+            f"data is a {type(data).__name__}: these loaders take a Data or a HeteroData; use PyG's own loaders for other data"
+        )
     if subgraph_type not in [each.value for each in SubgraphType] + list(SubgraphType):
-        raise InputError(f"subgraph_type is {subgraph_type!r}: it is {', '.join(each.value for each in SubgraphType)}; choose one")
+        raise InputError(f"subgraph_type is {subgraph_type!r}: must be one of {', '.join(each.value for each in SubgraphType)}; choose one")
     if strategy == "last" and time_attr is None:
-        raise InputError("temporal_strategy is 'last' without time_attr: nothing says which edge is the last; name the times")
+        raise InputError(
+            "temporal_strategy is 'last' without time_attr: the last edge is found by time; set time_attr to the name of the times"
+        )
     if strategy not in STRATEGIES:
-        raise InputError(f"temporal_strategy is {strategy!r}: it is 'uniform' or 'last'; choose one")
+        raise InputError(f"temporal_strategy is {strategy!r}: must be 'uniform' or 'last'; choose one")
     if direction not in ("forward", "backward"):
-        raise InputError(f"sample_direction is {direction!r}: it is 'forward' or 'backward'; choose one")
+        raise InputError(f"sample_direction is {direction!r}: must be 'forward' or 'backward'; choose one")
     known = {name for store in data.stores for name in store}
     for name in (weight_attr, time_attr):
         if name is not None and name not in known:
@@ -70,19 +74,21 @@ def check_sampling(data: Any, subgraph_type: Any, strategy: str, time_attr: Any,
         of_nodes, of_edges = (any(time_attr in store for store in stores) for stores in (data.node_stores, data.edge_stores))
         if of_nodes and of_edges:
             raise InputError(
-                f"time_attr is {time_attr!r}: nodes and edges both have it, and one of them says when; rename that of the other"
+                f"time_attr is {time_attr!r}: nodes and edges both have it, but only one of them may; rename the attribute of the nodes or the edges"
             )
     if weight_attr is not None and (time_attr is not None or disjoint):
-        raise InputError(f"weight_attr {weight_attr!r} with time_attr or disjoint: edges are drawn by weight or by time; leave one out")
+        raise InputError(
+            f"weight_attr {weight_attr!r} with time_attr or disjoint: edges are drawn either by weight or by time; leave one out"
+        )
     if SubgraphType(subgraph_type) == SubgraphType.induced and (time_attr is not None or disjoint):
-        raise InputError("subgraph_type induced with disjoint or time_attr: trees have no edges but their own; choose one")
+        raise InputError("subgraph_type induced with disjoint or time_attr: disjoint trees keep only their sampled edges; choose one")
 
 
-def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
-    """Ids of nodes, or a mask of all of them, as a tensor; None stays None.
+def check_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
+    """Return node ids, or a mask over all nodes, as a tensor; None stays None.
 
     Raises:
-        InputError: neither.
+        InputError: ``given`` is neither a vector of integers nor a mask of length ``num_nodes``.
     """
     if given is None:
         return None
@@ -91,38 +97,38 @@ def checked_nodes(given: Any, num_nodes: int, name: str) -> Tensor | None:
         return nodes.long()  # torch's empty tensors are floats unless their dtype is named
     if nodes.dim() != 1 or nodes.is_floating_point() or (nodes.dtype == torch.bool and len(nodes) != num_nodes):
         shape = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
-        raise InputError(f"{name} is {shape}: it is ids of nodes, (N,) integers, or a mask of all {num_nodes:,}; correct it")
+        raise InputError(f"{name} is {shape}: must be node ids, (N,) integers, or a mask of all {num_nodes:,} nodes; convert it")
     return nodes
 
 
-def checked_seeds(data: Any, given: Any) -> tuple[Any, int]:
-    """``input_nodes`` as PyG takes them, and how many they are: of a ``HeteroData`` a type, or a type with nodes of it.
+def check_seeds(data: Any, given: Any) -> tuple[Any, int]:
+    """Return ``input_nodes`` in PyG's form, and the number of seeds. For a ``HeteroData`` they are a node type, or a node type and nodes.
 
     Raises:
-        InputError: neither, or no such type.
+        InputError: ``given`` has another form, or names an unknown node type.
     """
     if not isinstance(data, HeteroData):
-        nodes = checked_nodes(given, data.num_nodes, "input_nodes")
-        return nodes, _number(nodes, data.num_nodes)
+        nodes = check_nodes(given, data.num_nodes, "input_nodes")
+        return nodes, _num_seeds(nodes, data.num_nodes)
     kind, own = (given, None) if isinstance(given, str) else given if isinstance(given, tuple | list) and len(given) == 2 else (None, None)
     if kind not in data.node_types:
         raise InputError(
-            f"input_nodes is {_shown(given)}: of a HeteroData it is a type of nodes, or a tuple of a type and nodes of it; the types are "
-            f"{join_limited(data.node_types)}"
+            f"input_nodes is {_short_repr(given)}: for a HeteroData it must be a node type, or a tuple of a node type and nodes; name one of "
+            f"{some_of(data.node_types)}"
         )
-    nodes = checked_nodes(own, data[kind].num_nodes, f"input_nodes of {kind}")
-    return (kind, nodes), _number(nodes, data[kind].num_nodes)
+    nodes = check_nodes(own, data[kind].num_nodes, f"input_nodes of {kind}")
+    return (kind, nodes), _num_seeds(nodes, data[kind].num_nodes)
 
 
-def _number(nodes: Tensor | None, num_nodes: int) -> int:
+def _num_seeds(nodes: Tensor | None, num_nodes: int) -> int:
     return num_nodes if nodes is None else int(nodes.sum()) if nodes.dtype == torch.bool else len(nodes)
 
 
-def checked_links(data: Any, given: Any) -> tuple[Any, int]:
-    """``edge_label_index`` as PyG takes it, and how many links it says; of a ``HeteroData`` it is an edge type, or an edge type with links.
+def check_links(data: Any, given: Any) -> tuple[Any, int]:
+    """Return ``edge_label_index`` in PyG's form, and the number of links. For a ``HeteroData`` it is an edge type, or an edge type and links.
 
     Raises:
-        InputError: neither, or no such type.
+        InputError: ``given`` has another form, or names an unknown edge type.
     """
     links, what, kind = given, "edge_label_index", None
     if isinstance(data, HeteroData):
@@ -131,29 +137,29 @@ def checked_links(data: Any, given: Any) -> tuple[Any, int]:
         kind = _canonical(data, kind)
         if kind not in data.edge_types:
             raise InputError(
-                f"edge_label_index is {_shown(given)}: of a HeteroData it is an edge type, or a tuple of an edge type and links; the types are "
-                f"{join_limited(data.edge_types)}"
+                f"edge_label_index is {_short_repr(given)}: for a HeteroData it must be an edge type, or a tuple of an edge type and links; name one of "
+                f"{some_of(data.edge_types)}"
             )
         data, what = data[kind], f"edge_label_index of {':'.join(kind)}"
-    own = data.edge_index if links is None else _integers(links, what)
+    own = data.edge_index if links is None else _as_integers(links, what)
     if own.dim() != 2 or len(own) != 2:
-        raise InputError(f"{what} has shape {tuple(own.shape)}: it is (2, N), sources above destinations; transpose it")
+        raise InputError(f"{what} has shape {tuple(own.shape)}: must be (2, N), sources above destinations; transpose it")
     if links is None:
         return given, own.shape[1]
     return (own if kind is None else (kind, own)), own.shape[1]
 
 
-def _integers(values: Any, what: str) -> Tensor:
-    """Return a tensor of a tensor, an array or lists.
+def _as_integers(values: Any, what: str) -> Tensor:
+    """Return a tensor, an array or nested lists of integers as a tensor.
 
     Raises:
-        InputError: it holds something other than integers.
+        InputError: ``values`` holds something other than integers.
     """
-    rule = "it is (2, N) integers, sources above destinations"
+    rule = "must be (2, N) integers, sources above destinations"
     try:
         made: Tensor = torch.as_tensor(values)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{what} is {_shown(values)}: {rule} ({error}); correct it") from None
+        raise InputError(f"{what} is {_short_repr(values)}: {rule} ({error}); give a tensor") from None
     if not made.numel():
         return made.long()  # torch's empty tensors are floats unless their dtype is named
     if made.is_floating_point() or made.dtype == torch.bool:
@@ -161,13 +167,13 @@ def _integers(values: Any, what: str) -> Tensor:
     return made
 
 
-def _shown(value: Any) -> str:
-    """In one short line, though tensors are in it."""
+def _short_repr(value: Any) -> str:
+    """Return a short ``repr`` in one line, also if the value contains tensors."""
     return " ".join(reprlib.repr(value).split())
 
 
 def _canonical(data: HeteroData, kind: Any) -> Any:
-    """An edge type by its three names, as PyG finds it by two where there is one between these types."""
+    """Return the full edge type (source, relation, destination) for a shortened one, as PyG completes it."""
     try:
         return data._to_canonical(*kind) if isinstance(kind, tuple | list) else kind
     except TypeError:
@@ -175,36 +181,39 @@ def _canonical(data: HeteroData, kind: Any) -> Any:
 
 
 def check_lengths(number: int, what: str, **values: Any) -> None:
-    """Refuse values that are not one for each.
+    """Raise InputError if one of ``values`` has another length than ``number``.
+
+    Args:
+        number: Number of seeds or links.
+        what: Name of the counted items for the message, such as "seeds".
+        values: Values to check, by the name of the argument; None is skipped.
 
     Raises:
-        InputError: one of them.
+        InputError: a value has a different number of entries.
     """
     for name, value in values.items():
         if value is not None and len(value) != number:
             raise InputError(f"{name} has {len(value):,} entries for {number:,} {what}: give one for each")
 
 
-def honoured(kwargs: dict[str, Any], *, filter_per_worker: bool | None = None) -> dict[str, Any]:
-    """Those that torch is to get; of others that have no meaning here a warning tells.
+def check_arguments(kwargs: dict[str, Any], *, filter_per_worker: bool | None = None) -> dict[str, Any]:
+    """Return the arguments to pass to torch's ``DataLoader``, and warn about those that are ignored.
 
-    A loader that Lightning builds again gets those of the loader before as ``kwargs``, beside those that change.
+    When Lightning rebuilds a loader, it passes the previous loader's arguments as ``kwargs``, in addition to those that change.
 
     Raises:
-        InputError: one that would change results if it were ignored.
+        InputError: an unsupported argument would change the results if it were ignored.
     """
     kwargs = dict(kwargs)
     while (before := kwargs.pop("kwargs", None)) is not None:
         kwargs = before | kwargs
     if kwargs.get("custom_cls") is not None:
-        raise InputError(
-            "custom_cls is given: it is the class of batches from remote stores, which these loaders do not read; leave it out"
-        )
+        raise InputError("custom_cls is given: these loaders do not read remote stores, for whose batches it sets the class; leave it out")
     if kwargs.get("batch_size", 1) is None and kwargs.get("batch_sampler") is None:
-        raise InputError("batch_size is None: a batch has seeds; give their number, or a batch_sampler")
+        raise InputError("batch_size is None: a batch needs a number of seeds; give batch_size or a batch_sampler")
     if kwargs.get("in_order") is False:
-        raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
-    ignored = [name for name in _WITHOUT_MEANING if kwargs.get(name)] + ["filter_per_worker"] * bool(filter_per_worker)
+        raise InputError("in_order is False: batches always come in order, which makes a run repeatable; leave it out")
+    ignored = [name for name in _IGNORED if kwargs.get(name)] + ["filter_per_worker"] * bool(filter_per_worker)
     if ignored:
-        warnings.warn(f"without meaning here: {', '.join(ignored)}; workers run no torch, and gather x themselves", stacklevel=5)
-    return {name: value for name, value in kwargs.items() if name not in (*_WITHOUT_MEANING, *SET_BY_LOADERS)}
+        warnings.warn(f"ignored: {', '.join(ignored)} (hoptrain's workers do not run torch, and gather x themselves)", stacklevel=5)
+    return {name: value for name, value in kwargs.items() if name not in (*_IGNORED, *SET_BY_LOADERS)}

@@ -1,4 +1,4 @@
-"""PyG's ``BidirectionalNeighborSampler`` over hoptrain's kernels."""
+"""PyG's ``BidirectionalNeighborSampler`` over hoptrain's samplers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch_geometric.sampler import SamplerOutput
 from torch_geometric.sampler.base import DataType, NumNeighbors, SubgraphType
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.graphs import homogeneous
+from hoptrain.pyg.graphs import require_homogeneous
 from hoptrain.pyg.sampler import NeighborSampler
 
 
 class BidirectionalNeighborSampler(torch_geometric.sampler.BidirectionalNeighborSampler):
-    """PyG's, by name and arguments, for PyG's own loaders (``NodeLoader``): each hop goes along the edges and against them.
+    """A drop-in replacement for PyG's ``BidirectionalNeighborSampler``: each hop follows edges in both directions. Use it with ``NodeLoader``.
 
-    PyG's code asks both ways for one hop after another and merges what it gets. Edges have the user's numbers both ways; in PyG those found against
-    the edges count in another order.
+    PyG's code samples hop by hop in each direction and merges the results. Edge ids are PyG's edge ids in both directions; in PyG the ids of edges
+    that were found backward refer to another order.
     """
 
     def __init__(
@@ -37,24 +37,27 @@ class BidirectionalNeighborSampler(torch_geometric.sampler.BidirectionalNeighbor
         share_memory: bool = False,
         directed: bool = True,
     ) -> None:
-        """Convert the graph both ways, once for a ``Data`` object. ``share_memory`` has no meaning.
+        """Convert the graph in both directions, once for each ``Data`` object. ``share_memory`` has no effect.
 
         Raises:
-            InputError: a heterogeneous graph, times, trees of several hops or another ``subgraph_type``, at which PyG's fails, too; as ``NeighborSampler``.
+            InputError: the graph is heterogeneous, times are given, trees have several hops, or ``subgraph_type`` is not "directional", all of
+                which PyG's code does not support either; or ``NeighborSampler`` rejects an argument.
         """
         if disjoint and NumNeighbors(num_neighbors).num_hops > 1:
-            raise InputError(f"disjoint with num_neighbors {num_neighbors}: PyG's code cannot join several hops of trees; take one hop")
+            raise InputError(f"disjoint with num_neighbors {num_neighbors}: PyG's code cannot merge trees of several hops; give one hop")
         if time_attr is not None or SubgraphType(subgraph_type) != SubgraphType.directional or not directed:
             raise InputError(
-                f"time_attr is {time_attr!r} and subgraph_type {subgraph_type!r}: edges are taken both ways as they are drawn; leave these out"
+                f"time_attr is {time_attr!r} and subgraph_type {subgraph_type!r}: edges are sampled in both directions without times and as "
+                "'directional'; leave these out"
             )
         options: dict[str, Any] = {"replace": replace, "disjoint": disjoint, "weight_attr": weight_attr, "is_sorted": is_sorted}
         options |= {"temporal_strategy": temporal_strategy}
         forward, backward = (
-            _Numbered(homogeneous(data), num_neighbors, sample_direction=direction, **options) for direction in ("forward", "backward")
+            _OneDirection(require_homogeneous(data), num_neighbors, sample_direction=direction, **options)
+            for direction in ("forward", "backward")
         )
-        self.forward_sampler: _Numbered = forward
-        self.backward_sampler: _Numbered = backward
+        self.forward_sampler: _OneDirection = forward
+        self.backward_sampler: _OneDirection = backward
         self.num_neighbors = forward.num_neighbors
         self.num_nodes: Any = forward.num_nodes
         self.data_type: DataType = forward.data_type
@@ -63,7 +66,7 @@ class BidirectionalNeighborSampler(torch_geometric.sampler.BidirectionalNeighbor
 
     @property
     def num_neighbors(self) -> NumNeighbors:
-        """As PyG, which tells of several hops by a print."""
+        """Fanouts. PyG's own property also prints a warning for several hops."""
         return self._num_neighbors
 
     @num_neighbors.setter
@@ -71,11 +74,11 @@ class BidirectionalNeighborSampler(torch_geometric.sampler.BidirectionalNeighbor
         self._num_neighbors = given if isinstance(given, NumNeighbors) else NumNeighbors(given)
 
 
-class _Numbered(NeighborSampler):
-    """One way, with edges by the user's numbers: those of two ways can be merged."""
+class _OneDirection(NeighborSampler):
+    """A sampler of one direction that returns PyG edge ids, so that the results of both directions can be merged."""
 
     def _sample(self, seed: Tensor, seed_time: Any = None, **_: Any) -> SamplerOutput:
-        if len(seed) == 0:  # PyG's code asks for a hop from nowhere, too
+        if len(seed) == 0:  # PyG's code also samples hops without seeds
             none = torch.zeros(0, dtype=torch.int64)
             return SamplerOutput(none, none, none, none, none if self.disjoint else None, [0, 0], [0])
         out = super()._sample(seed, seed_time)
@@ -84,5 +87,5 @@ class _Numbered(NeighborSampler):
 
     @property
     def edge_permutation(self) -> None:
-        """None: edges have their numbers already."""
+        """None, since edges already have PyG's ids."""
         return

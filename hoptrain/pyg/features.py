@@ -1,4 +1,4 @@
-"""Features that workers gather: PyG takes those of a batch's nodes, row by row, and so may a worker."""
+"""Node features and edge ids that workers look up for a PyG batch, instead of PyG's own code."""
 
 from __future__ import annotations
 
@@ -19,66 +19,68 @@ from hoptrain.samplers.loader.given import Source, plain_rows
 _X, _EDGES = "x", "edge_attr"
 
 
-def features_of(data: Any) -> dict[str, Any]:
-    """What ``data`` has of ``x``, by the name of its rows in a batch: ``x``, or for each type of a ``HeteroData`` ``x.TYPE``."""
+def get_features(data: Any) -> dict[str, Any]:
+    """Return the node features ``x`` of a ``Data`` as ``x``, or those of a ``HeteroData`` as ``x.TYPE`` for each node type that has some."""
     if isinstance(data, HeteroData):
         return {f"{_X}.{kind}": data[kind][_X] for kind in data.node_types if _X in data[kind]}
     return {_X: data[_X]} if _X in data else {}
 
 
-def numbers_of(permutation: Any, own_name: Callable[[Any], Any] = lambda relation: relation) -> dict[str, Any]:
-    """The user's numbers of the edges by the name of their rows in a batch, of one type of edges or of several.
+def get_edge_ids(permutation: Any, graph_name: Callable[[Any], Any] = lambda relation: relation) -> dict[str, Any]:
+    """Return the PyG edge ids that workers look up, by the name of their rows in a batch.
 
     Args:
-        permutation: (E,) numbers of the graph's edges, None where they are the same; or these by the user's edge types.
-        own_name: what the graph calls one of the user's edge types.
+        permutation: (E,) PyG id of each edge of the converted graph, None where the order is unchanged; or such values by PyG edge type.
+        graph_name: Function from a PyG edge type to the edge type of the converted graph.
     """
     if isinstance(permutation, dict):
-        return {f"{_EDGES}.{relation_name(own_name(relation))}": own for relation, own in permutation.items() if own is not None}
+        return {f"{_EDGES}.{relation_name(graph_name(relation))}": own for relation, own in permutation.items() if own is not None}
     return {} if permutation is None else {_EDGES: permutation}
 
 
-def numbers_in(source: Source) -> dict[str, Tensor]:
-    """(M,) int64, the user's numbers of a batch's edges where they were looked up, by the graph's edge type, "" of the only one."""
+def edge_ids_in(source: Source) -> dict[str, Tensor]:
+    """Return the PyG ids (M,) int64 of a batch's edges where workers looked them up, by edge type; a homogeneous graph has the type ""."""
     rows = {name: own for name, own in source.rows().items() if name.endswith(".0") and name.startswith(_EDGES)}
-    return {name[len(_EDGES) + 1 : -2]: _owned(own) for name, own in rows.items()}
+    return {name[len(_EDGES) + 1 : -2]: _copy_int64(own) for name, own in rows.items()}
 
 
-def _owned(own: Any) -> Tensor:
-    """Numbers as int64 in memory of their own, lest one who keeps them keep what a worker would write the next batch to."""
+def _copy_int64(own: Any) -> Tensor:
+    """Return a copy as an int64 tensor. A view would keep the queue slot that a worker writes the next batch to."""
     return own.long() if isinstance(own, Tensor) else torch.from_numpy(own.astype(np.int64))
 
 
 def rows_to_gather(name: str, x: Any) -> Array | None:
-    """A tensor as workers may gather rows of it (``plain_rows``); numbers of edges as narrow as they can be."""
-    if name.startswith(_EDGES):  # the loader's own, which nobody changes: also where torch keeps no count of changes (inference mode)
+    """Return a tensor as an array that workers can gather rows from, or None (``plain_rows``). Edge ids get the narrowest dtype."""
+    if name.startswith(
+        _EDGES
+    ):  # the loader owns edge ids and nothing changes them, so torch's change count (absent in inference mode) is not needed
         return np.asarray(x).astype(id_dtype(len(x)), copy=False)
     return plain_rows(x)
 
 
-def names_of(names: Collection[str]) -> list[str]:
-    """Those of the features of nodes among the names of rows."""
+def feature_names(names: Collection[str]) -> list[str]:
+    """Return the names of node features among the names of all rows."""
     return [name for name in names if not name.startswith(_EDGES)]
 
 
-def store_of(data: Any, name: str) -> Any:
-    """Where ``data`` keeps what is called so."""
+def get_store(data: Any, name: str) -> Any:
+    """Return the PyG store that holds the feature ``name``: the store of a node type, or ``data`` itself if it is homogeneous."""
     return data[name.partition(".")[2]] if isinstance(data, HeteroData) else data
 
 
 def without(data: Any, names: Collection[str]) -> Any:
-    """The same, but for the features of these names; it says how many nodes it has."""
+    """Return a shallow copy of ``data`` without the features ``names``, with ``num_nodes`` set instead."""
     other = copy.copy(data)
     for name in names:
-        store = store_of(other, name)
+        store = get_store(other, name)
         del store[_X]
-        store.num_nodes = store_of(data, name).num_nodes
+        store.num_nodes = get_store(data, name).num_nodes
     return other
 
 
 def put(made: Any, whole: Any, rows: Mapping[str, Array]) -> None:
-    """Give the rows to a batch that was made of ``whole`` without them."""
-    for name in names_of(rows):
-        if "num_nodes" not in store_of(whole, name):
-            del store_of(made, name)["num_nodes"]
-        store_of(made, name)[_X] = as_tensor(rows[name])
+    """Add gathered features to the batch ``made``, which PyG filtered out of ``whole`` without these features."""
+    for name in feature_names(rows):
+        if "num_nodes" not in get_store(whole, name):
+            del get_store(made, name)["num_nodes"]
+        get_store(made, name)[_X] = as_tensor(rows[name])

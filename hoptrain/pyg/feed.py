@@ -1,4 +1,4 @@
-"""The feed of PyG's loaders: torch deals out the indices, hoptrain's workers sample and gather, PyG puts the batch together."""
+"""Base class of all loaders in ``hoptrain.pyg``: torch yields the indices, hoptrain's workers sample and gather, PyG assembles the batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from torch_geometric.loader.utils import filter_data
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
-from hoptrain.pyg.arguments import SET_BY_LOADERS, honoured
-from hoptrain.pyg.features import features_of, names_of, numbers_in, put, rows_to_gather, without
-from hoptrain.pyg.graphs import Converted
-from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, bulk_of, check_on_device
+from hoptrain.pyg.arguments import SET_BY_LOADERS, check_arguments
+from hoptrain.pyg.features import edge_ids_in, feature_names, get_features, put, rows_to_gather, without
+from hoptrain.pyg.graphs import ConvertedGraph
+from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, check_on_device, get_bulk
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.loader.early import runs_ahead
 from hoptrain.samplers.loader.given import Place, Source, Work, version_of
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from hoptrain.samplers.loader.gpu_cache import HitRates
 
 MOST_COUNTED = 1024
-"""Batches that rows are counted in for a ``gpu_cache``."""
+"""Maximum number of batches in which row accesses are counted to fill a ``gpu_cache``."""
 
 
-class Fed:
-    """What the loaders share. A class inherits from it and from torch's ``DataLoader``, or one of PyG's.
+class LoaderMixin:
+    """A mixin that feeds a PyG loader by hoptrain. A loader inherits from it and from torch's ``DataLoader`` or a loader of PyG.
 
-    With ``device="cuda"`` the GPU samples, one bulk ahead, and batches come on it, the same bit for bit. ``bulk``, ``graph_placement``,
-    ``feature_placement``, ``gpu_cache`` and ``cuda_graphs`` are those of ``hoptrain.SampleLoader``.
+    With ``device="cuda"`` the GPU samples one bulk ahead; batches are on the GPU and bit-identical to those of the CPU. ``bulk``,
+    ``graph_placement``, ``feature_placement``, ``gpu_cache`` and ``cuda_graphs`` have the meaning that they have in ``hoptrain.SampleLoader``.
 
     Attributes:
-        data: the whole graph with its attributes.
+        data: The whole graph with its attributes.
     """
 
     data: Any
@@ -50,11 +50,11 @@ class Fed:
     _attributes: DeviceAttributes | None = None
     _feed: GivenFeed | None = None
     _kept: tuple[dict[str, Any], dict[str, int], dict[str, Array]] | None = None
-    """Features, how often each was changed in place, and what workers gather of them, which are copies."""
+    """Features, the number of in-place changes of each, and the arrays that workers gather from."""
     _epoch = 0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep the arguments as attributes: Lightning builds a loader with another sampler from the attributes named as the arguments."""
+        """Store the arguments as attributes of the same names, from which Lightning rebuilds a loader with another sampler."""
         loader = super().__new__(cls)
         with suppress(TypeError):  # a missing or unknown argument, which __init__ reports
             own = {name: value for name, value in kwargs.items() if name not in SET_BY_LOADERS}
@@ -65,18 +65,18 @@ class Fed:
     def torch_options(
         self, kwargs: dict[str, Any], sampler: Sampler[Any, Any], *, filter_per_worker: bool | None = None, **refused: bool
     ) -> dict[str, Any]:
-        """Return those of ``kwargs`` that torch's loader is to get, once those of a GPU were taken out and noted.
+        """Return the arguments for torch's ``DataLoader``, and store the GPU options (``DEVICE_OPTIONS``) among ``kwargs``.
 
         Args:
-            kwargs: what the user gave beside PyG's arguments.
-            sampler: what samples.
-            filter_per_worker: PyG's argument.
-            refused: whether options are given that a GPU cannot honour, by the name of each.
+            kwargs: Further arguments that the user gave, in addition to those of the PyG loader.
+            sampler: Sampler of the loader.
+            filter_per_worker: The PyG argument of this name.
+            refused: Whether the user gave each of the options that a GPU does not support, by the option's name.
 
         Raises:
-            InputError: an option that would change results if it were ignored, or that a GPU cannot honour.
+            InputError: an argument is not supported, or not supported on a GPU.
         """
-        options = honoured(kwargs, filter_per_worker=filter_per_worker)
+        options = check_arguments(kwargs, filter_per_worker=filter_per_worker)
         own = {name: options.pop(name) for name in DEVICE_OPTIONS if name in options}
         self._on_device = DeviceOptions.checked(own.pop("device", None), **own)
         if self._on_device is not None:
@@ -86,38 +86,45 @@ class Fed:
     @property
     @abstractmethod
     def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
-        """What is sampled, prepared, by what."""
+        """Prepared sampler, and the graph that it samples."""
 
     @abstractmethod
     def assembled(self, index: list[int], source: Source, state: int) -> Any:
-        """PyG's batch, of what ``source`` gives for the items that it asks for.
+        """Return the PyG batch for the seeds ``index``.
 
-        ``state`` is where torch's generator starts, if PyG's code is to draw something.
+        Args:
+            index: Indices of the batch, from torch's sampler.
+            source: Function from seeds to the sampled mini-batch.
+            state: Seed of torch's generator for whatever PyG's code draws.
         """
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of an epoch. Its seed comes from torch's generator, as in torch's loader."""
+        """Yield the batches of an epoch. The seed comes from torch's generator, as in torch's ``DataLoader``."""
         loader: Any = self
-        if hasattr(type(self), "collate_fn"):  # else torch's copy of the method in the object is a circle, and workers wait to be collected
+        if hasattr(
+            type(self), "collate_fn"
+        ):  # torch stores the bound method in the object: a reference cycle that delays the end of workers
             self.__dict__.pop("collate_fn", None)
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator))
         place = Place.of(seed, self._epoch, _length(loader._index_sampler))
         self._epoch += 1
         if self._feed is None:
-            bulk = 1 if self._on_device is None else bulk_of(self._on_device, loader.batch_size, place.num_steps, self.sampler_and_graph[0])
+            bulk = (
+                1 if self._on_device is None else get_bulk(self._on_device, loader.batch_size, place.num_steps, self.sampler_and_graph[0])
+            )
             self._feed = GivenFeed(loader.num_workers, loader.prefetch_factor, loader.timeout, self._on_device, bulk)
         is_pinned = loader.pin_memory and self._on_device is None and torch.cuda.is_available()
 
         def made(step: int, index: list[int], source: Source) -> Any:
             return self.assembled(index, source, place.state(step))
 
-        indices = _dealt_out(loader._index_sampler, place)
+        indices = _iter_indices(loader._index_sampler, place)
         for batch in self._feed.epoch(self._work(), place, indices, made, runs_ahead(self), self._indices_to_count(place)):
             yield batch.pin_memory() if is_pinned else batch
             del batch
 
     def _indices_to_count(self, place: Place) -> Iterator[list[int]]:
-        """Indices such as those of an epoch, to count how often rows are read."""
+        """Yield indices of batches like those of an epoch, to count how often each row is read."""
         number, size = len(cast(Any, self).dataset), self._batch_indices
         order = permutation(number, place.seed, place.epoch)
         for begin in range(0, min(number, MOST_COUNTED * size), size):
@@ -125,38 +132,38 @@ class Fed:
 
     @property
     def _batch_indices(self) -> int:
-        """How many indices a batch has."""
+        """Number of indices of a batch."""
         size = cast(Any, self).batch_size
         if size is None:
-            raise InputError("gpu_cache with batch_sampler: rows are counted in batches of batch_size; leave one of them out")
+            raise InputError("gpu_cache with batch_sampler: row accesses are counted in batches of batch_size; leave one of them out")
         return int(size)
 
     @property
     def hit_rates(self) -> HitRates | None:
-        """With a ``gpu_cache``, once the first batch was asked for, the share of the rows that comes from it, expected and by epoch."""
+        """Hit rates of the ``gpu_cache``, expected and measured by epoch; None without one, or before the first batch."""
         return None if self._feed is None else self._feed.hit_rates
 
     def attributes(self, feed: DeviceFeed[Any], names: list[str]) -> DeviceAttributes:
-        """Return what the nodes and edges have, where the GPU reads it; ``names`` are the features that ``feed`` gathers itself."""
+        """Return node and edge attributes in memory that the GPU reads, without the features ``names``, which ``feed`` gathers itself."""
         if self._attributes is None or not self._attributes.is_of(self.data, feed):
-            self._attributes = None  # so that its memory is free before the new one asks for some
+            self._attributes = None  # frees the old copy before the new one is allocated
             self._attributes = DeviceAttributes(self.data, feed, names)
         return self._attributes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the workers: a copy starts its own."""
+        """Return the state without the workers: a copy starts its own."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_feed", "_kept", "_attributes")}
 
     def close(self) -> None:
-        """End the workers, and free what is on a GPU; the next epoch starts anew. They also end with this object, and with this process."""
+        """Stop the workers and free GPU memory; the next epoch starts new ones. This also happens when the loader or the process ends."""
         self._attributes = None
         if self._feed is not None:
             self._feed.close()
 
     def _work(self) -> Work:
-        """The same objects as before, unless something was changed."""
+        """Return what workers need. The objects are those of the last call unless the data changed: workers are then kept."""
         sampler, graph = self.sampler_and_graph
-        features = self.features() | self.numbers()
+        features = self.features() | self.edge_ids()
         versions = _versions(features)
         kept = self._kept
         if kept is None or kept[1] != versions or any(x is not kept[0][name] for name, x in features.items()):
@@ -165,32 +172,32 @@ class Fed:
         return Work(graph, sampler, kept[2], partial(_versions, features))
 
     def features(self) -> dict[str, Any]:
-        """What workers are to gather, where it is rows of numbers on the CPU, by the name that it has in a batch."""
-        return features_of(self.data)
+        """Return the features that workers gather, by their name in a batch."""
+        return get_features(self.data)
 
-    def numbers(self) -> dict[str, Tensor]:
-        """The user's numbers of the graph's edges, which workers are to look up, by the name of rows of edges; none where these are the same."""
+    def edge_ids(self) -> dict[str, Tensor]:
+        """Return the PyG edge ids that workers look up, by their name in a batch; empty where CSC positions are PyG's edge ids."""
         return {}
 
 
 def _versions(features: dict[str, Any]) -> dict[str, int]:
-    """How often each was changed in place."""
+    """Return the number of in-place changes of each tensor."""
     return {name: version_of(x) for name, x in features.items()}
 
 
 def _length(index_sampler: Any) -> int | None:
-    """Its number of batches, if it says one."""
+    """Return the number of batches, or None if the sampler has no length."""
     try:
         return len(index_sampler)
     except (TypeError, NotImplementedError):
         return None
 
 
-def _dealt_out(index_sampler: Any, place: Place) -> Iterator[list[int]]:
-    """The indices of one batch after another.
+def _iter_indices(index_sampler: Any, place: Place) -> Iterator[list[int]]:
+    """Yield the indices of one batch after another.
 
-    For the first one torch's generator goes on, as it does for all that torch's own samplers draw. What another one draws later is drawn at the
-    batch's address: how far ahead it is asked changes neither its draws nor those of the training.
+    The first batch uses torch's generator as it is; torch's own samplers draw only then. If a custom sampler draws later, it draws from a generator
+    seeded by the batch's address. So its draws, and those of the training, do not depend on how far ahead batches are requested.
     """
     batches = iter(index_sampler)
     first = next(batches, None)
@@ -199,17 +206,17 @@ def _dealt_out(index_sampler: Any, place: Place) -> Iterator[list[int]]:
     yield list(first)
     for step in count(1):
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(place.state(step) ^ 1)  # another one than PyG's code starts at
+            torch.default_generator.manual_seed(place.state(step) ^ 1)  # differs from the seed that PyG's code gets
             index = next(batches, None)
         if index is None:
             return
         yield list(index)
 
 
-def subgraph_of(loader: Fed, source: Source, converted: Converted) -> Any:
-    """The loader's ``data`` with the nodes and edges of the batch that was asked of ``source``; features are those that came with it, where some did.
+def subgraph_of(loader: LoaderMixin, source: Source, converted: ConvertedGraph) -> Any:
+    """Return the subgraph of the loader's ``data`` with the nodes and edges of the batch in ``source``, and with the features gathered for it.
 
-    Edges stand in the order of the user's numbers where the graph has another order; else as in the batch, by destination.
+    Edges are sorted by PyG edge id if the converted graph has another order; otherwise they are sorted by destination, as in the batch.
     """
     data = loader.data
     feed = source.on_device
@@ -217,10 +224,10 @@ def subgraph_of(loader: Fed, source: Source, converted: Converted) -> Any:
     block = tensors.blocks[0]
     edges, (row, col) = block.edge_ids.long(), block.edge_index()
     if converted.permutation is not None:
-        edges, order = numbers_in(source)[""].sort()
+        edges, order = edge_ids_in(source)[""].sort()
         row, col = row[order], col[order]
-    nodes, attributes = tensors.node_ids.long(), None if feed is None else loader.attributes(feed, names_of(source.names))
-    whole = without(data, names_of(source.names)) if attributes is None else attributes.rest
+    nodes, attributes = tensors.node_ids.long(), None if feed is None else loader.attributes(feed, feature_names(source.names))
+    whole = without(data, feature_names(source.names)) if attributes is None else attributes.rest
     made = filter_data(whole, nodes, row, col, edges)
     made.edge_index = torch.stack([row, col])
     if attributes is not None:

@@ -1,4 +1,4 @@
-"""A PyG ``HeteroData`` object as a heterogeneous graph, converted once."""
+"""Conversion of a PyG ``HeteroData`` object to a ``HeteroGraph``, done once for each object."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.engine.machine import check_num_nodes
 from hoptrain.kernels.shared.philox import MAX_VERTEX
-from hoptrain.pyg.graphs import check_edges, in_order, state_of
+from hoptrain.pyg.graphs import check_edges, get_state, in_order
 
 
-class HeteroConverted(NamedTuple):
-    """A heterogeneous graph in the order of its columns.
+class ConvertedHeteroGraph(NamedTuple):
+    """A heterogeneous graph in CSC order that was made from a PyG ``HeteroData``.
 
     Attributes:
-        graph: with what edges have of weights and times. Where every edge is turned round, so are the names of the relations.
-        permutation: (E,) int64 for each of the user's edge types, the user's number of each of the graph's edges; None where they are the same.
+        graph: The graph, with edge weights and times if requested. If edges are reversed, the names of the relations are reversed, too.
+        permutation: (E,) int64 PyG edge id of each CSC position, by PyG edge type; None where they are equal.
     """
 
     graph: HeteroGraph
@@ -31,10 +31,10 @@ class HeteroConverted(NamedTuple):
 
 
 _KEPT: Any = WeakIdKeyDictionary()
-"""A user's data -> what was made of them, by what it depends on besides."""
+"""``HeteroData`` -> conversion options -> state, converted graph and the tensors that the state refers to."""
 
 
-def hetero_converted(
+def convert_hetero(
     data: HeteroData,
     *,
     backward: bool = False,
@@ -42,26 +42,37 @@ def hetero_converted(
     weight_attr: str | None = None,
     time_attr: str | None = None,
     untimed: bool = False,
-) -> HeteroConverted:
-    """The graph of ``data``; kept as long as ``data`` is, and until its edges are changed. Arguments are those of ``converted``.
+) -> ConvertedHeteroGraph:
+    """Convert ``data`` to a ``HeteroGraph``. The result is cached until edges, weights or times change, or ``data`` is deleted.
 
-    Weights and times are those of the edge types that have some. Where nodes have times, an edge has that of the end that is sampled along it: its
-    source, or, backward, its destination.
+    Edge types without the attribute have no weights or times. With node times an edge has the time of the end that is sampled: its source, or its
+    destination if ``backward``.
+
+    Args:
+        data: Graph with ``edge_index`` (2, E) or a sparse ``adj_t`` for each edge type.
+        backward: Whether to reverse every edge.
+        is_sorted: Whether the edges are sorted by destination.
+        weight_attr: Name of the edge weights.
+        time_attr: Name of the times of edges or nodes.
+        untimed: Whether edges without times get the time 0.
 
     Raises:
-        InputError: no edge types; a type that does not say how many nodes it has, an edge type without edges, or not one value for each of them.
+        InputError: ``data`` has no edge types, the number of nodes of a type is unknown, an edge type has no edges or invalid ones, or an
+            attribute has not one value for each edge.
     """
     if not data.edge_types:
         raise InputError(
-            "data has no edge types: there is nothing to sample from; give it an edge_index, as data['user', 'buys', 'item'].edge_index"
+            "data has no edge types: there is nothing to sample from; give an edge_index such as data['user', 'buys', 'item'].edge_index"
         )
     for kind in {kind: None for first, _, last in data.edge_types for kind in (first, last)}:
         if data[kind].num_nodes is None:
-            raise InputError(f"{kind} has no number of nodes: set data[{kind!r}].num_nodes, or give it features")
+            raise InputError(
+                f"{kind} has no num_nodes: the number of nodes must be known; set data[{kind!r}].num_nodes, or give features x"
+            )
     edges = {relation: _edges(data, relation) for relation in data.edge_types}
     names = [name for name in (weight_attr, time_attr) if name is not None]
     values = [*edges.values(), *(store[name] for name in names for store in data.stores if name in store)]
-    state = (*map(state_of, values), *((kind, data[kind].num_nodes) for kind in data.node_types), *edges)
+    state = (*map(get_state, values), *((kind, data[kind].num_nodes) for kind in data.node_types), *edges)
     options = backward, is_sorted, weight_attr, time_attr, untimed
     kept = _KEPT.setdefault(data, {})
     if options not in kept or kept[options][0] != state:
@@ -70,7 +81,7 @@ def hetero_converted(
             check_num_nodes(max(int(num_src), int(num_dst)), MAX_VERTEX)
             check_edges(data[relation], own, num_src, num_dst, relation_name(relation))
         kept[options] = state, _convert(data, *options), values
-    found: HeteroConverted = kept[options][1]
+    found: ConvertedHeteroGraph = kept[options][1]
     return found
 
 
@@ -83,7 +94,7 @@ def _edges(data: HeteroData, relation: Relation) -> Any:
 
 def _convert(
     data: HeteroData, backward: bool, is_sorted: bool, weight_attr: str | None, time_attr: str | None, untimed: bool
-) -> HeteroConverted:
+) -> ConvertedHeteroGraph:
     columns, weights, times, permutation = {}, {}, {}, {}
     for relation, store in data.edge_items():
         of_nodes = data[relation[2 if backward else 0]].get(time_attr)
@@ -101,4 +112,4 @@ def _convert(
         elif untimed:
             times[name] = np.zeros(len(indices), np.int64)
     num_nodes = {kind: int(data[kind].num_nodes) for kind in data.node_types}
-    return HeteroConverted(HeteroGraph(num_nodes, columns, weights=weights, times=times), permutation)
+    return ConvertedHeteroGraph(HeteroGraph(num_nodes, columns, weights=weights, times=times), permutation)

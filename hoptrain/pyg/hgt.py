@@ -1,4 +1,4 @@
-"""PyG's ``HGTLoader``, fed by hoptrain."""
+"""PyG's ``HGTLoader`` over hoptrain's HGT sampler."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSamplerInput
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.arguments import checked_seeds
-from hoptrain.pyg.hetero_graphs import hetero_converted
-from hoptrain.pyg.hops import HopFed
-from hoptrain.pyg.outputs import as_hetero_output
+from hoptrain.pyg.arguments import check_seeds
+from hoptrain.pyg.hetero_graphs import convert_hetero
+from hoptrain.pyg.hops import CollateLoaderMixin
+from hoptrain.pyg.outputs import as_output
 from hoptrain.samplers import HGTSampler
 from hoptrain.samplers.batch.copies import distinct_by_type, with_copies
 from hoptrain.samplers.loader.given import Source
 
 _LAYERS = 2
-"""Blocks of a batch: of two the outermost has all edges, and it alone is read."""
+"""Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
 
 
-class HGTLoader(HopFed, torch_geometric.loader.HGTLoader):
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.HGTLoader``. It needs no torch-sparse.
+class HGTLoader(CollateLoaderMixin, torch_geometric.loader.HGTLoader):
+    """A drop-in replacement for ``torch_geometric.loader.HGTLoader`` with the same arguments and batches. It does not need torch-sparse.
 
-    All in-edges of a sampled node add to the budgets; PyG looks at 50 of them.
+    All in-edges of a sampled node add to the budgets; PyG looks at 50 of them at most.
     """
 
     def __init__(
@@ -40,15 +40,15 @@ class HGTLoader(HopFed, torch_geometric.loader.HGTLoader):
         filter_per_worker: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """Convert the graph, once for a ``HeteroData`` object; nothing is started yet.
+        """Convert the graph, once for each ``HeteroData`` object. Workers start with the first epoch.
 
         Raises:
-            InputError: other data, numbers of samples that are not of the data's types, an option that hoptrain does not have.
+            InputError: ``data`` is not a ``HeteroData``, ``num_samples`` does not fit its node types, or hoptrain does not support an option.
         """
         if not isinstance(data, HeteroData):
-            raise InputError(f"data is a {type(data).__name__}: this loader samples by types; give a HeteroData, or take NeighborLoader")
+            raise InputError(f"data is a {type(data).__name__}: this loader samples by node type; give a HeteroData, or use NeighborLoader")
         self._budgets = _Budgets(data, num_samples, is_sorted)
-        nodes, _ = checked_seeds(data, input_nodes)
+        nodes, _ = check_seeds(data, input_nodes)
         self.data: Any = data
         options = self.torch_options(kwargs, self._budgets.sampler, filter_per_worker=filter_per_worker)
         NodeLoader.__init__(
@@ -64,37 +64,37 @@ class HGTLoader(HopFed, torch_geometric.loader.HGTLoader):
 
     @property
     def hops(self) -> _Budgets:
-        """The sampler."""
+        """Sampler that PyG's code calls."""
         return self._budgets
 
 
 class _Budgets(BaseSampler):
-    """What PyG's code asks."""
+    """A sampler with the interface of PyG's samplers that samples by HGT's budgets."""
 
     def __init__(self, data: HeteroData, num_samples: Any, is_sorted: bool) -> None:
-        made = hetero_converted(data, is_sorted=is_sorted)
+        made = convert_hetero(data, is_sorted=is_sorted)
         self.graph, self.perm = made.graph, made.permutation
         self.sampler = HGTSampler(num_samples, num_layers=_LAYERS).prepare(self.graph, np.zeros(0, np.int64))
         self.source: Source | None = None
 
-    def own_name(self, relation: Any) -> Any:
-        """The same."""
+    def graph_name(self, relation: Any) -> Any:
+        """Return ``relation``: the converted graph has the same edge types."""
         return relation
 
     def sample_from_nodes(self, inputs: NodeSamplerInput) -> HeteroSamplerOutput:
-        """Of the seeds of a batch; only a loader that feeds asks it, which has set the source."""
+        """Return the sample around the seeds of a batch. The loader sets ``source`` before PyG's code calls this."""
         seeds, copies = distinct_by_type({inputs.input_type: inputs.node.numpy()})
         source: Any = self.source
         batch = source(self.graph.numbered(seeds))
-        out = as_hetero_output(with_copies(batch, copies) if copies else batch, tells_trees=False, tells_hops=False)
+        out: HeteroSamplerOutput = as_output(with_copies(batch, copies) if copies else batch, with_trees=False, with_hop_counts=False)
         out.metadata = (inputs.input_id, inputs.time)
         return out
 
     def sample_from_edges(self, inputs: Any, neg_sampling: Any = None) -> Any:
-        """As in PyG, links are no seeds."""
-        raise InputError("links as seeds of HGT's sampling: it starts from nodes; take LinkNeighborLoader")
+        """Raise InputError: as in PyG, HGT sampling does not start from links."""
+        raise InputError("links as seeds of HGTLoader: HGT sampling starts from nodes; use LinkNeighborLoader")
 
     @property
     def edge_permutation(self) -> Any:
-        """The user's numbers of edges, by type."""
+        """PyG edge id of each CSC position, by edge type."""
         return self.perm

@@ -1,7 +1,7 @@
-"""Loaders whose batches PyG's own code asks of a sampler.
+"""Loaders that run PyG's ``collate_fn``, which calls a sampler.
 
-With workers a batch goes over that code twice. Some steps before, for what it asks of the sampler: its seeds, after PyG has drawn negatives and made
-times of it. And as it arrives, for what becomes of the sample. Both times torch's generator starts at the batch's address.
+With workers, PyG's code runs twice for each batch. The first run, some steps ahead, finds the seeds that PyG requests from the sampler, after it
+drew negatives and times. The second run, when the sample arrives, builds the batch from it. Both runs seed torch's generator by the batch's address.
 """
 
 from __future__ import annotations
@@ -17,63 +17,63 @@ from torch import Tensor
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
-from hoptrain.pyg.feed import Fed
+from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put, without
+from hoptrain.pyg.feed import LoaderMixin
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.loader.given import Source
 
 
 class Hops(Protocol):
-    """What PyG's code asks for samples."""
+    """A sampler that PyG's loader code can call."""
 
     graph: Any
-    """What is sampled."""
+    """ConvertedGraph graph that is sampled."""
     perm: Any
-    """The user's numbers of its edges, None where they are the same; or these by edge type."""
+    """PyG edge id of each CSC position, None where they are equal; or such values by PyG edge type."""
     source: Source | None
-    """In place of sampling here and now."""
+    """Function from seeds to a mini-batch. If set, it is called instead of sampling in this process."""
 
     @property
     def sampler(self) -> Sampler[Any, Any]:
-        """Hoptrain's algorithm."""
+        """Sampler of hoptrain."""
 
-    def own_name(self, relation: Any) -> Any:
-        """What the graph calls one of the user's edge types."""
+    def graph_name(self, relation: Any) -> Any:
+        """Return the edge type of the converted graph for a PyG edge type."""
 
 
-def _without_meaning(name: str) -> Any:
-    """In place of one of PyG's contexts for its worker processes."""
+def _ignored_context(name: str) -> Any:
+    """Return a method that replaces one of PyG's context managers for worker processes. It does nothing except warn."""
 
     @contextmanager
-    def nothing(self: Any, *_: Any, **__: Any) -> Iterator[None]:
-        """Nothing: hoptrain's workers run no torch, and the system chooses their cores; a warning says so."""
-        warnings.warn(f"without meaning here: {name}; hoptrain's workers run no torch, and the system chooses their cores", stacklevel=3)
+    def ignored(self: Any, *_: Any, **__: Any) -> Iterator[None]:
+        """Do nothing except warn: hoptrain's workers do not run torch, and the operating system chooses their cores."""
+        warnings.warn(f"ignored: {name} (hoptrain's workers do not run torch, and the operating system chooses their cores)", stacklevel=3)
         yield
 
-    return nothing
+    return ignored
 
 
-class HopFed(Fed):
-    """A PyG loader, by inheritance, with a sampler: its ``hops``."""
+class CollateLoaderMixin(LoaderMixin):
+    """A mixin for PyG loaders whose ``collate_fn`` calls a sampler, ``hops``."""
 
     transform: Callable[[Any], Any] | None
-    enable_cpu_affinity: Any = _without_meaning("enable_cpu_affinity")
-    enable_multithreading: Any = _without_meaning("enable_multithreading")
-    enable_memory_log: Any = _without_meaning("enable_memory_log")
+    enable_cpu_affinity: Any = _ignored_context("enable_cpu_affinity")
+    enable_multithreading: Any = _ignored_context("enable_multithreading")
+    enable_memory_log: Any = _ignored_context("enable_memory_log")
 
     @property
     def hops(self) -> Hops:
-        """The sampler."""
+        """Sampler that PyG's code calls."""
         raise NotImplementedError
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
-        """What is sampled by what."""
+        """Prepared sampler, and the graph that it samples."""
         graph = self.hops.graph
         return self.hops.sampler.prepare(graph, np.empty(0, np.int64)), graph
 
-    def _collated(self, index: list[int], state: int, source: Source) -> Any:
-        """PyG's ``collate_fn``, with what it draws by torch's generator at ``state``, and what it samples from ``source``."""
+    def _collate(self, index: list[int], state: int, source: Source) -> Any:
+        """Run PyG's ``collate_fn`` with torch's generator seeded by ``state`` and with ``source`` as sampler."""
         hops, loader = self.hops, cast(Any, self)
         hops.source = source
         try:
@@ -84,48 +84,48 @@ class HopFed(Fed):
             hops.source = None
 
     def features(self) -> dict[str, Any]:
-        """See ``Fed.features``; none where the user's code may choose other nodes than those that were sampled."""
+        """Return the features that workers gather; none with ``transform_sampler_output``, which may choose other nodes than the sampled ones."""
         return super().features() if cast(Any, self).transform_sampler_output is None else {}
 
-    def numbers(self) -> dict[str, Tensor]:
-        """See ``Fed.numbers``; none where a batch has other edges than those that were sampled."""
+    def edge_ids(self) -> dict[str, Tensor]:
+        """Return the PyG edge ids that workers look up; none if a batch may have other edges than the sampled ones."""
         hops = self.hops
         if cast(Any, self).transform_sampler_output is not None or getattr(hops, "subgraph_type", None) == SubgraphType.bidirectional:
             return {}
-        return numbers_of(hops.perm, hops.own_name)
+        return get_edge_ids(hops.perm, hops.graph_name)
 
     def assembled(self, index: list[int], source: Source, state: int) -> Any:
-        """By PyG's ``collate_fn`` and ``filter_fn``, from seeds, and their times where there are some."""
-        out = self._collated(index, state, source)
+        """Return the batch that PyG's ``collate_fn`` and ``filter_fn`` make from the sampled mini-batch."""
+        out = self._collate(index, state, source)
         if source.batch is None:
-            return out  # which nobody sampled: the feed says so
+            return out  # nothing was sampled; the caller raises the error
         feed, whole = source.on_device, self.data
-        if _numbers(out.node) != _numbers(source.batch.node_ids):  # some seeds stand there several times
-            made = self._filtered(out, whole, self.hops.perm)
+        if _num_nodes(out.node) != _num_nodes(source.batch.node_ids):  # some seeds occur several times
+            made = self._filter(out, whole, self.hops.perm)
             made = made if feed is None else made.to(feed.beside.torch_device)
             return made if self.transform is None else self.transform(made)
-        names = names_of(source.names)
+        names = feature_names(source.names)
         attributes = None if feed is None else self.attributes(feed, names)
-        perm = self._numbered(out, source)
-        made = self._filtered(out, without(whole, names) if attributes is None else attributes.rest, perm)
+        perm = self._set_edge_ids(out, source)
+        made = self._filter(out, without(whole, names) if attributes is None else attributes.rest, perm)
         if attributes is None:
             put(made, whole, source.rows())
         else:
             made = attributes.put(made, out.node, out.edge, source)
         return made if self.transform is None else self.transform(made)
 
-    def _numbered(self, out: Any, source: Source) -> Any:
-        """Give the edges the user's numbers where these were looked up; returns what is left to look up, as ``perm``."""
-        perm, found = self.hops.perm, numbers_in(source)
+    def _set_edge_ids(self, out: Any, source: Source) -> Any:
+        """Replace the CSC positions in ``out.edge`` by PyG edge ids where workers looked them up. Return ``perm`` of the other edges."""
+        perm, found = self.hops.perm, edge_ids_in(source)
         if not isinstance(perm, dict):
             out.edge = found.get("", out.edge)
             return None if found else perm
-        by_type = {relation: relation_name(self.hops.own_name(relation)) for relation in out.edge}
+        by_type = {relation: relation_name(self.hops.graph_name(relation)) for relation in out.edge}
         out.edge = {relation: found.get(name, out.edge[relation]) for relation, name in by_type.items()}
         return {relation: None if by_type.get(relation) in found else own for relation, own in perm.items()}
 
-    def _filtered(self, out: Any, whole: Any, perm: Any) -> Any:
-        """PyG's ``filter_fn`` without the transform: the batch of ``whole``, with the numbers of edges that ``perm`` says."""
+    def _filter(self, out: Any, whole: Any, perm: Any) -> Any:
+        """Run PyG's ``filter_fn`` on ``whole`` without the transform. ``perm`` maps ``out.edge`` to PyG edge ids."""
         kept = self.data, self.transform, self.hops.perm
         self.data, self.transform, self.hops.perm = whole, None, perm
         try:
@@ -134,6 +134,6 @@ class HopFed(Fed):
             self.data, self.transform, self.hops.perm = kept
 
 
-def _numbers(nodes: Any) -> Any:
-    """How many nodes there are, of each type where these have types."""
+def _num_nodes(nodes: Any) -> Any:
+    """Return the number of nodes, for heterogeneous graphs by node type."""
     return {kind: len(ids) for kind, ids in nodes.items()} if isinstance(nodes, dict) else len(nodes)

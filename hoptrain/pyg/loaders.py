@@ -1,4 +1,4 @@
-"""PyG's ``NeighborLoader`` and ``LinkNeighborLoader``, fed by hoptrain."""
+"""PyG's ``NeighborLoader`` and ``LinkNeighborLoader`` over hoptrain's samplers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.arguments import check_lengths, checked_links, checked_seeds
-from hoptrain.pyg.hops import HopFed
+from hoptrain.pyg.arguments import check_lengths, check_links, check_seeds
+from hoptrain.pyg.hops import CollateLoaderMixin
 from hoptrain.pyg.sampler import NeighborSampler
 
 
-class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.NeighborLoader``.
+class NeighborLoader(CollateLoaderMixin, torch_geometric.loader.NeighborLoader):
+    """A drop-in replacement for ``torch_geometric.loader.NeighborLoader`` with the same arguments and batches.
 
-    Sampling, and gathering ``x``, are hoptrain's: ``num_workers`` are processes that cannot hang the training, and the batches are the same to the
-    bit with any number of them. ``torch.initial_seed()``, as ``seed_everything`` sets it, is the seed.
+    hoptrain samples and gathers ``x``. ``num_workers`` is the number of hoptrain's worker processes; a dead worker raises an error instead of hanging
+    the training. Batches are bit-identical for any number of workers. The seed is ``torch.initial_seed()``, which ``seed_everything`` sets.
     """
 
     def __init__(
@@ -41,18 +41,18 @@ class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
         directed: bool = True,
         **kwargs: Any,
     ) -> None:
-        """Convert the graph, once for a ``Data`` object; nothing is started yet.
+        """Convert the graph, once for each data object. Workers start with the first epoch.
 
         Raises:
-            InputError: an option that hoptrain does not have, or that goes with no other.
-            ValueError: as PyG.
+            InputError: hoptrain does not support an argument, or two arguments exclude each other.
+            ValueError: PyG raises it for the same arguments.
         """
         hops = neighbor_sampler or NeighborSampler(
             data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
         )
-        checked(hops)
+        check_sampler(hops)
         self.data: Any = data
-        input_nodes, seeds = checked_seeds(data, input_nodes)
+        input_nodes, seeds = check_seeds(data, input_nodes)
         check_lengths(seeds, "seeds", input_time=input_time)
         super().__init__(
             data,
@@ -69,14 +69,14 @@ class NeighborLoader(HopFed, torch_geometric.loader.NeighborLoader):
 
     @property
     def hops(self) -> NeighborSampler:
-        """The sampler."""
-        return checked(self.node_sampler)
+        """Sampler that PyG's code calls."""
+        return check_sampler(self.node_sampler)
 
 
-class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.LinkNeighborLoader``, and ``NeighborLoader`` here.
+class LinkNeighborLoader(CollateLoaderMixin, torch_geometric.loader.LinkNeighborLoader):
+    """A drop-in replacement for ``torch_geometric.loader.LinkNeighborLoader`` with the same arguments and batches.
 
-    Negatives are drawn by PyG's own code, with workers a few steps ahead.
+    Workers and seed are those of ``hoptrain.pyg.NeighborLoader``. PyG's own code draws the negatives, with workers a few steps ahead.
     """
 
     def __init__(
@@ -102,18 +102,18 @@ class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
         directed: bool = True,
         **kwargs: Any,
     ) -> None:
-        """Convert the graph, once for a ``Data`` object; nothing is started yet.
+        """Convert the graph, once for each data object. Workers start with the first epoch.
 
         Raises:
-            InputError: an option that hoptrain does not have, or that goes with no other.
-            ValueError: as PyG.
+            InputError: hoptrain does not support an argument, or two arguments exclude each other.
+            ValueError: PyG raises it for the same arguments.
         """
         hops = neighbor_sampler or NeighborSampler(
             data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr, is_sorted, directed=directed
         )
-        checked(hops)
+        check_sampler(hops)
         self.data: Any = data
-        edge_label_index, number = checked_links(data, edge_label_index)
+        edge_label_index, number = check_links(data, edge_label_index)
         check_lengths(number, "links", edge_label=edge_label, edge_label_time=edge_label_time)
         super().__init__(
             data,
@@ -133,26 +133,26 @@ class LinkNeighborLoader(HopFed, torch_geometric.loader.LinkNeighborLoader):
 
     @property
     def hops(self) -> NeighborSampler:
-        """The sampler."""
-        return checked(self.link_sampler)
+        """Sampler that PyG's code calls."""
+        return check_sampler(self.link_sampler)
 
 
 def on_host(hops: NeighborSampler, transform_sampler_output: Any) -> dict[str, bool]:
-    """Return whether options are given that run on the host, by the name of each."""
+    """Return whether the user gave each of the options that need samples on the host, by the option's name."""
     return {
         "transform_sampler_output": transform_sampler_output is not None,
         "subgraph_type='bidirectional'": hops.subgraph_type == SubgraphType.bidirectional,
     }
 
 
-def checked(sampler: object) -> NeighborSampler:
-    """The sampler, if it is hoptrain's.
+def check_sampler(sampler: object) -> NeighborSampler:
+    """Return ``sampler`` if it is a ``hoptrain.pyg.NeighborSampler``.
 
     Raises:
-        InputError: it is not.
+        InputError: ``sampler`` is of another class.
     """
     if not isinstance(sampler, NeighborSampler):
         raise InputError(
-            f"neighbor_sampler is a {type(sampler).__name__}: these loaders sample by hoptrain; give hoptrain.pyg.NeighborSampler"
+            f"neighbor_sampler is a {type(sampler).__name__}: these loaders need a sampler of hoptrain; give hoptrain.pyg.NeighborSampler"
         )
     return sampler

@@ -1,4 +1,4 @@
-"""Batches of PyG's objects on a GPU: all that a graph's nodes and edges have, read from device or pinned memory."""
+"""PyG batches on a GPU: node and edge attributes are read from device memory or pinned memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch_geometric.data.storage import EdgeStorage, NodeStorage
 from hoptrain.engine import InputError
 from hoptrain.engine.gpu_memory.device_store import DeviceRows
 from hoptrain.pyg.features import put, without
-from hoptrain.pyg.graphs import state_of
+from hoptrain.pyg.graphs import get_state
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.loader.device_feed import DeviceFeed, default_bulk
@@ -22,20 +22,20 @@ from hoptrain.samplers.loader.given import Source, plain_rows
 from hoptrain.samplers.loader.loader import DeviceOptions
 
 DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "gpu_cache", "cuda_graphs")
-"""Arguments of the loaders that PyG's do not have; they are those of ``hoptrain.SampleLoader``."""
+"""Arguments that the loaders take in addition to PyG's, with the meaning that they have in ``hoptrain.SampleLoader``."""
 
 
 def check_on_device(sampler: Sampler[Any, Any], data: Any, num_workers: int, **refused: bool) -> None:
-    """Refuse what a GPU cannot sample for a loader.
+    """Raise InputError if a GPU cannot sample for a loader.
 
     Args:
-        sampler: the sampler.
-        data: the loader's.
-        num_workers: of the loader.
-        refused: whether options are given that run on the host, by the name of each.
+        sampler: Sampler of the loader.
+        data: PyG data of the loader.
+        num_workers: Number of workers of the loader.
+        refused: Whether the user gave each of the options that need samples on the host, by the option's name.
 
     Raises:
-        InputError: one of these.
+        InputError: the sampler has no CUDA implementation, workers or host options are requested, or the data has an ``adj_t``.
     """
     from hoptrain.samplers.cuda.drivers import check_driver
 
@@ -44,39 +44,39 @@ def check_on_device(sampler: Sampler[Any, Any], data: Any, num_workers: int, **r
         raise InputError(f'num_workers is {num_workers} with device="cuda": the GPU samples in this process; leave one of them out')
     for name, is_given in refused.items():
         if is_given:
-            raise InputError(f'{name} with device="cuda": it works on samples that are on the host; leave one of them out')
+            raise InputError(f'{name} with device="cuda": the option needs samples on the host; leave one of them out')
     for store in data.stores:
         if "adj_t" in store:
-            raise InputError('adj_t with device="cuda": batches on a GPU have an edge_index; give the data one')
+            raise InputError('adj_t with device="cuda": batches on a GPU have an edge_index; give data.edge_index instead')
 
 
-def bulk_of(options: DeviceOptions, batch_size: int | None, num_steps: int, sampler: Sampler[Any, Any]) -> int:
-    """Return how many batches a GPU samples at once, ``default_bulk`` where the user does not say; without a ``batch_size`` that of single items."""
+def get_bulk(options: DeviceOptions, batch_size: int | None, num_steps: int, sampler: Sampler[Any, Any]) -> int:
+    """Return the number of batches that a GPU samples at once: the user's ``bulk``, or ``default_bulk`` for the batch size."""
     return options.bulk or default_bulk(batch_size or 1, num_steps, sampler.single_item or batch_size is None)
 
 
 class _Attribute(NamedTuple):
     key: Any
-    """Of its store in a ``HeteroData``; None in a ``Data``."""
+    """Node type or edge type of the store in a ``HeteroData``; None in a ``Data``."""
     name: str
     of_edges: bool
     value: Any
 
 
 class DeviceAttributes:
-    """What a graph's nodes and edges have, where a GPU reads it.
+    """The node and edge attributes of a PyG graph in memory that a GPU reads.
 
     Attributes:
-        data: the graph as it was given.
-        rest: the graph without these, on the GPU; its ``edge_index`` has the length alone.
-        device: torch's name of the GPU.
+        data: PyG data of the loader.
+        rest: The data without these attributes, on the GPU. Its ``edge_index`` is a placeholder of the right shape.
+        device: The torch device of the GPU.
     """
 
     def __init__(self, data: Any, feed: DeviceFeed[Any], names: list[str]) -> None:
-        """Copy them; ``names`` are the features that ``feed`` gathers itself.
+        """Copy the attributes of ``data``, except for the features ``names``, which ``feed`` gathers itself.
 
         Raises:
-            InputError: an attribute that is no tensor of numbers on the CPU, and on no GPU.
+            InputError: an attribute is not a tensor or array of numbers.
         """
         self.data, self._feed = data, feed
         self.device: Any = feed.beside.torch_device
@@ -85,7 +85,7 @@ class DeviceAttributes:
         self._rows: list[tuple[_Attribute, DeviceRows]] = []
         for each in list(_attributes(self.rest)):
             if isinstance(each.value, Tensor) and each.value.is_cuda:
-                continue  # PyG's code takes its rows there
+                continue  # PyG's code indexes it on the GPU
             self._rows.append((each, feed.table(_gathered(each), f"{each.name} of the data")))
             del _store(self.rest, each.key)[each.name]
         for key, store in _stores(data):
@@ -97,17 +97,17 @@ class DeviceAttributes:
         self.rest = self.rest.to(self.device)
 
     def is_of(self, data: Any, feed: DeviceFeed[Any]) -> bool:
-        """Return whether these are ``data``'s as it is now, for the same feed."""
+        """Return whether these attributes were copied for ``feed`` from ``data`` in its current state."""
         return self._feed is feed and self.data is data and self._state == _state(data)
 
     def put(self, made: Any, node: Any, edge: Any, source: Source) -> Any:
-        """Give them to a batch that was made of ``rest``, and move what else it has to the GPU.
+        """Add the attributes to a batch that PyG filtered out of ``rest``, and return the batch on the GPU.
 
         Args:
-            made: the batch.
-            node: (S,) ids of its nodes, by type where there are several.
-            edge: (M,) the user's numbers of its edges, likewise.
-            source: of the features that the feed has gathered.
+            made: Batch to which attributes are added.
+            node: (S,) node ids of the batch; for heterogeneous graphs a dictionary by node type.
+            edge: (M,) PyG edge ids of the batch; for heterogeneous graphs a dictionary by edge type.
+            source: Source of the features that the feed has gathered.
         """
         with self._feed.beside.entered():
             for each, rows in self._rows:
@@ -122,7 +122,7 @@ class DeviceAttributes:
 
 
 def _stores(data: Any) -> Iterator[tuple[Any, Any]]:
-    """The stores of nodes and of edges, by their keys."""
+    """Yield the node and edge stores with their keys."""
     if isinstance(data, Data):
         yield None, data._store
     elif isinstance(data, HeteroData):
@@ -134,7 +134,7 @@ def _store(data: Any, key: Any) -> Any:
 
 
 def _attributes(data: Any) -> Iterator[_Attribute]:
-    """What has a row for each node or each edge, by the first dimension."""
+    """Yield the attributes that have a row for each node or each edge along the first dimension."""
     for key, store in _stores(data):
         for name, value in store.items():
             if name in ("edge_index", "num_nodes") or data.__cat_dim__(name, value, store) != 0:
@@ -146,10 +146,10 @@ def _attributes(data: Any) -> Iterator[_Attribute]:
 
 
 def _gathered(each: _Attribute) -> Any:
-    """The rows of an attribute as an array.
+    """Return an attribute as an array whose rows can be gathered.
 
     Raises:
-        InputError: it has none.
+        InputError: the attribute is not a dense tensor or array of numbers without gradient.
     """
     value = torch.from_numpy(each.value) if isinstance(each.value, np.ndarray) else each.value
     rows = plain_rows(value.contiguous() if type(value) is Tensor and value.layout == torch.strided else value)
@@ -157,11 +157,11 @@ def _gathered(each: _Attribute) -> Any:
         of = "" if each.key is None else f" of {each.key if isinstance(each.key, str) else ':'.join(each.key)}"
         kind = f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise InputError(
-            f'{each.name}{of} is {kind} with device="cuda": a GPU gathers rows of numbers that need no gradient; convert it, or leave device out'
+            f'{each.name}{of} is {kind} with device="cuda": a GPU gathers dense rows of numbers that need no gradient; convert it, or leave device out'
         )
     return rows
 
 
 def _state(data: Any) -> Mapping[Any, Any]:
-    """Which objects are in it, and how often torch changed each in place."""
-    return {(key, name): state_of(value) for key, store in _stores(data) for name, value in store.items()}
+    """Return the state (``get_state``) of every attribute of ``data``."""
+    return {(key, name): get_state(value) for key, store in _stores(data) for name, value in store.items()}

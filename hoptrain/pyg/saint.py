@@ -1,4 +1,4 @@
-"""PyG's samplers of GraphSAINT's subgraphs, fed by hoptrain, with the laws that PyG draws by, which are not all those of the paper."""
+"""PyG's GraphSAINT loaders over hoptrain's samplers. They draw by the distributions of PyG, some of which differ from the paper's."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.gpu_memory.device_stream import to_host
-from hoptrain.pyg.features import numbers_of
-from hoptrain.pyg.feed import Fed, subgraph_of
-from hoptrain.pyg.graphs import converted, homogeneous
+from hoptrain.pyg.features import get_edge_ids
+from hoptrain.pyg.feed import LoaderMixin, subgraph_of
+from hoptrain.pyg.graphs import convert, require_homogeneous
 from hoptrain.samplers import MiniBatch, Sampler, Workspace
 from hoptrain.samplers.loader.given import Source
 from hoptrain.samplers.subgraphs.unweighted import BySources, BySumOfDegrees, Unweighted, Walks
 
 _ITEM = np.zeros(1, np.int64)
-"""What a batch is asked for: its draws follow from its address alone."""
+"""Dummy seed of a batch: the subgraph depends only on the batch's random seed."""
 _BULK = 16
 _NEVER, _MOST = 0.1, 1e4
-"""PyG's count of a node that was never drawn, and its bound for the weight of an edge."""
+"""PyG's count for a node that was never drawn, and PyG's upper bound of an edge weight."""
 
 
-class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
-    """What PyG's samplers of that name share; see ``torch_geometric.loader.GraphSAINTSampler``. They need no torch-sparse.
+class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
+    """A base class of the GraphSAINT loaders; see ``torch_geometric.loader.GraphSAINTSampler``. They do not need torch-sparse.
 
-    With ``sample_coverage`` a batch has ``node_norm`` (S,) and ``edge_norm`` (M,) float32. By counts over subgraphs drawn beforehand, until these
-    have ``sample_coverage`` times as many nodes as the graph: subgraphs / (count of v * V) for a node v, and (count of u) / (count of the edge)
-    for an edge u -> v, as PyG has them. Nodes of a batch stand in the order in which they were drawn first, in PyG in that of their ids.
+    With ``sample_coverage`` a batch has ``node_norm`` (S,) and ``edge_norm`` (M,) float32. They are estimated as in PyG: subgraphs are drawn in
+    advance until these have ``sample_coverage * V`` nodes in total. The norm of a node v is subgraphs / (count of v * V), that of an edge u -> v is
+    (count of u) / (count of the edge). Nodes of a batch are in the order in which they were first drawn; in PyG they are sorted by id.
 
     Attributes:
-        node_norm: (V,) float32, of all nodes.
-        edge_norm: (E,) float32, of all edges.
+        node_norm: (V,) float32 norms of all nodes.
+        edge_norm: (E,) float32 norms of all edges.
     """
 
     def __init__(
@@ -52,52 +52,57 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         log: bool = True,
         **kwargs: Any,
     ) -> None:
-        """Convert the graph, once for a ``Data`` object, and draw for the coverage, or read what was saved.
+        """Convert the graph, once for each ``Data`` object, and estimate the norms, or read them from ``save_dir``.
 
         Raises:
-            InputError: a number out of range, no ``edge_index``, attributes that a batch's would hide, a file of something else.
+            InputError: a number is out of range, ``data`` has no ``edge_index`` or already has norms, or the file in ``save_dir`` has other contents.
         """
-        if homogeneous(data).get("edge_index") is None:
-            raise InputError("data has no edge_index: these samplers draw from it; give it")
+        if require_homogeneous(data).get("edge_index") is None:
+            raise InputError("data has no edge_index: these samplers draw from edge_index; give one")
         for name in ("node_norm", "edge_norm"):
             if name in data:
-                raise InputError(f"data has an attribute {name!r}: batches have one of that name; rename it")
+                raise InputError(f"data has an attribute {name!r}: the loader adds an attribute of this name to batches; rename yours")
         if num_steps < 1 or sample_coverage < 0:
-            raise InputError(f"num_steps is {num_steps} and sample_coverage {sample_coverage}: at least 1 and 0; correct it")
+            raise InputError(
+                f"num_steps is {num_steps} and sample_coverage {sample_coverage}: num_steps must be at least 1 and sample_coverage at least 0; "
+                "give such numbers"
+            )
         self.data: Any = data
         self.num_steps: int = num_steps
         self._batch_size = batch_size
         self.sample_coverage: int = sample_coverage
         self.save_dir: str | None = save_dir
         self.log: bool = log
-        self._converted = converted(data, backward=self._backward)
+        self._converted = convert(data, backward=self._backward)
         graph = self._converted.graph
         self._made = self._draws().prepare(graph, np.arange(graph.num_nodes))
         options = self.torch_options(kwargs, self._made)
         if options.get("batch_sampler") is not None:
-            raise InputError("batch_sampler is given: each step is one subgraph (Trainer.predict needs whole batches); leave it out")
+            raise InputError(
+                "batch_sampler is given: each step of this loader is one subgraph; leave it out (Trainer.predict sets one, so it is not supported)"
+            )
         steps: Any = range(num_steps)
         super().__init__(steps, batch_size=1, **options)
-        vars(self)["batch_size"] = batch_size  # from which Lightning builds the loader again; torch's is 1
+        vars(self)["batch_size"] = batch_size  # Lightning rebuilds the loader from it; torch's batch size is 1
         if sample_coverage > 0:
             norms = self._norms()
             self.node_norm: Tensor = norms[0]
             self.edge_norm: Tensor = norms[1]
 
     _backward = False
-    """Whether edges are turned round, for walks along them."""
+    """Whether to reverse the edges, so that walks follow them from source to destination."""
 
     @abstractmethod
     def _draws(self) -> Unweighted:
-        """Hoptrain's sampler."""
+        """Return the sampler of hoptrain."""
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
-        """What is sampled by what."""
+        """Prepared sampler, and the graph that it samples."""
         return self._made, self._converted.graph
 
     def assembled(self, index: list[int], source: Source, state: int) -> Data:
-        """The subgraph of what was drawn."""
+        """Return the sampled subgraph, with norms if ``sample_coverage`` is set."""
         batch = source(_ITEM)
         made = subgraph_of(self, source, self._converted)
         if self._backward:
@@ -109,17 +114,16 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
             made.node_norm, made.edge_norm = self.node_norm[nodes].to(device), self.edge_norm[edges].to(device)
         return made
 
-    def numbers(self) -> dict[str, Tensor]:
-        """See ``Fed.numbers``."""
-        return numbers_of(self._converted.permutation)
+    def edge_ids(self) -> dict[str, Tensor]:
+        """Return the PyG edge ids that workers look up, by their name in a batch."""
+        return get_edge_ids(self._converted.permutation)
 
     @property
     def _batch_indices(self) -> int:
-        """One: each is a subgraph."""
-        return 1
+        return 1  # each index stands for a subgraph
 
     def _members(self, batch: MiniBatch) -> tuple[Tensor, Tensor]:
-        """The nodes, and the user's numbers of the edges as they stand in a batch."""
+        """Return the node ids of a batch, and the PyG edge ids in the batch's order."""
         edges, numbers = torch.from_numpy(batch.blocks[0].edge_ids.astype(np.int64)), self._converted.permutation
         return torch.from_numpy(batch.node_ids.astype(np.int64)), edges if numbers is None else numbers[edges].sort().values
 
@@ -128,26 +132,26 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         return f"{type(self).__name__.lower()}_{self.sample_coverage}.pt"
 
     def _norms(self) -> tuple[Tensor, Tensor]:
-        """Those of all nodes and edges: from PyG's file, or counted, and then kept there."""
+        """Return the norms of all nodes and edges. With ``save_dir`` they are read from PyG's file, or estimated and written to it."""
         if self.save_dir is None:
-            return self._counted()
+            return self._estimate_norms()
         path = Path(self.save_dir) / self._filename
         if not path.exists():
-            norms = self._counted()
+            norms = self._estimate_norms()
             torch.save(norms, path)
             return norms
         try:
             read = torch.load(path, weights_only=True)
             lengths = [len(each) for each in read]
-        except Exception as error:  # torch has no class of its own for a file that it cannot read
-            raise InputError(f"{path} holds no norms ({type(error).__name__}): remove it, or state another save_dir") from None
+        except Exception as error:  # torch has no exception class for unreadable files
+            raise InputError(f"{path} holds no norms ({type(error).__name__}): remove it, or set another save_dir") from None
         if lengths != [self.data.num_nodes, self.data.num_edges]:
-            raise InputError(f"{path} holds norms of another graph: remove it, or state another save_dir")
+            raise InputError(f"{path} holds norms of another graph: remove it, or set another save_dir")
         node_norm, edge_norm = read
         return node_norm, edge_norm
 
-    def _counted(self) -> tuple[Tensor, Tensor]:
-        """Of subgraphs at addresses of torch's generator, as many as whole epochs have."""
+    def _estimate_norms(self) -> tuple[Tensor, Tensor]:
+        """Return node and edge norms, counted over the subgraphs of whole epochs. The random seed comes from torch's generator."""
         nodes, edges = torch.zeros(self.data.num_nodes), torch.zeros(self.data.num_edges)
         seed = int(torch.empty((), dtype=torch.int64).random_())
         workspace, graph = Workspace(os.cpu_count() or 1), self._converted.graph
@@ -169,21 +173,27 @@ class GraphSAINTSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
 
 
 class GraphSAINTNodeSampler(GraphSAINTSampler):
-    """PyG's, by name, arguments and batches: ``batch_size`` draws of an edge, of which the source is taken."""
+    """A drop-in replacement for PyG's class: draws ``batch_size`` edges and takes the subgraph that their sources induce."""
 
     def _draws(self) -> Unweighted:
         return BySources(self._batch_size, 2, normalise=False, num_subgraphs=1)
 
 
 class GraphSAINTEdgeSampler(GraphSAINTSampler):
-    """PyG's, by name, arguments and batches: ``batch_size`` draws of an edge u -> v, in proportion to in-degree(u) + out-degree(v), of both ends."""
+    """A drop-in replacement for PyG's class: takes the subgraph that both ends of ``batch_size`` drawn edges induce.
+
+    The probability of an edge u -> v is proportional to in-degree(u) + out-degree(v).
+    """
 
     def _draws(self) -> Unweighted:
         return BySumOfDegrees(self._batch_size, 2, normalise=False, num_subgraphs=1)
 
 
 class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
-    """PyG's, by name, arguments and batches: ``batch_size`` walks of ``walk_length`` steps along the edges; one without any to take stays."""
+    """A drop-in replacement for PyG's class: takes the subgraph that ``batch_size`` walks of ``walk_length`` steps along the edges visit.
+
+    A walk stays at a node without out-edges.
+    """
 
     _backward = True
 
@@ -198,10 +208,10 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
         log: bool = True,
         **kwargs: Any,
     ) -> None:
-        """As ``GraphSAINTSampler``.
+        """Convert the graph, once for each ``Data`` object, and estimate the norms, or read them from ``save_dir``.
 
         Raises:
-            InputError: as of ``GraphSAINTSampler``.
+            InputError: ``walk_length`` is below 1, or ``GraphSAINTSampler`` rejects another argument.
         """
         self.walk_length = walk_length
         super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, **kwargs)

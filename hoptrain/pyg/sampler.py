@@ -1,4 +1,4 @@
-"""PyG's ``NeighborSampler`` over hoptrain's kernels."""
+"""PyG's ``NeighborSampler`` over hoptrain's samplers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.gpu_memory.device_stream import to_host
 from hoptrain.engine.hetero_graph import Relation
-from hoptrain.pyg.arguments import STRATEGIES, check_sampling, checked_fanouts
-from hoptrain.pyg.graphs import converted
-from hoptrain.pyg.hetero_graphs import hetero_converted
-from hoptrain.pyg.outputs import as_hetero_output, as_output
+from hoptrain.pyg.arguments import STRATEGIES, check_fanouts, check_sampling
+from hoptrain.pyg.graphs import convert
+from hoptrain.pyg.hetero_graphs import convert_hetero
+from hoptrain.pyg.outputs import as_output
 from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, Sampler, TemporalSampler, Workspace
 from hoptrain.samplers import NeighborSampler as HopSampler
 from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies
@@ -30,17 +30,17 @@ from hoptrain.samplers.wrappers.timed import TimedSeeds
 
 
 class NeighborSampler(torch_geometric.sampler.NeighborSampler):
-    """For PyG's own loaders (``NodeLoader``, ``LinkLoader``, ``LightningNodeData``), and what those of ``hoptrain.pyg`` sample by.
+    """A drop-in replacement for PyG's ``NeighborSampler``, for the loaders of ``hoptrain.pyg`` and of PyG (``NodeLoader``, ``LightningNodeData``).
 
-    Arguments are those of PyG's ``NeighborSampler``, for ``Data`` and ``HeteroData`` objects. In PyG's own loaders a batch is drawn at an address
-    that torch's generator gives, so that ``seed_everything`` repeats it.
+    It takes the arguments of PyG's class, for ``Data`` and ``HeteroData`` objects. In PyG's own loaders the random seed of a batch comes from torch's
+    generator, so ``seed_everything`` makes runs repeatable.
 
-    A seed that is asked for twice in a batch has the same neighbours both times; in PyG it is sampled twice.
+    A seed that occurs twice in a batch has the same neighbours both times; PyG samples it twice.
 
     Attributes:
-        graph: what is sampled, a ``Graph`` or a ``HeteroGraph``.
-        sampler: hoptrain's algorithm.
-        source: (items) -> the mini-batch, in place of one that is sampled here and now.
+        graph: ConvertedGraph graph that is sampled, a ``Graph`` or a ``HeteroGraph``.
+        sampler: Sampler of hoptrain for the current ``num_neighbors``.
+        source: Function from seeds to a mini-batch, set by a loader. If set, it is called instead of sampling in this process.
     """
 
     def __init__(
@@ -58,25 +58,25 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         directed: bool = True,
         sample_direction: str = "forward",
     ) -> None:
-        """Convert the graph, once for a ``data`` object. ``share_memory`` has no meaning: workers share what they need.
+        """Convert the graph, once for each ``data`` object. ``share_memory`` has no effect: workers always share the graph.
 
         Raises:
-            InputError: an option that hoptrain does not have, or that goes with no other.
+            InputError: hoptrain does not support an argument, or two arguments exclude each other.
         """
         self.data_type: DataType = DataType.heterogeneous if isinstance(data, HeteroData) else DataType.homogeneous
         kind = subgraph_type if directed else "induced"
         check_sampling(data, kind, temporal_strategy, time_attr, weight_attr, disjoint, sample_direction)
         self.sample_direction = sample_direction
-        self.num_neighbors = checked_fanouts(num_neighbors, is_hetero=self.is_hetero)
+        self.num_neighbors = check_fanouts(num_neighbors, is_hetero=self.is_hetero)
         self.replace = replace
         self.subgraph_type: SubgraphType = SubgraphType(kind)
         self.disjoint = disjoint
         self.temporal_strategy = temporal_strategy
         self.keep_orig_edges = False
-        self._take_numbers(data, time_attr)
+        self._set_counts_and_times(data, time_attr)
         options: dict[str, Any] = {"backward": sample_direction == "backward", "is_sorted": is_sorted}
         options |= {"weight_attr": weight_attr, "time_attr": time_attr, "untimed": disjoint and time_attr is None}
-        made: Any = hetero_converted(data, **options) if self.is_hetero else converted(data, **options)
+        made: Any = convert_hetero(data, **options) if self.is_hetero else convert(data, **options)
         self.graph: Any = made.graph
         self.perm: Any = made.permutation
         self._is_weighted = weight_attr is not None
@@ -84,8 +84,8 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         self._workspace = Workspace()
         self._made: tuple[Any, Sampler[Any, Any]] | None = None
 
-    def _take_numbers(self, data: Any, time_attr: str | None) -> None:
-        """How many nodes there are, and their times: what PyG's code draws negatives by."""
+    def _set_counts_and_times(self, data: Any, time_attr: str | None) -> None:
+        """Set the number of nodes and the times, which PyG's code reads to draw negatives."""
         if not self.is_hetero:
             self.num_nodes: Any = data.num_nodes
             of_nodes = time_attr is not None and data.is_node_attr(time_attr)
@@ -102,7 +102,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
 
     @property
     def num_neighbors(self) -> NumNeighbors:
-        """As PyG: it may be set to others."""
+        """Fanouts. They may be changed at any time, as in PyG."""
         return self._fanouts
 
     @num_neighbors.setter
@@ -111,10 +111,10 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
 
     @property
     def sampler(self) -> Sampler[Any, Any]:
-        """By the options as they are now: PyG lets its users change ``num_neighbors``."""
+        """Sampler for the current ``num_neighbors``, which PyG lets users change."""
         fanouts = self.num_neighbors.get_values(self.edge_types if self.is_hetero else None)
         if self._made is None or self._made[0] != fanouts:
-            self._made = fanouts, self._make_typed(fanouts) if self.is_hetero else self._make(list(map(int, fanouts)))
+            self._made = fanouts, self._make_hetero(fanouts) if self.is_hetero else self._make(list(map(int, fanouts)))
         return self._made[1]
 
     def _make(self, fanouts: list[int]) -> Sampler:
@@ -124,65 +124,66 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         hops = HopSampler(fanouts, replace=self.replace, weighted=self._is_weighted, expand="new")
         return InducedSampler(hops, len(fanouts) + 1) if self.subgraph_type == SubgraphType.induced else hops
 
-    def _make_typed(self, fanouts: dict[Relation, list[int]]) -> Sampler[Any, Any]:
-        own: Any = {self.own_name(relation): numbers for relation, numbers in fanouts.items()}
+    def _make_hetero(self, fanouts: dict[Relation, list[int]]) -> Sampler[Any, Any]:
+        own: Any = {self.graph_name(relation): numbers for relation, numbers in fanouts.items()}
         if self.disjoint:
             strategy: Any = STRATEGIES[self.temporal_strategy]
             return TimedSeeds(HeteroTemporalSampler(own, strategy=strategy, replace=self.replace))
         hops = HeteroSampler(own, replace=self.replace, weighted=self._is_weighted, expand="new")
         return HeteroInducedSampler(hops, hops.num_hops + 1) if self.subgraph_type == SubgraphType.induced else hops
 
-    def own_name(self, relation: Relation) -> Relation:
-        """What the graph calls one of the user's edge types, or the user one of the graph's."""
+    def graph_name(self, relation: Relation) -> Relation:
+        """Return the edge type of the converted graph for a PyG edge type, or the reverse. Backward sampling reverses edge types."""
         return reverse_edge_type(relation) if self.sample_direction == "backward" else relation
 
     def _sample(self, seed: Any, seed_time: Any = None, **_: Any) -> Any:
-        """PyG's own methods call it for the nodes of a batch, from nodes and from edges; typed ones come by their types."""
-        return self._sample_typed(seed, seed_time) if self.is_hetero else self._sample_plain(seed, seed_time)
+        """Sample around the nodes of a batch. PyG's ``sample_from_nodes`` and ``sample_from_edges`` call this; hetero seeds come as a dict by type."""
+        return self._sample_hetero(seed, seed_time) if self.is_hetero else self._sample_homogeneous(seed, seed_time)
 
-    def _sample_plain(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
+    def _sample_homogeneous(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
         seeds, copies = (seed.numpy(), None) if self.disjoint else distinct(seed.numpy())
         items = np.concatenate([seeds, self._times_of(None, seed, seed_time).numpy()]) if self.disjoint else seeds
-        batch = (self.source or self._sampled)(items)
+        batch = (self.source or self._sample_now)(items)
         if copies is not None:
             batch = with_copies(batch.map(to_host), {"": copies})
-        out = as_output(batch, tells_trees=self.disjoint, tells_hops=self.subgraph_type != SubgraphType.induced)
+        out: SamplerOutput = as_output(batch, with_trees=self.disjoint, with_hop_counts=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
             out.row, out.col = out.col, out.row
         return out
 
-    def _sample_typed(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> HeteroSamplerOutput:
+    def _sample_hetero(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> HeteroSamplerOutput:
         given = {kind: ids.numpy() for kind, ids in seed.items()}
         seeds, copies = (given, {}) if self.disjoint else distinct_by_type(given)
         items = self.graph.numbered(seeds)
         if self.disjoint:
             times = [self._times_of(kind, ids, (seed_time or {}).get(kind)).numpy() for kind, ids in seed.items()]
             items = np.concatenate([items, *times])
-        batch = (self.source or self._sampled)(items)
-        tells_hops = self.subgraph_type != SubgraphType.induced
-        out = as_hetero_output(
-            with_copies(batch.map(to_host), copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops
-        )
+        batch = (self.source or self._sample_now)(items)
+        if copies:
+            batch = with_copies(batch.map(to_host), copies)
+        out: HeteroSamplerOutput = as_output(batch, with_trees=self.disjoint, with_hop_counts=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
             for name in ("row", "col", "edge", "num_sampled_edges"):
                 by_relation = getattr(out, name)
                 if by_relation is not None:
-                    setattr(out, name, {self.own_name(relation): own for relation, own in by_relation.items()})
+                    setattr(out, name, {self.graph_name(relation): own for relation, own in by_relation.items()})
             out.row, out.col = out.col, out.row
         return out
 
     def _times_of(self, kind: str | None, seed: Tensor, given: Tensor | None) -> Tensor:
-        """A time for each seed of a type; None stands for that of a graph of one type."""
+        """Return a time for each seed of the node type ``kind``; ``kind`` is None for a homogeneous graph."""
         own = self.node_time if kind is None else (self.node_time or {}).get(kind)
         if given is not None:
             return given
         if own is not None:
             return torch.as_tensor(own)[seed]
         if self.node_time is not None or self.edge_time is not None:
-            raise InputError("the seeds have no times, while edges have: give input_time (or edge_label_time), one for each seed")
+            raise InputError(
+                "input_time is missing: edges have times, so seeds need them; give input_time (or edge_label_time), one for each seed"
+            )
         return torch.zeros_like(seed)
 
-    def _sampled(self, items: Array) -> Any:
-        """Here and now, at an address of torch's generator."""
+    def _sample_now(self, items: Array) -> Any:
+        """Sample in this process, with a random seed from torch's generator."""
         seed = int(torch.empty((), dtype=torch.int64).random_())
         return self.sampler.sample(self.graph, items, seed=seed, workspace=self._workspace)

@@ -1,4 +1,4 @@
-"""PyG's loaders of subgraphs, fed by hoptrain: ShaDow's, of random nodes, of clusters."""
+"""PyG's subgraph loaders over hoptrain's samplers: ``ShaDowKHopSampler``, ``RandomNodeLoader``, ``ClusterData`` and ``ClusterLoader``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from torch_geometric.loader.utils import filter_hetero_data
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.pyg.arguments import checked_nodes
-from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
-from hoptrain.pyg.feed import Fed, subgraph_of
-from hoptrain.pyg.graphs import Converted, converted, homogeneous
-from hoptrain.pyg.hetero_graphs import HeteroConverted, hetero_converted
+from hoptrain.pyg.arguments import check_nodes
+from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put, without
+from hoptrain.pyg.feed import LoaderMixin, subgraph_of
+from hoptrain.pyg.graphs import ConvertedGraph, convert, require_homogeneous
+from hoptrain.pyg.hetero_graphs import ConvertedHeteroGraph, convert_hetero
 from hoptrain.samplers import HeteroMiniBatch, Sampler, ShadowSampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.loader.given import Source
@@ -30,29 +30,29 @@ from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSamp
 from hoptrain.samplers.subgraphs.cluster import partition
 
 _ALL_EDGES = 2
-"""Blocks of a batch: of two the outermost has all edges, and it alone is read."""
+"""Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
 
 
-class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.ShaDowKHopSampler``. It needs no torch-sparse."""
+class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
+    """A drop-in replacement for ``torch_geometric.loader.ShaDowKHopSampler`` with the same arguments and batches. It does not need torch-sparse."""
 
     def __init__(
         self, data: Data, depth: int, num_neighbors: int, node_idx: Tensor | None = None, replace: bool = False, **kwargs: Any
     ) -> None:
-        """Convert the graph, once for a ``Data`` object; nothing is started yet.
+        """Convert the graph, once for each ``Data`` object. Workers start with the first epoch.
 
         Raises:
-            InputError: an option that hoptrain does not have: ``replace``.
+            InputError: ``replace`` is set, which hoptrain does not support, or another argument is invalid.
         """
         if replace:
-            raise InputError("replace is True: hoptrain's ShaDow takes distinct neighbours; leave it out")
-        self.data: Any = homogeneous(data)
+            raise InputError("replace is True: hoptrain's ShaDow sampler draws without replacement; leave it out")
+        self.data: Any = require_homogeneous(data)
         self.depth: int = depth
         self.num_neighbors: int = num_neighbors
         self.replace: bool = replace
         self._made = ShadowSampler(depth, num_neighbors, _ALL_EDGES)
-        self._converted = converted(data)
-        chosen = checked_nodes(node_idx, data.num_nodes, "node_idx")
+        self._converted = convert(data)
+        chosen = check_nodes(node_idx, data.num_nodes, "node_idx")
         nodes = torch.arange(data.num_nodes) if chosen is None else chosen
         self.node_idx: Any = nodes.nonzero().flatten() if nodes.dtype == torch.bool else nodes
         positions: Any = range(len(self.node_idx))
@@ -60,19 +60,19 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
-        """What is sampled by what."""
+        """Prepared sampler, and the graph that it samples."""
         return self._made, self._converted.graph
 
     def assembled(self, index: list[int], source: Source, state: int) -> Batch:
-        """With the subgraphs one after another, as PyG has them; in each of them the root stands first."""
+        """Return PyG's batch: the subgraphs one after another, each with its root first."""
         batch = source(self.node_idx[index].numpy())
         others, roots = np.array(batch.subgraph_sizes), np.arange(batch.num_seeds)
         trees = np.concatenate([roots, np.repeat(roots, others)])
         order = torch.from_numpy(np.argsort(trees, kind="stable"))
-        place = torch.empty_like(order)
-        place[order] = torch.arange(len(order))
+        new_id = torch.empty_like(order)
+        new_id[order] = torch.arange(len(order))
         tensors, numbers = batch.to("cpu"), self._converted.permutation
-        edge_index = place[tensors.blocks[0].edge_index()]
+        edge_index = new_id[tensors.blocks[0].edge_index()]
         by_row = (edge_index[0] * len(order) + edge_index[1]).argsort()
         nodes, edges = tensors.node_ids.long()[order], tensors.blocks[0].edge_ids.long()[by_row]
         edges = edges if numbers is None else numbers[edges]
@@ -84,65 +84,68 @@ class ShaDowKHopSampler(Fed, DataLoader[Any]):  # type: ignore[misc]  # torch na
         for name, value in self.data:
             if name in ("edge_index", "adj_t", "num_nodes", "batch", "ptr"):
                 continue
-            made[name] = as_tensor(rows[name])[order] if name in rows else self._filtered(name, value, nodes, edges, made.root_n_id)
+            made[name] = as_tensor(rows[name])[order] if name in rows else self._filter(name, value, nodes, edges, made.root_n_id)
         return made
 
-    def _filtered(self, name: str, value: Any, nodes: Tensor, edges: Tensor, roots: Tensor) -> Any:
-        """PyG's rule: labels are the roots', what has a row for each node or each edge is filtered, the rest stays."""
+    def _filter(self, name: str, value: Any, nodes: Tensor, edges: Tensor, roots: Tensor) -> Any:
+        """Return an attribute of the batch by PyG's rule: labels of the roots; rows of the nodes or edges; other values unchanged."""
         if not isinstance(value, Tensor) or not value.dim():
             return value
-        if self.data.is_node_attr(name):  # by its name where there are as many edges as nodes
+        if self.data.is_node_attr(name):  # PyG decides by the name if there are as many edges as nodes
             return value[nodes][roots] if name == "y" else value[nodes]
         return value[edges] if self.data.is_edge_attr(name) else value
 
 
-class RandomNodeLoader(Fed, torch_geometric.loader.RandomNodeLoader):
-    """PyG's, by name, arguments and batches, heterogeneous graphs included; see ``torch_geometric.loader.RandomNodeLoader``."""
+class RandomNodeLoader(LoaderMixin, torch_geometric.loader.RandomNodeLoader):
+    """A drop-in replacement for ``torch_geometric.loader.RandomNodeLoader`` with the same arguments and batches, also for heterogeneous graphs."""
 
     def __init__(self, data: Data | HeteroData, num_parts: int, **kwargs: Any) -> None:
-        """Convert the graph, once for its edges; nothing is started yet.
+        """Convert the graph, once for each data object. Workers start with the first epoch.
 
         Raises:
-            InputError: no part.
+            InputError: ``num_parts`` is below 1, or ``batch_size`` contradicts it.
         """
-        self._is_hetero, self._converted, self._made = isinstance(data, HeteroData), *_all_between(data)
+        self._is_hetero, self._converted, self._made = isinstance(data, HeteroData), *_convert_and_induce(data)
         if num_parts < 1:
-            raise InputError(f"num_parts is {num_parts}: the nodes are dealt out in 1 or more parts; correct it")
+            raise InputError(f"num_parts is {num_parts}: the nodes are split into num_parts batches; give 1 or more")
         self.data, self.num_parts, self.num_nodes = data, num_parts, data.num_nodes
         self.edge_index: Any = None if self._is_hetero else data.edge_index
         if self._is_hetero:
             self.edge_index, self.node_dict, self.edge_dict = to_homogeneous_edge_index(data)
         options, size = self.torch_options(kwargs, self._made), ceil(self.num_nodes / num_parts)
         if options.get("batch_sampler") is None and options.setdefault("batch_size", size) != size:
-            raise InputError(f"batch_size is {options['batch_size']}: num_parts {num_parts} makes it {size}; leave it out")
-        vertices: Any = range(self.num_nodes)
-        DataLoader.__init__(self, vertices, collate_fn=self.collate_fn, **options)  # PyG's own passes a batch_size beside a batch_sampler
+            raise InputError(
+                f"batch_size is {options['batch_size']}: must be {size}, which follows from num_parts {num_parts}; leave it out"
+            )
+        nodes: Any = range(self.num_nodes)
+        # PyG's own __init__ passes a batch_size in addition to a batch_sampler, which torch does not accept.
+        DataLoader.__init__(self, nodes, collate_fn=self.collate_fn, **options)
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
-        """What is sampled by what."""
+        """Prepared sampler, and the graph that it samples."""
         return self._made, self._converted.graph
 
     def assembled(self, index: list[int], source: Source, state: int) -> Data | HeteroData:
-        """As ``data.subgraph(index)``; nodes of a heterogeneous graph are numbered type after type, and so are they there."""
+        """Return ``data.subgraph(index)``. In heterogeneous graphs indices count the nodes of the first type first, and so on, as in PyG."""
         source(np.array(index))
         return (hetero_subgraph_of if self._is_hetero else subgraph_of)(self, source, self._converted)
 
-    def numbers(self) -> dict[str, Tensor]:
-        """See ``Fed.numbers``."""
-        return numbers_of(self._converted.permutation)
+    def edge_ids(self) -> dict[str, Tensor]:
+        """Return the PyG edge ids that workers look up, by their name in a batch."""
+        return get_edge_ids(self._converted.permutation)
 
 
-def _all_between(data: Any) -> tuple[Any, Sampler[Any, Any]]:
-    """The graph, and what takes all edges between given nodes."""
+def _convert_and_induce(data: Any) -> tuple[Any, Sampler[Any, Any]]:
+    """Return the converted graph, and the sampler that takes all edges between given nodes."""
     if isinstance(data, HeteroData):
-        return hetero_converted(data), HeteroInducedSampler(None, _ALL_EDGES)
-    return converted(homogeneous(data)), InducedSampler(None, _ALL_EDGES)
+        return convert_hetero(data), HeteroInducedSampler(None, _ALL_EDGES)
+    return convert(require_homogeneous(data)), InducedSampler(None, _ALL_EDGES)
 
 
-def hetero_subgraph_of(loader: Fed, source: Source, converted: HeteroConverted) -> HeteroData:
-    """``subgraph_of`` of a heterogeneous graph."""
-    data, numbers = loader.data, numbers_in(source)
+def hetero_subgraph_of(loader: LoaderMixin, source: Source, converted: ConvertedHeteroGraph) -> HeteroData:
+    """Return the subgraph of a ``HeteroData``, as ``subgraph_of`` does for a ``Data``."""
+    data, numbers = loader.data, edge_ids_in(source)
     tensors: HeteroMiniBatch = source.batch.to("cpu")
     rows, cols, edges = {}, {}, {}
     for relation, block in tensors.blocks[0].items():
@@ -152,15 +155,15 @@ def hetero_subgraph_of(loader: Fed, source: Source, converted: HeteroConverted) 
             row, col = row[order], col[order]
         rows[relation], cols[relation], edges[relation] = row, col, own
     nodes = {kind: ids.long() for kind, ids in tensors.node_ids.items()}
-    made = filter_hetero_data(without(data, names_of(source.names)), nodes, rows, cols, edges)
+    made = filter_hetero_data(without(data, feature_names(source.names)), nodes, rows, cols, edges)
     put(made, data, source.rows())
     return made
 
 
 class ClusterData(torch_geometric.loader.ClusterData):
-    """PyG's, with METIS from pymetis (``pip install hoptrain[cluster]``) in place of pyg-lib's or torch-sparse's.
+    """A drop-in replacement for PyG's ``ClusterData`` with METIS from pymetis (``pip install hoptrain[cluster]``), not pyg-lib or torch-sparse.
 
-    A file in ``save_dir`` is read as tensors alone; PyG unpickles what it cannot read so.
+    A file in ``save_dir`` is read with ``weights_only=True``; files for which PyG falls back to unpickling raise ``InputError``.
     """
 
     def __init__(
@@ -174,12 +177,12 @@ class ClusterData(torch_geometric.loader.ClusterData):
         keep_inter_cluster_edges: bool = False,
         sparse_format: Literal["csr", "csc"] = "csr",
     ) -> None:
-        """Find the clusters, or read them.
+        """Compute the clusters, or read them from ``save_dir``.
 
         Raises:
-            InputError: a heterogeneous graph, or a file of something else.
+            InputError: the graph is heterogeneous, or the file in ``save_dir`` does not hold clusters of this graph.
         """
-        homogeneous(data)
+        require_homogeneous(data)
         path = Path(save_dir or "") / f"part_{num_parts}{'_recursive' * recursive}" / (filename or "metis.pt")
         with torch.serialization.safe_globals([Partition]):
             if save_dir is not None and path.exists():
@@ -192,22 +195,22 @@ class ClusterData(torch_geometric.loader.ClusterData):
 
 
 def _check_clusters(path: Path, data: Data) -> None:
-    """Refuse a file that would have to be unpickled, or of another graph."""
-    remedy = "remove it, or state another save_dir"
+    """Raise InputError for a file that torch cannot read without unpickling, or that belongs to another graph."""
+    remedy = "remove it, or set another save_dir"
     try:
         saved = torch.load(path, weights_only=True, mmap=True)
         sizes = len(saved.node_perm), len(saved.edge_perm)
-    except Exception as error:  # torch has no class of its own for a file that it cannot read
+    except Exception as error:  # torch has no exception class for unreadable files
         raise InputError(f"{path} holds no clusters ({type(error).__name__}): {remedy}") from None
     if sizes != (data.num_nodes, data.num_edges):
-        raise InputError(f"{path} holds the clusters of {sizes[0]:,} nodes and {sizes[1]:,} edges, of another graph: {remedy}")
+        raise InputError(f"{path} holds the clusters of another graph with {sizes[0]:,} nodes and {sizes[1]:,} edges: {remedy}")
 
 
-class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.ClusterLoader``."""
+class ClusterLoader(LoaderMixin, torch_geometric.loader.ClusterLoader):
+    """A drop-in replacement for ``torch_geometric.loader.ClusterLoader`` with the same arguments and batches."""
 
     def __init__(self, cluster_data: torch_geometric.loader.ClusterData, **kwargs: Any) -> None:
-        """Take the clusters; nothing is started yet."""
+        """Make a loader of ``cluster_data``. Workers start with the first epoch."""
         partition = cluster_data.partition
         self.data: Any = cluster_data.data
         self._made = InducedSampler(None, _ALL_EDGES)
@@ -216,14 +219,14 @@ class ClusterLoader(Fed, torch_geometric.loader.ClusterLoader):
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
-        """What is sampled by what. Columns of the graph are rows where the clusters are kept by rows."""
+        """Prepared sampler, and the graph that it samples. If the clusters are stored as CSR, the graph's columns are these rows."""
         return self._made, self._graph
 
     def assembled(self, index: list[int], source: Source, state: int) -> Data:
-        """The clusters, and the edges between all of their nodes."""
+        """Return the subgraph that the nodes of the clusters ``index`` induce."""
         begins = self.cluster_data.partition.partptr.tolist()
         source(np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index]))
-        made = subgraph_of(self, source, Converted(self._graph, None))
+        made = subgraph_of(self, source, ConvertedGraph(self._graph, None))
         if self.cluster_data.partition.sparse_format == "csr":
             made.edge_index = made.edge_index.flip(0)
         return made

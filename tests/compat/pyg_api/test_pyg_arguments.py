@@ -1,4 +1,4 @@
-"""The arguments of PyG's loaders over hoptrain: the same as PyG's, and each honoured, refused in one line, or without meaning, which is said."""
+"""The arguments of PyG's loaders over hoptrain are those of PyG; each is supported, rejected in one line, or ignored with a warning."""
 
 import inspect
 
@@ -35,7 +35,7 @@ def test_signatures_are_those_of_pyg(name):
 
 @pytest.mark.parametrize("option", [{"worker_init_fn": print}, {"filter_per_worker": True}, {"multiprocessing_context": "spawn"}])
 def test_what_has_no_meaning_is_said_once(data, option):
-    with pytest.warns(UserWarning, match=f"without meaning here: {next(iter(option))}") as found:
+    with pytest.warns(UserWarning, match=f"ignored: {next(iter(option))}") as found:
         loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1, **option)
     assert len(found) == 1
     assert len(list(loader)) == 2
@@ -45,7 +45,7 @@ def test_what_has_no_meaning_is_said_once(data, option):
 @pytest.mark.parametrize("name", ["enable_cpu_affinity", "enable_multithreading", "enable_memory_log"])
 def test_contexts_for_workers_of_pyg_do_nothing_and_say_so(data, name):
     loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1)
-    with pytest.warns(UserWarning, match=f"without meaning here: {name}") as found, getattr(loader, name)():
+    with pytest.warns(UserWarning, match=f"ignored: {name}") as found, getattr(loader, name)():
         assert len(list(loader)) == 2
     assert found[0].filename == __file__
     loader.close()
@@ -135,13 +135,13 @@ MISTAKES = {
         lambda data: batch_of(data, input_nodes=torch.ones(7, dtype=torch.bool)),
         value="input_nodes is torch.bool of shape (7,)",
         rule="ids nodes mask 200",
-        remedy="correct",
+        remedy="convert",
     ),
     "nodes as floats": Mistake(
         lambda data: batch_of(data, input_nodes=torch.ones(7)),
         value="input_nodes is torch.float32",
         rule="ids nodes integers",
-        remedy="correct",
+        remedy="convert",
     ),
     "fewer times than seeds": Mistake(
         lambda data: batch_of(data, time_attr="made", input_time=torch.ones(7, dtype=torch.long)),
@@ -158,12 +158,8 @@ MISTAKES = {
         )
         for rows in (150, 250)
     },
-    "an edge to an unknown node": Mistake(
-        lambda data: edge_with(data, 1, 200), value="to 200", rule="edge 3 data nodes", remedy="correct x"
-    ),
-    "an edge from a negative node": Mistake(
-        lambda data: edge_with(data, 0, -1), value="node -1", rule="edge 3 data 200", remedy="correct x"
-    ),
+    "an edge to an unknown node": Mistake(lambda data: edge_with(data, 1, 200), value="to 200", rule="edge 3 data nodes", remedy="fix x"),
+    "an edge from a negative node": Mistake(lambda data: edge_with(data, 0, -1), value="node -1", rule="edge 3 data 200", remedy="fix x"),
     "edges as floats": Mistake(
         lambda data: edges(data, data.edge_index.float()),
         value="torch.float32 of shape (2, 1200)",

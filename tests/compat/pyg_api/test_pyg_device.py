@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 import hoptrain.pyg
 from hoptrain.engine.device import is_simulated
-from hoptrain.pyg.on_device import bulk_of
+from hoptrain.pyg.on_device import get_bulk
 from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers.loader.loader import DeviceOptions
 
@@ -262,4 +262,4 @@ def test_features_that_learn_are_refused(data):
     ids=["by its seeds", "batches of unknown sizes", "as asked"],
 )
 def test_how_many_batches_are_sampled_at_once(options, batch_size, bulk):
-    assert bulk_of(options, batch_size, 1000, NeighborSampler([2])) == bulk
+    assert get_bulk(options, batch_size, 1000, NeighborSampler([2])) == bulk

@@ -347,10 +347,10 @@ def test_of_a_graph_the_last_conversion_is_kept(data):
         hoptrain.pyg.NeighborLoader(data, [2])
     kept = graphs._KEPT[data.edge_index]
     assert len(kept) == 2
-    graph = graphs.converted(data).graph
-    assert graphs.converted(data).graph is graph
+    graph = graphs.convert(data).graph
+    assert graphs.convert(data).graph is graph
     data.x, data.y, data.train_mask, data.born = torch.rand(250, 7), None, None, None
-    assert graphs.converted(data).graph.num_nodes == 250
+    assert graphs.convert(data).graph.num_nodes == 250
 
 
 def test_workers_end_with_their_loader(data):

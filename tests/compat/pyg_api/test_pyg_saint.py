@@ -169,9 +169,9 @@ def attribute_of_the_batches_own(data):
 
 
 MISTAKES = {
-    "no steps": Mistake(lambda data: walks(data, num_steps=0), value="num_steps is 0", rule="sample_coverage 1 0", remedy="correct"),
+    "no steps": Mistake(lambda data: walks(data, num_steps=0), value="num_steps is 0", rule="sample_coverage 1 0", remedy="give"),
     "a negative coverage": Mistake(
-        lambda data: walks(data, sample_coverage=-1), value="sample_coverage -1", rule="num_steps 1 0", remedy="correct"
+        lambda data: walks(data, sample_coverage=-1), value="sample_coverage -1", rule="num_steps 1 0", remedy="give"
     ),
     "a subgraph of no draws": Mistake(
         lambda data: walks(data, batch_size=0), value="(walk_length + 1) is 0", rule="num_roots subgraph 1 draws", remedy="range"

@@ -113,7 +113,7 @@ def test_subgraphs_of_shadow(data):
 
 
 def test_shadow_draws_distinct_neighbours_alone(data):
-    with refused("replace is True", "ShaDow distinct neighbours", "leave out"):
+    with refused("replace is True", "ShaDow without replacement", "leave out"):
         hoptrain.pyg.ShaDowKHopSampler(data, 2, 5, replace=True)
     (batch,) = hoptrain.pyg.ShaDowKHopSampler(data, 1, 3, node_idx=torch.arange(50), batch_size=50)
     assert batch.ptr.diff().max() <= 4

@@ -270,7 +270,7 @@ def test_budgets(data, num_workers):
         check_induced(batch, data)
     assert seeds == data["paper"].train_mask.nonzero().flatten().tolist()
     loader.close()
-    with refused("data is a Data", "loader samples types", "HeteroData NeighborLoader"):
+    with refused("data is a Data", "loader samples type", "HeteroData NeighborLoader"):
         hoptrain.pyg.HGTLoader(torch_geometric.data.Data(), [2], "paper")
 
 
@@ -339,7 +339,7 @@ def test_features_of_other_numbers_of_vertices_are_refused(data):
 def test_a_type_whose_vertices_nobody_counts_is_refused(data):
     del data["venue"]
     data["paper", "in", "venue"].edge_index = torch.tensor([[0, 1], [1, 0]])
-    with refused("venue", "no number nodes", "data['venue'].num_nodes features"):
+    with refused("venue", "num_nodes number nodes", "data['venue'].num_nodes features"):
         hoptrain.pyg.NeighborLoader(data, [2], "paper")
 
 

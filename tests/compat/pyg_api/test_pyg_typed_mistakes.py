@@ -47,26 +47,26 @@ MISTAKES = {
     "no nodes to begin at": Mistake(
         lambda data: batch_of(data, input_nodes=None),
         value="input_nodes is None",
-        rule="HeteroData type nodes",
+        rule="HeteroData node type nodes",
         remedy="tuple paper, author, venue",
     ),
     "nodes in a dict": Mistake(
         lambda data: batch_of(data, input_nodes={"paper": torch.arange(120)}),
         value="input_nodes is {'paper': tensor(",
-        rule="HeteroData type nodes",
+        rule="HeteroData node type nodes",
         remedy="tuple paper, author, venue",
     ),
     "nodes of an unknown type": Mistake(
         lambda data: batch_of(data, input_nodes="reader"),
         value="input_nodes is 'reader'",
-        rule="HeteroData type nodes",
+        rule="HeteroData node type nodes",
         remedy="tuple paper, author, venue",
     ),
     "a mask of fewer nodes": Mistake(
         lambda data: batch_of(data, input_nodes=("paper", torch.ones(7, dtype=torch.bool))),
         value="torch.bool of shape (7,)",
         rule="input_nodes paper mask 120",
-        remedy="correct",
+        remedy="convert",
     ),
     "one fanout of a relation": Mistake(
         lambda data: batch_of(data, num_neighbors={WRITES: 2}),
@@ -99,7 +99,7 @@ MISTAKES = {
         for what, links, value, remedy in (
             ("floats", np.ones((2, 3)), "is torch.float64 of shape (2, 3)", "convert"),
             ("a mask", torch.ones(2, 3, dtype=torch.bool), "is torch.bool of shape (2, 3)", "convert"),
-            ("rows of two lengths", [[1, 2], [3]], "is [[1, 2], [3]]", "correct"),
+            ("rows of two lengths", [[1, 2], [3]], "is [[1, 2], [3]]", "give tensor"),
             ("one row", [1, 2], "has shape (2,)", "transpose"),
         )
     },
@@ -107,9 +107,7 @@ MISTAKES = {
     "times of nodes and of edges by one name": Mistake(
         times_of_nodes_and_of_edges, value="time_attr is 'born'", rule="nodes edges both", remedy="rename"
     ),
-    "an edge from an unknown node": Mistake(
-        edge_from_vertex_80, value="node 80", rule="edge 3 author:writes:paper 120", remedy="correct x"
-    ),
+    "an edge from an unknown node": Mistake(edge_from_vertex_80, value="node 80", rule="edge 3 author:writes:paper 120", remedy="fix x"),
     "a relation without edges": Mistake(
         relation_without_edges, value="author:writes:paper", rule="edge_index adj_t nothing sample", remedy="give one"
     ),
