@@ -1,7 +1,7 @@
-"""DGL's loader and samplers over hoptrain: ``from hoptrain.dgl import DataLoader, NeighborSampler`` in place of ``from dgl.dataloading``.
+"""Drop-in replacements for DGL's samplers: write ``from hoptrain.dgl import DataLoader, NeighborSampler`` instead of ``from dgl.dataloading``.
 
-Arguments and results are DGL's; sampling is hoptrain's. What import lines name besides and samples nothing is DGL's own.
-Without DGL (``pip install hoptrain[dgl]``) it cannot be imported, and says so.
+Arguments and results are those of DGL; hoptrain does the sampling. Names that do not sample, such as ``GraphDataLoader``, are DGL's own objects.
+The import raises ``ImportError`` without DGL (``pip install hoptrain[dgl]``).
 """
 
 from typing import Any

@@ -1,15 +1,13 @@
-"""DGL's samplers of blocks, over hoptrain's."""
+"""DGL's block samplers over hoptrain's samplers: ``NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
-from hoptrain.dgl.graphs import as_ids, converted, is_hetero, on_host
-from hoptrain.dgl.hetero import hetero_sampler, items_by_type, typed_blocks_of
-from hoptrain.dgl.outputs import blocks_of, dgl
+from hoptrain.dgl.graphs import as_ids, convert, is_hetero, on_host
+from hoptrain.dgl.hetero import get_hetero_sampler, items_by_type
+from hoptrain.dgl.outputs import as_blocks, dgl
 from hoptrain.dgl.sampler import Sampled, as_fanouts
 from hoptrain.engine import InputError
 from hoptrain.samplers import HeteroLaborSampler, HeteroSampler, Sampler
@@ -20,7 +18,7 @@ from hoptrain.samplers.wrappers.excluding import ExcludingSampler, items_of
 
 
 class BlockSampler(Sampled):
-    """From nodes to blocks; what DGL's samplers of blocks do besides is done by DGL's code."""
+    """A mixin that samples blocks by hoptrain. DGL's code does everything else."""
 
     edge_dir: str
     prefetch_node_feats: Any
@@ -28,45 +26,40 @@ class BlockSampler(Sampled):
     weighted = False
 
     def features(self) -> Any:
-        """Names of the features of input nodes that are to be fetched; of heterogeneous graphs by type."""
+        """Return the names of the input nodes' features to gather; for heterogeneous graphs a dictionary by node type."""
         return self.prefetch_node_feats
 
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
-        """Input nodes, the seeds, and a block for each layer; no edge of ``exclude_eids`` is in any. Of heterogeneous graphs all three are by type.
+        """Return the input nodes, the seeds, and a block for each layer, without the edges ``exclude_eids``. In heterogeneous graphs ids are by type.
 
         Raises:
-            InputError: a seed or an edge that does not exist.
+            InputError: a seed or an edge does not exist.
         """
-        nodes, blocks, is_whole = (self._sampled_typed if is_hetero(on_host(g)) else self._sampled)(g, seed_nodes, exclude_eids)
-        self.keep(self.gathered(g) if is_whole else {}, self.output_device)
+        if is_hetero(on_host(g)):
+            items, copies = items_by_type(g, self.of(g)[1], seed_nodes, exclude_eids)
+        else:
+            seeds, found = distinct(as_ids(seed_nodes))
+            excluded = None if exclude_eids is None else self.of(g)[1].csc_positions(as_ids(exclude_eids))
+            items, copies = items_of(seeds, excluded), {} if found is None else {"": found}
+        nodes, blocks = as_blocks(g, self.batch(g, items), copies, weighted=self.weighted)
+        self.keep({} if copies else self.gathered(g), self.output_device)  # gathered rows do not repeat those of repeated seeds
         if self.output_device is None:
             return nodes, seed_nodes, blocks
-        nodes, seed_nodes = (moved(ids, self.output_device) for ids in (nodes, seed_nodes))
+        nodes, seed_nodes = (move_to(ids, self.output_device) for ids in (nodes, seed_nodes))
         return nodes, seed_nodes, [block.to(self.output_device) for block in blocks]
 
-    def _sampled(self, g: Any, seed_nodes: Tensor, exclude_eids: Any) -> tuple[Tensor, list[Any], bool]:
-        """Input nodes, blocks, and whether the nodes are those of the batch, so that no seed stands there several times."""
-        seeds, copies = distinct(as_ids(seed_nodes))
-        excluded = None if exclude_eids is None else self.of(g)[1].csc_positions(as_ids(exclude_eids))
-        return *blocks_of(g, self.batch(g, items_of(seeds, excluded)), copies, weighted=self.weighted), copies is None
-
-    def _sampled_typed(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[dict[str, Tensor], list[Any], bool]:
-        """The same of a heterogeneous graph, by type."""
-        items, copies = items_by_type(g, self.of(g)[1], seed_nodes, exclude_eids)
-        return *typed_blocks_of(g, self.batch(g, items), copies, weighted=self.weighted), not copies
-
     def assign_lazy_features(self, result: Any) -> Any:
-        """DGL's, but for features that are there already."""
-        made = super().assign_lazy_features(result)  # type: ignore[misc]  # of DGL's class, the next one
+        """Mark the features that DGL fetches later, except for those that workers have gathered."""
+        made = super().assign_lazy_features(result)  # type: ignore[misc]  # defined by the DGL class, the next base
         for kind, rows in self.rows.items():
             made[2][0].srcnodes[kind].data.update(rows)
         return made
 
 
 class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
-    """DGL's, by name, arguments and results; see ``dgl.dataloading.NeighborSampler``. ``fused`` has no meaning: there is one way.
+    """A drop-in replacement for ``dgl.dataloading.NeighborSampler`` with the same arguments and results. ``fused`` has no effect.
 
-    With ``edge_dir="out"`` the sources of a block are the ends of the edges that leave its destinations.
+    With ``edge_dir="out"`` the sources of a block are the nodes at the other end of the edges that leave its destinations.
     """
 
     fanouts: Any
@@ -74,29 +67,29 @@ class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
     replace: bool
 
     def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
-        """The sampler and the graph of hoptrain's."""
+        """Return hoptrain's sampler, prepared for ``g``, and the converted graph."""
         if is_hetero(g):
-            of_type = {"replace": self.replace, "weighted": self.prob is not None}
-            return hetero_sampler(g, self.fanouts, HeteroSampler, self.edge_dir, self.prob, **of_type)
+            options = {"replace": self.replace, "weighted": self.prob is not None}
+            return get_hetero_sampler(g, self.fanouts, HeteroSampler, self.edge_dir, self.prob, **options)
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
-        made = converted(g, self.edge_dir, self.prob)
+        made = convert(g, self.edge_dir, self.prob)
         options = NeighborSampler, *fanouts, replace, weighted
-        return made.kept(options, lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted))), made
+        return made.get_or_make(options, lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted))), made
 
 
 MultiLayerNeighborSampler = NeighborSampler
 
 
 class MultiLayerFullNeighborSampler(NeighborSampler):
-    """DGL's, by name, arguments and results: all neighbours."""
+    """A drop-in replacement for ``dgl.dataloading.MultiLayerFullNeighborSampler``, which takes all neighbours."""
 
     def __init__(self, num_layers: int, **kwargs: Any) -> None:
-        """State the layers; what else ``NeighborSampler`` takes."""
+        """Make a sampler of ``num_layers`` layers; ``kwargs`` are further arguments of ``NeighborSampler``."""
         super().__init__([-1] * num_layers, **kwargs)
 
 
 class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
-    """DGL's, by name, arguments and results; see ``dgl.dataloading.LaborSampler``."""
+    """A drop-in replacement for ``dgl.dataloading.LaborSampler`` with the same arguments and results."""
 
     def __init__(
         self,
@@ -111,17 +104,17 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
         prefetch_edge_feats: Any = None,
         output_device: Any = None,
     ) -> None:
-        """State the layers.
+        """Set the arguments of the sampler, which are those of DGL's class.
 
         Raises:
-            InputError: rounds until convergence, or random numbers that layers or batches share.
+            InputError: ``importance_sampling`` is negative (iteration until convergence), or layers or batches are to share random numbers.
         """
         if importance_sampling < 0:
-            raise InputError(f"importance_sampling is {importance_sampling}: rounds are counted; give their number, 0 or more")
+            raise InputError(f"importance_sampling is {importance_sampling}: must be a number of rounds; give 0 or more")
         if layer_dependency or batch_dependency != 1:
             raise InputError(
-                f"layer_dependency={layer_dependency} and batch_dependency={batch_dependency}: every layer of every batch draws by itself; "
-                "leave them out"
+                f"layer_dependency={layer_dependency} and batch_dependency={batch_dependency}: every layer of every batch draws its own random "
+                "numbers; leave them out"
             )
         super().__init__(
             fanouts,
@@ -136,24 +129,26 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
         self.weighted: bool = importance_sampling > 0 or prob is not None
 
     def set_seed(self, random_seed: int | None = None) -> None:
-        """Nothing: draws follow from torch's generator, or from a batch's address.
+        """Do nothing: the random seed comes from torch's generator.
 
         Raises:
-            InputError: a seed is given.
+            InputError: ``random_seed`` is given.
         """
         if random_seed is not None:
-            raise InputError(f"random_seed is {random_seed}: draws follow from torch's seed; call torch.manual_seed")
+            raise InputError(f"random_seed is {random_seed}: random draws depend only on torch's seed; call torch.manual_seed")
 
     def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
-        """The sampler and the graph of hoptrain's."""
+        """Return hoptrain's sampler, prepared for ``g``, and the converted graph."""
         if is_hetero(g):
-            of_type = {"importance_rounds": int(self.importance_sampling), "weighted": self.prob is not None}
-            return hetero_sampler(g, self.fanouts, HeteroLaborSampler, self.edge_dir, self.prob, **of_type)
+            options = {"importance_rounds": int(self.importance_sampling), "weighted": self.prob is not None}
+            return get_hetero_sampler(g, self.fanouts, HeteroLaborSampler, self.edge_dir, self.prob, **options)
         fanouts, rounds, weighted = as_fanouts(self.fanouts), int(self.importance_sampling), self.prob is not None
-        made = converted(g, self.edge_dir, self.prob)
-        return made.kept((LaborSampler, *fanouts, rounds, weighted), lambda: ExcludingSampler(Labor(fanouts, rounds, weighted))), made
+        made = convert(g, self.edge_dir, self.prob)
+        return made.get_or_make(
+            (LaborSampler, *fanouts, rounds, weighted), lambda: ExcludingSampler(Labor(fanouts, rounds, weighted))
+        ), made
 
 
-def moved(ids: Any, device: Any) -> Any:
-    """Ids, or those of each type, on a device."""
+def move_to(ids: Any, device: Any) -> Any:
+    """Return ids, or a dictionary of ids by type, on ``device``."""
     return {kind: own.to(device) for kind, own in ids.items()} if isinstance(ids, Mapping) else ids.to(device)

@@ -1,4 +1,4 @@
-"""DGL's sampler of edges, around one of hoptrain's."""
+"""DGL's ``as_edge_prediction_sampler`` for the samplers of ``hoptrain.dgl``."""
 
 from __future__ import annotations
 
@@ -21,28 +21,32 @@ def as_edge_prediction_sampler(
     negative_sampler: Any = None,
     prefetch_labels: Any = None,
 ) -> Any:
-    """DGL's, by name, arguments and results; see ``dgl.dataloading.as_edge_prediction_sampler``.
+    """Return a sampler of edges; a drop-in replacement for ``dgl.dataloading.as_edge_prediction_sampler``.
 
-    Pairs, negatives and what is excluded are made by DGL's code; around their nodes samples ``sampler``, one of hoptrain's. As in DGL, edges
-    are excluded after they were drawn: a node that had drawn one has one fewer.
+    DGL's code makes the pairs, the negatives and the excluded edges. ``sampler``, one of ``hoptrain.dgl``, samples around their nodes. As in DGL,
+    edges are excluded after sampling, so a node may have fewer sampled edges than its fanout.
 
     Raises:
-        InputError: a sampler of DGL's, or a way of excluding that lacks its edges.
+        InputError: ``sampler`` is not one of ``hoptrain.dgl``, ``exclude`` is unknown or lacks its reverse edges, or ``negative_sampler`` is
+            DGL's ``GlobalUniform``.
     """
     if not isinstance(sampler, BlockSampler | ShaDowKHopSampler):
         raise InputError(
-            f"sampler is a {type(sampler).__name__}: around edges sample hoptrain.dgl's NeighborSampler, LaborSampler, ShaDowKHopSampler"
+            f"sampler is a {type(sampler).__name__}: edges need a sampler of hoptrain; give hoptrain.dgl's NeighborSampler, LaborSampler or "
+            "ShaDowKHopSampler"
         )
     if not callable(exclude) and (reverse_etypes is None) != (exclude != "reverse_types"):
         raise InputError(
-            f"exclude is {exclude!r} and reverse_etypes {reverse_etypes!r}: 'reverse_types' goes with the reverse of each edge type; give both"
+            f"exclude is {exclude!r} and reverse_etypes {reverse_etypes!r}: exclude='reverse_types' needs the reverse of each edge type; give both"
         )
     if exclude == "reverse_id" and reverse_eids is None:
-        raise InputError("exclude is 'reverse_id' without reverse_eids: give the id of each edge's reverse edge")
+        raise InputError(
+            "exclude is 'reverse_id' without reverse_eids: the reverse edges must be known; give the id of each edge's reverse edge"
+        )
     if isinstance(exclude, str) and exclude not in ("self", "reverse_id", "reverse_types"):
-        raise InputError(f"exclude is {exclude!r}: edges are excluded by 'self', 'reverse_id', 'reverse_types' or a function; choose one")
+        raise InputError(f"exclude is {exclude!r}: must be 'self', 'reverse_id', 'reverse_types' or a function; choose one")
     if isinstance(negative_sampler, _GlobalOfDGL) and not isinstance(negative_sampler, negatives.GlobalUniform):
         raise InputError(
-            "negative_sampler is DGL's GlobalUniform, whose draws do not repeat: take hoptrain.dgl.negative_sampler.GlobalUniform"
+            "negative_sampler is DGL's GlobalUniform: its draws are not repeatable; give hoptrain.dgl.negative_sampler.GlobalUniform"
         )
     return dgl.dataloading.as_edge_prediction_sampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler, prefetch_labels)

@@ -1,4 +1,4 @@
-"""A DGL graph with several types, sampled by hoptrain, and a mini-batch of it as DGL's blocks."""
+"""Conversion of a heterogeneous DGL graph and of its seeds and fanouts to those of hoptrain's samplers."""
 
 from __future__ import annotations
 
@@ -9,44 +9,43 @@ import numpy as np
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from hoptrain.dgl.graphs import Converted, adjacency_of, as_ids, ids_and_weights
-from hoptrain.dgl.outputs import block_of, graph_of, ids_for, of_mean_one
+from hoptrain.dgl.graphs import ConvertedGraph, as_ids, get_adjacency, ids_and_weights
 from hoptrain.engine import HeteroGraph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import join_limited
 from hoptrain.engine.hetero_graph import Relation, relation_name
-from hoptrain.samplers import HeteroMiniBatch, Sampler
-from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
+from hoptrain.samplers import Sampler
+from hoptrain.samplers.batch.copies import Copies, distinct_by_type
 from hoptrain.samplers.hetero import HeteroFanoutSampler
 from hoptrain.samplers.loader.given import version_of
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler
 from hoptrain.samplers.wrappers.excluding import ExcludingSampler, hetero_items
 
 _KEPT: Any = WeakIdKeyDictionary()
-"""A user's graph -> by weights: what it was made of, and what was made of that."""
+"""DGL graph -> name of the weights -> state, objects that the state refers to, and converted graph."""
 
 
-class HeteroConverted:
-    """What was made of a DGL graph with types.
+class ConvertedHeteroGraph:
+    """A ``HeteroGraph`` that was made from a DGL graph, with the samplers prepared for it.
 
     Attributes:
-        graph: with the ids that edges have there, and the weights of the relations that have some.
+        graph: The graph with DGL's edge ids, and with the weights of the relations that have some.
     """
 
     def __init__(self, graph: HeteroGraph) -> None:
-        """Take the graph."""
+        """Make it of a graph that was already converted."""
         self.graph = graph
         self._prepared: dict[Any, Sampler[Any, Any]] = {}
-        self._relations = {relation: Converted(columns, relation_name(relation)) for relation, columns in graph.relations.items()}
+        self._relations = {relation: ConvertedGraph(columns, relation_name(relation)) for relation, columns in graph.relations.items()}
 
-    def kept(self, options: Any, make: Callable[[], Sampler[Any, Any]]) -> Sampler[Any, Any]:
-        """``make()`` for this graph, or what it gave for the same options before."""
+    def get_or_make(self, options: Any, make: Callable[[], Sampler[Any, Any]]) -> Sampler[Any, Any]:
+        """Return the sampler for ``options``. It is made by ``make()`` and prepared for this graph on the first call."""
         if options not in self._prepared:
             self._prepared[options] = make().prepare(self.graph, np.zeros(0, np.int64))
         return self._prepared[options]
 
     def csc_positions(self, relation: Relation, ids: Array) -> Array:
-        """The places (N,) of a relation's edges with ``ids`` (N,); those of all its edges are found once.
+        """Return the CSC positions (N,) of a relation's edges with DGL's ``ids`` (N,).
 
         Raises:
             InputError: the relation has no edge of such an id.
@@ -54,15 +53,15 @@ class HeteroConverted:
         return self._relations[relation].csc_positions(ids)
 
 
-def hetero_converted(g: Any, weights: str | None = None) -> HeteroConverted:
-    """What ``g`` is here; kept as long as ``g`` is, and until its edges or their weights are changed.
+def convert_hetero(g: Any, weights: str | None = None) -> ConvertedHeteroGraph:
+    """Convert ``g``. The result is cached until its edges or weights change, or ``g`` is deleted.
 
     Args:
-        g: a DGL graph.
-        weights: the feature that edges are drawn by, where they have it; a mask is one, too.
+        g: DGL graph.
+        weights: Name of the edge feature with the weights, or a mask, by which edges are drawn. Edge types without it are drawn uniformly.
 
     Raises:
-        InputError: no edges have such a feature, or weights that are negative.
+        InputError: no edge type has such a feature, or a weight is negative.
     """
     values = {relation: g.edges[relation].data[weights] for relation in g.canonical_etypes if weights in g.edges[relation].data}
     if weights is not None and not values:
@@ -71,15 +70,15 @@ def hetero_converted(g: Any, weights: str | None = None) -> HeteroConverted:
     state = id(g._graph), *((relation, id(own), version_of(own)) for relation, own in values.items())
     kept = _KEPT.setdefault(g, {})
     if weights not in kept or kept[weights][0] != state:
-        kept[weights] = state, (g._graph, values), HeteroConverted(_convert(g, values))
-    found: HeteroConverted = kept[weights][2]
+        kept[weights] = state, (g._graph, values), ConvertedHeteroGraph(_convert(g, values))
+    found: ConvertedHeteroGraph = kept[weights][2]
     return found
 
 
 def _convert(g: Any, values: Mapping[Relation, Tensor]) -> HeteroGraph:
     columns, ids, weights = {}, {}, {}
     for relation in g.canonical_etypes:
-        indptr, indices, edge_ids = adjacency_of(g, relation, "csc")
+        indptr, indices, edge_ids = get_adjacency(g, relation, "csc")
         columns[relation] = indptr, indices
         own_ids, own_weights = ids_and_weights(edge_ids, values.get(relation))
         if own_ids is not None:
@@ -89,21 +88,26 @@ def _convert(g: Any, values: Mapping[Relation, Tensor]) -> HeteroGraph:
     return HeteroGraph({kind: int(g.num_nodes(kind)) for kind in g.ntypes}, columns, weights=weights, edge_ids=ids)
 
 
-def hetero_sampler(
+def get_hetero_sampler(
     g: Any, fanouts: Any, kind: type[HeteroFanoutSampler], edge_dir: str, prob: str | None = None, induced: int = 0, **options: Any
-) -> tuple[Sampler[Any, Any], HeteroConverted]:
-    """The sampler of a ``kind``, with its options, and the graph of hoptrain's, for what DGL's samplers of blocks take.
+) -> tuple[Sampler[Any, Any], ConvertedHeteroGraph]:
+    """Return a sampler of hoptrain for the arguments of one of DGL's, and the converted graph.
 
-    With ``induced`` it finds the nodes of subgraphs, which have so many blocks.
+    Args:
+        g: DGL graph.
+        fanouts: Fanouts of each layer as DGL takes them.
+        kind: Class of the sampler.
+        edge_dir: Direction of the edges; must be "in".
+        prob: Name of the edge feature with the weights.
+        induced: If not 0, the sampler returns the subgraph that the sampled nodes induce, with this number of blocks.
+        options: Further arguments of ``kind``.
 
     Raises:
-        InputError: fanouts that are not of all edge types, or a direction that heterogeneous graphs are not sampled in.
+        InputError: the fanouts lack an edge type, or ``edge_dir`` is not "in".
     """
     if edge_dir != "in":
-        raise InputError(
-            f"edge_dir is {edge_dir!r}: heterogeneous graphs are sampled along edges 'in'; turn the graph round by dgl.reverse"
-        )
-    made = hetero_converted(g, prob)
+        raise InputError(f"edge_dir is {edge_dir!r}: must be 'in' for heterogeneous graphs; reverse the graph with dgl.reverse")
+    made = convert_hetero(g, prob)
     own = fanouts_by_relation(g, fanouts)
     key = kind, induced, *((relation, *numbers) for relation, numbers in own.items()), *options.items()
 
@@ -111,14 +115,19 @@ def hetero_sampler(
         sampler = kind(own, **options)
         return ExcludingSampler(HeteroInducedSampler(sampler, induced) if induced else sampler)
 
-    return made.kept(key, make), made
+    return made.get_or_make(key, make), made
 
 
 def fanouts_by_relation(g: Any, fanouts: Any, what: str = "fanouts of a layer") -> Any:
-    """Fanouts of each edge type from the seeds outward, of DGL's, which stand in the order of layers, each a number or a dict of all edge types.
+    """Return the fanouts of each edge type in hoptrain's order, from the seeds outward.
+
+    Args:
+        g: DGL graph.
+        fanouts: Fanouts in the order of layers, as DGL takes them: for each layer a number or a dictionary by edge type.
+        what: Name of the values for the message.
 
     Raises:
-        InputError: a layer that lacks an edge type.
+        InputError: a layer lacks an edge type.
     """
     own: dict[Relation, list[int]] = {relation: [] for relation in g.canonical_etypes}
     for layer in reversed(fanouts):
@@ -132,14 +141,14 @@ def fanouts_by_relation(g: Any, fanouts: Any, what: str = "fanouts of a layer") 
 
 
 def by_type(g: Any, values: Any, types: list[Any], what: str) -> dict[Any, Array]:
-    """Ids (N,) int64 by type, from DGL's dict of tensors, or from one tensor where there is one type.
+    """Return ids (N,) int64 by type, from DGL's dictionary of tensors, or from one tensor if there is one type.
 
     Raises:
-        InputError: a tensor, and there are several types; or a type that the graph does not have.
+        InputError: ``values`` is a tensor although there are several types, or names a type that the graph does not have.
     """
     if not isinstance(values, Mapping):
         if len(types) != 1:
-            raise InputError(f"{what} are a tensor: the graph has the types {join_limited(types)}; give a dict by type")
+            raise InputError(f"{what} are a tensor: the graph has several types, {some_of(types)}; give a dict by type")
         values = {types[0]: values}
     values = {g.to_canonical_etype(name) if isinstance(types[0], tuple) else name: ids for name, ids in values.items()}
     unknown = [name for name in values if name not in types]
@@ -148,35 +157,12 @@ def by_type(g: Any, values: Any, types: list[Any], what: str) -> dict[Any, Array
     return {name: as_ids(ids) for name, ids in values.items()}
 
 
-def items_by_type(g: Any, made: HeteroConverted, seed_nodes: Any, exclude_eids: Any) -> tuple[Array, dict[str, Copies]]:
-    """What a batch is asked for by, of seeds and excluded edges as DGL has them, by type; and which of the seeds stand there several times.
+def items_by_type(g: Any, made: ConvertedHeteroGraph, seed_nodes: Any, exclude_eids: Any) -> tuple[Array, dict[str, Copies]]:
+    """Return the items of a batch from DGL's seeds and excluded edges, both by type, and the positions of repeated seeds.
 
     Raises:
-        InputError: a type, a node or an edge that does not exist.
+        InputError: a type, a node or an edge does not exist.
     """
     seeds, copies = distinct_by_type(by_type(g, seed_nodes, g.ntypes, "seeds"))
     edges = {} if exclude_eids is None else by_type(g, exclude_eids, g.canonical_etypes, "excluded edges")
     return hetero_items(made.graph, seeds, {relation: made.csc_positions(relation, ids) for relation, ids in edges.items()}), copies
-
-
-def typed_blocks_of(g: Any, batch: HeteroMiniBatch, copies: Mapping[str, Copies], *, weighted: bool) -> tuple[dict[str, Tensor], list[Any]]:
-    """Input nodes (S,) by type, and blocks; arguments are those of ``blocks_of``."""
-    batch = with_copies(batch, copies) if copies else batch
-    nodes = {kind: ids_for(g, ids) for kind, ids in batch.node_ids.items()}
-    counts = batch.node_counts
-    blocks = []
-    for hop, block in enumerate(batch.blocks):
-        after, before = ([nodes[kind][: number[kind]] for kind in g.ntypes] for number in (counts[-1 - hop], counts[-2 - hop]))
-        edges = [(block[relation], batch.ids_of(relation, block[relation].edge_ids)) for relation in g.canonical_etypes]
-        made = block_of(g, after, before, edges)
-        for relation, own in block.items() if weighted else ():
-            made.edges[relation].data["edge_weights"] = of_mean_one(own)
-        blocks.append(made)
-    return nodes, blocks
-
-
-def hetero_subgraph_of(g: Any, batch: HeteroMiniBatch) -> tuple[dict[str, Tensor], Any]:
-    """Nodes (S,) by type, and the graph of all edges of the outermost, square blocks."""
-    nodes = {kind: ids_for(g, ids) for kind, ids in batch.node_ids.items()}
-    edges = [(batch.blocks[0][relation], batch.ids_of(relation, batch.blocks[0][relation].edge_ids)) for relation in g.canonical_etypes]
-    return nodes, graph_of(g, [nodes[kind] for kind in g.ntypes], edges)

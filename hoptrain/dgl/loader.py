@@ -1,7 +1,7 @@
-"""DGL's ``DataLoader``, fed by hoptrain: torch and DGL deal out the indices, hoptrain's workers sample and gather, DGL puts the batch together.
+"""DGL's ``DataLoader`` over hoptrain: torch and DGL yield the indices, hoptrain's workers sample and gather, DGL assembles the batch.
 
-With workers a batch goes over the sampler's code twice. Some steps before, for what it asks of hoptrain: its seeds, after negatives were drawn. And
-as it arrives, for what becomes of the sample. Both times torch's generator starts at the batch's address.
+With workers, the sampler's code runs twice for each batch. The first run, some steps ahead, finds the seeds that it requests from hoptrain, after it
+drew negatives. The second run, when the sample arrives, builds the batch from it. Both runs seed torch's generator by the batch's address.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from hoptrain.samplers.loader.early import runs_ahead
 from hoptrain.samplers.loader.given import Place, Source, Work, plain_rows, version_of
 from hoptrain.samplers.loader.given_feed import GivenFeed
 
-_of_dgl = dgl.dataloading.dataloader
+_dgl_loader = dgl.dataloading.dataloader
 
-_WITHOUT_MEANING = ("worker_init_fn", "multiprocessing_context", "generator", "pin_memory_device")
-"""Of torch's ``DataLoader``: what hoptrain's workers, which run no torch, have no use for, nor the order of a batch."""
+_IGNORED = ("worker_init_fn", "multiprocessing_context", "generator", "pin_memory_device")
+"""Arguments of torch's ``DataLoader`` without effect here: hoptrain's workers do not run torch, and the order does not depend on ``generator``."""
 
 
 class DataLoader(dgl.dataloading.DataLoader):
-    """DGL's, by name, arguments and results; see ``dgl.dataloading.DataLoader``. ``graph_sampler`` is one of ``hoptrain.dgl``.
+    """A drop-in replacement for ``dgl.dataloading.DataLoader`` with the same arguments and results. ``graph_sampler`` is one of ``hoptrain.dgl``.
 
-    ``num_workers`` are processes of hoptrain's, which stay until ``close()``; the batches are the same bit for bit with any number of them.
-    An epoch's seed comes from torch's generator, its order with ``use_ddp`` from ``torch.initial_seed()``. Features by the name of the sampler's
-    first ``prefetch_node_feats`` are gathered by the workers: what is written into them during an epoch shows in the next one.
+    ``num_workers`` is the number of hoptrain's worker processes, which run until ``close()``. Batches are bit-identical for any number of workers.
+    The seed of an epoch comes from torch's generator; with ``use_ddp`` the order comes from ``torch.initial_seed()``. Workers gather the first feature
+    of the sampler's ``prefetch_node_feats``; changes to it during an epoch take effect in the next one.
 
-    Without workers a thread may sample the next batch while this one is used (``use_prefetch_thread``). By default there is one where the training leaves
-    cores free, unless code of the user's would be asked for its seeds a batch early: a sampler or an ``exclude`` that is neither DGL's nor hoptrain's.
+    Without workers, a thread may sample the next batch while the current one is used (``use_prefetch_thread``). By default the thread runs if the
+    training leaves cores free and if no custom code would be called a batch early: a sampler or an ``exclude`` of neither DGL nor hoptrain.
     """
 
     graph: Any
@@ -67,22 +67,25 @@ class DataLoader(dgl.dataloading.DataLoader):
         gpu_cache: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Take the indices; nothing is started yet.
+        """Make a loader. Workers start with the first epoch.
 
         Raises:
-            InputError: a graph or a sampler that cannot be taken, indices that are no tensor, a GPU for which this DGL was not built.
-            ValueError: as DGL.
+            InputError: hoptrain does not support the graph, the sampler or an argument, ``indices`` do not fit the graph, or the installed DGL
+                does not support GPUs although one is requested.
+            ValueError: DGL raises it for the same arguments.
         """
         on_host(graph)
         _inner(graph_sampler)
         _check_device(device, use_uva)
         if isinstance(indices, Mapping) and not is_hetero(graph):
-            raise InputError(f"indices are a dict of {', '.join(map(str, indices))}: those of heterogeneous graphs; give a tensor")
+            raise InputError(
+                f"indices are a dict of {', '.join(map(str, indices))}: only heterogeneous graphs have indices by type; give a tensor"
+            )
         if kwargs.get("in_order") is False:
-            raise InputError("in_order is False: batches come in their order, which makes a run repeatable; leave it out")
+            raise InputError("in_order is False: batches always come in order, which makes a run repeatable; leave it out")
         device = torch.cuda.current_device() if use_uva and device is None else device
-        _say_ignored(kwargs, use_uva=use_uva, gpu_cache=gpu_cache)
-        if "batch_sampler" in kwargs:  # Lightning builds the loader again, to predict or to overfit: in order
+        _drop_ignored(kwargs, use_uva=use_uva, gpu_cache=gpu_cache)
+        if "batch_sampler" in kwargs:  # Lightning rebuilds the loader to predict or to overfit; both need unshuffled batches
             shuffle = False
         self._is_thread_wanted = use_prefetch_thread
         super().__init__(
@@ -102,35 +105,35 @@ class DataLoader(dgl.dataloading.DataLoader):
             pin_prefetcher=pin_prefetcher,
             **kwargs,
         )
-        self.use_prefetch_thread = False  # DGL's, which would fetch features alone
+        self.use_prefetch_thread = False  # DGL's own thread fetches only features
 
     def __iter__(self) -> Any:
-        """The batches of an epoch. Each iteration is another epoch, from 0 on."""
-        return _of_dgl._PrefetchingIter(self, self._epoch_of_dgl())
+        """Return an iterator over the batches of an epoch. Each call is the next epoch, counted from 0."""
+        return _dgl_loader._PrefetchingIter(self, self._iter_epoch())
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration be of ``epoch``."""
+        """Set the epoch of the next iteration."""
         self._epoch = epoch
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the workers: a copy starts its own."""
+        """Return the state without the workers: a copy starts its own."""
         return {name: value for name, value in self.__dict__.items() if name != "_feed"}
 
     def close(self) -> None:
-        """End the workers; the next epoch starts new ones. They also end with this object, and with this process."""
+        """Stop the workers; the next epoch starts new ones. They also stop when the loader or the process ends."""
         if self._feed is not None:
             self._feed.close()
 
     @contextmanager
     def enable_cpu_affinity(self, loader_cores: Any = None, compute_cores: Any = None, verbose: bool = True) -> Iterator[None]:
-        """Nothing: hoptrain's workers are not tied to cores, and a warning says so."""
-        warnings.warn("without meaning here: enable_cpu_affinity; the system chooses the cores of hoptrain's workers", stacklevel=3)
+        """Do nothing except warn: hoptrain's workers are not bound to cores."""
+        warnings.warn("ignored: enable_cpu_affinity (the operating system chooses the cores of hoptrain's workers)", stacklevel=3)
         yield
 
-    def _epoch_of_dgl(self) -> Iterator[Any]:
-        """DGL's results, whose features are still to be fetched."""
-        sampler, own = _owned(self.graph_sampler)
-        seed = int(torch.empty((), dtype=torch.int64).random_())  # as torch's loader does, so that two loaders draw apart
+    def _iter_epoch(self) -> Iterator[Any]:
+        """Yield the sampler's results. DGL's iterator fetches their features."""
+        sampler, own = _copy_sampler(self.graph_sampler)
+        seed = int(torch.empty((), dtype=torch.int64).random_())  # as in torch's loader, so that two loaders draw differently
         batches = self._indices(seed)
         place = Place.of(seed, self._epoch, len(batches))
         self._epoch += 1
@@ -144,7 +147,7 @@ class DataLoader(dgl.dataloading.DataLoader):
                     torch.default_generator.manual_seed(place.state(step))
                     return sampler.sample(self.graph, indices)
             finally:
-                own.source = None  # which held the batch
+                own.source = None  # releases the batch
 
         hoptrains, converted = own.of(self.graph)
         work = Work(converted.graph, hoptrains, self._stores(own), self._versions)
@@ -152,7 +155,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         yield from self._feed.epoch(work, place, batches, made, runs_ahead(sampler) if wanted is None else wanted)
 
     def _indices(self, seed: int) -> list[Any]:
-        """The indices of each batch of the epoch: this rank's, those at their end again where ranks are padded."""
+        """Return the indices of each batch of this rank. Where DDP pads ranks, the first indices are repeated at the end."""
         dataset, size = self.dataset, self.dataset.batch_size
         number = len(dataset._indices)
         own = getattr(dataset, "local_num_indices", number)
@@ -162,11 +165,11 @@ class DataLoader(dgl.dataloading.DataLoader):
         return batches if dataset._mapping_keys is None else [_by_key(batch, dataset._mapping_keys) for batch in batches]
 
     def _order_seed(self, seed: int) -> int:
-        """The same on all ranks that share an order."""
+        """Return the seed of the shuffle, which is the same on all ranks with ``use_ddp``."""
         return (torch.initial_seed() + self.ddp_seed) % (1 << 64) if self.use_ddp else seed
 
     def _stores(self, own: Any) -> dict[str, Array]:
-        """The first of the features to be fetched, of each type, if workers may gather them: rows of numbers on the CPU."""
+        """Return the first feature to gather of each node type if workers can gather it: a tensor of numbers on the CPU."""
         wanted, g = own.features(), self.graph
         if not isinstance(wanted, Mapping):
             wanted = {g.ntypes[0]: wanted} if len(g.ntypes) == 1 else {}
@@ -176,15 +179,15 @@ class DataLoader(dgl.dataloading.DataLoader):
             rows = plain_rows(x)
             if rows is not None:
                 own.rows_names[kind] = names[0]
-                stores[f"x.{kind}" if is_hetero(g) else "x"] = self._kept_rows(kind, x, rows)
+                stores[f"x.{kind}" if is_hetero(g) else "x"] = self._cached_rows(kind, x, rows)
         return stores
 
     def _versions(self) -> list[int]:
-        """How often each of the features that are gathered was changed in place."""
+        """Return the number of in-place changes of each gathered feature."""
         return [version_of(x) for _, x, _ in self.__dict__.get("_rows_of", {}).values()]
 
-    def _kept_rows(self, kind: str, x: Any, made: Array) -> Array:
-        """As an array: the same one as long as nobody writes into the tensor."""
+    def _cached_rows(self, kind: str, x: Any, made: Array) -> Array:
+        """Return the array of feature ``x``: the cached one if ``x`` has not changed, otherwise ``made``."""
         state, kept = (id(x), version_of(x)), self.__dict__.setdefault("_rows_of", {})
         if kind not in kept or kept[kind][0] != state:
             kept[kind] = state, x, made
@@ -193,54 +196,54 @@ class DataLoader(dgl.dataloading.DataLoader):
 
 
 def _check_device(device: Any, use_uva: bool) -> None:
-    """Refuse a GPU that this DGL cannot put blocks on.
+    """Raise InputError if a GPU is requested that the installed DGL does not support.
 
     Raises:
-        InputError: it was built without CUDA, or finds no GPU.
+        InputError: DGL was built without CUDA, or finds no GPU.
     """
     is_gpu = use_uva if device is None else isinstance(device, int) or torch.device(device).type == "cuda"
     if is_gpu and not dgl.ndarray.gpu(0).exist:
         given = "use_uva is True" if device is None else f"device is {str(device)!r}"
         raise InputError(
-            f"{given}: DGL {dgl.__version__} here was built without CUDA, or finds no GPU, so it makes no blocks there; install DGL's build "
-            "for CUDA, or leave it out and move the blocks' tensors yourself"
+            f"{given}: DGL {dgl.__version__} was built without CUDA or finds no GPU, so it can make no blocks there; install DGL's CUDA build, "
+            "or leave it out and move the blocks' tensors yourself"
         )
 
 
 def _by_key(pairs: Tensor, keys: list[Any]) -> dict[Any, Tensor]:
-    """Pairs of a key's number and an index (N, 2) as indices by key, for those that have some."""
+    """Split ``pairs`` (N, 2) of a key's number and an index into indices by key; keys without indices are left out."""
     numbers, indices = pairs.unbind(1)
     return {keys[number]: indices[numbers == number] for number in sorted(set(numbers.tolist()))}
 
 
 def _inner(sampler: Any) -> Sampled:
-    """The sampler of hoptrain.dgl in one that may be around it.
+    """Return the sampler of ``hoptrain.dgl`` that ``sampler`` is or wraps.
 
     Raises:
-        InputError: there is none.
+        InputError: ``sampler`` does not wrap one.
     """
     inner = sampler
     while not isinstance(inner, Sampled) and hasattr(inner, "sampler"):
         inner = inner.sampler
     if not isinstance(inner, Sampled):
-        raise InputError(f"graph_sampler is a {type(sampler).__name__}: this loader samples by hoptrain; take that of hoptrain.dgl")
+        raise InputError(f"graph_sampler is a {type(sampler).__name__}: this loader needs a sampler of hoptrain; give one of hoptrain.dgl")
     return inner
 
 
-def _owned(sampler: Any) -> tuple[Any, Any]:
-    """A copy for one iteration, and hoptrain's sampler in it: two loaders may use the same sampler at the same time."""
+def _copy_sampler(sampler: Any) -> tuple[Any, Any]:
+    """Return a copy of ``sampler`` for one iteration, and hoptrain's sampler in it: two loaders may use one sampler at the same time."""
     own = copy.copy(sampler)
     if isinstance(own, Sampled):
         return own, own
-    own.sampler, inner = _owned(own.sampler)
+    own.sampler, inner = _copy_sampler(own.sampler)
     return own, inner
 
 
-def _say_ignored(kwargs: dict[str, Any], **options: Any) -> None:
-    """Take out what has no meaning here, and say so."""
-    ignored = [name for name in _WITHOUT_MEANING if kwargs.pop(name, None)]
+def _drop_ignored(kwargs: dict[str, Any], **options: Any) -> None:
+    """Remove arguments without effect from ``kwargs``, and warn about them and about the set ``options``."""
+    ignored = [name for name in _IGNORED if kwargs.pop(name, None)]
     ignored += [name for name, value in options.items() if value]
     if ignored:
         warnings.warn(
-            f"without meaning here: {', '.join(ignored)}; hoptrain's processes sample on the CPU, ahead of the training", stacklevel=3
+            f"ignored: {', '.join(ignored)} (hoptrain's workers sample on the CPU, ahead of the training, without torch)", stacklevel=3
         )

@@ -1,4 +1,4 @@
-"""DGL's negative samplers, drawing by torch's generator: ``from hoptrain.dgl import negative_sampler``."""
+"""DGL's negative samplers, with random draws from torch's generator: ``from hoptrain.dgl import negative_sampler``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PerSourceUniform: Any = dgl.dataloading.negative_sampler.PerSourceUniform
 Uniform: Any = PerSourceUniform
 
 _ROUNDS = 4
-"""Drawings of the pairs that are still missing, before there are fewer than were asked for."""
+"""Maximum number of attempts to draw the missing negatives; after the last one fewer are returned than requested."""
 
 
 class GlobalUniform(dgl.dataloading.negative_sampler.GlobalUniform):
-    """DGL's, by name, arguments and results: pairs that are no edges, each as likely as any other, for all edges of a batch together.
+    """A drop-in replacement for DGL's ``GlobalUniform``: negatives drawn uniformly from all pairs that are not edges, for a whole batch together.
 
-    Pairs stand in the order in which they were drawn. Without ``replace`` none is there twice. In a dense graph there may be fewer than k for each
-    edge of the batch.
+    Negatives are in the order in which they were drawn. Without ``replace`` they are distinct. In a dense graph there may be fewer than k per edge
+    of the batch.
     """
 
     k: int
@@ -37,7 +37,7 @@ class GlobalUniform(dgl.dataloading.negative_sampler.GlobalUniform):
             missing = wanted - pairs.shape[1]
             if missing <= 0:
                 break
-            # As many more as are edges on average, and three standard deviations.
+            # The expected number of draws that hit edges is added, and three standard deviations.
             number = int((missing + 3 * missing**0.5) / (1 - density)) + 1
             drawn = torch.stack([torch.randint(most, (number,), dtype=g.idtype) for most in (num_src, num_dst)])
             is_edge = g.has_edges_between(*drawn, etype=canonical_etype)
@@ -48,7 +48,7 @@ class GlobalUniform(dgl.dataloading.negative_sampler.GlobalUniform):
 
 
 def _first(pairs: Tensor, num_dst: int) -> Tensor:
-    """Where each pair stands first, ascending."""
+    """Return the index of the first occurrence of each distinct pair, ascending."""
     keys, order = torch.sort(pairs[0].long() * num_dst + pairs[1], stable=True)
     is_first = torch.ones_like(keys, dtype=torch.bool)
     is_first[1:] = keys[1:] != keys[:-1]

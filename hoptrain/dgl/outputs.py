@@ -1,10 +1,12 @@
-"""A mini-batch as DGL's blocks, or as a subgraph of DGL's. Nothing of it stays in the memory of the queue but gathered features.
+"""Conversion of a sampled mini-batch to DGL's blocks or to a DGL subgraph.
 
-Features of the graph come along as they do in DGL: looked up when they are asked for.
+All arrays are copied out of the queue's memory, except for gathered features. Other features of the graph are lazy, as in DGL: they are looked up on
+access.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from functools import cache
 from typing import Any
@@ -14,45 +16,73 @@ import torch
 from torch import Tensor
 
 from hoptrain.engine.arrays import Array
-from hoptrain.samplers import Block, MiniBatch
+from hoptrain.samplers import Block, HeteroMiniBatch
 from hoptrain.samplers.batch.copies import Copies, with_copies
 from hoptrain.samplers.batch.dgl_compat import import_dgl
+from hoptrain.samplers.batch.minibatch import ONLY, SampledBatch
 
 dgl: Any = import_dgl()
 
 
-def blocks_of(g: Any, batch: MiniBatch, copies: Copies | None, *, weighted: bool) -> tuple[Tensor, list[Any]]:
-    """Input nodes (S,) and blocks.
+def as_blocks(g: Any, batch: SampledBatch, copies: Mapping[str, Copies], *, weighted: bool) -> tuple[Any, list[Any]]:
+    """Return the input nodes (S,) of a mini-batch and its blocks as DGL's. For a ``HeteroMiniBatch`` the nodes are a dictionary by type.
 
     Args:
-        g: the DGL graph that was sampled.
-        batch: of the distinct seeds.
-        copies: which of the seeds stand there several times.
-        weighted: whether blocks have ``edata["edge_weights"]``, with the mean 1 over a destination's edges, as DGL's.
+        g: DGL graph that was sampled.
+        batch: Mini-batch of the distinct seeds.
+        copies: Positions of repeated seeds, by node type; a homogeneous graph has the type "".
+        weighted: Whether blocks get ``edata["edge_weights"]`` as in DGL: weights whose mean over the edges of a destination is 1.
     """
-    batch = batch if copies is None else with_copies(batch, {"": copies})
-    nodes = ids_for(g, batch.node_ids)
-    blocks = []
-    for block in batch.blocks:
-        made = block_of(g, [nodes[: block.num_src]], [nodes[: block.num_dst]], [(block, batch.ids_of(block.edge_ids))])
-        if weighted:
-            made.edata["edge_weights"] = of_mean_one(block)
+    batch = with_copies(batch, copies) if copies else batch
+    types, relations = _types(g, batch)
+    nodes = {kind: as_ids_of(g, ids) for kind, ids in batch.nodes.items()}
+    counts, blocks = batch.node_counts, []
+    for hop, block in enumerate(batch.hops):
+        sources, destinations = ([nodes[kind][: count[kind]] for kind in types] for count in (counts[-1 - hop], counts[-2 - hop]))
+        made = make_block(g, sources, destinations, _edges(batch, block, relations))
+        for name, relation in zip(g.canonical_etypes, relations, strict=True) if weighted else ():
+            made.edges[name].data["edge_weights"] = _weights_of_mean_one(block[relation])
         blocks.append(made)
-    return nodes, blocks
+    return batch.joined(nodes), blocks
 
 
-def block_of(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: list[tuple[Block, Array]]) -> Any:
-    """As ``dgl.create_block`` makes one, which takes several times as long: it looks for the largest source, and lays out the types anew each time.
+def as_subgraph(g: Any, batch: SampledBatch, layout: str = "csc") -> tuple[Any, Any]:
+    """Return the nodes (S,) of a mini-batch with a square outermost block, and the graph of that block's edges as DGL's.
+
+    For a ``HeteroMiniBatch`` the nodes are a dictionary by type.
 
     Args:
-        g: the DGL graph that was sampled.
-        sources: global ids, of each of its types.
-        destinations: the same.
-        edges: of each of its edge types the block, and the ids that its edges have in ``g``.
+        g: DGL graph that was sampled.
+        batch: Mini-batch whose outermost block has all edges between its nodes.
+        layout: "csr" if the edges were reversed for sampling, otherwise "csc".
+    """
+    types, relations = _types(g, batch)
+    nodes = {kind: as_ids_of(g, ids) for kind, ids in batch.nodes.items()}
+    return batch.joined(nodes), make_graph(g, [nodes[kind] for kind in types], _edges(batch, batch.hops[0], relations), layout)
+
+
+def _types(g: Any, batch: SampledBatch) -> tuple[list[str], list[Any]]:
+    """Return the node types and relations of ``batch``, in the order of the graph's types."""
+    return (g.ntypes, g.canonical_etypes) if isinstance(batch, HeteroMiniBatch) else ([""], [ONLY])
+
+
+def _edges(batch: SampledBatch, block: dict[Any, Block], relations: list[Any]) -> list[tuple[Block, Array]]:
+    """Return the block and DGL's edge ids of each relation."""
+    return [(block[relation], batch.ids_along(relation, block[relation].edge_ids)) for relation in relations]
+
+
+def make_block(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: list[tuple[Block, Array]]) -> Any:
+    """Return what ``dgl.create_block`` returns, several times faster: DGL searches for the largest source, and rebuilds the metagraph each time.
+
+    Args:
+        g: DGL graph that was sampled.
+        sources: Global ids of the sources, for each node type of ``g``.
+        destinations: Global ids of the destinations, for each node type of ``g``.
+        edges: Block and edge ids in ``g``, for each edge type of ``g``.
     """
     index = dgl.heterograph_index
     relations = [
-        index.create_unitgraph_from_csr(2, block.num_src, block.num_dst, *columns_of(g, block), ["coo", "csr", "csc"], True)
+        index.create_unitgraph_from_csr(2, block.num_src, block.num_dst, *_as_csc(g, block), ["coo", "csr", "csc"], True)
         for block, _ in edges
     ]
     numbers = dgl.utils.toindex([len(ids) for ids in (*sources, *destinations)], "int64")
@@ -66,9 +96,9 @@ def block_of(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: l
 
 @cache
 def _block_of_types(kinds: tuple[str, ...], relations: tuple[tuple[str, str, str], ...]) -> Any:
-    """A block without nodes of these types, those of its sources first: DGL's own methods copy a graph so, and then give it other edges and rows."""
-    places = {kind: place for place, kind in enumerate(kinds)}
-    ends = [(places[source], len(kinds) + places[destination]) for source, _, destination in relations]
+    """Return a block without nodes that ``make_block`` copies and fills, as DGL's own methods do. Node types of sources are numbered first."""
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    ends = [(numbers[source], len(kinds) + numbers[destination]) for source, _, destination in relations]
     index = dgl.heterograph_index
     none = torch.empty(0, dtype=torch.int64)
     graph = index.create_heterograph_from_relations(
@@ -80,12 +110,12 @@ def _block_of_types(kinds: tuple[str, ...], relations: tuple[tuple[str, str, str
 
 
 def _edge_frames(g: Any, edges: list[tuple[Block, Array]]) -> list[Any]:
-    """Of the edges of each type."""
-    return [_frame(whole, dgl.EID, ids_for(g, ids)) for whole, (_, ids) in zip(g._edge_frames, edges, strict=True)]
+    """Return the frame of the edge features for each edge type."""
+    return [_frame(whole, dgl.EID, as_ids_of(g, ids)) for whole, (_, ids) in zip(g._edge_frames, edges, strict=True)]
 
 
 def _frame(whole: Any, name: str, ids: Tensor) -> Any:
-    """The rows of a frame of DGL's at ``ids`` (N,), which are a column ``name`` of it, too: ``Frame.subframe``, but without a second copy of each column."""
+    """Return the rows ``ids`` (N,) of a DGL frame, with ``ids`` as column ``name``. Unlike ``Frame.subframe`` it copies no column twice."""
     frame = dgl.frame.Frame(num_rows=len(ids))
     frame._columns = {key: column.subcolumn(ids) for key, column in whole._columns.items()}
     frame._columns[name] = dgl.frame.Column(ids)
@@ -93,28 +123,19 @@ def _frame(whole: Any, name: str, ids: Tensor) -> Any:
     return frame
 
 
-def subgraph_of(g: Any, batch: MiniBatch, layout: str = "csc") -> tuple[Tensor, Any]:
-    """The nodes (S,) of a batch whose outermost block is square, and the graph of its edges.
-
-    ``layout`` is "csr" where the edges were turned round.
-    """
-    nodes, block = ids_for(g, batch.node_ids), batch.blocks[0]
-    return nodes, graph_of(g, [nodes], [(block, batch.ids_of(block.edge_ids))], layout)
-
-
-def graph_of(g: Any, nodes: list[Tensor], edges: list[tuple[Block, Array]], layout: str = "csc") -> Any:
-    """The graph of square blocks, with the types and the features of ``g``.
+def make_graph(g: Any, nodes: list[Tensor], edges: list[tuple[Block, Array]], layout: str = "csc") -> Any:
+    """Return a DGL graph of square blocks, with the types and features of ``g``.
 
     Args:
-        g: the DGL graph that was sampled.
-        nodes: global ids, of each of its types.
-        edges: of each of its edge types the block, and the ids that its edges have in ``g``.
-        layout: see ``subgraph_of``.
+        g: DGL graph that was sampled.
+        nodes: Global ids, for each node type of ``g``.
+        edges: Square block and edge ids in ``g``, for each edge type of ``g``.
+        layout: "csr" if the edges were reversed for sampling, otherwise "csc".
     """
     index = dgl.heterograph_index
     relations = [
         index.create_unitgraph_from_csr(
-            1 if source == destination else 2, block.num_src, block.num_dst, *columns_of(g, block), ["coo", "csr", "csc"], layout == "csc"
+            1 if source == destination else 2, block.num_src, block.num_dst, *_as_csc(g, block), ["coo", "csr", "csc"], layout == "csc"
         )
         for (source, _, destination), (block, _) in zip(g.canonical_etypes, edges, strict=True)
     ]
@@ -125,20 +146,23 @@ def graph_of(g: Any, nodes: list[Tensor], edges: list[tuple[Block, Array]], layo
     return made
 
 
-def ids_for(g: Any, ids: Array) -> Tensor:
-    """A copy with the graph's dtype. NumPy makes it: of an array of this size torch's threads are no faster, and wait for each other."""
+def as_ids_of(g: Any, ids: Array) -> Tensor:
+    """Return a copy of ``ids`` with the id dtype of ``g``.
+
+    NumPy makes the copy: for arrays of this size torch's threads are no faster, and they wait for each other.
+    """
     return torch.from_numpy(ids.astype(np.int32 if g.idtype == torch.int32 else np.int64))
 
 
-def columns_of(g: Any, block: Block) -> tuple[Tensor, Tensor, Tensor]:
-    """As DGL takes compressed columns: of one dtype, and without ids of edges, which count as they stand."""
-    return ids_for(g, block.indptr), ids_for(g, block.indices), torch.empty(0, dtype=g.idtype)
+def _as_csc(g: Any, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the CSC arrays of a block as DGL takes them: of one dtype, and with empty edge ids, which stand for 0, 1, 2, ..."""
+    return as_ids_of(g, block.indptr), as_ids_of(g, block.indices), torch.empty(0, dtype=g.idtype)
 
 
-def of_mean_one(block: Block) -> Tensor:
-    """(M,) float32: the weights, divided by the mean of those of their destination."""
+def _weights_of_mean_one(block: Block) -> Tensor:
+    """Return the edge weights (M,) float32, scaled so that their mean over the edges of each destination is 1."""
     degrees = np.diff(block.indptr)
     destinations = np.repeat(np.arange(block.num_dst), degrees)
     sums = np.bincount(destinations, block.weights, block.num_dst)
-    with np.errstate(invalid="ignore"):  # of a destination without edges
+    with np.errstate(invalid="ignore"):  # 0 / 0 for a destination without edges
         return torch.from_numpy((block.weights * (degrees / sums)[destinations]).astype(np.float32))

@@ -1,4 +1,4 @@
-"""DGL's sampler of GraphSAINT's subgraphs, with the laws that DGL draws by, which are not all those of the paper."""
+"""DGL's ``SAINTSampler`` over hoptrain's samplers. It draws by the distributions of DGL, some of which differ from the paper's."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hoptrain.dgl.graphs import Converted, converted
+from hoptrain.dgl.graphs import ConvertedGraph, convert
 from hoptrain.dgl.outputs import dgl
 from hoptrain.dgl.sampler import Sampled
-from hoptrain.dgl.subgraphs import ALL_EDGES, finished
+from hoptrain.dgl.subgraphs import ALL_EDGES, sample_subgraph
 from hoptrain.engine import InputError
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.subgraphs.unweighted import ByDegrees, ByOutDegree, Unweighted, Walks
 
 _ITEM = np.zeros(1, np.int64)
-"""What a batch is asked for: its draws follow from its address alone."""
+"""Dummy seed of a batch: the subgraph depends only on the batch's random seed."""
 
 
 class SAINTSampler(Sampled, dgl.dataloading.Sampler):
-    """DGL's, by name, arguments and results; see ``dgl.dataloading.SAINTSampler``.
+    """A drop-in replacement for ``dgl.dataloading.SAINTSampler`` with the same arguments and results.
 
-    Nodes stand in the order in which they were drawn first, in DGL in that of their ids. ``cache`` has no meaning: what draws need is kept as
-    long as the graph.
+    Nodes are in the order in which they were first drawn; in DGL they are sorted by id. ``cache`` has no effect: sampling tables are cached as
+    long as the graph exists.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class SAINTSampler(Sampled, dgl.dataloading.Sampler):
         prefetch_edata: Any = None,
         output_device: Any = "cpu",
     ) -> None:
-        """State the draws.
+        """Set the arguments of the sampler, which are those of DGL's class.
 
         Raises:
-            InputError: an unknown mode, or a budget out of range.
+            InputError: ``mode`` is unknown, or ``budget`` is out of range.
         """
         if mode not in ("node", "edge", "walk"):
-            raise InputError(f"mode is {mode!r}: nodes are drawn by 'node', 'edge' or 'walk'; choose one")
+            raise InputError(f"mode is {mode!r}: must be 'node', 'edge' or 'walk'; choose one")
         self.mode = mode
         self.budget: Any = budget
         self.cache: bool = cache
@@ -62,15 +62,15 @@ class SAINTSampler(Sampled, dgl.dataloading.Sampler):
         return "out" if self.mode == "walk" else "in"
 
     def features(self) -> list[str]:
-        """Names of the features that are to be fetched."""
+        """Return the names of the node features to gather."""
         return list(self.prefetch_ndata)
 
-    def of(self, g: Any) -> tuple[Sampler, Converted]:
-        """The sampler of hoptrain's, prepared for the graph, and the graph."""
-        made = converted(g, self._edge_dir)
+    def of(self, g: Any) -> tuple[Sampler, ConvertedGraph]:
+        """Return hoptrain's sampler, prepared for ``g``, and the converted graph."""
+        made = convert(g, self._edge_dir)
         all_nodes = np.arange(made.graph.num_nodes)
-        return made.kept((SAINTSampler, self.mode, self.budget), lambda: self._make().prepare(made.graph, all_nodes)), made
+        return made.get_or_make((SAINTSampler, self.mode, self.budget), lambda: self._make().prepare(made.graph, all_nodes)), made
 
     def sample(self, g: Any, indices: Tensor | None = None) -> Any:
-        """A subgraph; ``indices`` have no meaning."""
-        return finished(self, g, _ITEM, self.prefetch_ndata, self.prefetch_edata, self._edge_dir)[1]
+        """Return a sampled subgraph. ``indices`` have no effect."""
+        return sample_subgraph(self, g, _ITEM, self.prefetch_ndata, self.prefetch_edata, self._edge_dir)[1]

@@ -1,4 +1,4 @@
-"""What the samplers with DGL's names share: they ask hoptrain for a mini-batch, here and now, or a loader's workers."""
+"""Base class of the samplers in ``hoptrain.dgl``: it gets a mini-batch from a loader's workers, or samples one in this process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hoptrain.samplers.loader.given import Source
 
 
 class Sampled:
-    """A class inherits from it and from a sampler of DGL's.
+    """A mixin that samples by hoptrain. A sampler inherits from it and from one of DGL's samplers.
 
     Attributes:
-        source: what a loader has set: from items to the mini-batch that its workers made of them.
-        rows: the features that came with the last mini-batch, by the type of their nodes and their name.
-        rows_names: the features that a loader's workers gather, by type.
+        source: Function from seeds to the mini-batch that workers sampled. A loader sets it; None samples in this process.
+        rows: Features gathered for the last mini-batch, by node type and name.
+        rows_names: Name of the feature that workers gather, by node type.
     """
 
     source: Source | None = None
@@ -32,18 +32,21 @@ class Sampled:
 
     @abstractmethod
     def of(self, g: Any) -> tuple[Sampler[Any, Any], Any]:
-        """The sampler of hoptrain's, prepared, and what was made of the graph. The same objects as long as nothing about them changes.
+        """Return hoptrain's sampler, prepared for ``g``, and the converted graph. The objects are the same until an option or ``g`` changes.
 
         Raises:
-            InputError: an option or a graph that cannot be taken.
+            InputError: hoptrain does not support an option or the graph.
         """
 
     @abstractmethod
     def features(self) -> Any:
-        """Names of the features of input nodes that are to be fetched; of heterogeneous graphs by type."""
+        """Return the names of the input nodes' features to gather; for heterogeneous graphs a dictionary by node type."""
 
     def batch(self, g: Any, items: Array) -> Any:
-        """The mini-batch of some items; here and now it has an address of torch's generator, and is good until the next one."""
+        """Return the mini-batch of ``items``, from ``source`` or sampled in this process with a random seed of torch's generator.
+
+        A mini-batch sampled in this process is valid until the next call.
+        """
         if self.source is not None:
             return self.source(items)
         sampler, converted = self.of(g)
@@ -52,21 +55,21 @@ class Sampled:
         return sampler.sample(converted.graph, items, seed=seed, workspace=workspace)
 
     def gathered(self, g: Any) -> dict[str, Tensor]:
-        """The features that come with the batch that was asked for, by type."""
+        """Return the features that workers gathered for the current batch, by node type."""
         rows = {} if self.source is None else self.source.rows()
         return {name.partition(".")[2] or g.ntypes[0]: as_tensor(own) for name, own in rows.items()}
 
     def keep(self, rows: Mapping[str, Tensor], device: Any = None) -> None:
-        """Note the gathered features by type, on the device where their block is."""
+        """Set ``rows`` to gathered features by node type, move_to to ``device`` unless it is None."""
         self.rows = {kind: {self.rows_names[kind]: own if device is None else own.to(device)} for kind, own in rows.items()}
 
 
 def as_fanouts(fanouts: Any) -> list[int]:
-    """Fanouts from the seeds outward, from DGL's, which stand in the order of layers.
+    """Return the fanouts in hoptrain's order, from the seeds outward; DGL's are in the order of layers.
 
     Raises:
-        InputError: those of heterogeneous graphs, or none.
+        InputError: a fanout is a dictionary by edge type.
     """
     if any(isinstance(fanout, dict) for fanout in fanouts):
-        raise InputError(f"fanouts are {fanouts}: with one for each edge type they are of heterogeneous graphs; give one number a layer")
+        raise InputError(f"fanouts are {fanouts}: fanouts by edge type need a heterogeneous graph; give one number for each layer")
     return [int(fanout) for fanout in reversed(fanouts)]

@@ -1,4 +1,4 @@
-"""Functions of ``dgl.sampling`` over hoptrain: ``from hoptrain.dgl.sampling import random_walk``. Names, arguments and results are DGL's."""
+"""Drop-in replacements for functions of ``dgl.sampling``: ``random_walk``, ``pack_traces`` and ``select_topk``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hoptrain.dgl.graphs import Converted, as_ids, feature_of_edges, homogeneous, is_hetero, on_host, relation_converted
+from hoptrain.dgl.graphs import ConvertedGraph, as_ids, convert_relation, get_edge_feature, is_hetero, on_host, require_homogeneous
 from hoptrain.dgl.hetero import by_type, fanouts_by_relation
 from hoptrain.dgl.outputs import dgl
 from hoptrain.engine import InputError
@@ -32,20 +32,27 @@ def random_walk(
     restart_prob: Any = None,
     return_eids: bool = False,
 ) -> tuple[Tensor, ...]:
-    """See ``dgl.sampling.random_walk``: walks along the edges, -1 after an end.
+    """Return random walks along the edges; a drop-in replacement for ``dgl.sampling.random_walk``. Entries after the end of a walk are -1.
 
-    Draws follow from one number of torch's generator. A walk also ends where all edges have the probability 0, of which DGL says nothing.
+    The random seed comes from torch's generator. A walk also ends where all edges have the probability 0; DGL does not document this case.
 
     Raises:
-        InputError: nodes or edge types that do not exist, neither a length nor a metapath, a probability that is none.
+        InputError: a node or an edge type does not exist, not exactly one of ``length`` and ``metapath`` is given, or ``prob`` or
+            ``restart_prob`` is invalid.
     """
     if (metapath is None) == (length is None):
-        raise InputError(f"length is {length} and metapath {metapath}: one of them says how many steps a walk has; give one")
-    path = [(homogeneous(g).canonical_etypes[0], int(length))] if length is not None else [(each, 1) for each in _canonical(g, metapath)]
+        raise InputError(
+            f"length is {length} and metapath {metapath}: exactly one of them must set the number of steps of a walk; give one"
+        )
+    path = (
+        [(require_homogeneous(g).canonical_etypes[0], int(length))]
+        if length is not None
+        else [(each, 1) for each in _canonical(g, metapath)]
+    )
     having = {relation for relation, _ in path if prob in g.edges[relation].data} if prob is not None and is_hetero(g) else set()
     made, steps = [], []
     for relation, number in path:
-        one = relation_converted(g, relation, "out", None if having and relation not in having else prob)
+        one = convert_relation(g, relation, "out", None if having and relation not in having else prob)
         made += [one] * number
         steps.append(Steps(one.graph, number, _tables(one) if one.graph.weights is not None else NO_TABLES))
     ends = 0.0 if restart_prob is None else torch.as_tensor(restart_prob, dtype=torch.float64).cpu().numpy()
@@ -61,28 +68,37 @@ def random_walk(
 
 
 def _canonical(g: Any, metapath: Any) -> list[tuple[str, str, str]]:
-    """The edge types of a path, each of which begins where the one before ends.
+    """Return the canonical edge types of a metapath.
 
     Raises:
-        InputError: they do not, or one of them does not exist.
+        InputError: an edge type does not exist, or does not begin at the node type where the one before ends.
     """
     known = {name: relation for relation in g.canonical_etypes for name in (relation, relation[1])}
     unknown = [name for name in metapath if name not in known]
     if unknown or not metapath:
         raise InputError(
-            f"metapath is {list(metapath)}: its steps are edge types of the graph, {join_limited(g.canonical_etypes)}; correct it"
+            f"metapath is {list(metapath)}: its steps must be edge types of the graph; choose from {some_of(g.canonical_etypes)}"
         )
     path = [g.to_canonical_etype(name) for name in metapath]
     for before, after in pairwise(path):
         if before[2] != after[0]:
             raise InputError(
-                f"metapath is {list(metapath)}: {after[1]!r} begins at {after[0]!r}, where no walk is that took {before[1]!r}; correct it"
+                f"metapath is {list(metapath)}: each step must begin where the walk is, but {after[1]!r} begins at {after[0]!r} and {before[1]!r} "
+                f"ends at {before[2]!r}; choose another step"
             )
     return path
 
 
 def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See ``dgl.sampling.pack_traces``: the nodes of all walks (N,), their types, the length (W,) of each walk, and where it begins (W,)."""
+    """Concatenate walks, without the entries after their ends; a drop-in replacement for ``dgl.sampling.pack_traces``.
+
+    Args:
+        traces: (W, L) node ids of each walk, -1 after its end.
+        types: (L,) node type of each step.
+
+    Returns:
+        The nodes (N,) of all walks, their types (N,), the length (W,) of each walk, and the offset (W,) of its first node.
+    """
     is_there = traces >= 0
     lengths = is_there.sum(1)
     return traces[is_there], types.expand_as(traces)[is_there], lengths, lengths.cumsum(0) - lengths
@@ -99,22 +115,24 @@ def select_topk(
     copy_edata: bool = True,
     output_device: Any = None,
 ) -> Any:
-    """See ``dgl.sampling.select_topk``. Of edges with the same weight those with the smaller ids are taken.
+    """Return the graph of the k edges with the largest weights of each node; a drop-in replacement for ``dgl.sampling.select_topk``.
+
+    Among edges of equal weight, those with smaller ids are taken first.
 
     Raises:
-        InputError: nodes, edge types or a feature that do not exist, k below -1.
+        InputError: a node, an edge type or the feature ``weight`` does not exist, or ``k`` is below -1.
     """
     numbers = fanouts_by_relation(on_host(g), [k], "values of k")
     chosen = None if nodes is None else by_type(g, nodes, g.ntypes, "nodes")
     kept = {}
     for relation, (number,) in numbers.items():
         if number < -1:
-            raise InputError(f"k is {number}: a node keeps k edges, 0 or more, or -1 for all; correct it")
-        graph = relation_converted(g, relation, edge_dir).graph
+            raise InputError(f"k is {number}: each node keeps k edges; give 0 or more, or -1 for all edges")
+        graph = convert_relation(g, relation, edge_dir).graph
         own = np.arange(graph.num_nodes) if chosen is None else chosen.get(relation[2 if edge_dir == "in" else 0], np.zeros(0, np.int64))
         if len(own):
             check_nodes(own, graph.num_nodes)
-        ids = _heaviest(graph, feature_of_edges(g, relation, weight), own, number, ascending)
+        ids = _heaviest(graph, get_edge_feature(g, relation, weight), own, number, ascending)
         kept[relation] = torch.from_numpy(ids).to(g.idtype)
     made = dgl.edge_subgraph(g, kept, relabel_nodes=False, store_ids=True)
     for kind in () if copy_ndata else g.ntypes:
@@ -125,23 +143,23 @@ def select_topk(
 
 
 def _heaviest(graph: Any, values: Tensor, chosen: Array, k: int, ascending: bool) -> Array:
-    """(N,) int64 ids of up to k edges, all for -1, of each of the nodes ``chosen``, by ``values`` (E,) of all edges by id."""
+    """Return the ids (N,) int64 of the up to k edges with the largest ``values`` (E,) of each node in ``chosen``; k = -1 takes all edges."""
     begins, degrees = graph.indptr[chosen].astype(np.int64), (graph.indptr[chosen + 1] - graph.indptr[chosen]).astype(np.int64)
     owners = np.repeat(np.arange(len(chosen)), degrees)
     rank = np.arange(len(owners)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
     ids = np.asarray(graph.ids_of(rank + np.repeat(begins, degrees)), np.int64)
     keys = values.reshape(-1)[torch.from_numpy(ids)].numpy()
-    descending = _places_of(keys) if ascending else -_places_of(keys)
+    descending = _ranks(keys) if ascending else -_ranks(keys)
     order = np.lexsort((ids, descending, owners))
     kept: Array = ids[order[rank < (len(owners) if k < 0 else k)]]
     return kept
 
 
-def _places_of(keys: Array) -> Array:
-    """(N,) int64, the place of each among the distinct ones: of integers, too, the negative stands for the other order."""
+def _ranks(keys: Array) -> Array:
+    """Return the rank (N,) int64 of each key among the distinct keys. Negated ranks sort in descending order also for integer keys."""
     return np.unique(keys, return_inverse=True)[1]
 
 
-def _tables(made: Converted) -> AliasTables:
-    """Of the weights, made once."""
-    return made.kept("alias tables", lambda: build_alias_tables(made.graph))
+def _tables(made: ConvertedGraph) -> AliasTables:
+    """Return alias tables of the edge weights, built once for each graph."""
+    return made.get_or_make("alias tables", lambda: build_alias_tables(made.graph))

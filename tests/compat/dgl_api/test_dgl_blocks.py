@@ -172,8 +172,8 @@ MISTAKES = {
     "a negative number of rounds": Mistake(
         lambda: hoptrain.dgl.LaborSampler([3], importance_sampling=-1),
         value="importance_sampling is -1",
-        rule="rounds counted",
-        remedy="number 0",
+        rule="number rounds",
+        remedy="give 0",
     ),
     "layers that draw together": Mistake(
         lambda: hoptrain.dgl.LaborSampler([3], layer_dependency=True),
@@ -194,20 +194,20 @@ MISTAKES = {
         remedy="torch.manual_seed",
     ),
     "fanouts by type of a graph with one": Mistake(
-        lambda: sample(fanout={"_E": 3}), value="[{'_E': 3}]", rule="fanouts edge heterogeneous graphs", remedy="one number layer"
+        lambda: sample(fanout={"_E": 3}), value="[{'_E': 3}]", rule="fanouts edge heterogeneous graph", remedy="one number layer"
     ),
-    "a hop without edges": Mistake(lambda: sample(fanout=0), value="fanout 0 in [0]", rule="hop 1 edges -1", remedy="share 0.5"),
-    "an unknown direction": Mistake(lambda: sample(edge_dir="up"), value="edge_dir is 'up'", rule="edges 'in' 'out'", remedy="choose one"),
+    "a hop without edges": Mistake(lambda: sample(fanout=0), value="fanout 0 in [0]", rule="hop 1 edges -1", remedy="correct"),
+    "an unknown direction": Mistake(lambda: sample(edge_dir="up"), value="edge_dir is 'up'", rule="'in' 'out'", remedy="choose one"),
     "missing weights": Mistake(lambda: sample(prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"),
-    "two numbers as a weight": Mistake(lambda: sample(prob="kind"), value="'kind'", rule="feature (900, one number", remedy="give feature"),
+    "two numbers as a weight": Mistake(lambda: sample(prob="kind"), value="'kind'", rule="feature (900, one number", remedy="name feature"),
     "seeds by type of a graph with one": Mistake(
         lambda: sample({"_N": SEEDS}), value="dict of _N", rule="ids heterogeneous graphs", remedy="give tensor"
     ),
     "an unknown seed": Mistake(lambda: sample(torch.tensor([60])), value="seed 60", rule="not graph nodes 59", remedy="drop"),
     "an unknown edge to leave out": Mistake(
-        lambda: sample(SEEDS, torch.tensor([900])), value="edge 900", rule="not exist 899", remedy="correct leave"
+        lambda: sample(SEEDS, torch.tensor([900])), value="edge 900", rule="not exist 899", remedy="fix leave"
     ),
-    "a graph of torch": Mistake(lambda: sample(g=torch.eye(3)), value="Tensor", rule="graph samplers DGLGraph", remedy="give one"),
+    "a graph of torch": Mistake(lambda: sample(g=torch.eye(3)), value="Tensor", rule="graph DGLGraph", remedy="give one"),
     "seeds without a type": Mistake(
         lambda: sample(g=dgl.heterograph({("a", "b", "c"): ([0], [0])})), value="tensor", rule="seeds types a, c", remedy="dict type"
     ),

@@ -301,7 +301,7 @@ def test_names_for_other_data_are_fetched():
     ids=lambda option: next(iter(option)),
 )
 def test_what_has_no_meaning_is_said_once(option):
-    with pytest.warns(UserWarning, match=f"without meaning here: {next(iter(option))}") as found:
+    with pytest.warns(UserWarning, match=f"ignored: {next(iter(option))}") as found:
         loader = hoptrain.dgl.DataLoader(graph(), torch.arange(40), hoptrain.dgl.NeighborSampler([2]), batch_size=20, **option)
     assert len(found) == 1
     assert found[0].filename == __file__
@@ -312,7 +312,7 @@ def test_what_has_no_meaning_is_said_once(option):
 def test_workers_are_tied_to_no_cores():
     ours, _ = loaders([2], torch.arange(40), batch_size=20)
     cores = os.sched_getaffinity(0)
-    with pytest.warns(UserWarning, match="without meaning here: enable_cpu_affinity"), ours.enable_cpu_affinity():
+    with pytest.warns(UserWarning, match="ignored: enable_cpu_affinity"), ours.enable_cpu_affinity():
         assert len(list(ours)) == 2
     assert os.sched_getaffinity(0) == cores
 
@@ -346,8 +346,8 @@ MISTAKES = {
     "a sampler of DGL's": Mistake(
         lambda: batches(graph_sampler=dgl.dataloading.NeighborSampler([2])),
         value="NeighborSampler",
-        rule="graph_sampler loader samples hoptrain",
-        remedy="take hoptrain.dgl",
+        rule="graph_sampler loader sampler hoptrain",
+        remedy="give hoptrain.dgl",
     ),
     "a sampler that does not sample": Mistake(
         lambda: batches(graph_sampler=Silent([2])), value="batch", rule="without asking hoptrain sample", remedy="call every batch"

@@ -168,7 +168,7 @@ MISTAKES = {
         lambda: sampling.random_walk(graph(), [1], metapath=["other"]),
         value="['other']",
         rule="metapath steps types _N:_E:_N",
-        remedy="correct",
+        remedy="choose",
     ),
     "a probability above 1": Mistake(
         lambda: sampling.random_walk(graph(), [1], length=2, restart_prob=2.0),
@@ -180,13 +180,13 @@ MISTAKES = {
         lambda: sampling.random_walk(graph(), [1], length=2, prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"
     ),
     "a negative number of edges": Mistake(
-        lambda: sampling.select_topk(graph(), -2, "weight"), value="k is -2", rule="node keeps 0 -1", remedy="correct"
+        lambda: sampling.select_topk(graph(), -2, "weight"), value="k is -2", rule="node keeps 0 -1", remedy="give"
     ),
     "the heaviest edges by missing weights": Mistake(
         lambda: sampling.select_topk(graph(), 1, "none"), value="'none'", rule="edges no feature weight", remedy="name one"
     ),
     "two numbers as a weight": Mistake(
-        lambda: sampling.select_topk(graph(), 1, "kind"), value="'kind'", rule="feature (900, one number", remedy="give feature"
+        lambda: sampling.select_topk(graph(), 1, "kind"), value="'kind'", rule="feature (900, one number", remedy="name feature"
     ),
     "weights of edges without features": Mistake(
         lambda: sampling.select_topk(dgl.heterograph({("a", "b", "c"): ([0], [0])}), 1, "w"),

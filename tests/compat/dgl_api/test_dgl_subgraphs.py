@@ -115,7 +115,7 @@ MISTAKES = {
     "fanouts by type of a graph with one": Mistake(
         lambda: hoptrain.dgl.ShaDowKHopSampler([{"_E": 3}]).sample(graph(), SEEDS),
         value="[{'_E': 3}]",
-        rule="fanouts edge heterogeneous graphs",
+        rule="fanouts edge heterogeneous graph",
         remedy="one number layer",
     ),
     "clusters of a heterogeneous graph": Mistake(

@@ -295,13 +295,13 @@ MISTAKES = {
     "an unknown seed": Mistake(lambda: sample({"venue": torch.tensor([6])}), value="node 6", rule="'venue' not exist 5", remedy="drop"),
     "missing weights": Mistake(lambda: sample(SEEDS, prob="heavy"), value="'heavy'", rule="edges feature kind weight", remedy="name one"),
     "edges that lead out": Mistake(
-        lambda: sample(SEEDS, edge_dir="out"), value="edge_dir is 'out'", rule="heterogeneous graphs edges 'in'", remedy="dgl.reverse"
+        lambda: sample(SEEDS, edge_dir="out"), value="edge_dir is 'out'", rule="heterogeneous graphs 'in'", remedy="dgl.reverse"
     ),
     "an unknown edge to leave out": Mistake(
         lambda: sample(SEEDS, {"writes": torch.tensor([400])}),
         value="edge 400",
         rule="author:writes:paper not exist 399",
-        remedy="correct leave",
+        remedy="fix leave",
     ),
     "seeds of ShaDow without a type": Mistake(
         lambda: hoptrain.dgl.ShaDowKHopSampler([3]).sample(hetero_graph(), SEEDS["paper"]),

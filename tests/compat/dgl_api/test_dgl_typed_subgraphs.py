@@ -176,13 +176,13 @@ MISTAKES = {
         lambda: sampling.random_walk(hetero_graph(), [1], metapath=["writes", "writes"]),
         value="['writes', 'writes']",
         rule="metapath begins 'author' walk",
-        remedy="correct",
+        remedy="choose another step",
     ),
     "an unknown step": Mistake(
         lambda: sampling.random_walk(hetero_graph(), [1], metapath=["reads"]),
         value="['reads']",
         rule="metapath steps edge types",
-        remedy="correct",
+        remedy="choose",
     ),
     "an unknown node": Mistake(
         lambda: sampling.random_walk(hetero_graph(), [80], metapath=["writes"]), value="seed 80", rule="not graph nodes 79", remedy="drop"
