@@ -1,5 +1,6 @@
-"""Compute: the lowest floor of hoptrain. NumPy arrays in, NumPy arrays out; nothing here imports torch.
+"""Compiled kernels, the lowest layer of hoptrain. They take and return arrays; nothing in ``shared/`` and ``cpu/`` imports torch.
 
-``shared/``  decisions on scalars, written once and compiled for every target
-``cpu/``     loops and memory for the CPU
+``shared/``  scalar functions that are compiled for both CPU and CUDA
+``cpu/``     loops over NumPy arrays, compiled by Numba
+``cuda/``    loops over GPU arrays, compiled by Numba or nvcc
 """

@@ -1,16 +1,16 @@
-"""Numba functions that other compiled functions link without the wrappers that only Python and C call."""
+"""Numba functions that compile faster, because other compiled functions link a version without the wrappers for Python and C."""
 
 from numba import types
 
 
 def linked_bare(make):
-    """Return a Numba function that Python can call, and of which other compiled functions link a version without wrappers.
+    """Return a Numba function that Python can call, and whose version without wrappers other compiled functions link.
 
-    Numba wraps each function that it compiles for Python and for C, which takes a third of the time. Most functions are only called by others,
-    and so are compiled without. Constants in a call count as the types that they have: no version for each constant.
+    Numba compiles wrappers for Python and C with each function, which takes a third of the compile time. Most functions are only called by compiled
+    functions and do not need them. Literal arguments are typed as their plain types, so that no version is compiled for each constant.
 
     Args:
-        make: returns the dispatcher, given further options of ``njit``.
+        make: Function that returns the dispatcher, given further options of ``njit``.
     """
     function, bare = make(), make(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 

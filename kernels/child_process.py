@@ -1,7 +1,7 @@
-"""How a new Python process is started: it imports from where this one does, never from the folder that it is started in.
+"""Command line and environment of Python child processes that import from this process's path, never from the current folder.
 
-``python -c`` and ``python -m`` put the current folder first: a ``struct.py`` or ``copy.py`` that lies there would run in the child, as code of whoever
-wrote the folder.
+``python -c`` and ``python -m`` put the current folder first in the import path. A ``struct.py`` or ``copy.py`` in that folder, which may belong to
+somebody else, would then run in the child.
 """
 
 import os
@@ -9,10 +9,10 @@ import sys
 
 
 def python(*arguments: object) -> list[str]:
-    """Return the command of a Python process with these arguments; it needs ``import_path()`` in its environment."""
+    """Return the command line of a Python process with these arguments. Start it with ``import_path()`` in its environment."""
     return [sys.executable, "-P", *map(str, arguments)]
 
 
 def import_path() -> dict[str, str]:
-    """Return the environment variable by which a child imports from where this process does: a user's classes lie beside their script."""
+    """Return ``PYTHONPATH`` with this process's import path, so that a child can import classes from the user's script folder."""
     return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}

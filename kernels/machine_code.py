@@ -1,8 +1,8 @@
-"""Where the machine code of kernels is kept, so that no later process compiles it again.
+"""Folders of the machine code cache, from which later processes load compiled kernels.
 
-Numba's own cache looks at the file of the cached function only; an edit of a shared function that was inlined into it goes unnoticed. Here
-the folder of a module's kernels is named by a hash of that module and of all kernel modules that it imports, directly or not. So an edit
-compiles again what imports the edited file, and no stale code can be loaded.
+Numba's own cache checks only the file of the cached function, so it misses edits of functions that were inlined from other files. Here
+the folder name contains a hash of the kernel's module and of all kernel modules that it imports, directly or indirectly. So an edit recompiles
+everything that imports the edited file, and stale code is never loaded.
 """
 
 import atexit
@@ -22,19 +22,19 @@ KERNELS = Path(__file__).parent
 _IMPORT = re.compile(r"^[ \t]*from hoptrain\.kernels\.?([\w.]*) import (\([^)]*\)|[^#\n]*)", re.MULTILINE)
 
 CACHE_ROOT_VARIABLE = "HOPTRAIN_NUMBA_ROOT"
-"""By this a trainer tells its sampler processes where it keeps machine code."""
+"""Environment variable by which a trainer passes its cache folder to its sampler processes."""
 
 
 _SEALED = "sealed"
-"""In the name of a folder whose files end with a checksum."""
+"""Suffix in the names of folders whose files end with a checksum."""
 _DIGEST_BYTES = 16
 
 
 @contextlib.contextmanager
 def kept_in(folder):
-    """Let Numba keep the machine code of what is decorated meanwhile in ``folder``, in files with checksums.
+    """Make Numba cache the functions that are decorated within this context in ``folder``, in files with checksums.
 
-    Numba reads both settings when a function is decorated. They are put back, since the user's own kernels share the process.
+    Numba reads the cache settings when a function is decorated. They are restored afterwards, since the user's own kernels share the process.
     """
     import numba
     import numba.core.caching
@@ -54,15 +54,15 @@ def kept_in(folder):
 
 @functools.cache
 def _with_checksums(files):
-    """Return a subclass of Numba's class of a function's cache files to which a damaged file is a missing one.
+    """Return a subclass of Numba's class of cache files that treats a damaged file like a missing one.
 
-    Numba unpickles what it finds: of a file that a power cut left empty, short or full of zeros that is an error which ends the run, and machine code
-    with a flipped bit runs.
+    Numba unpickles files without a check. A file that a power cut left empty, truncated or zeroed would end the run with an error, and machine code
+    with a flipped bit would be executed.
     """
 
     class Checked(files):
         def save(self, key, data):
-            with contextlib.suppress(OSError):  # a full disk is no reason to fail
+            with contextlib.suppress(OSError):  # without disk space kernels still run, only uncached
                 super().save(key, data)
 
         def _load_index(self):
@@ -71,7 +71,7 @@ def _with_checksums(files):
         def _load_data(self, name):
             path = self._data_path(name)
             if unsealed(path) is None:
-                raise OSError(f"{path} is damaged")  # Numba compiles again and writes over it
+                raise OSError(f"{path} is damaged")  # Numba then recompiles and overwrites the file
             return super()._load_data(name)
 
         @contextlib.contextmanager
@@ -85,12 +85,12 @@ def _with_checksums(files):
 
 
 def sealed(content):
-    """Return the bytes of a file that ``unsealed`` reads."""
+    """Return ``content`` followed by its checksum, in the format that ``unsealed`` reads."""
     return content + hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
 def unsealed(path):
-    """Return the content of a file that was written of ``sealed`` bytes; None where it cannot be read or is damaged."""
+    """Return the content of a file in the format of ``sealed``; None if it cannot be read or its checksum is wrong."""
     try:
         content = Path(path).read_bytes()
     except OSError:
@@ -99,10 +99,10 @@ def unsealed(path):
 
 
 def remove_damaged(root):
-    """Remove the damaged files of machine code below ``root``; returns how many are whole and how many were removed."""
+    """Remove damaged machine code files below ``root``. Return the number of intact files and the number of removed ones."""
     counts = [0, 0]
     for path in root.glob(f"*-{_SEALED}/**/*"):
-        if path.is_file() and path.suffix in (".nbi", ".nbc", ""):  # others are being written
+        if path.is_file() and path.suffix in (".nbi", ".nbc", ""):  # files with other suffixes are still being written
             is_damaged = unsealed(path) is None
             counts[is_damaged] += 1
             if is_damaged:
@@ -111,24 +111,24 @@ def remove_damaged(root):
 
 
 def code_folder(path, compiler):
-    """Return the folder for the kernels of the module at ``path``, as ``compiler`` (its name and version) compiles them."""
+    """Return the cache folder of the kernels of the module at ``path``; ``compiler`` is the compiler's name and version."""
     return _made(f"{Path(path).stem}-{sources_hash(closure(path))}-{compiler}")
 
 
 def cache_folder(target, compiler):
-    """Return the folder for what can be compiled from any source of ``target``, "cpu" or "cuda": the programs of users."""
+    """Return the cache folder of users' sampling programs, which may use any kernel source of ``target``, "cpu" or "cuda"."""
     return _made(f"{target}-{sources_hash([*KERNELS.glob(f'{target}/**/*.py'), *KERNELS.glob('shared/*.py')])}-{compiler}")
 
 
 def _made(name):
     folder = CACHE_ROOT / f"{name}-{_SEALED}"
-    with contextlib.suppress(OSError):  # a full disk is no reason to fail: Numba looks for another place
-        folder.mkdir(mode=0o700, exist_ok=True)  # by us, since Numba would leave the mode to the umask
+    with contextlib.suppress(OSError):  # without disk space Numba looks for another folder
+        folder.mkdir(mode=0o700, exist_ok=True)  # created here because Numba would leave the mode to the umask
     return folder
 
 
 def sources_hash(paths):
-    """Return a hash of the names and contents of Python files, whatever their order."""
+    """Return a hash of the names and contents of Python files, independent of the order of ``paths``."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(f"{path.parent.name}/{path.name}".encode() + b"\0" + text_of(path).encode() + b"\0")
@@ -136,7 +136,7 @@ def sources_hash(paths):
 
 
 def closure(path, kernels=KERNELS):
-    """Return the files that a module's kernels are compiled from: itself and the modules of ``kernels`` that it imports, directly or not."""
+    """Return the source files of a module's kernels: the module and all modules of ``kernels`` that it imports, directly or indirectly."""
     found, waiting = set(), {Path(path)}
     while waiting:
         file = waiting.pop()
@@ -146,13 +146,13 @@ def closure(path, kernels=KERNELS):
 
 
 def _imported(text, kernels):
-    """Return the files that a text imports. It is read by a pattern: to parse it takes fourteen times as long, in every process that starts."""
+    """Return the kernel files that a source text imports. A regular expression finds them 14 times faster than ``ast.parse``, at every start."""
     files = set()
     for package, names in _IMPORT.findall(text):
         base = kernels.joinpath(*package.split("."))
         if base.with_suffix(".py").is_file():
             files.add(base.with_suffix(".py"))
-        else:  # a package: its modules, and what lies in its __init__.py
+        else:  # a package: its modules, or names defined in its __init__.py
             for name in re.findall(r"\w+", names):
                 modules = (base / f"{name}.py", base / name / "__init__.py", base / "__init__.py")
                 files.add(next(file for file in modules if file.is_file()))
@@ -161,15 +161,16 @@ def _imported(text, kernels):
 
 @functools.cache
 def text_of(path):
-    """Return the text of a file, read once a process."""
+    """Return the text of a file, which is read once in each process."""
     return path.read_text()
 
 
 def private_cache_root():
-    """A folder that is ours alone: in ``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``, else ``hoptrain-UID`` among the temporary files.
+    """Return a cache folder that only this user can write: below ``$HOPTRAIN_CACHE`` or ``~/.cache/hoptrain``, else ``hoptrain-UID`` in the temp folder.
 
-    Where neither can be used, a new folder that goes when the process ends. A sampler process, which ends without tidying up, is told the
-    folder of its trainer. Numba's cache files are pickles: reading one that somebody else could write would run their code.
+    If neither can be used, a new temporary folder is created and removed when the process ends. Sampler processes end without cleanup, so they get
+    the folder of their trainer by ``HOPTRAIN_NUMBA_ROOT``. The folder must be private because Numba's cache files are pickles: loading one that
+    somebody else wrote would run their code.
     """
     if CACHE_ROOT_VARIABLE in os.environ:
         return Path(os.environ[CACHE_ROOT_VARIABLE])
@@ -178,7 +179,7 @@ def private_cache_root():
         lambda: Path(tempfile.gettempdir()) / f"hoptrain-{os.getuid()}",
     )
     for place in places:
-        with contextlib.suppress(OSError, RuntimeError):  # Path.home() raises RuntimeError where there is none
+        with contextlib.suppress(OSError, RuntimeError):  # Path.home() raises RuntimeError if there is no home folder
             return private_folder(place())
     folder = tempfile.mkdtemp(prefix="hoptrain-numba-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -186,16 +187,16 @@ def private_cache_root():
 
 
 def private_folder(path):
-    """Make the folder if need be, for this user alone, and what is missing above it, for others to read; returns its path without links.
+    """Create the folder for this user alone, with missing parents readable by others. Return its path with links resolved.
 
     Raises:
-        OSError: it cannot be made or written, or others could write into it or put another in its place: it or a folder above belongs to
-            somebody who is neither us nor root, or can be written by group or others (above it, a sticky folder like /tmp is fine).
+        OSError: the folder cannot be created or written, or others could write into it or replace it. That is so if it or a parent belongs
+            to another user than this one or root, or is writable by group or others. Sticky parents such as /tmp are accepted.
     """
     path = path.resolve()
     for folder in (*reversed(path.parents), path):
-        folder.mkdir(mode=0o700 if folder == path else 0o755, exist_ok=True)  # above it others may keep what is theirs
-        status = folder.lstat()  # of a link that was put here since: everybody may write it, so it is refused
+        folder.mkdir(mode=0o700 if folder == path else 0o755, exist_ok=True)  # other users may share the parents
+        status = folder.lstat()  # lstat: a link that was put here meanwhile has mode 0o777 and is rejected below
         is_shared = status.st_mode & 0o022 and (folder == path or not status.st_mode & stat.S_ISVTX)
         if is_shared or status.st_uid not in (0, os.getuid()):
             raise PermissionError(f"{folder} can be changed by others")

@@ -1,6 +1,6 @@
-"""Imports numba-cuda so that it compiles with NumPy 2.5 too. What imports ``numba.cuda`` imports this first, or takes ``cuda`` from here.
+"""Import of numba-cuda with a workaround for NumPy 2.5. Import ``cuda`` from here, or import this module before ``numba.cuda``.
 
-numba-cuda 0.30 asks NumPy for ``row_stack``, which NumPy 2.5 no longer has, and would fail when it compiles its first kernel.
+numba-cuda 0.30 needs ``numpy.row_stack``, which NumPy 2.5 no longer has; without the workaround its first compilation fails.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 _ASKS = "numba.cuda.np.arrayobj"
-"""The module of numba-cuda that asks for ``row_stack``, when it is imported."""
+"""Module of numba-cuda that looks up ``numpy.row_stack`` at import."""
 
 
 def _import():

@@ -1,4 +1,4 @@
-"""Loops and memory for the CPU: Numba functions over NumPy arrays, compiled once per machine."""
+"""CPU kernels: Numba functions over NumPy arrays, compiled once for each machine."""
 
 from hoptrain.kernels.cpu.compile import cpu_kernel
 

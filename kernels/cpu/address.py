@@ -1,10 +1,10 @@
-"""The address of random numbers as the loops take it."""
+"""The address of a hop's random numbers, as the kernels take it."""
 
 from typing import Any, NamedTuple
 
 
 class HopAddress(NamedTuple):
-    """Where a hop's random words come from; all ``uint64``."""
+    """The address of a hop's random words. All fields are ``uint64``."""
 
     seed: Any
     epoch: Any

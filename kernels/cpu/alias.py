@@ -1,4 +1,4 @@
-"""Alias tables: a neighbour by its weight, with two random words and two reads whatever the degree."""
+"""Alias tables, which draw a neighbour by weight with two random words and two reads, independent of the degree."""
 
 import numpy as np
 
@@ -9,16 +9,16 @@ _SCALE = 4294967296.0
 
 @cpu_kernel
 def build_alias(indptr, weights, threshold, alias):
-    """Fill ``threshold`` (E,) uint32 and ``alias`` (E,) int32, offsets within the column: Vose's method (1991).
+    """Fill ``threshold`` (E,) uint32 and ``alias`` (E,) int32, an offset within the column, by Vose's method (1991).
 
-    An edge is kept with probability threshold / 2**32, else its alias is taken instead. A column whose weights are all 0 has the alias -1.
-    Only +, -, * and / on doubles, in a fixed order: the tables are the same on every machine.
+    A drawn edge is kept with probability threshold / 2**32; otherwise its alias is taken. A column whose weights are all 0 has the alias -1.
+    Only +, -, * and / on doubles are used, in a fixed order, so the tables are bit-identical on every machine.
     """
     most = 0
     for v in range(len(indptr) - 1):
         most = max(most, indptr[v + 1] - indptr[v])
     share = np.empty(most, np.float64)
-    stack = np.empty(most, np.int64)  # those below 1 from the front, the others from the back
+    stack = np.empty(most, np.int64)  # edges with a share below 1 from the front, the others from the back
     for v in range(len(indptr) - 1):
         begin, degree = indptr[v], indptr[v + 1] - indptr[v]
         total = 0.0
@@ -54,7 +54,7 @@ def _build_column(weights, total, share, stack, threshold, alias):
             above += 1
             stack[below] = high
             below += 1
-    for i in range(below):  # left over by rounding: their share is 1
+    for i in range(below):  # left over only because of rounding: their exact share is 1
         _keep(stack[i], threshold, alias)
     for i in range(above, degree):
         _keep(stack[i], threshold, alias)
@@ -68,7 +68,7 @@ def _keep(j, threshold, alias):
 
 @cpu_kernel
 def first_bad_weight(weights):
-    """The place of the first weight that is negative or not finite, or -1."""
+    """Return the position of the first weight that is negative or not finite, or -1."""
     for i in range(len(weights)):
         if not (weights[i] >= 0.0 and weights[i] < np.inf):
             return i

@@ -1,4 +1,4 @@
-"""Whole columns of a graph: how long they are, and copies of them."""
+"""Total length of columns of a graph, and copies of whole columns."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 _AHEAD = 16
 _LINE = 16
 _MOST_LINES = 8
-"""Lines of a column that are asked for ahead; the processor fetches further ones by itself."""
+"""Number of cache lines of a column that are prefetched; the processor fetches further lines by itself."""
 
 
 @cpu_kernel
 def total_degree(indptr, nodes, num):
-    """How many edges enter the first ``num`` nodes together."""
+    """Return the total in-degree of the first ``num`` nodes."""
     total = 0
     for i in range(num):
         prefetch(indptr, np.int64(nodes[min(i + 2 * _AHEAD, num - 1)]))
@@ -25,7 +25,7 @@ def total_degree(indptr, nodes, num):
 
 @cpu_kernel
 def copy_columns(indptr, indices, nodes, num, ends, out):
-    """Copy the columns of the first ``num`` nodes one behind the other into ``out``; ``ends`` (num+1,) receives where they begin and end."""
+    """Copy the columns of the first ``num`` nodes one after another into ``out``; ``ends`` (num+1,) receives their offsets."""
     edges = 0
     ends[0] = 0
     for i in range(num):

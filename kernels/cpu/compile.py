@@ -8,15 +8,15 @@ from hoptrain.kernels.bare import linked_bare
 from hoptrain.kernels.machine_code import code_folder, kept_in
 from hoptrain.kernels.put_off import put_off
 
-with put_off("scipy.linalg.cython_blas"):  # Numba looks whether it is there; a kernel that calls it loads it
-    import numba.np.arraymath  # which every kernel needs
+with put_off("scipy.linalg.cython_blas"):  # Numba only checks that it exists; a kernel that calls BLAS loads it
+    import numba.np.arraymath  # every kernel needs it
 
 _MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 _COMPILER = f"numba{numba.__version__}-numpy{np.__version__}"
 
 
 def cpu_kernel(function=None, *, parallel=False):
-    """Compile for the CPU: no GIL, no bounds checks (callers validate), C division, machine code cached on disk."""
+    """Compile a kernel for the CPU without GIL and bounds checks (callers validate), with C division and machine code cached on disk."""
     if function is None:
         return lambda f: cpu_kernel(f, parallel=parallel)
 

@@ -1,4 +1,4 @@
-"""From edge lists to compressed columns (CSC) by counting sort: O(V + E), stable, the same result with any number of threads."""
+"""Conversion of edge lists to compressed columns (CSC) by counting sort: O(V + E), stable, independent of the number of threads."""
 
 import numpy as np
 from numba import prange
@@ -7,10 +7,10 @@ from hoptrain.kernels.cpu import cpu_kernel
 
 
 def coo_to_csc(src, dst, num_nodes, index_dtype):
-    """Group edges by destination, sources ascending within a column, equal edges in the order given.
+    """Group edges by destination. Sources ascend within a column, and parallel edges keep their order.
 
-    ``src``, ``dst`` (E,) node ids in [0, num_nodes) (not checked here). Returns ``indptr`` (V+1,) int64, ``indices`` (E,) of
-    ``index_dtype`` and ``edge_ids`` (E,) int64: where each edge stood in the input. Two stable passes, by source and then by destination.
+    ``src`` and ``dst`` (E,) are node ids in [0, num_nodes), which is not checked. Returns ``indptr`` (V+1,) int64, ``indices`` (E,) of
+    ``index_dtype``, and ``edge_ids`` (E,) int64, the position of each edge in the input. Two stable passes sort by source, then by destination.
     """
     by_source = np.empty(len(src), np.int64)
     _stable_order(src, np.arange(len(src), dtype=np.int64), num_nodes, by_source)
@@ -22,7 +22,7 @@ def coo_to_csc(src, dst, num_nodes, index_dtype):
 
 @cpu_kernel
 def _stable_order(keys, order, num_keys, out):
-    """Write ``order`` sorted by ``keys[order]`` into ``out``; returns the offsets (num_keys+1,) of the keys."""
+    """Write ``order`` sorted by ``keys[order]`` into ``out``, and return the offsets (num_keys+1,) of the keys."""
     offsets = np.zeros(num_keys + 1, np.int64)
     for i in range(len(order)):
         offsets[keys[order[i]] + 1] += 1
@@ -38,9 +38,9 @@ def _stable_order(keys, order, num_keys, out):
 
 @cpu_kernel
 def coo_into_csc(src, dst, indptr, indices):
-    """Group edges by destination into arrays that the caller provides, on disk perhaps: no memory beyond V cursors.
+    """Group edges by destination into arrays of the caller, which may be on disk. It allocates only V cursors.
 
-    ``indptr`` (V+1,), ``indices`` (E,); the sources of a column keep their order in the input: ``sort_columns`` sorts them.
+    Fills ``indptr`` (V+1,) and ``indices`` (E,). The sources of a column keep the order of the input; ``sort_columns`` sorts them.
     """
     indptr[:] = 0
     for i in range(len(dst)):
@@ -62,7 +62,7 @@ def sort_columns(indptr, indices):
 
 @cpu_kernel
 def columns_sorted(indptr, indices):
-    """Whether the sources ascend (not strictly) within every column."""
+    """Return whether the sources ascend (not strictly) within every column."""
     for v in range(len(indptr) - 1):
         for j in range(indptr[v] + 1, indptr[v + 1]):
             if indices[j - 1] > indices[j]:
@@ -72,7 +72,7 @@ def columns_sorted(indptr, indices):
 
 @cpu_kernel
 def first_out_of_range(ids, limit):
-    """The place of the first id outside [0, limit), or -1."""
+    """Return the position of the first id outside [0, limit), or -1."""
     for i in range(len(ids)):
         if ids[i] < 0 or ids[i] >= limit:
             return i

@@ -1,4 +1,4 @@
-"""Rows of a feature store into a buffer that the caller provides."""
+"""Gathering rows of a feature store into a buffer of the caller."""
 
 import numpy as np
 
@@ -9,17 +9,17 @@ from hoptrain.kernels.cpu.stream import LINE_WORDS, copy_words, finish_stores, s
 from hoptrain.kernels.shared import inlined
 
 _LEAD_BYTES = 8 << 10
-"""Of rows that are on their way while one is copied."""
+"""Prefetch distance in bytes of rows."""
 _LINE_BYTES = 64
 _FEW = 8
-"""Words up to which a loop copies a row in less time than it takes to call ``memcpy``."""
+"""Maximum width in words for which a loop copies a row faster than a call of ``memcpy``."""
 
 
 @cpu_kernel
 def gather_rows(store, ids, first, last, out):
-    """``out[i] = store[ids[i]]`` for i in [first, last).
+    """Copy ``store[ids[i]]`` to ``out[i]`` for i in [first, last).
 
-    ``store`` (V, W) and ``out`` (N, W) are rows of words (features of any dtype, viewed as unsigned integers), each C-contiguous.
+    ``store`` (V, W) and ``out`` (N, W) are C-contiguous rows of words: features of any dtype, viewed as unsigned integers.
     """
     width, lead, line_words = store.shape[1], _rows_in(_LEAD_BYTES, store), _LINE_BYTES // store.itemsize
     words, copies = store.reshape(-1), out.reshape(-1)
@@ -31,7 +31,7 @@ def gather_rows(store, ids, first, last, out):
 
 @cpu_kernel
 def gather_rows_of_two(store, other, ids, first, last, out):
-    """``out[i] = store[ids[i]]``, or ``other[-1 - ids[i]]`` where that is negative, for i in [first, last); as ``gather_rows``."""
+    """Copy ``store[ids[i]]``, or ``other[-1 - ids[i]]`` for negative ids, to ``out[i]`` for i in [first, last). Arrays are as in ``gather_rows``."""
     width, lead, line_words = store.shape[1], _rows_in(_LEAD_BYTES, store), _LINE_BYTES // store.itemsize
     words, others, copies = store.reshape(-1), other.reshape(-1), out.reshape(-1)
     for i in range(first - lead if first < last else last, last):
@@ -48,13 +48,13 @@ def gather_rows_of_two(store, other, ids, first, last, out):
 
 @cpu_kernel
 def gather_rows_past_caches(store, ids, first, last, out):
-    """The same of words of 64 bits, for copies larger than the caches, which would only push out what is of use there.
+    """Copy rows as ``gather_rows`` does, by non-temporal stores: for copies larger than the caches, which would evict useful data. Words have 64 bits.
 
-    Whole lines of ``out`` leave as such, word k of one as ``line + k``; where rows meet within a line, it is put together first.
+    Whole cache lines of ``out`` are stored directly; a line that two rows share is assembled first.
     """
     width, lead = store.shape[1], _rows_in(_LEAD_BYTES, store)
     words, meeting, copies = store.reshape(-1), np.empty(LINE_WORDS, np.uint64), out.reshape(-1)
-    others = (first * width + np.int64(out.ctypes.data) // 8) % LINE_WORDS  # words of the first line, which stay as they are
+    others = (first * width + np.int64(out.ctypes.data) // 8) % LINE_WORDS  # leading words of the first line, which are not written
     line, filled = first * width - others, others
     _ask_for_rows(words, ids, first, min(first + lead, last), width, LINE_WORDS)
     for i in range(first, last):
@@ -84,13 +84,13 @@ def gather_rows_past_caches(store, ids, first, last, out):
 
 @cpu_kernel
 def _rows_in(num_bytes, store):
-    """How many rows these are, at least one."""
+    """Return the number of rows in ``num_bytes``, at least one."""
     return max(1, num_bytes // max(1, store.shape[1] * store.itemsize))
 
 
 @inlined
 def _copy_row(words, row, copies, place, width):
-    """Row number ``row`` of ``words``, to ``copies[place:]``."""
+    """Copy row number ``row`` of ``words`` to ``copies[place:]``."""
     begin = np.int64(row) * width
     if width > _FEW:
         copy_words(copies, place, words, begin, width)
@@ -107,7 +107,7 @@ def _ask_for_rows(words, ids, first, last, width, line_words):
 
 @inlined
 def _ask_for_row(words, row, width, line_words):
-    """Each cache line, of ``line_words`` words."""
+    """Prefetch each cache line (of ``line_words`` words) of a row."""
     begin = np.int64(row) * width
     for k in range(0, width, line_words):
         prefetch_many(words, begin + k)

@@ -1,7 +1,7 @@
-"""Draws for many nodes side by side: one *lane* a node, so that the processor's vector units serve 8 or 16 of them at once.
+"""Draws for many nodes at once. Each node has a *lane*, so that the processor's vector units work on 8 or 16 nodes in parallel.
 
 Shapes: L lanes, k draws each (fanout), G groups of four random words. ``words`` (4, G * L) holds word ``4 * g + i`` of lane l at
-``[i, g * L + l]``; ``offsets`` (k, L) int32 receives the offsets into the nodes' columns. Loops over lanes stand innermost.
+``[i, g * L + l]``; ``offsets`` (k, L) int32 receives the offsets into the nodes' columns. Loops over lanes are innermost.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from hoptrain.kernels.shared.philox import four_words
 
 @cpu_kernel
 def random_words(vertices, num_lanes, num_groups, seed, epoch, batch, hop, words):
-    """Fill ``words`` with the first ``num_groups`` groups of the streams of ``vertices[:L]``."""
+    """Fill ``words`` with the first ``num_groups`` groups of the random streams of the L nodes."""
     w0, w1, w2, w3 = words[0], words[1], words[2], words[3]
     for group in range(num_groups):
         for lane in range(num_lanes):
@@ -24,17 +24,17 @@ def random_words(vertices, num_lanes, num_groups, seed, epoch, batch, hop, words
 
 @cpu_kernel
 def distinct_offsets(words, degrees, num_lanes, count, found, offsets):
-    """``count`` distinct offsets of [0, degree) in every lane, degree > count; ``found`` (L,) int32 is scratch."""
+    """Draw ``count`` distinct offsets in [0, degree) in every lane, for degree > count. ``found`` (L,) int32 is scratch memory."""
     for j in range(count):
         draw_distinct(words, degrees, num_lanes, count, j, found, offsets)
 
 
 @cpu_kernel
 def draw_distinct(words, degrees, num_lanes, count, j, found, offsets):
-    """Draw ``j`` of ``count`` in every lane, by Floyd's method.
+    """Make draw number ``j`` of ``count`` in every lane, by Floyd's method.
 
-    It is compared with all draws before. That is count / 2 comparisons a draw, but without a branch, and a vector instruction makes 16
-    of them: for the fanouts in use it costs less than one wrongly guessed branch of a cleverer test. From some thousands on it is slow.
+    The draw is compared with all earlier ones. That is count / 2 comparisons a draw, but without a branch, and a vector instruction makes 16
+    of them. For usual fanouts this costs less than a single mispredicted branch of a smarter test; from some thousands on it is slow.
     """
     plane, start = j & 3, (j >> 2) * num_lanes
     for lane in range(num_lanes):
@@ -49,14 +49,14 @@ def draw_distinct(words, degrees, num_lanes, count, j, found, offsets):
 
 @cpu_kernel
 def independent_offsets(words, degrees, num_lanes, count, stride, offsets):
-    """``count`` draws with replacement in every lane, each from the first of ``stride`` words."""
+    """Make ``count`` draws with replacement in every lane; each uses the first of ``stride`` words."""
     for j in range(count):
         draw_independent(words, degrees, num_lanes, j * stride, offsets[j])
 
 
 @cpu_kernel
 def draw_independent(words, degrees, num_lanes, word, drawn):
-    """One draw in every lane, from its word number ``word``."""
+    """Make one draw in every lane from word number ``word``."""
     row = words[word & 3, (word >> 2) * num_lanes : ((word >> 2) + 1) * num_lanes]
     for lane in range(num_lanes):
         drawn[lane] = bounded(row[lane], degrees[lane])
@@ -64,7 +64,7 @@ def draw_independent(words, degrees, num_lanes, word, drawn):
 
 @cpu_kernel
 def weighted_offsets(words, begins, degrees, num_lanes, count, threshold, alias, offsets):
-    """``count`` draws with replacement in every lane by the alias tables of the columns, which begin at ``begins`` (L,)."""
+    """Make ``count`` weighted draws with replacement in every lane by the alias tables of the columns, which begin at ``begins`` (L,)."""
     independent_offsets(words, degrees, num_lanes, count, 2, offsets)
     for j in range(count):
         for lane in range(num_lanes):

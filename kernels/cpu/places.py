@@ -1,8 +1,8 @@
-"""Indices that Numba takes as they are.
+"""Unsigned indices, which Numba uses without a check for negative values. Use them in loops that wait for memory.
 
-A signed index may count from the end: Numba adds the length to a negative one, which is three to five instructions for every access. They fill
-the processor's window, so that fewer reads are under way. Fetching the neighbours of sampled edges took 13 ns an edge with signed and 6 ns
-with unsigned indices on an AMD EPYC (Zen 3). For the loops that wait for memory; ``uint64`` mixed with signed integers would become ``float64``.
+For a signed index Numba handles negative values by adding the length, which takes three to five instructions for every access. These fill the
+processor's reorder window, so that fewer reads are in flight. Fetching the neighbours of sampled edges took 13 ns an edge with signed and 6 ns with
+unsigned indices on an AMD EPYC (Zen 3). Do not mix them with signed integers in arithmetic: ``uint64`` and ``int64`` give ``float64``.
 """
 
 import numpy as np
@@ -12,11 +12,11 @@ from hoptrain.kernels.shared import inlined
 
 @inlined
 def unsigned(index):
-    """``index``, which is not negative, without its sign."""
+    """Return a non-negative ``index`` as ``uint64``."""
     return np.uint64(index)
 
 
 @inlined
 def places(first, last):
-    """The indices from ``first`` up to ``last``, neither negative, without signs."""
+    """Return the range [first, last) of non-negative indices as ``uint64``."""
     return range(np.uint64(first), np.uint64(last))

@@ -1,11 +1,11 @@
-"""The processor's prefetch instruction, which Numba does not offer.
+"""The processor's prefetch instructions, which Numba does not offer.
 
-A processor keeps some dozens of loads in flight if it knows the addresses ahead. Where each load waits for the one before, or a branch on loaded
-data was guessed wrongly, it does not; asking early gives a random read the cost of a line's transfer, not of its latency.
+A processor keeps some dozens of loads in flight if it knows the addresses in advance. It does not if each load depends on the one before, or
+after a mispredicted branch on loaded data. With a prefetch, a random read costs the transfer of a cache line instead of its latency.
 
-``prefetch_factor`` is for reads a few steps ahead, ``prefetch_many`` for hundreds at once. The first-level cache has few places for lines on their way: an
-AMD EPYC (Zen 4) that is asked for more waits, and drops a part. Reading 640 random lines of half a gigabyte cost 14.1 ns a line by ``prefetch_factor``
-and 7.7 ns by ``prefetch_many``; the subgraphs of Cluster-GCN and ShaDow take a third and a quarter longer by ``prefetch_many``.
+Use ``prefetch_factor`` for reads a few steps ahead, and ``prefetch_many`` for hundreds at once. The first-level cache has few buffers for lines in flight:
+if they are full, an AMD EPYC (Zen 4) stalls and drops some prefetches. Reading 640 random lines of half a gigabyte cost 14.1 ns a line with
+``prefetch_factor`` and 7.7 ns with ``prefetch_many``. The subgraphs of Cluster-GCN and ShaDow take a third and a quarter longer with ``prefetch_many``.
 """
 
 from llvmlite import ir
@@ -15,21 +15,21 @@ from numba.extending import intrinsic
 
 @intrinsic
 def prefetch(typingctx, array, index):
-    """``prefetch(array, index)``: ask for the cache line of ``array[index]``, into the first-level cache (``prefetcht0``), and go on.
+    """Prefetch the cache line of ``array[index]`` into the first-level cache (``prefetcht0``) without waiting for it.
 
-    No bounds check; an index is not wrapped.
+    The index is neither checked against the bounds nor wrapped.
     """
     return types.void(array, types.intp), _ask(locality=3)
 
 
 @intrinsic
 def prefetch_many(typingctx, array, index):
-    """``prefetch_factor``, one of many, into the second-level cache (``prefetcht2``)."""
+    """Prefetch the cache line of ``array[index]`` into the second-level cache (``prefetcht2``), as one of many."""
     return types.void(array, types.intp), _ask(locality=1)
 
 
 def _ask(locality):
-    """What writes the instruction down; ``locality`` is LLVM's: 3 for the first-level cache, 0 for none."""
+    """Return the code generator of the instruction; ``locality`` is LLVM's, from 3 for the first-level cache to 0 for none."""
 
     def codegen(context, builder, signature, arguments):
         array_type = signature.args[0]

@@ -1,4 +1,4 @@
-"""A very sparse random projection (Li, Hastie, Church 2006): three of four entries are zero, the others 1 or -1 alike."""
+"""A very sparse random projection (Li, Hastie, Church 2006): an entry is 0 with probability 3/4, and 1 or -1 with probability 1/8 each."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from hoptrain.kernels.shared.draws import word_at
 from hoptrain.kernels.shared.philox import HOP_FEATURES, four_words
 
 ENTRIES_A_GROUP = 32
-"""Entries from four words: four bits each, of which two decide whether it is zero and one the sign."""
+"""Number of entries made from four words. An entry takes four bits: two decide whether it is zero, one is the sign."""
 _U0 = np.uint64(0)
 _U3 = np.uint64(3)
 _U4 = np.uint64(4)
@@ -15,7 +15,7 @@ _U4 = np.uint64(4)
 
 @cpu_kernel
 def sparse_signs(out, seed):
-    """Fill ``out`` (V, C) float32, C a multiple of ``ENTRIES_A_GROUP``: an entry is a function of the seed (uint64) and its place."""
+    """Fill ``out`` (V, C) float32, C a multiple of ``ENTRIES_A_GROUP``. An entry is a function of the seed (uint64), its row and its column."""
     for row in range(out.shape[0]):
         for group in range(out.shape[1] // ENTRIES_A_GROUP):
             word0, word1, word2, word3 = four_words(seed, _U0, _U0, HOP_FEATURES, np.uint64(row), np.uint64(group))

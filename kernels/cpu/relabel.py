@@ -1,11 +1,11 @@
-"""From global ids to local ones: a table of stamped entries that is not cleared between mini-batches.
+"""Relabelling of global ids to local ids by a table of stamped entries, which is not cleared between mini-batches.
 
-An entry is a ``uint32``: the mini-batch's stamp in the high bits, a local id in the low ``id_bits``. It counts only if its stamp is the
-current one. Two layouts, told by ``slot_bits``:
+An entry is a ``uint32``: the mini-batch's stamp in the high bits, a local id in the low ``id_bits``. An entry is valid only if its stamp is the
+current one. ``slot_bits`` selects one of two layouts:
 
 * 0: the table has an entry for every node, at its global id.
-* else: open addressing over ``2**slot_bits`` entries; the node of an entry is ``nodes[local id]``. For graphs whose direct table would
-  outgrow the caches.
+* otherwise: open addressing over ``2**slot_bits`` entries; the node of an entry is ``nodes[local id]``. This is for graphs whose direct table
+  would not fit in the caches.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _U1, _U64 = np.uint64(1), np.uint64(64)
 _AHEAD = np.uint64(32)
-"""How many edges ahead an entry is asked for."""
+"""Prefetch distance in edges."""
 
 
 class Table(NamedTuple):
@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
 @cpu_kernel
 def home(vertex, slot_bits):
-    """Where the entry of a node is looked for first: multiplicative hashing (Knuth, TAOCP 3, 6.4), or the node itself."""
+    """Return the first slot to probe for a node: multiplicative hashing (Knuth, TAOCP 3, 6.4), or the node id itself in a direct table."""
     if slot_bits == 0:
         return np.int64(vertex)
     return np.int64((np.uint64(vertex) * _GOLDEN) >> (_U64 - np.uint64(slot_bits)))
@@ -43,13 +43,13 @@ def home(vertex, slot_bits):
 
 @cpu_kernel
 def relabel(neighbors, first, last, table, nodes, num_nodes):
-    """Turn ``neighbors[first:last]`` from global into local ids, in place.
+    """Replace global ids ``neighbors[first:last]`` by local ids, in place.
 
-    New nodes are appended to ``nodes`` in order of first appearance; it holds ``num_nodes`` already and has room for one more than it
-    can get. Returns the new number.
+    New nodes are appended to ``nodes`` in order of first appearance. ``nodes`` already holds ``num_nodes`` and needs capacity for one more than the
+    maximum. Returns the new number of nodes.
 
-    An entry is asked for some edges before it is read, even where the caller has asked already: of many prefetches at once the processor drops
-    some. Where other programs fill the shared cache that halved the time; elsewhere it costs nothing.
+    Entries are prefetched some edges ahead, even if the caller has already prefetched them: of many prefetches at once the processor drops
+    some. This halved the time while other programs filled the shared cache, and costs nothing otherwise.
     """
     if table.slot_bits == 0:
         return _relabel_direct(neighbors, first, last, table, nodes, num_nodes)
@@ -58,7 +58,7 @@ def relabel(neighbors, first, last, table, nodes, num_nodes):
 
 @cpu_kernel
 def look_up(neighbors, num, table, nodes):
-    """Turn ``neighbors[:num]`` from global into local ids, in place, where the table has them all."""
+    """Replace global ids ``neighbors[:num]`` by local ids, in place. The table must contain all of them."""
     entries, slot_bits, id_bits = table.entries, table.slot_bits, table.id_bits
     low = np.uint32((1 << id_bits) - 1)
     if slot_bits == 0:
@@ -71,7 +71,7 @@ def look_up(neighbors, num, table, nodes):
 
 @cpu_kernel
 def _relabel_direct(neighbors, first, last, table, nodes, num_nodes):
-    """Without a branch, since whether a node is new cannot be guessed: an old one is written over by itself."""
+    """Relabel by a direct table. There is no branch, because new nodes cannot be predicted: known nodes are overwritten by themselves."""
     entries, stamp = table.entries, table.stamp
     low = np.uint32((1 << table.id_bits) - 1)
     for j in places(first, last):
@@ -108,7 +108,7 @@ def _relabel_hashed(neighbors, first, last, table, nodes, num_nodes):
 
 @cpu_kernel
 def find(vertex, entries, slot_bits, id_bits, stamp, nodes):
-    """The slot of the node, or the free one where it belongs: ``uint64``."""
+    """Return the slot (``uint64``) of a node, or the free slot where it belongs."""
     low = np.uint32((1 << id_bits) - 1)
     slot, last_slot = unsigned(home(vertex, slot_bits)), unsigned((1 << slot_bits) - 1)
     while True:
@@ -120,7 +120,7 @@ def find(vertex, entries, slot_bits, id_bits, stamp, nodes):
 
 @cpu_kernel
 def enter(nodes, num_nodes, table):
-    """Enter ``nodes[:num_nodes]`` with their places as local ids; returns the first place whose node stands earlier too, or -1."""
+    """Enter ``nodes[:num_nodes]`` with their positions as local ids. Return the first position whose node occurs earlier, too, or -1."""
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
     low = np.uint32((1 << id_bits) - 1)
     for i in range(num_nodes):

@@ -1,4 +1,4 @@
-"""Random words of numbered items, and the permutation that sorts them, as pure functions of an address."""
+"""Random words of numbered items, and random permutations, as pure functions of an address."""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ _U0 = np.uint64(0)
 
 
 def permutation(n, seed, epoch, hop=HOP_SHUFFLE):
-    """The permutation (n,) int64 of range(n) that sorts 64 random bits per element; ties (2**-64 a pair) go by the element."""
+    """Return a random permutation (n,) int64 of range(n): the order of 64 random bits per element. Ties (2**-64 per pair) keep their order."""
     return np.argsort(random_words(n, seed, epoch, 0, hop), kind="stable")
 
 
 def random_words(n, seed, epoch, batch, hop):
-    """(n,) uint64: 64 random bits for each of range(n), in the stream named by ``hop``, one of ``HOP_*``."""
+    """Return 64 random bits (n,) uint64 for each of range(n), from the stream ``hop``, one of ``HOP_*``."""
     words = np.empty(n, np.uint64)
     _fill(words, *map(np.uint64, (seed, epoch, batch, hop)))
     return words

@@ -1,9 +1,8 @@
-"""Random graphs with communities and a power law of degrees: every edge and every feature is a pure function of its index.
+"""Random graphs with communities and power-law degrees. Every edge and every feature is a pure function of its index.
 
-Nodes have a rank (0 is the most popular) and an id; ``rank % num_classes`` is the community, and an affine bijection turns ranks into
-ids. Edges come in pairs, one for each direction. Nothing is kept between the two passes that make the compressed columns: ``count_edges``
-and ``place_edges`` generate the same pairs twice. Only +, -, * and / on doubles decide where an edge goes, which IEEE 754 rounds alike on
-every machine.
+Nodes have a rank (0 is the most popular) and an id; ``rank % num_classes`` is the community, and an affine bijection maps ranks to ids.
+Edges come in pairs, one for each direction. No edge list is stored: ``count_edges`` and ``place_edges``, the two passes that build the compressed
+columns, generate the same pairs twice. Edges depend only on +, -, * and / of doubles, which IEEE 754 rounds the same on every machine.
 """
 
 import numpy as np
@@ -15,7 +14,7 @@ from hoptrain.kernels.shared.philox import HOP_SYNTHETIC, four_words
 _EDGES = np.uint64(0)
 _NOISE = np.uint64(1)
 _MEANS = np.uint64(2)
-"""Purposes: the batch field of the Philox counter, so that no two of them share random words."""
+"""Values for the batch field of the Philox counter, so that edges, noise and means share no random words."""
 
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
@@ -30,7 +29,7 @@ _BYTES_SCALE = 1.0 / 147.80054127099805  # the sum of four uniform bytes has the
 
 @cpu_kernel
 def _rank(word, num_nodes, start):
-    """A rank drawn with probability ~ (rank + num_nodes * start**3) ** (-2/3): degrees fall with the exponent 2.5."""
+    """Return a rank drawn with probability ~ (rank + num_nodes * start**3) ** (-2/3). Degrees then follow a power law with exponent 2.5."""
     u = start + (1.0 - start) * (np.float64(word) * _UNIT)
     floor = start * start * start
     rank = np.int64(num_nodes * ((u * u * u - floor) / (1.0 - floor)))
@@ -39,9 +38,9 @@ def _rank(word, num_nodes, start):
 
 @cpu_kernel
 def relation_pair(pair, seed, num_src, num_dst, num_classes, start_src, start_dst, inside):
-    """The ranks of a source and a destination. With probability ``inside / 2**32`` the second one is moved to the community of the first.
+    """Return the ranks of a source and a destination. With probability ``inside / 2**32`` the destination is moved to the community of the source.
 
-    A type with fewer nodes than there are classes has one for several communities.
+    If a type has fewer nodes than there are classes, a node stands for several communities.
     """
     word0, word1, word2, _ = four_words(seed, _U0, _EDGES, HOP_SYNTHETIC, np.uint64(pair), _U0)
     first = _rank(word0, num_src, start_src)
@@ -57,22 +56,22 @@ def relation_pair(pair, seed, num_src, num_dst, num_classes, start_src, start_ds
 
 @cpu_kernel
 def edge_pair(pair, seed, num_nodes, num_classes, start, inside):
-    """The two ranks joined by a pair, as of ``relation_pair`` with at least two nodes of each class."""
+    """Return two different ranks to join, as ``relation_pair`` does within one type; each class has at least two nodes."""
     first, second = relation_pair(pair, seed, num_nodes, num_nodes, num_classes, start, start, inside)
-    if second == first:  # no self loops: the next of the same community
+    if second == first:  # no self loops: take the next node of the same community
         second = first + num_classes if first + num_classes < num_nodes else first - num_classes
     return first, second
 
 
 @cpu_kernel
 def vertex_id(rank, num_nodes, factor, shift):
-    """The id of a rank; ``factor`` and ``num_nodes`` have no common divisor and their product is below 2**63."""
+    """Return the id of a rank. ``factor`` and ``num_nodes`` are coprime, and their product is below 2**63."""
     return (factor * rank + shift) % num_nodes
 
 
 @cpu_kernel(parallel=True)
 def count_edges(seed, num_pairs, num_classes, start, inside, factor, shift, counts):
-    """Count the edges into each node: ``counts`` (parts, V), zero before, one row for each part of the pairs."""
+    """Count the in-edges of each node in ``counts`` (parts, V), which is zero before; threads have a row each for their part of the pairs."""
     parts, num_nodes = counts.shape
     for part in prange(parts):
         for pair in range(part * num_pairs // parts, (part + 1) * num_pairs // parts):
@@ -83,7 +82,7 @@ def count_edges(seed, num_pairs, num_classes, start, inside, factor, shift, coun
 
 @cpu_kernel
 def counts_to_cursors(counts, indptr):
-    """Turn ``counts`` in place into the position where each part begins to write a column; fills ``indptr`` (V+1,)."""
+    """Replace ``counts`` by the position where each part begins to write in a column, and fill ``indptr`` (V+1,)."""
     position = 0
     for v in range(counts.shape[1]):
         indptr[v] = position
@@ -96,7 +95,7 @@ def counts_to_cursors(counts, indptr):
 
 @cpu_kernel(parallel=True)
 def place_edges(seed, num_pairs, num_classes, start, inside, factor, shift, cursors, indices):
-    """Write every edge into its column, in an order that depends on the number of parts: sort the columns afterwards."""
+    """Write every edge into its column. The order depends on the number of parts, so sort the columns afterwards."""
     parts, num_nodes = cursors.shape
     for part in prange(parts):
         for pair in range(part * num_pairs // parts, (part + 1) * num_pairs // parts):
@@ -111,7 +110,11 @@ def place_edges(seed, num_pairs, num_classes, start, inside, factor, shift, curs
 
 @cpu_kernel(parallel=True)
 def fill_relation(seed, is_within, num_classes, inside, starts, sizes, factors, shifts, src, dst):
-    """The ends of every edge of a relation into ``src`` and ``dst`` (E,). ``starts`` and so on have an entry for either; ``is_within`` a type."""
+    """Fill ``src`` and ``dst`` (E,) with the edges of a relation.
+
+    ``starts``, ``sizes``, ``factors`` and ``shifts`` have an entry for the source type and one for the destination type. ``is_within`` tells that
+    both are the same type.
+    """
     for pair in prange(len(src)):
         if is_within:
             first, second = edge_pair(pair, seed, sizes[0], num_classes, starts[0], inside)
@@ -123,14 +126,14 @@ def fill_relation(seed, is_within, num_classes, inside, starts, sizes, factors, 
 
 @cpu_kernel(parallel=True)
 def fill_labels(num_classes, factor, shift, y):
-    """The community of every node into ``y`` (V,)."""
+    """Fill ``y`` (V,) with the community of every node."""
     for rank in prange(len(y)):
         y[vertex_id(rank, len(y), factor, shift)] = rank % num_classes
 
 
 @cpu_kernel
 def class_means(seed, means):
-    """Fill ``means`` (C, F) with +1 and -1 by random bits."""
+    """Fill ``means`` (C, F) with random signs, +1 and -1."""
     for c in range(means.shape[0]):
         for f in range(means.shape[1]):
             words = four_words(seed, _U0, _MEANS, HOP_SYNTHETIC, np.uint64(c), np.uint64(f // 4))
@@ -139,9 +142,9 @@ def class_means(seed, means):
 
 @cpu_kernel(parallel=True)
 def fill_features(seed, first, y, means, signal, out):
-    """Features of the nodes from ``first`` on: ``signal * means[y]`` plus nearly normal noise of variance 1, into ``out`` (N, F).
+    """Fill ``out`` (N, F) with features of the nodes from ``first`` on: ``signal * means[y]`` plus nearly normal noise of variance 1.
 
-    The noise is the sum of the four bytes of a random word: no libm, and one Philox call for four features.
+    The noise is the scaled sum of the four bytes of a random word. It needs no libm, and one Philox call for four features.
     """
     num_features = out.shape[1]
     for i in prange(out.shape[0]):

@@ -1,6 +1,6 @@
-"""Loops and memory for CUDA: Numba kernels, and host functions that launch them in order. Importing it needs numba-cuda, but no device."""
+"""CUDA kernels, compiled by Numba, and host functions that launch them. Importing this package needs numba-cuda, but no GPU."""
 
-from hoptrain.kernels import numba_cuda  # noqa: F401 - before the modules below import numba.cuda
+from hoptrain.kernels import numba_cuda  # noqa: F401 - must come before the modules below import numba.cuda
 from hoptrain.kernels.cuda import draw, gather, group, induce, relabel, rows, sample_parallel, scan, stamped, transit_parallel
 from hoptrain.kernels.cuda.compile import KERNELS, cuda_kernel, device_function
 from hoptrain.kernels.cuda.layerwise import layers

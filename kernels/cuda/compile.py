@@ -1,4 +1,4 @@
-"""The decorators of everything that runs on a CUDA device, and the list of all kernels."""
+"""The decorators of CUDA kernels and device functions, and the registry of all kernels."""
 
 import importlib.metadata
 from functools import lru_cache, partial
@@ -11,27 +11,27 @@ from numba.core import config
 from hoptrain.kernels.machine_code import code_folder, kept_in
 
 KERNELS = {}
-"""Name of a kernel -> (dispatcher, signatures with which it is launched). A kernel is compiled for the types it meets; the signatures are
-for whoever wants the machine code without a device: how many registers it takes, whether it spills."""
+"""Name of a kernel -> (dispatcher, signatures with which it is launched). Kernels are compiled for the types of their arguments. The signatures
+serve checks of the machine code without a device, such as the number of registers and spills."""
 
 
 MAX_REGISTERS = 64
-"""Of a thread: 1024 threads then fit an SM, which has 65536. No kernel spills under it."""
+"""Maximum number of registers of a thread. An SM has 65536, so 1024 threads fit; no kernel spills with this limit."""
 
 if find_spec("numba_cuda") is None:
-    raise ImportError("numba-cuda is not installed, and kernels for CUDA need it: install it with 'pip install hoptrain[cuda]'")
+    raise ImportError("numba-cuda is not installed: CUDA kernels need it; install it with 'pip install hoptrain[cuda]'")
 
 COMPILER = f"numba-cuda{importlib.metadata.version('numba-cuda')}-numpy{np.__version__}"
-"""Part of a cache folder's name; within a folder Numba keeps kernels apart by compute capability and version of the runtime."""
+"""Compiler part of the names of cache folders. Within a folder Numba distinguishes compute capabilities and versions of the CUDA runtime."""
 
-config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # numba-cuda would warn at every launch of a small bulk, and nobody could do anything about it
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # numba-cuda would warn at every launch of a small bulk, for which there is no remedy
 
 
 def cuda_kernel(*signatures):
-    """A decorator: compile for CUDA and enter into ``KERNELS``.
+    """Return a decorator that compiles a kernel for CUDA and registers it in ``KERNELS``.
 
     Args:
-        signatures: argument types as in ``"void(int64[::1], int32)"``, one string for each combination worth looking at.
+        signatures: Argument types as in ``"void(int64[::1], int32)"``, a string for each combination whose machine code is checked.
     """
 
     def register(function):
@@ -44,14 +44,14 @@ def cuda_kernel(*signatures):
 
 
 def jit(function, **options):
-    """Compile a kernel for CUDA; the simulator interprets it."""
+    """Compile a kernel for CUDA, or for the simulator if it is active."""
     if config.ENABLE_CUDASIM:
         return cuda.jit(function)
     kernel = cuda.jit(max_registers=MAX_REGISTERS, **options)(function)
-    # Numba keeps 128 launches' grids of all kernels together: a bulk of heterogeneous edges has more.
+    # Numba caches the launch configurations of all kernels in one LRU cache of 128 entries; a bulk of a heterogeneous graph has more.
     kernel.configure = lru_cache(maxsize=128)(partial(type(kernel).configure.__wrapped__, kernel))
     return kernel
 
 
 device_function = cuda.jit(device=True)
-"""The decorator of a function that kernels call and that knows of threads, blocks or arrays; a decision on scalars is a ``shared`` one."""
+"""Decorator of functions that kernels call and that use threads, blocks or arrays. Functions of scalars use ``shared`` instead."""

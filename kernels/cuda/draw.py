@@ -1,18 +1,18 @@
-"""What one *unit* of work draws: the same for every schedule, so that a schedule decides about speed only.
+"""Draws of one *unit* of work. All schedules use the same units, so a schedule affects only the speed.
 
-Every request, a destination of a batch, owns its places in the output, fixed by the scan of the counts; it is cut into units that any thread
-may do in any order:
+Every request, which is a destination of a batch, owns a range of the output, given by the scan of the counts. A request is split into units that any
+thread may process in any order:
 
-* all edges are taken: ``COPY_UNIT`` edges a unit, or one where the hop takes all of every node (neighbouring threads then copy neighbouring
+* if all edges are taken: ``COPY_UNIT`` edges a unit, or one edge if the hop takes all edges of every node (adjacent threads then copy adjacent
   edges);
-* without replacement: the whole request, since Floyd's method is sequential, and so is selection sampling, which a share of the degree takes;
-* with replacement: the draws of one group of four random words: four, or two by weight.
+* without replacement: the whole request, since Floyd's method is sequential, as is selection sampling for shares of the degree;
+* with replacement: the draws of one group of four random words, four draws or two weighted draws.
 
-Shapes: V nodes and E edges of the graph, K batches, a row of every matrix for each. A hop's destinations are ``nodes[b, low[b]:high[b]]``.
+Shapes: V nodes and E edges of the graph, K batches with a row of every matrix each. A hop's destinations are ``nodes[b, low[b]:high[b]]``.
 
-These functions live in few registers, or too few threads fit a multiprocessor to hide the latency of memory. Hence ``while`` where Numba's
-``range`` would keep a count, a step and a trip number, and unsigned indices in the innermost loops, since Numba checks signed ones for being
-negative.
+These functions must use few registers; otherwise too few threads fit on a multiprocessor to hide the memory latency. Hence ``while`` loops: Numba's
+``range`` would keep a count, a step and a trip number. Indices of innermost loops are unsigned because Numba checks signed ones for negative
+values.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ from hoptrain.kernels.shared.philox import four_words
 DISTINCT = 0
 REPLACE = 1
 WEIGHTED = 2
-"""The ways to draw: without replacement, with replacement, with replacement by weight."""
+"""Modes of drawing: without replacement, with replacement, weighted with replacement."""
 
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
@@ -37,7 +37,7 @@ _U63 = np.uint64(63)
 
 @shared
 def unit_size(degree, fanout, mode):
-    """Draws of one unit, the last one of a request excepted."""
+    """Return the number of draws of a unit; the last unit of a request may have fewer."""
     if takes_all(degree, fanout, mode != DISTINCT):
         return 1 if fanout == ALL else COPY_UNIT
     if mode == DISTINCT:
@@ -47,14 +47,14 @@ def unit_size(degree, fanout, mode):
 
 @shared
 def num_units(degree, fanout, mode):
-    """Units of a request on a node; 0 if it gives no edge."""
+    """Return the number of units of a request; 0 if its node gives no edge."""
     size = unit_size(degree, fanout, mode)
     return (num_draws(degree, fanout, mode != DISTINCT) + size - 1) // size
 
 
 @device_function
 def column(indptr, alias, mode, vertex):
-    """Where the edges of a node begin, and how many can be drawn: none if their weights are all zero."""
+    """Return the beginning and the degree of a node's column; the degree is 0 if all weights are 0."""
     begin = np.int64(indptr[vertex])
     degree = np.int64(indptr[vertex + 1]) - begin
     if mode == WEIGHTED and degree > 0 and alias[begin] < 0:
@@ -64,7 +64,7 @@ def column(indptr, alias, mode, vertex):
 
 @id_kernel("void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, ID[:, ::1])")
 def count_draws(indptr, alias, nodes, low, high, fanout, mode, counts):
-    """How many edges each destination gives, at its place in ``counts`` (K, at least the largest high)."""
+    """Write the number of edges that each destination gives to ``counts`` (K, at least the largest high), at the destination's position."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -74,14 +74,14 @@ def count_draws(indptr, alias, nodes, low, high, fanout, mode, counts):
 
 @device_function
 def write_edge(adjacency, shift, begin, offset, b, place, out_edges, out_neighbors):
-    """``adjacency[shift + offset]`` is the node at the other end: the graph's array from ``begin``, or a copy of the column from 0."""
+    """Write one edge and its source ``adjacency[shift + offset]``; ``adjacency`` is the graph's array (shift = begin) or a copy of the column (0)."""
     out_edges[np.uint64(b), np.uint64(place)] = begin + offset
     out_neighbors[np.uint64(b), np.uint64(place)] = adjacency[np.uint64(shift + offset)]
 
 
 @device_function
 def draw_unit(adjacency, shift, threshold, alias, begin, degree, fanout, mode, address, vertex, unit, b, first, out_edges, out_neighbors):
-    """Do one unit of a request whose edges stand from ``first`` in row ``b``."""
+    """Process one unit of a request whose edges begin at ``first`` in row ``b``."""
     count = num_draws(degree, fanout, mode != DISTINCT)
     size = unit_size(degree, fanout, mode)
     begins, ends = unit * size, min(count, unit * size + size)
@@ -94,7 +94,7 @@ def draw_unit(adjacency, shift, threshold, alias, begin, degree, fanout, mode, a
     if fanout < ALL and mode == DISTINCT:
         select_edges(adjacency, shift, begin, degree, count, address, vertex, b, first, out_edges, out_neighbors)
         return
-    words = 2 if mode == WEIGHTED else 1  # of a draw
+    words = 2 if mode == WEIGHTED else 1  # words per draw
     seen = _U0
     word0 = word1 = word2 = word3 = np.uint32(0)
     j = begins
@@ -117,7 +117,7 @@ def draw_unit(adjacency, shift, threshold, alias, begin, degree, fanout, mode, a
 
 @device_function
 def select_edges(adjacency, shift, begin, degree, rest, address, vertex, b, place, out_edges, out_neighbors):
-    """Write ``rest`` edges of a column from ``place`` on by selection sampling, see ``hoptrain.kernels.shared.draws``."""
+    """Draw ``rest`` edges of a column by selection sampling (``hoptrain.kernels.shared.draws``), and write them from ``place`` on."""
     word0 = word1 = word2 = word3 = np.uint32(0)
     offset = np.int64(0)
     while rest > 0:
@@ -132,9 +132,9 @@ def select_edges(adjacency, shift, begin, degree, rest, address, vertex, b, plac
 
 @device_function
 def words_at(address, b, vertex, group):
-    """Four random words, in half the registers that ``uint64`` would take.
+    """Return four random words as ``uint32``, which take half the registers of ``uint64``.
 
-    ``address`` is read anew each time, or the compiler would keep 20 round keys in registers beside all the rest.
+    ``address`` is read again in each call; otherwise the compiler would keep 20 round keys in registers.
     """
     word0, word1, word2, word3 = four_words(
         address[0], address[1], address[2] + np.uint64(b), address[3], np.uint64(vertex), np.uint64(group)
@@ -144,9 +144,9 @@ def words_at(address, b, vertex, group):
 
 @device_function
 def floyd_offset(word, top, degree, seen, out_edges, b, first, drawn, begin):
-    """Draw ``drawn`` of Floyd's method, see ``hoptrain.kernels.shared.draws``; the draws before it are read back from the output.
+    """Return the offset of draw number ``drawn`` by Floyd's method (``hoptrain.kernels.shared.draws``); earlier draws are read from the output.
 
-    ``seen`` is a filter of 64 bits: a clear bit proves that an offset is new, a set one is settled by looking.
+    ``seen`` is a filter of 64 bits: a clear bit proves that an offset is new; for a set bit the earlier draws are searched.
     """
     offset = bounded(word, top + 1)
     if (seen >> (np.uint64(offset) & _U63)) & _U1 == _U0:
@@ -156,7 +156,7 @@ def floyd_offset(word, top, degree, seen, out_edges, b, first, drawn, begin):
 
 @device_function
 def is_drawn(out_edges, b, first, count, edge):
-    """Whether ``edge`` is among the ``count`` edges from ``first``."""
+    """Return whether ``edge`` is among the ``count`` edges from ``first`` on in row ``b``."""
     j = first
     while j < first + count:
         if out_edges[np.uint64(b), np.uint64(j)] == edge:

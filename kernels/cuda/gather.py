@@ -1,6 +1,6 @@
-"""Rows of a feature table by node. A row is copied as words, so that any type is copied bit for bit.
+"""Gathering feature rows by node. A row is copied as unsigned words, so copies of any type are bit-identical.
 
-Numba has no scalar of 16 bytes: the widest word is 8 bytes. A warp's 32 reads of 8 bytes side by side are still eight whole sectors.
+Numba has no scalar of 16 bytes, so the widest word has 8 bytes. The 32 adjacent reads of 8 bytes of a warp are still eight whole sectors.
 """
 
 import numpy as np
@@ -13,20 +13,20 @@ WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
 
 
 def word_dtype(row_bytes):
-    """The widest word that divides a row; rows begin at multiples of it."""
+    """Return the widest word that divides a row; rows must begin at multiples of it."""
     return np.dtype(next(word for word in WORDS if row_bytes % np.dtype(word).itemsize == 0))
 
 
 def gather(launch, source, ids, out):
-    """``out[i] = rows[ids[i]]``.
+    """Copy the row of node ``ids[i]`` to ``out[i]``.
 
     Args:
-        launch: of one batch.
-        source: (rows,) with rows (V, W) in device memory or pinned host memory; or (rows, parts, where) with some rows in device memory as
-            well, a tuple of P arrays (C_p, W), none empty, which may lie on other devices, and where (V,) int32: the slot of a node, whose row is
-            ``parts[slot % P][slot // P]``, or less than 0 if only ``rows`` has it.
+        launch: Launcher of one batch.
+        source: Either (rows,), with rows (V, W) in device memory or pinned host memory; or (rows, parts, where), if some rows are also in device
+            memory. ``parts`` is a tuple of P non-empty arrays (C_p, W), which may be on other devices. ``where`` (V,) int32 is the slot of a node,
+            whose row is ``parts[slot % P][slot // P]``, or negative if the row is only in ``rows``.
         ids: (N,) node ids.
-        out: (N, W) words.
+        out: (N, W) words, written.
     """
     block = launch.thresholds.block
     lanes = 1
@@ -45,7 +45,7 @@ def gather(launch, source, ids, out):
     "void(uint8[:, ::1], int32[::1], uint8[:, ::1])",
 )
 def gather_rows(rows, ids, out):
-    """See ``gather``. The x direction of a block goes along a row, y over rows."""
+    """Copy rows from a single array, see ``gather``. The x direction of a block goes along a row, y over rows."""
     _, start = cuda.grid(2)
     for i in range(start, len(ids), cuda.gridDim.y * cuda.blockDim.y):
         for word in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
@@ -58,7 +58,7 @@ def gather_rows(rows, ids, out):
     "void(uint8[:, ::1], UniTuple(uint8[:, ::1], 2), int32[::1], int32[::1], uint8[:, ::1])",
 )
 def gather_placed(rows, parts, where, ids, out):
-    """See ``gather``."""
+    """Copy rows from several arrays, see ``gather``. The x direction of a block goes along a row, y over rows."""
     _, start = cuda.grid(2)
     for i in range(start, len(ids), cuda.gridDim.y * cuda.blockDim.y):
         slot = where[ids[i]]
@@ -73,7 +73,7 @@ def gather_placed(rows, parts, where, ids, out):
 
 @id_kernel("void(int32[::1], ID[::1], int64[::1])")
 def count_placed(where, ids, hits):
-    """Add to ``hits[0]`` how many of the ids have a slot. A thread adds once: few threads are to be launched."""
+    """Add the number of ids with a slot to ``hits[0]``. Each thread makes one atomic addition, so launch few threads."""
     own = 0
     for i in range(cuda.grid(1), len(ids), cuda.gridsize(1)):
         if where[ids[i]] >= 0:
@@ -84,6 +84,6 @@ def count_placed(where, ids, hits):
 
 @id_kernel("void(ID[::1], int32[::1])")
 def count_ids(ids, counts):
-    """Add 1 to ``counts[id]`` for each of the ids."""
+    """Increment ``counts[id]`` for each id."""
     for i in range(cuda.grid(1), len(ids), cuda.gridsize(1)):
         cuda.atomic.add(counts, ids[i], 1)

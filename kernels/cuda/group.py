@@ -1,8 +1,8 @@
-"""Requests grouped by transit, the node that they sample, and transits classed by their work.
+"""Grouping of requests by transit, which is the node that they sample, and classification of transits by their work.
 
-No sort: a request counts itself at its node, and the count before it is its rank in the group; then every transit claims a range for its
-group; then every request enters itself at its rank. Ranks and ranges come in any order, which nothing depends on, since a request owns its
-places in the output. The tables over all nodes are cleared where they were touched.
+There is no sort. Each request increments the count of its node, and the previous count is its rank in the group. Then every transit claims a range for
+its group, and every request enters itself at its rank. Ranks and ranges have a random order, on which nothing depends, since each request owns a
+range of the output. Tables over all nodes are cleared only where they were used.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.draw import column, num_units
 from hoptrain.kernels.cuda.widths import id_kernel
 
-# What ``counters`` counts: transits, requests that entered a group, and the transits of each class.
+# Indices of ``counters``: the number of transits, of grouped requests, and of transits of each class.
 TRANSITS = 0
 MEMBERS = 1
 CLASSES = 2
 NUM_CLASSES = 4
 NUM_COUNTERS = CLASSES + NUM_CLASSES
 HELD_BYTES = (8 + 4) * NUM_COUNTERS
-"""Shared memory of ``block_claim``: where a block's places begin, then its sums. The launch provides it: of a fixed array the simulator may make
-two, if threads ask at the same time."""
+"""Bytes of shared memory of ``block_claim``: the beginnings of a block's ranges, then its sums. The launch provides it, because the simulator may
+create a fixed array twice if threads request it at the same time."""
 
 THREAD = 0
 WARP = 1
@@ -36,18 +36,18 @@ _ROW_MASK = np.int64((1 << 40) - 1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Groups:
-    """Device arrays of the grouping, for V nodes, R requests and T transits at most.
+    """The device arrays of the grouping, for V nodes and at most R requests and T transits.
 
     Attributes:
-        counters: (NUM_COUNTERS,) int64.
-        group_size: (V,) int32, all zero between two groupings.
-        transit_of: (V,) int32, the place of a node in ``transits``; undefined for one that is none.
-        transits: (T,) nodes, in any order.
-        sizes: (T,) int32, requests of each transit.
-        starts: (T,) int64, where its group begins in ``members``.
-        classes: (NUM_CLASSES, T) int32, the places of each class's transits.
-        ranks: (K, N) int32, a request's rank in its group, by batch and row.
-        members: (R,) int64, requests by group, see ``pack_request``.
+        counters: (NUM_COUNTERS,) int64 counters.
+        group_size: (V,) int32 number of requests of each node; all zero between two groupings.
+        transit_of: (V,) int32 index of a node in ``transits``; undefined for nodes without requests.
+        transits: (T,) global ids of the transits, in any order.
+        sizes: (T,) int32 number of requests of each transit.
+        starts: (T,) int64 beginning of each transit's group in ``members``.
+        classes: (NUM_CLASSES, T) int32 indices of the transits of each class.
+        ranks: (K, N) int32 rank of each request in its group, by batch and row.
+        members: (R,) int64 requests by group, see ``pack_request``.
     """
 
     counters: Any
@@ -84,23 +84,24 @@ def group_requests(launch, graph, requests, capacity, draw, groups):
 
 @device_function
 def pack_request(b, row):
-    """A request as one number: its batch and its row in ``nodes``."""
+    """Return a request as one integer that holds its batch and its row in ``nodes``."""
     return (np.int64(b) << ROW_BITS) | np.int64(row)
 
 
 @device_function
 def unpack_request(member):
-    """Batch and row of a request."""
+    """Return the batch and row of a request."""
     return member >> ROW_BITS, member & _ROW_MASK
 
 
 @device_function
 def block_claim(held, counters, kind, amount):
-    """Claim ``amount`` places after those that ``counters[kind]`` has given out; returns the first.
+    """Claim ``amount`` consecutive indices from ``counters[kind]``, and return the first one.
 
-    All threads of a block take part, those that need nothing with an amount of 0. They add up in shared memory, so that a block makes one
-    atomic a counter in device memory, where all blocks meet. ``held`` is shared scratch (NUM_COUNTERS,) int64, and what follows it. A sum
-    has 32 bits, since an atomic on 64 bits of shared memory is a loop: it is at most a bulk's requests, of which ``members`` has 8 bytes each.
+    All threads of a block must call it, with an amount of 0 if they need nothing. Amounts are summed in shared memory, so that a block makes only one
+    atomic operation per counter in device memory, which all blocks share. ``held`` is shared scratch memory: begins (NUM_COUNTERS,) int64 and sums
+    int32. Sums have 32 bits because a 64-bit atomic on shared memory is a loop; they are at most the number of requests of a bulk, which
+    fits.
     """
     begins, sums = held
     for k in range(cuda.threadIdx.x, NUM_COUNTERS, cuda.blockDim.x):
@@ -121,7 +122,7 @@ def block_claim(held, counters, kind, amount):
 
 @device_function
 def class_of(work, thread_work, warp_work, block_work):
-    """The class of a transit with ``work`` units."""
+    """Return the class of a transit with ``work`` units."""
     if work <= thread_work:
         return THREAD
     if work <= warp_work:
@@ -131,7 +132,7 @@ def class_of(work, thread_work, warp_work, block_work):
 
 @cuda_kernel("void(int64[::1])", "void(int32[::1])")
 def clear(counts):
-    """Set all to zero."""
+    """Set all entries to zero."""
     k = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(k, len(counts), cuda.gridDim.x * cuda.blockDim.x):
         counts[i] = 0
@@ -141,7 +142,7 @@ def clear(counts):
     "void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[::1], int32[:, ::1], ID[::1], int32[::1], int64[::1])"
 )
 def count_requests(indptr, alias, nodes, low, high, fanout, mode, group_size, ranks, transits, transit_of, counters):
-    """Rank every request that gives an edge, and list its node if it is the first one there."""
+    """Write the rank of every request that gives an edge, and list its node as a transit if the rank is 0."""
     held = cuda.shared.array(0, int64), cuda.shared.array(0, int32)[2 * NUM_COUNTERS :]
     b = cuda.blockIdx.y
     for first in range(low[b] + cuda.blockIdx.x * cuda.blockDim.x, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -165,7 +166,7 @@ def count_requests(indptr, alias, nodes, low, high, fanout, mode, group_size, ra
 def claim_groups(
     indptr, alias, fanout, mode, group_size, transits, thread_work, warp_work, block_work, counters, sizes, starts, classes
 ):  # fmt: skip
-    """Give every transit its range of ``members`` and its class, and clear its count."""
+    """Claim a range of ``members`` for every transit, classify it, and clear its count."""
     held = cuda.shared.array(0, int64), cuda.shared.array(0, int32)[2 * NUM_COUNTERS :]
     num_transits = counters[TRANSITS]
     for first in range(cuda.blockIdx.x * cuda.blockDim.x, num_transits, cuda.gridDim.x * cuda.blockDim.x):
@@ -187,7 +188,7 @@ def claim_groups(
 
 @id_kernel("void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1], int64[::1], int64[::1])")
 def enter_groups(indptr, alias, nodes, low, high, fanout, mode, ranks, transit_of, starts, members):
-    """Write every request that gives an edge to its place in its group."""
+    """Write every request that gives an edge into its group in ``members``, at its rank."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -197,19 +198,19 @@ def enter_groups(indptr, alias, nodes, low, high, fanout, mode, ranks, transit_o
             members[starts[transit_of[vertex]] + ranks[b, i]] = pack_request(b, i)
 
 
-# Which request a unit of work belongs to, in both schedules. By sample a kernel is launched by rows, and a batch's blocks take its requests;
-# by transit it is launched flat, and takes ``members``, so that neighbouring threads read the same column.
+# The functions below map units of work to requests in both schedules. By sample, a kernel is launched by ``Launch.rows``, and the blocks of a batch process
+# its requests. By transit, it is launched by ``Launch.flat`` and processes ``members``, so that adjacent threads read the same column.
 
 
 @device_function
 def num_requests(b, low, high, grouped, counters):
-    """How many requests there are: in batch ``b``, or in all where they are grouped."""
+    """Return the number of requests: of batch ``b``, or of all batches if they are grouped."""
     return counters[MEMBERS] if grouped else high[b] - low[b]
 
 
 @device_function
 def request_at(k, b, low, grouped, members):
-    """Batch and row of request ``k``."""
+    """Return the batch and row of request ``k``."""
     if grouped:
         return unpack_request(members[k])
     return np.int64(b), low[b] + k

@@ -1,13 +1,13 @@
-"""The in-edges of some nodes whose other end is wanted: those between the nodes of a subgraph, or from drawn nodes.
+"""Selection of in-edges whose source is in a given set: the edges of an induced subgraph, or the edges from drawn nodes.
 
-All in-edges of a batch's nodes, one column after the other, are cut into as many *parts* of equal length as there shall be threads, whatever
-the degrees. A thread counts what is wanted in its part; after a scan of the counts it writes that, in the graph's order. Which nodes are
-wanted is asked of a relabelling table (``hoptrain.kernels.cuda.relabel``), at most half full.
+The in-edges of a batch's nodes, one column after another, are split into *parts* of equal length, one for each thread, independent of the degrees.
+A thread counts the wanted edges of its part; after a scan of the counts it writes them, in the graph's order. The set of wanted sources is a
+relabelling table (``hoptrain.kernels.cuda.relabel``) that is at most half full.
 
-A node is a node, or a *pair* where a batch is many subgraphs that do not touch: the subgraph's number above 40 bits of the node. The
-table then holds pairs as well; an edge is wanted if the pair of its other end and the same subgraph is there.
+A node is a global id, or a *pair* if a batch consists of many disjoint subgraphs: the subgraph's number above 40 bits of the global id. The table
+then holds pairs, too; an edge is wanted if the pair of its source and the same subgraph is in the table.
 
-Shapes: K batches, a row of every matrix for each; S nodes and T in-edges of a batch, M of them wanted.
+Shapes: K batches with a row of every matrix each; S nodes and T in-edges of a batch, M of them wanted.
 """
 
 import numpy as np
@@ -19,15 +19,16 @@ from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared import shared
 
 PAIR_BITS = 40
-"""Bits of the node in a pair."""
+"""Number of bits of the global id in a pair."""
 _VERTEX = np.int64((1 << PAIR_BITS) - 1)
 _EMPTY = -1
 
 
 def scan_in_edges(launch, indptr, nodes, capacity, count, offsets, sums, zeros, num_in_edges):
-    """Write where the in-edges of each of ``nodes[b, :count[b]]`` stand among those of all, into ``offsets`` (K, S+1).
+    """Write the offset of each node's in-edges among those of all nodes ``nodes[b, :count[b]]`` to ``offsets`` (K, S+1).
 
-    ``capacity``: the most nodes of a batch; ``sums``: the scan's scratch; ``zeros`` (K,) int64; ``num_in_edges`` (K,) int64, receives T.
+    ``capacity`` is the maximum number of nodes of a batch, ``sums`` the scan's scratch memory, ``zeros`` (K,) int64 zeros. ``num_in_edges`` (K,) int64
+    receives T.
     """
     launch.rows(count_in_edges, capacity, indptr, nodes, count, offsets)
     exclusive_scan(launch, offsets, capacity, zeros, count, zeros, sums, num_in_edges)
@@ -37,15 +38,15 @@ def pick_wanted(launch, graph, nodes, count, offsets, table, parts, scratch, out
     """Write the wanted in-edges of ``nodes[b, :count[b]]``.
 
     Args:
-        launch: of the bulk.
-        graph: indptr (V+1,) and indices (E,).
-        nodes: (K, S) nodes, or pairs.
-        count: (K,) int64.
-        offsets: (K, S+1), see ``scan_in_edges``.
-        table: keys and values (K, power of two).
-        parts: (number, row): into how many parts the work is cut; the same in each of a row (K,) int64.
-        scratch: hits (K, parts+1), the scan's sums, zeros (K,) int64.
-        output: indptr (K, S+1), edge ids (K, room), values (K, room) of the edges' other ends; room for fewer than M cuts them off.
+        launch: Launcher of the bulk.
+        graph: Arrays indptr (V+1,) and indices (E,).
+        nodes: (K, S) global ids, or pairs.
+        count: (K,) int64 number of nodes.
+        offsets: (K, S+1) offsets from ``scan_in_edges``.
+        table: Keys and values (K, power of two) of the wanted sources.
+        parts: Number of parts, and a row (K,) int64 filled with this number.
+        scratch: Scratch memory: hits (K, parts+1), the scan's sums, and zeros (K,) int64.
+        output: Arrays indptr (K, S+1), edge ids (K, C) and table values of the sources (K, C). If the capacity C is below M, the rest is dropped.
         num_edges: (K,) int64, receives M.
     """
     hits, sums, zeros = scratch
@@ -57,19 +58,19 @@ def pick_wanted(launch, graph, nodes, count, offsets, table, parts, scratch, out
 
 @shared
 def vertex_of(node):
-    """The node of a node, which may be a pair."""
+    """Return the global id of a node, which may be a pair."""
     return np.int64(node) & _VERTEX
 
 
 @shared
 def with_vertex(node, vertex):
-    """The node of a node in the subgraph of another node."""
+    """Return the node (or pair) of a global id in the same subgraph as ``node``."""
     return (np.int64(node) & ~_VERTEX) | np.int64(vertex)
 
 
 @device_function
 def value_of(keys, values, b, node):
-    """The value of a node, -1 if row ``b`` does not hold it. The row has an empty place."""
+    """Return the value of a node in row ``b`` of a table, or -1 if it is not there. The row has a free slot."""
     mask = keys.shape[1] - 1
     slot = hash_of(node) & mask
     while True:
@@ -83,7 +84,7 @@ def value_of(keys, values, b, node):
 
 @device_function
 def row_at(offsets, b, low, high, place):
-    """Which of the rows from ``low`` to ``high`` the place is in; rows of no length have none. ``offsets[b, low] <= place < offsets[b, high]``."""
+    """Return the row in [low, high) that contains the position ``place``, for ``offsets[b, low] <= place < offsets[b, high]``. Empty rows are skipped."""
     low, high = np.int64(low), np.int64(high)
     while high - low > 1:
         middle = (low + high) >> 1
@@ -100,7 +101,7 @@ def row_at(offsets, b, low, high, place):
     "void(int32[::1], int64[:, ::1], int64[::1], int32[:, ::1])",
 )
 def count_in_edges(indptr, nodes, count, degrees):
-    """The in-degrees of the nodes."""
+    """Write the in-degrees of the nodes to ``degrees``."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         vertex = vertex_of(nodes[b, i])
@@ -113,7 +114,7 @@ def count_in_edges(indptr, nodes, count, degrees):
     "void(int32[::1], int32[::1], int64[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1], int32[:, ::1], int64, int32[:, ::1])",
 )
 def count_wanted(indptr, indices, nodes, count, offsets, keys, values, parts, hits):
-    """How many edges of each part are wanted."""
+    """Write the number of wanted edges of each part to ``hits``."""
     b = cuda.blockIdx.y
     total = np.int64(offsets[b, count[b]])
     share = (total + parts - 1) // parts
@@ -144,7 +145,7 @@ def count_wanted(indptr, indices, nodes, count, offsets, keys, values, parts, hi
     "int32[:, ::1], int32[:, ::1], int32[:, ::1])",
 )
 def write_wanted(indptr, indices, nodes, count, offsets, keys, values, parts, hits, out_indptr, out_edges, out_values):
-    """Write each part's edges to where its count, scanned, says; and where each node's edges begin, those without any in-edge included."""
+    """Write each part's wanted edges from the offset in the scanned ``hits`` on, and the offsets of all nodes, also of those without in-edges."""
     b = cuda.blockIdx.y
     rows = count[b]
     total = np.int64(offsets[b, rows])
@@ -159,7 +160,7 @@ def write_wanted(indptr, indices, nodes, count, offsets, keys, values, parts, hi
         row = np.int64(0)
         if place < last:
             row = row_at(offsets, b, 0, rows, place)
-            before = row - 1  # rows without an in-edge that begin here too
+            before = row - 1  # empty rows that begin at the same position
             while before >= 0 and offsets[b, before] == place:
                 out_indptr[b, before] = out
                 before -= 1
@@ -178,7 +179,7 @@ def write_wanted(indptr, indices, nodes, count, offsets, keys, values, parts, hi
                 position += 1
                 place += 1
             row += 1
-            while place == total and row <= rows:  # the end, and rows without an in-edge before it
+            while place == total and row <= rows:  # the end offset, and the offsets of empty rows before it
                 out_indptr[b, row] = out
                 row += 1
         part += cuda.gridDim.x * cuda.blockDim.x

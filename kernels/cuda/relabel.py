@@ -1,9 +1,9 @@
-"""Local ids in order of first appearance: a hash table a batch, where every node keeps the smallest value that asked for it.
+"""Relabelling to local ids in order of first appearance, by a hash table for each batch. An entry keeps the smallest value proposed for its node.
 
-A node that is known has its local id as value; one that is not asks with ``known`` + the place of its edge, ``known`` being above all local
-ids. So the edge that finds its own place in the table is the first one to its node, and the rank of such an edge among them gives the new
-local id. Entries of earlier hops stay. The table is open addressing with linear probing; its rows hold a power of two of entries, twice what
-they will hold at most.
+The value of a known node is its local id. For a new node every edge proposes ``known`` + its position, where ``known`` is above all local ids. So an
+edge that finds its own position in the table is the first one of its node, and its rank among such edges gives the new local id. Entries of
+earlier hops are kept. The table uses open addressing with linear probing. Its rows have a power of two of entries, at least twice the maximum
+number of nodes.
 """
 
 import numpy as np
@@ -21,26 +21,26 @@ _B32 = np.uint64(32)
 
 
 def clear_table(launch, keys, values):
-    """Empty the tables: ``keys`` (K, S), of the type of node ids, and ``values`` (K, S), S a power of two."""
+    """Empty the tables ``keys`` (K, S), of the type of node ids, and ``values`` (K, S); S is a power of two."""
     launch.rows(fill_rows, keys.shape[1], keys, _EMPTY)
     launch.rows(fill_rows, keys.shape[1], values, np.iinfo(values.dtype).max)
 
 
 def relabel(launch, neighbors, nodes, capacity, begin, end, known, table, scratch, num_before, num_after):
-    """Turn the nodes ``neighbors[b, begin[b]:end[b]]`` into local ids, in place, and append new ones to ``nodes``.
+    """Replace the global ids ``neighbors[b, begin[b]:end[b]]`` by local ids, in place, and append new nodes to ``nodes``.
 
     Args:
-        launch: of the bulk.
-        neighbors: (K, M) nodes in, local ids out.
-        nodes: (K, N) nodes by local id, with room for the new ones.
-        capacity: the most edges of a batch.
-        begin: (K,) int64.
-        end: (K,) int64.
-        known: not below any local id that there is or will be; ``known`` + M fits into ``values``.
-        table: keys and values, holding the known nodes.
-        scratch: slots (K, M) int32 or int64, and ranks (K, M+1) int32 or int64, and the scan's sums.
-        num_before: (K,) int64 known nodes.
-        num_after: (K,) int64, written.
+        launch: Launcher of the bulk.
+        neighbors: (K, M) global ids, replaced by local ids.
+        nodes: (K, N) global ids by local id, with capacity for the new ones.
+        capacity: Maximum number of edges of a batch.
+        begin: (K,) int64 first edge of each batch.
+        end: (K,) int64 end of each batch's edges.
+        known: Upper bound of all local ids, also of the new ones; ``known`` + M fits into the type of ``values``.
+        table: Keys and values that hold the known nodes.
+        scratch: Scratch memory: slots (K, M) and ranks (K, M+1), int32 or int64, and the scan's sums.
+        num_before: (K,) int64 number of known nodes.
+        num_after: (K,) int64, receives the number of nodes after the call.
     """
     keys, values = table
     slots, ranks, sums = scratch
@@ -53,13 +53,13 @@ def relabel(launch, neighbors, nodes, capacity, begin, end, known, table, scratc
 
 @shared
 def hash_of(vertex):
-    """32 bits that look random (Knuth's multiplicative hashing, TAOCP 3, 6.4)."""
+    """Return a hash of 32 bits (Knuth's multiplicative hashing, TAOCP 3, 6.4)."""
     return np.int64((np.uint64(vertex) * _GOLDEN) >> _B32)
 
 
 @device_function
 def find_slot(keys, b, vertex):
-    """The place of a node in row ``b``, taken for it if it had none. The row must have an empty place left, or hold the node."""
+    """Return the slot of a node in row ``b``; a free slot is claimed if it has none. The row must have a free slot, or contain the node."""
     mask = keys.shape[1] - 1
     slot = hash_of(vertex) & mask
     while True:
@@ -73,7 +73,7 @@ def find_slot(keys, b, vertex):
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def enter_nodes(source, count, keys, values, nodes):
-    """Enter ``source[b, :count[b]]`` with their places as local ids, and copy them to ``nodes``, which may be the same array."""
+    """Enter the nodes ``source[b, :count[b]]`` with their positions as local ids, and copy them to ``nodes``, which may be the same array."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         vertex = source[b, i]
@@ -83,7 +83,7 @@ def enter_nodes(source, count, keys, values, nodes):
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64[::1])")
 def find_repeated(nodes, count, keys, values, repeated):
-    """Lower ``repeated[b]`` to the first place whose node stands before it as well. ``enter_nodes`` has run."""
+    """Lower ``repeated[b]`` to the first position whose node also occurs before it. Run ``enter_nodes`` first."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         if values[b, find_slot(keys, b, nodes[b, i])] != i:
@@ -92,19 +92,19 @@ def find_repeated(nodes, count, keys, values, repeated):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def insert_edges(neighbors, begin, end, known, keys, values, slots):
-    """Let every edge ask for its node, and note the node's place in the table."""
+    """Propose a value for the source of every edge, and store its slot in ``slots``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
         slot = find_slot(keys, b, neighbors[b, e])
         slots[b, e] = slot
-        if values[b, slot] > known + e:  # an old value read here is a larger one: it costs an atomic and changes nothing
+        if values[b, slot] > known + e:  # a stale read is too large, so it costs an unneeded atomic and changes nothing
             cuda.atomic.min(values, (b, slot), known + e)
 
 
 @id_kernel("void(int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def mark_first(begin, end, known, values, slots, flags):
-    """1 for the edges whose own value won, else 0."""
+    """Set ``flags`` to 1 for the edges whose own value is in the table, which are the first ones of new nodes, else to 0."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -113,7 +113,7 @@ def mark_first(begin, end, known, values, slots, flags):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def append_new(neighbors, begin, end, slots, ranks, values, nodes):
-    """Give new nodes their local ids: those at which ``ranks``, the scan of the flags, rises."""
+    """Assign local ids to new nodes and append them to ``nodes``. Their edges are those at which ``ranks``, the scan of the flags, increases."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -125,7 +125,7 @@ def append_new(neighbors, begin, end, slots, ranks, values, nodes):
 
 @id_kernel("void(int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def look_up(begin, end, values, slots, local):
-    """The local id of every edge's source."""
+    """Write the local id of every edge's source to ``local``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -134,20 +134,20 @@ def look_up(begin, end, values, slots, local):
 
 @device_function
 def enter_tile(values, row, slot, vertex, known, seen, num_seen, buffer):
-    """Number the nodes of a tile, one for each thread of the block, that have none yet: for searches whose steps depend on each other.
+    """Assign numbers to the new nodes of a tile, one node for each thread of the block. It serves searches whose steps depend on each other.
 
     Args:
-        values: numbers, by row and slot; those of nodes without a number are ``known`` + a block's threads, or above.
-        row: of the block.
-        slot: of the thread's node, the same for the same node; negative if it has none.
-        vertex: of the thread.
-        known: above all numbers that there will be.
-        seen: nodes by row and number, new ones are appended.
-        num_seen: of the row.
-        buffer: shared scratch, an int64 for each thread.
+        values: Numbers by row and slot. Nodes without a number have ``known`` + the threads of a block, or more.
+        row: Row of the block.
+        slot: Slot of the thread's node, the same for equal nodes; negative if the thread has none.
+        vertex: Node of the thread.
+        known: Upper bound of all numbers, also of the new ones.
+        seen: Nodes by row and number, to which new ones are appended.
+        num_seen: Number of seen nodes of the row.
+        buffer: Shared scratch memory, an int64 for each thread.
 
     Returns:
-        The number of the thread's node, and how many nodes were new; all threads know the numbers afterwards.
+        The number of the thread's node, and the number of new nodes. All threads see the numbers afterwards.
     """
     mine = known + cuda.threadIdx.x
     if slot >= 0:

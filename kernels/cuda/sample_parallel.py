@@ -1,4 +1,7 @@
-"""Requests in their own order: one or several threads for each. The plain schedule, and the better one where few requests meet on a node."""
+"""The sample-parallel schedule: requests are processed in their own order, by one or several threads each.
+
+It is the simple schedule, and the faster one if few requests share a node.
+"""
 
 import numpy as np
 from numba import cuda
@@ -9,7 +12,7 @@ from hoptrain.kernels.cuda.widths import id_kernel
 
 
 def lane_bits_of(fanout, mode, thresholds):
-    """Log2 of the threads for a request: they reach the most units that a request of this hop can have, within bounds."""
+    """Return log2 of the number of threads for a request: enough for the maximum number of units of a request, within limits."""
     draws = {DISTINCT: COPY_UNIT, REPLACE: 4, WEIGHTED: 2}[mode]
     units = thresholds.lanes if fanout < 0 else -(-fanout // draws)
     most = min(thresholds.lanes, thresholds.block)
@@ -20,12 +23,12 @@ def draw_by_sample(launch, graph, requests, capacity, draw, output):
     """Draw the edges of a hop.
 
     Args:
-        launch: of the bulk.
-        graph: indptr (V+1,), indices (E,), threshold (E,) and alias (E,); the last two of any length unless by weight.
-        requests: nodes (K, N), low (K,) and high (K,).
-        capacity: the most requests of a batch.
-        draw: fanout, mode, and address (4,) uint64: seed, epoch, number of the first batch, hop.
-        output: indptr (K, N+1) with the offsets of the rows' edges; edges (K, M) and neighbours (K, M), written.
+        launch: Launcher of the bulk.
+        graph: Arrays indptr (V+1,), indices (E,), threshold (E,) and alias (E,). The last two may have any length unless draws are weighted.
+        requests: Arrays nodes (K, N), low (K,) and high (K,); the requests are ``nodes[b, low[b]:high[b]]``.
+        capacity: Maximum number of requests of a batch.
+        draw: Fanout, mode, and address (4,) uint64: seed, epoch, number of the first batch, hop.
+        output: Arrays indptr (K, N+1), which holds the offsets of the requests' edges; edges (K, M) and neighbours (K, M), which are written.
     """
     lane_bits = lane_bits_of(*draw[:2], launch.thresholds)
     launch.rows(sample_requests, capacity << lane_bits, *graph, *requests, *draw, lane_bits, *output)
@@ -39,7 +42,7 @@ def sample_requests(
     indptr, indices, threshold, alias, nodes, low, high, fanout, mode, address, lane_bits,
     out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
-    """``2**lane_bits`` divides the block, so that a request's threads stand side by side."""
+    """Draw the edges of each request with ``2**lane_bits`` threads. This divides the block size, so the threads of a request are adjacent."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     i = low[b] + (thread >> lane_bits)

@@ -1,7 +1,7 @@
-"""Exclusive scan of the rows of a matrix, in place: offsets from counts, ranks from flags.
+"""In-place exclusive scan of the rows of a matrix, which turns counts into offsets and flags into ranks.
 
-Three launches: every tile of a row by itself, the sums of the tiles by one block a row, and the addition of both. A tile has as many items as
-a block has threads. Where a row begins and ends is read from device memory.
+A scan takes three launches: each tile of a row is scanned separately, one block for each row scans the sums of its tiles, and both are added. A tile
+has as many items as a block has threads. The beginning and end of a row are read from device memory.
 """
 
 import numpy as np
@@ -12,17 +12,17 @@ from hoptrain.kernels.cuda.widths import id_kernel
 
 
 def exclusive_scan(launch, rows, capacity, begin, end, base, sums, totals):
-    """Turn ``rows[b, begin[b]:end[b]]`` into sums of what stands before each item, plus ``base[b]``.
+    """Replace each item of ``rows[b, begin[b]:end[b]]`` by the sum of the items before it plus ``base[b]``.
 
     Args:
-        launch: of the bulk.
-        rows: (K, at least capacity+1) integers; the sum of all goes to ``rows[b, end[b]]``.
-        capacity: the most items of a row.
-        begin: (K,) int64.
-        end: (K,) int64.
-        base: (K,) int64.
-        sums: (K, at least capacity / block, rounded up) int64 scratch.
-        totals: (K,) int64, receives the sum of all as well; must not be ``base``, ``begin`` or ``end``.
+        launch: Launcher of the bulk.
+        rows: (K, at least capacity+1) integers; the total goes to ``rows[b, end[b]]``.
+        capacity: Maximum number of items of a row.
+        begin: (K,) int64 first item of each row.
+        end: (K,) int64 end of each row.
+        base: (K,) int64 value added to each row.
+        sums: (K, at least capacity / block, rounded up) int64 scratch memory.
+        totals: (K,) int64, receives the totals, too; must not be ``base``, ``begin`` or ``end``.
     """
     shared_bytes = launch.thresholds.scan_bytes
     launch.rows(scan_tiles, capacity, rows, begin, end, sums, shared_bytes=shared_bytes)
@@ -31,18 +31,20 @@ def exclusive_scan(launch, rows, capacity, begin, end, base, sums, totals):
 
 
 def scan_into_room(launch, rows, capacity, bounds, sums, needed, room, end, counters):
-    """As ``exclusive_scan`` of counts that nothing bounds, where the host has made as much room as was enough so far.
+    """Scan counts as ``exclusive_scan`` does, for a buffer that may be too small. If it is, the hop of the whole bulk is made empty.
+
+    The totals have no upper bound that the host knows, so it allocates what was enough so far.
 
     Args:
-        launch: of the bulk.
-        rows: as of ``exclusive_scan``.
-        capacity: likewise.
-        bounds: ``begin``, ``end`` and ``base`` of the scan, of which ``end`` is changed if there is too little room.
-        sums: as of ``exclusive_scan``.
-        needed: (K,) int64, receives the sums of all.
-        room: the most that one may be.
-        end: (K,) int64, receives them too; or ``base``, if one is more.
-        counters: int64, see ``void_if_crowded``.
+        launch: Launcher of the bulk.
+        rows: (K, at least capacity+1) integers; the total goes to ``rows[b, end[b]]``.
+        capacity: Maximum number of items of a row.
+        bounds: Arrays ``begin``, ``end`` and ``base`` of the scan; ``end`` is changed if the buffer is too small.
+        sums: (K, at least capacity / block, rounded up) int64 scratch memory.
+        needed: (K,) int64, receives the totals.
+        room: Capacity of the buffer, the maximum of a total.
+        end: (K,) int64, receives the totals, too; or ``base`` if a total exceeds ``room``.
+        counters: int64 counters of requests that are already grouped, see ``void_if_crowded``.
     """
     exclusive_scan(launch, rows, capacity, *bounds, sums, needed)
     low, high, base = bounds
@@ -51,7 +53,7 @@ def scan_into_room(launch, rows, capacity, bounds, sums, needed, room, end, coun
 
 @device_function
 def block_scan(buffer, value):
-    """Sum of ``value`` over the threads up to this one (Hillis & Steele, CACM 1986). ``buffer`` has a place for each thread of the block."""
+    """Return the sum of ``value`` over the threads up to this one (Hillis & Steele, CACM 1986). ``buffer`` has an entry for each thread of the block."""
     thread = cuda.threadIdx.x
     buffer[thread] = value
     cuda.syncthreads()
@@ -67,13 +69,13 @@ def block_scan(buffer, value):
 
 @device_function
 def num_tiles(begin, end):
-    """Tiles of a row."""
+    """Return the number of tiles of a row."""
     return (end - begin + cuda.blockDim.x - 1) // cuda.blockDim.x
 
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[:, ::1])")
 def scan_tiles(rows, begin, end, sums):
-    """Scan every tile by itself; its sum goes to ``sums``."""
+    """Scan every tile separately, and write its total to ``sums``."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
     for tile in range(cuda.blockIdx.x, num_tiles(begin[b], end[b]), cuda.gridDim.x):
@@ -89,7 +91,7 @@ def scan_tiles(rows, begin, end, sums):
 
 @cuda_kernel("void(int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[::1])")
 def scan_sums(begin, end, base, sums, totals):
-    """Scan the sums of a row's tiles, by one block, from ``base`` on."""
+    """Scan the totals of a row's tiles by one block, starting from ``base``."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
     tiles = num_tiles(begin[b], end[b])
@@ -108,7 +110,7 @@ def scan_sums(begin, end, base, sums, totals):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1])")
 def add_sums(rows, begin, end, sums, totals):
-    """Add to every item what stands before its tile."""
+    """Add the total of the preceding tiles to every item."""
     b = cuda.blockIdx.y
     for tile in range(cuda.blockIdx.x, num_tiles(begin[b], end[b]), cuda.gridDim.x):
         i = begin[b] + tile * cuda.blockDim.x + cuda.threadIdx.x
@@ -120,18 +122,19 @@ def add_sums(rows, begin, end, sums, totals):
 
 @cuda_kernel("void(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])")
 def void_if_crowded(needed, base, room, low, high, end, counters):
-    """``end`` becomes ``needed`` if all batches fit into ``room``; else the hop of the whole bulk becomes empty, and what follows with it.
+    """Set ``end`` to ``needed`` if all batches fit into ``room``; otherwise make the hop of the whole bulk empty, and thus all later hops.
 
-    By one block. Then the bulk is worth nothing, and nothing is written beyond the room: the host reads ``needed`` and queues it again.
+    It is launched with one block. In the second case the results of the bulk are wrong, but nothing is written beyond the buffers: the host reads
+    ``needed``, enlarges the buffers and queues the bulk again.
 
     Args:
-        needed: (K,) where the hop's edges end.
-        base: (K,) where they begin.
-        room: the most that ``needed`` may be.
-        low: (K,) the first request.
-        high: (K,) the end of the requests, which becomes ``low``.
-        end: (K,) receives ``needed``, or ``base``.
-        counters: of requests that are grouped already, which become 0; or anything that is 0.
+        needed: (K,) end of the hop's edges.
+        base: (K,) beginning of the hop's edges.
+        room: Capacity of the buffer, the maximum of ``needed``.
+        low: (K,) first request.
+        high: (K,) end of the requests; set to ``low`` if a batch does not fit.
+        end: (K,), receives ``needed``, or ``base`` if a batch does not fit.
+        counters: Counters of requests that are already grouped, set to 0 if a batch does not fit; or any array of zeros.
     """
     crowded = False
     for b in range(len(needed)):

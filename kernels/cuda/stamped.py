@@ -1,17 +1,18 @@
-"""Local ids in order of first appearance, from a table a batch that bulk after bulk uses without clearing it.
+"""Relabelling to local ids in order of first appearance, by a table for each batch that is not cleared between bulks.
 
-A node has a *place* in the table, and every place keeps the smallest number that asked for its node: the local id if it is known, else
-``known`` + the place of the node's first edge. A bulk's numbers stand there added to the bulk's ``start``, and each bulk starts lower than the
-one before by its ``span``, which is above all numbers that it has. So whatever earlier bulks left behind is ``start`` + ``span`` or more, like
-an empty entry, and nothing is cleared in between.
+A node has a *place* in the table. The entry there is the smallest number proposed for the node: the local id if it is known, otherwise ``known`` + the
+position of the node's first edge. The numbers of a bulk are stored with the bulk's ``start`` added. Each bulk starts lower than the one before by
+its ``span``, which is above all its numbers. So all entries of earlier bulks are ``start`` + ``span`` or more, like an empty entry, and the table
+need not be cleared.
 
-*Direct* tables have an entry for every node, whose place is the node itself. They are for graphs of so few nodes that the tables of the
-batches that run at once stay in the second-level cache. *Packed* ones are hash tables with linear probing of words of 64 bits, the node in the
-upper half and the number in the lower one: one compare-and-swap takes a word that no node of the bulk has, and one minimum lowers its number.
-The place is that of the lower half among halves, so that all but the asking is the same for both kinds.
+*Direct* tables have an entry for every node, whose place is the global id. They are for graphs so small that the tables of all batches that run at
+once stay in the second-level cache. *Packed* tables are hash tables with linear probing. Their words of 64 bits hold the node in the upper half and
+the number in the lower half: one compare-and-swap claims a word that no node of the bulk uses, and one atomic minimum lowers its number. The
+place is the index of the lower half among all halves, so that everything except for the insertion is the same for both kinds.
 
-Who is first is marked, counted and numbered tile by tile, as in ``scan``: an edge holds its node's place meanwhile, the first one to a new
-node the place's complement, which is negative, so that no other array is needed and each edge is written by its own thread alone.
+The first edges of new nodes are marked, counted and numbered tile by tile, as in ``scan``. Meanwhile the entry of an edge holds its node's place; the
+first edge of a new node holds the complement of the place, which is negative. So no further array is needed, and each edge is written only by its
+own thread.
 """
 
 from typing import Any, NamedTuple
@@ -26,22 +27,22 @@ from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of
 
 EMPTY = np.iinfo(np.int32).max
-"""What a new table is filled with: above all numbers."""
+"""Initial value of the entries of a new table, above all numbers."""
 FEW_PROBES = 128
-"""Words that are looked at for a node where a table may be too small. Tables of a million words have runs that long where three quarters are taken."""
+"""Maximum number of probes for a node in a table that may be too small. Tables of a million words have runs of this length if three quarters are used."""
 _LOWER, _B32 = 0xFFFFFFFF, 32
 _DIRECT = -1
 
 
 class Words(NamedTuple):
-    """What a packed table has besides.
+    """The additional fields of a packed table.
 
     Attributes:
-        words: (K, S) int64: the memory of the table's entries, (K, 2 S).
-        part_bits: log2 of the words of a part. Nodes that are nodes in trees (``hoptrain.kernels.shared.temporal``) have a part for each tree.
-        span: of the bulk.
-        most_probes: after so many words a node is given up; those of a part where there is room for all.
-        unplaced: (K,) int64, 1 if a node was given up: all that the bulk finds is in bounds, and worth nothing.
+        words: (K, S) int64 view of the memory of the table's entries, (K, 2 S) int32.
+        part_bits: Log2 of the number of words of a part. Keys of temporal batches (``hoptrain.kernels.shared.temporal``) have a part for each tree.
+        span: Span of the bulk.
+        most_probes: Maximum number of probes for a node; the size of a part if the table is large enough for all nodes.
+        unplaced: (K,) int64, set to 1 if a node could not be placed. All results of the bulk are then within bounds, but wrong.
     """
 
     words: Any
@@ -52,12 +53,12 @@ class Words(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table for each batch.
+    """A relabelling table for each batch.
 
     Attributes:
-        start: (K,) int64; ``start`` + ``span`` is at most ``EMPTY``.
-        entries: (K, V) int32 of a direct table, or (K, 2 S) of a packed one.
-        packed: of a packed one.
+        start: (K,) int64 start of the bulk's numbers; ``start`` + ``span`` is at most ``EMPTY``.
+        entries: (K, V) int32 entries of a direct table, or (K, 2 S) of a packed one.
+        packed: Additional fields of a packed table; None for a direct one.
     """
 
     start: Any
@@ -66,15 +67,15 @@ class Table(NamedTuple):
 
 
 def enter(launch, source, count, capacity, table, nodes):
-    """Enter the nodes ``source[b, :count[b]]`` with their places there as local ids, and copy them to ``nodes``.
+    """Enter the nodes ``source[b, :count[b]]`` with their positions as local ids, and copy them to ``nodes``.
 
     Args:
-        launch: of the bulk.
-        source: (K, N) nodes, int32 for a packed table; or keys of nodes in trees.
-        count: (K,) int64, at most ``capacity``.
-        capacity: the most of a batch.
-        table: ``Table`` without nodes.
-        nodes: (K, N) written; may be ``source``.
+        launch: Launcher of the bulk.
+        source: (K, N) global ids, int32 for a packed table; or keys of temporal batches.
+        count: (K,) int64 number of nodes, at most ``capacity``.
+        capacity: Maximum number of nodes of a batch.
+        table: ``Table`` without nodes of this bulk.
+        nodes: (K, N), receives the nodes; may be ``source``.
     """
     if table.packed is None:
         launch.rows(enter_direct, capacity, source, count, *table[:2], nodes)
@@ -83,7 +84,7 @@ def enter(launch, source, count, capacity, table, nodes):
 
 
 def find_repeated_stamped(launch, nodes, count, capacity, table, repeated):
-    """Lower ``repeated`` (K,) int64 to the first place whose node stands before it as well; arguments as for ``enter``, which was called."""
+    """Lower ``repeated`` (K,) int64 to the first position whose node also occurs before it. Call ``enter`` first, with the same arguments."""
     if table.packed is None:
         launch.rows(find_repeated_direct, capacity, nodes, count, *table[:2], repeated)
     else:
@@ -91,20 +92,20 @@ def find_repeated_stamped(launch, nodes, count, capacity, table, repeated):
 
 
 def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table, sums, num_before, num_after):
-    """Turn the nodes ``neighbors[b, begin[b]:end[b]]`` into local ids, in place, and append new ones to ``nodes``.
+    """Replace the global ids ``neighbors[b, begin[b]:end[b]]`` by local ids, in place, and append new nodes to ``nodes``.
 
     Args:
-        launch: of the bulk.
-        neighbors: (K, M) nodes, or keys, in, local ids out; nodes of int32 for a packed table.
-        nodes: (K, N) nodes by local id, with room for the new ones.
-        capacity: the most edges of a batch.
-        begin: (K,) int64.
-        end: (K,) int64.
-        known: not below any local id that there is or will be; ``known`` + M is at most the bulk's ``span``.
+        launch: Launcher of the bulk.
+        neighbors: (K, M) global ids or keys, replaced by local ids; global ids are int32 for a packed table.
+        nodes: (K, N) global ids by local id, with capacity for the new ones.
+        capacity: Maximum number of edges of a batch.
+        begin: (K,) int64 first edge of each batch.
+        end: (K,) int64 end of each batch's edges.
+        known: Upper bound of all local ids, also of the new ones; ``known`` + M is at most the bulk's ``span``.
         table: ``Table`` that holds the known nodes.
-        sums: scratch of a scan over M items.
-        num_before: (K,) int64 known nodes.
-        num_after: (K,) int64, written.
+        sums: Scratch memory of a scan over M items.
+        num_before: (K,) int64 number of known nodes.
+        num_after: (K,) int64, receives the number of nodes after the call.
     """
     edges, held, shared_bytes = (neighbors, begin, end), table[:2], launch.thresholds.scan_bytes
     if table.packed is None:
@@ -131,7 +132,7 @@ def enter_direct(source, count, start, entries, nodes):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int32[:, ::1], int64[::1])")
 def find_repeated_direct(nodes, count, start, entries, repeated):
-    """Lower ``repeated``. ``enter_direct`` has run."""
+    """Lower ``repeated`` for a direct table, see ``find_repeated_stamped``. Run ``enter_direct`` first."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         if entries[b, nodes[b, i]] != start[b] + i:
@@ -140,25 +141,25 @@ def find_repeated_direct(nodes, count, start, entries, repeated):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int32[:, ::1])")
 def ask_direct(neighbors, begin, end, known, start, entries):
-    """Let every edge ask for its node."""
+    """Propose a number for the source of every edge."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
         vertex, number = neighbors[b, e], start[b] + known + e
-        if entries[b, vertex] > number:  # an old entry read here is a larger one: it costs an atomic and changes nothing
+        if entries[b, vertex] > number:  # a stale read is too large, so it costs an unneeded atomic and changes nothing
             cuda.atomic.min(entries, (b, vertex), number)
 
 
 @device_function
 def ask_word(words, part_bits, b, node, number, stale, most_probes):
-    """The word of a node, or key, in row ``b``, taken for it if it had none, with its number lowered to ``number``.
+    """Return the index of a node's word in row ``b``, with its number lowered to ``number``; a free word is claimed if the node has none.
 
-    Numbers from ``stale`` on are of earlier bulks. If ``most_probes`` words are all other nodes', the complement of the last of them.
+    Numbers from ``stale`` on belong to earlier bulks. If ``most_probes`` words all belong to other nodes, it returns the complement of the last index.
     """
     vertex, begin, mask = vertex_of(node), tree_of(node) << part_bits, (1 << part_bits) - 1
     slot, mine = begin + (hash_of(vertex) & mask), vertex << _B32 | number
     for _ in range(most_probes):
-        word = words[b, slot]  # an old one read here is stale, or larger: one of the atomics settles it
+        word = words[b, slot]  # an outdated read is stale or too large; one of the atomics below corrects it
         while (word & _LOWER) >= stale:
             found = cuda.atomic.cas(words, (b, slot), word, mine)
             if found == word:
@@ -185,7 +186,7 @@ def enter_packed(source, count, start, words, part_bits, span, most_probes, unpl
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64, int64[::1])")
 def find_repeated_packed(nodes, count, start, words, part_bits, span, most_probes, repeated):
-    """Lower ``repeated``. ``enter_packed`` has run; what it did not place is passed over."""
+    """Lower ``repeated`` for a packed table, see ``find_repeated_stamped``. Run ``enter_packed`` first; nodes that it could not place are skipped."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         slot = ask_word(words, part_bits, b, nodes[b, i], start[b] + i, start[b] + span, most_probes)
@@ -195,20 +196,20 @@ def find_repeated_packed(nodes, count, start, words, part_bits, span, most_probe
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[:, ::1], int64, int64, int64, int64[::1])")
 def ask_packed(neighbors, begin, end, known, start, words, part_bits, span, most_probes, unplaced):
-    """Let every edge ask for its node, and put the node's place there instead."""
+    """Propose a number for the source of every edge, and replace the source by its place."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
         slot = ask_word(words, part_bits, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)
         if slot < 0:
-            slot = ~slot  # another node's, which has a local id
+            slot = ~slot  # belongs to another node, which has a local id, so later reads stay within bounds
             cuda.atomic.max(unplaced, b, 1)
         neighbors[b, e] = 2 * slot
 
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int32[:, ::1], int64[:, ::1])")
 def mark_tiles(neighbors, begin, end, known, start, entries, sums):
-    """Complement the places of edges whose own number won; how many of a tile did goes to ``sums``."""
+    """Complement the places of the edges whose own number is in the table, and write their number in each tile to ``sums``."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
     for tile in range(cuda.blockIdx.x, num_tiles(begin[b], end[b]), cuda.gridDim.x):
@@ -227,7 +228,7 @@ def mark_tiles(neighbors, begin, end, known, start, entries, sums):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1], int64, int64[:, ::1], ID[:, ::1])")
 def number_tiles(neighbors, begin, end, start, entries, part_bits, sums, nodes):
-    """Give new nodes their local ids; ``sums`` are scanned and have those of the tiles' first ones."""
+    """Assign local ids to new nodes; the scanned ``sums`` hold the first new local id of each tile."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
     for tile in range(cuda.blockIdx.x, num_tiles(begin[b], end[b]), cuda.gridDim.x):
@@ -244,7 +245,7 @@ def number_tiles(neighbors, begin, end, start, entries, part_bits, sums, nodes):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1])")
 def read_entries(neighbors, begin, end, start, entries):
-    """The local id of every edge's source."""
+    """Replace the place of every edge's source by its local id."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):

@@ -1,43 +1,43 @@
-"""Every number that decides how fast the CUDA kernels are, and none that decides what they give.
+"""Constants that determine the speed of the CUDA kernels, but not their results.
 
-All were found by counting bytes and the limits of a Hopper SM (132 SMs, 2048 threads, 228 KiB of shared memory and 32 blocks each); none has
-been measured on a device yet.
+They were derived from numbers of bytes and from the limits of Hopper GPUs: 132 SMs with 2048 threads, 228 KiB of shared memory and 32 blocks each. None
+has been tuned by measurements on a device yet.
 """
 
 from dataclasses import dataclass
 
 COPY_UNIT = 32
-"""Edges that one unit of work copies where a node of low degree gives all of them: below the fanouts in use, so that such a node is one
-unit, as are those beside it in the warp which draw."""
+"""Number of edges that a unit of work copies if a node of low degree gives all its edges. It exceeds usual fanouts, so that such a node is one
+unit, like the drawing nodes of the same warp."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """Block sizes, borders of the classes of transits, and the constants of the cost model."""
+    """Block sizes, limits of the classes of transits, and constants of the cost model."""
 
-    block: int = 256  # threads of a block: eight of them fill an SM, and a scan takes eight steps
-    max_blocks: int = 132 * 32  # of a launch: twice what is resident at once, so that uneven blocks even out
-    resident_blocks: int = 132 * 8  # that run at once
-    cache_bytes: int = 40 << 20  # of the second-level cache, for tables: H200 and H100 have 50 MiB, A100 40
-    lanes: int = 32  # threads at most on one request where the schedule is by sample: a warp reads an adjacency list in whole sectors
+    block: int = 256  # threads of a block: eight blocks fill an SM, and a scan takes eight steps
+    max_blocks: int = 132 * 32  # blocks of a launch: more than are resident at once, so that uneven blocks balance out
+    resident_blocks: int = 132 * 8  # blocks that run at once
+    cache_bytes: int = 40 << 20  # second-level cache available for tables: H200 and H100 have 50 MiB, A100 has 40
+    lanes: int = 32  # maximum threads of a request in the sample-parallel schedule: a warp reads an adjacency list in whole sectors
 
-    # A transit's work, in units (draw.py), up to which it belongs to a class; beyond the last one it gets several blocks.
-    thread_work: int = 4  # fewer units than a warp has lanes by so much that a warp for itself would idle
+    # Maximum work of a transit in each class, in units (draw.py). Above the last one a transit gets several blocks.
+    thread_work: int = 4  # so few units that most lanes of a warp would be idle
     warp_work: int = 128  # four units a lane
     block_work: int = 8192  # 32 units a thread
 
-    # Shared memory for adjacency lists. 32 blocks of a warp, or eight of 256 threads, fit an SM at once with these.
+    # Shared memory for adjacency lists. With these sizes an SM holds 32 blocks of a warp, or eight of 256 threads.
     warp_stage_bytes: int = 4096
     block_stage_bytes: int = 24 * 1024
-    shares: int = 64  # blocks on one grid transit: half the SMs, since hubs come together; each has 128 units or more
+    shares: int = 64  # blocks of a grid transit: half the SMs, since hubs occur together; each block has 128 units or more
 
-    # Cost model. A random read moves a sector of 32 bytes, whatever it asks for.
+    # Cost model. A random read moves a sector of 32 bytes, however few of them are needed.
     sector_bytes: int = 32
-    pinned_cost: int = 75  # 4.8 TB/s of device memory to 64 GB/s of the link: bytes of an adjacency list in host memory weigh so much
+    pinned_cost: int = 75  # cost of a byte in host memory relative to device memory: 4.8 TB/s to 64 GB/s of the link
 
     @property
     def scan_bytes(self) -> int:
-        """Shared memory of a scan: a partial sum for each thread."""
+        """Bytes of shared memory of a scan: a partial sum for each thread."""
         return 8 * self.block
 
 

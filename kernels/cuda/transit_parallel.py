@@ -1,8 +1,9 @@
-"""Requests by transit: a node's adjacency list is read for all of them together (NextDoor; Jangda et al., EuroSys 2021).
+"""The transit-parallel schedule: all requests on a node share the reads of its adjacency list (NextDoor; Jangda et al., EuroSys 2021).
 
-A transit's work is a list of units, one request after the other. Its class says who does them: a thread; a block of one warp; a block of many
-warps; several blocks, an equal share each. The last three are one kernel with other launches. A block of one warp, rather than a warp of a
-larger block, has no barrier at which it waits for strangers. Where it saves bytes, the block first copies the list into shared memory.
+The work of a transit, which is a node with requests, is a list of units, one request after another. Its class determines the threads that process it:
+one thread, a block of one warp, a block of many warps, or several blocks with an equal share each. The last three use one kernel with different
+launches. A block of one warp is used instead of a warp of a larger block because it never waits at a barrier for other warps. If it saves bytes,
+the block first copies the list into shared memory.
 """
 
 import numpy as np
@@ -19,7 +20,7 @@ _WARP_THREADS = 32
 
 
 def draw_by_transit(launch, graph, requests, capacity, draw, output, groups):
-    """Draw the edges of a hop; ``groups`` is scratch, the other arguments are those of ``sample_parallel.draw_by_sample``."""
+    """Draw the edges of a hop; ``groups`` is scratch memory, the other arguments are those of ``sample_parallel.draw_by_sample``."""
     group_requests(launch, graph, requests, capacity, draw, groups)
     table = launch.thresholds
     lists = groups.transits, groups.sizes, groups.starts, groups.classes, groups.members, groups.counters
@@ -39,9 +40,9 @@ def draw_by_transit(launch, graph, requests, capacity, draw, output, groups):
 
 @shared
 def staging_pays(units, degree, fanout, mode, room, id_bytes, sector_bytes):
-    """Whether copying a list of ``degree`` ids into shared memory, where it fits into ``room``, moves fewer bytes than ``units`` units do.
+    """Return whether a list of ``degree`` ids fits into ``room`` ids of shared memory, and copying it moves fewer bytes than ``units`` units read.
 
-    Taking all reads in order; a draw reads a sector for one id.
+    Units that take all edges read ids in order; a random draw reads a whole sector for one id.
     """
     draws = units * min(degree, unit_size(degree, fanout, mode))
     read = draws * (id_bytes if takes_all(degree, fanout, mode != DISTINCT) else sector_bytes)
@@ -53,7 +54,7 @@ def draw_member(
     adjacency, shift, threshold, alias, begin, degree, vertex, start, work, members,
     fanout, mode, address, out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
-    """Unit ``work`` of a transit whose requests stand from ``start`` in ``members``."""
+    """Process unit ``work`` of a transit whose requests begin at ``start`` in ``members``."""
     units = num_units(degree, fanout, mode)
     b, row = unpack_request(members[start + work // units])
     first = np.int64(out_indptr[np.uint64(b), np.uint64(row)])
@@ -70,7 +71,7 @@ def transit_threads(
     indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,
     fanout, mode, address, out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
-    """A thread does all units of a transit of the class THREAD."""
+    """Process the transits of class THREAD, one thread for all units of a transit."""
     entry = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     while entry < counters[CLASSES + THREAD]:
         t = classes[THREAD, entry]
@@ -95,7 +96,7 @@ def transit_blocks(
     indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,
     fanout, mode, address, kind, room, id_bytes, sector_bytes, out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
-    """The blocks of one x walk over the transits of class ``kind`` together; each does its share of the units, by its y."""
+    """Process the transits of class ``kind``. The blocks with the same x share each transit; the y coordinate selects a block's share of the units."""
     staged = cuda.shared.array(0, indices.dtype)
     entry = cuda.blockIdx.x
     while entry < counters[CLASSES + kind]:

@@ -1,7 +1,7 @@
-"""Double precision in integers: the weights that the CPU computes in float64, bit for bit, where a device has no fast float64.
+"""Double-precision arithmetic on integers, for devices without fast float64. Results are bit-identical to float64 on the CPU.
 
 A number is a pair: a mantissa of exactly 53 bits (``uint64``) and an exponent; its value is mantissa * 2**exponent. Every function rounds as
-IEEE 754 does, to the nearest, ties to even. Numbers are positive, and far from the ends of float32's and float64's ranges.
+IEEE 754 does, to nearest, ties to even. Numbers are positive, and far from the limits of float32 and float64.
 """
 
 import numpy as np
@@ -10,9 +10,9 @@ from hoptrain.kernels.shared import shared
 
 _DOUBLE, _SINGLE = 53, 24
 _QUOTIENT = 55
-"""Bits of a quotient behind the point: two more than are kept, so that what is below them cannot make a tie."""
+"""Fractional bits of a quotient: two more than are kept, so that the remainder below them cannot create a tie."""
 _GUARD = 10
-"""Bits below the last one of a summand."""
+"""Guard bits below the last bit of a summand."""
 _U0, _U1 = np.uint64(0), np.uint64(1)
 _B10, _B11, _B32 = np.uint64(10), np.uint64(11), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -23,7 +23,7 @@ _B23, _B29 = np.uint64(23), np.uint64(29)
 
 @shared
 def bit_length(n):
-    """Bits of ``n`` (``uint64``) up to its highest one."""
+    """Return the number of bits of ``n`` (``uint64``) up to the highest bit that is set."""
     n = np.uint64(n)
     bits, step = 0, 32
     while step > 0:
@@ -36,9 +36,9 @@ def bit_length(n):
 
 @shared
 def rounded(mantissa, exponent, is_more, keep):
-    """``mantissa * 2**exponent``, and less than one more unit of the mantissa if ``is_more``, with ``keep`` bits.
+    """Round ``mantissa * 2**exponent`` to ``keep`` bits.
 
-    With ``is_more`` the mantissa has at least two bits more than are kept.
+    With ``is_more`` the exact value is larger by less than one unit of the mantissa; the mantissa then has at least two bits more than ``keep``.
     """
     mantissa = np.uint64(mantissa)
     excess = bit_length(mantissa) - keep
@@ -57,27 +57,27 @@ def rounded(mantissa, exponent, is_more, keep):
 
 @shared
 def double_of(n):
-    """float64(n) of an integer ``n`` > 0, ``uint64``."""
+    """Return ``float64(n)`` as a pair, for an integer ``n`` > 0 (``uint64``)."""
     return rounded(n, 0, False, _DOUBLE)
 
 
 @shared
 def double_of_single(bits):
-    """float64(x) of the float32 with these bits."""
+    """Return ``float64(x)`` as a pair, for the float32 x with these bits."""
     bits = np.uint64(bits)
     return ((bits & _FRACTION) | _HIDDEN) << _B29, np.int64(bits >> _B23) - 150 - 29
 
 
 @shared
 def single_of(mantissa, exponent):
-    """The bits of float32(x), ``int64``."""
+    """Return the bits of ``float32(x)`` as ``int64``, for the number x of a pair."""
     mantissa, exponent = rounded(mantissa, exponent, False, _SINGLE)
     return np.int64((np.uint64(exponent + 150) << _B23) | (mantissa & _FRACTION))
 
 
 @shared
 def times(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    """The product."""
+    """Return the product of two numbers."""
     a, b = np.uint64(mantissa_a) << _B11, np.uint64(mantissa_b) << _B11
     low, high = a & _LOW, a >> _B32
     middle = high * (b & _LOW) + ((low * (b & _LOW)) >> _B32)
@@ -88,7 +88,7 @@ def times(mantissa_a, exponent_a, mantissa_b, exponent_b):
 
 @shared
 def over(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    """The quotient a / b, by long division."""
+    """Return the quotient a / b, by long division."""
     rest, divisor = np.uint64(mantissa_a), np.uint64(mantissa_b)
     quotient = _U0
     if rest >= divisor:
@@ -105,7 +105,7 @@ def over(mantissa_a, exponent_a, mantissa_b, exponent_b):
 
 @shared
 def plus(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    """The sum."""
+    """Return the sum of two numbers."""
     if exponent_a < exponent_b:
         mantissa_a, mantissa_b = mantissa_b, mantissa_a
         exponent_a, exponent_b = exponent_b, exponent_a
@@ -117,7 +117,7 @@ def plus(mantissa_a, exponent_a, mantissa_b, exponent_b):
 
 @shared
 def single_quotient(a, b):
-    """The bits of ``float32(float64(a) / float64(b))``, ``int64``: what most weights are. ``a`` and ``b`` are integers in [1, 2**64)."""
+    """Return the bits of ``float32(float64(a) / float64(b))`` as ``int64``, for integers in [1, 2**64). Most edge weights are such quotients."""
     mantissa_a, exponent_a = double_of(a)
     mantissa_b, exponent_b = double_of(b)
     mantissa, exponent = over(mantissa_a, exponent_a, mantissa_b, exponent_b)

@@ -1,6 +1,6 @@
-"""LABOR's importances in integers: the doubles of ``hoptrain.kernels.cpu.nodewise.importance``, bit for bit, as the ``uint64`` of their bits; 0 is 0.0.
+"""LABOR's importances as integers: the bits (``uint64``) of the doubles in ``hoptrain.kernels.cpu.nodewise.importance``, bit-identical to them.
 
-Positive doubles are ordered as their bits are, so a maximum is one of integers.
+Positive doubles are ordered like their bits, so the maximum of doubles is a maximum of integers. The bits of 0.0 are 0.
 """
 
 import numpy as np
@@ -23,28 +23,28 @@ LONG, PIECES = 2048, 256
 
 @shared
 def pieces_of(degree):
-    """Into how many pieces, equal up to an edge, a column is cut to be summed: piece by piece in order, then the pieces' sums in order.
+    """Return the number of pieces in which a column is summed: each piece in order, then the sums of the pieces in order.
 
-    So several threads can share a long one, and give the same sum.
+    The sizes of the pieces differ by at most one edge. So several threads can share a long column and compute the same sum.
     """
     return PIECES if degree > LONG else 1
 
 
 @shared
 def pair_of(bits):
-    """A positive, normal double as ``hoptrain.kernels.shared.double`` has it."""
+    """Return the pair (mantissa, exponent) of a positive, normal double, given by its bits; see ``hoptrain.kernels.shared.double``."""
     return (np.uint64(bits) & _FRACTION) | _HIDDEN, np.int64(np.uint64(bits) >> _B52) - 1075
 
 
 @shared
 def bits_of(mantissa, exponent):
-    """Back to the bits."""
+    """Return the bits of the double that a pair (mantissa, exponent) stands for."""
     return (np.uint64(exponent + 1075) << _B52) | (np.uint64(mantissa) & _FRACTION)
 
 
 @shared
 def inverse(x):
-    """``1 / x``."""
+    """Return ``1 / x``."""
     mantissa_1, exponent_1 = pair_of(_ONE)
     mantissa_x, exponent_x = pair_of(x)
     mantissa, exponent = over(mantissa_1, exponent_1, mantissa_x, exponent_x)
@@ -53,7 +53,7 @@ def inverse(x):
 
 @shared
 def product(x, y):
-    """The product."""
+    """Return ``x * y``."""
     if np.uint64(x) == _U0 or np.uint64(y) == _U0:
         return _U0
     mantissa_x, exponent_x = pair_of(x)
@@ -64,7 +64,7 @@ def product(x, y):
 
 @shared
 def total(x, y):
-    """The sum; ``y`` is not 0."""
+    """Return ``x + y``; ``y`` is not 0."""
     if np.uint64(x) == _U0:
         return np.uint64(y)
     mantissa_x, exponent_x = pair_of(x)
@@ -75,13 +75,13 @@ def total(x, y):
 
 @shared
 def reaches_one(c, importance):
-    """Whether c * importance >= 1."""
+    """Return whether ``c * importance >= 1``."""
     return np.uint64(product(c, importance)) >= _ONE
 
 
 @shared
 def goal_of(degree, fanout):
-    """``degree * degree / fanout``, of integers."""
+    """Return ``degree * degree / fanout`` of two integers."""
     mantissa, exponent = double_of(degree)
     mantissa, exponent = times(mantissa, exponent, mantissa, exponent)
     mantissa_f, exponent_f = double_of(fanout)
@@ -91,7 +91,7 @@ def goal_of(degree, fanout):
 
 @shared
 def next_scale(rest, goal, count):
-    """``rest / (goal - count)``, of which ``count`` is an integer below the goal."""
+    """Return ``rest / (goal - count)``; ``count`` is an integer below ``goal``."""
     if np.uint64(rest) == _U0:
         return _U0
     mantissa_g, exponent_g = pair_of(goal)
@@ -105,7 +105,7 @@ def next_scale(rest, goal, count):
 
 @shared
 def _minus(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    """``a - b`` for a > b."""
+    """Return ``a - b`` for a > b."""
     large, small = np.uint64(mantissa_a) << _B10, np.uint64(mantissa_b) << _B10
     shift = np.uint64(min(exponent_a - exponent_b, 63))
     difference, is_more = large - (small >> shift), (small >> shift) << shift != small
@@ -116,7 +116,7 @@ def _minus(mantissa_a, exponent_a, mantissa_b, exponent_b):
 
 @shared
 def threshold_of(c, importance):
-    """The probability min(1, c * importance) as a threshold, at least 1 / 2**32; ``uint64``."""
+    """Return the probability min(1, c * importance) as a threshold (``uint64``) of 2**32, at least 1."""
     probability = np.uint64(product(c, importance))
     if probability >= _ONE:
         return CERTAIN

@@ -1,4 +1,4 @@
-"""LABOR's decision: an edge is kept if the random word of its source lies below the edge's threshold."""
+"""LABOR's decision: an edge is kept if the random word of its source is below the edge's threshold."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from hoptrain.kernels.shared import shared
 from hoptrain.kernels.shared.draws import wanted
 
 CERTAIN = np.uint64(1 << 32)
-"""The threshold that every word of 32 bits lies below."""
+"""Threshold of probability 1: every word of 32 bits is below it."""
 
 _B32 = np.uint64(32)
 
 
 @shared
 def even_threshold(degree, fanout):
-    """The threshold at which a destination keeps ``fanout`` of ``degree`` edges on average: floor(2**32 fanout / degree), or all of them.
+    """Return the threshold at which a destination keeps ``fanout`` of ``degree`` edges on average: floor(2**32 fanout / degree), or ``CERTAIN``.
 
     A ``fanout`` below -1 is a share of the degree, see ``hoptrain.kernels.shared.draws.wanted``.
     """
@@ -25,5 +25,5 @@ def even_threshold(degree, fanout):
 
 @shared
 def is_kept(word, threshold):
-    """Whether an edge is kept: with probability threshold / 2**32 exactly. ``word`` holds 32 bits."""
+    """Return whether an edge is kept, which has the probability threshold / 2**32 exactly. ``word`` holds 32 bits."""
     return np.uint64(word) < np.uint64(threshold)

@@ -1,9 +1,9 @@
 """Philox4x32-10: random numbers as a pure function of an address.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11 (Random123). The generator has no state: the same
-(key, counter) gives the same four words on every target, so a mini-batch does not depend on who samples it, or when, or beside what.
+(key, counter) gives the same four words on every target, so a mini-batch does not depend on the process that samples it, or on the order.
 
-Layout of the 128-bit counter. Each field is checked where it enters (``hoptrain.samplers``, ``hoptrain.engine.schedule``), not here:
+Layout of the 128-bit counter. Callers (``hoptrain.samplers``, ``hoptrain.engine.schedule``) check that each field fits:
 
 =====  ==========================================================
 word   content (bits)
@@ -24,7 +24,7 @@ MAX_BATCH = 1 << 32
 MAX_VERTEX = 1 << 40
 MAX_DRAWS = 1 << 26
 MAX_HOP = (1 << 12) - 16
-"""The sixteen hops from here up are reserved: they name streams that are not hops (``HOP_*``)."""
+"""Number of hops. The sixteen values from here up are reserved for random streams that are not hops (``HOP_*``)."""
 HOP_SHUFFLE = np.uint64((1 << 12) - 1)
 HOP_SYNTHETIC = np.uint64((1 << 12) - 2)
 HOP_LARGE_BATCH = np.uint64((1 << 12) - 5)
@@ -48,9 +48,9 @@ _B32 = np.uint64(32)
 
 @inlined
 def _round(c0, c1, c2, c3, k0, k1):
-    """One round: the next counter, and the key of the next round; words of 32 bits held in ``uint64``.
+    """Return the counter after one round and the key of the next round, as words of 32 bits in ``uint64``.
 
-    The conversions are for callers that Python interprets, as in the CUDA simulator: there a compiled function hands out Python integers.
+    The conversions serve interpreted callers such as the CUDA simulator, where compiled functions return Python integers.
     """
     p0 = _M0 * np.uint64(c0)
     p1 = _M1 * np.uint64(c2)
@@ -61,7 +61,7 @@ def _round(c0, c1, c2, c3, k0, k1):
 
 @inlined
 def _five_rounds(c0, c1, c2, c3, k0, k1):
-    """Written out: a loop over counters runs in vectors only if its body is a straight line."""
+    """Return the counter and key after five rounds. They are written out because LLVM vectorises only loops with a straight-line body."""
     c0, c1, c2, c3, k0, k1 = _round(c0, c1, c2, c3, k0, k1)
     c0, c1, c2, c3, k0, k1 = _round(c0, c1, c2, c3, k0, k1)
     c0, c1, c2, c3, k0, k1 = _round(c0, c1, c2, c3, k0, k1)
@@ -71,7 +71,7 @@ def _five_rounds(c0, c1, c2, c3, k0, k1):
 
 @inlined
 def philox4x32(c0, c1, c2, c3, k0, k1):
-    """Ten rounds over a counter of four words with a key of two; a loop may run it over many counters side by side."""
+    """Return four random words for a counter of four words and a key of two, by ten rounds. Loops over counters are vectorised."""
     c0, c1, c2, c3, k0, k1 = _five_rounds(c0, c1, c2, c3, k0, k1)
     c0, c1, c2, c3, k0, k1 = _five_rounds(c0, c1, c2, c3, k0, k1)
     return c0, c1, c2, c3
@@ -79,19 +79,19 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
 
 @inlined
 def counter_of(epoch, batch, hop, vertex, group):
-    """The counter at an address, as four words. All arguments ``uint64``."""
+    """Return the counter of an address as four words. All arguments are ``uint64``."""
     return vertex & _LOW, (vertex >> _B32) | (group << _B8), batch, hop | (epoch << _B12)
 
 
 @inlined
 def key_of(seed):
-    """The key of the user's seed (``uint64``), as two words."""
+    """Return the key of the user's seed (``uint64``) as two words."""
     return seed & _LOW, seed >> _B32
 
 
 @inlined
 def four_words(seed, epoch, batch, hop, vertex, group):
-    """Words ``4 * group`` to ``4 * group + 3`` of the stream at (seed, epoch, batch, hop, node). All arguments ``uint64``."""
+    """Return words ``4 * group`` to ``4 * group + 3`` of the stream at (seed, epoch, batch, hop, node). All arguments are ``uint64``."""
     c0, c1, c2, c3 = counter_of(epoch, batch, hop, vertex, group)
     k0, k1 = key_of(seed)
     return philox4x32(c0, c1, c2, c3, k0, k1)

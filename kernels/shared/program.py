@@ -1,7 +1,7 @@
-"""What a sampling program sees and calls, and one step of it; the step is compiled for the CPU and for CUDA from the same source.
+"""Arguments and helper functions of custom sampling programs, and a single step of such a program, compiled for both the CPU and CUDA.
 
-A program's ``next`` is handed a ``Transit`` and a ``RandomSource`` and returns the number of one of the transit's edges. Shapes: V nodes
-and E edges of the graph, D edges of the transit.
+A program's ``next`` gets a ``Transit`` and a ``RandomSource`` and returns the number of one of the transit's edges. Shapes: V nodes and E edges of
+the graph, D edges of the transit.
 """
 
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ from hoptrain.kernels.shared.draws import bounded, word_at
 from hoptrain.kernels.shared.philox import MAX_HOP, four_words
 
 STOP = -1
-"""What ``next`` returns where a walk ends, or where a draw gives no edge."""
+"""Return value of ``next`` that ends a walk, or that skips a draw."""
 WRONG = -2
-"""What a step gives if ``next`` returned no edge of its transit."""
+"""Result of a step if ``next`` returned a number that is not an edge of the transit."""
 
 MAX_STEPS = MAX_HOP // 2
-"""The random words of ``transit_of`` are those of hops from here up."""
+"""Maximum number of steps. Random words of ``transit_of`` use the hop numbers from here up."""
 
 _U2 = np.uint64(2)
 _U3 = np.uint64(3)
@@ -32,23 +32,23 @@ class Transit(NamedTuple):
     """A node whose neighbours are being sampled."""
 
     vertex: Any
-    """Its global id."""
+    """Global id of the node."""
     neighbors: Any
-    """(D,) global ids of its in-neighbours."""
+    """(D,) global ids of the in-neighbours."""
     weights: Any
-    """(D,) weights of its edges; empty where the graph has none."""
+    """(D,) edge weights; empty if the graph has none."""
     first_edge: Any
-    """The edge id of ``neighbors[0]``; the others follow it."""
+    """Edge id of the edge from ``neighbors[0]``; the ids of the other edges follow it."""
     earlier: Any
-    """(steps so far + 1,) the nodes of the sample, the root first; for blocks the transit alone."""
+    """(steps so far + 1,) global ids of the walk's nodes, the root first; for blocks only the transit."""
     state: Any
-    """(state_size,) int64 of the sample: zero at first, and kept from step to step."""
+    """(state_size,) int64 state of the walk: zero at the root, kept from step to step."""
     indptr: Any
     indices: Any
 
 
 class RandomSource(NamedTuple):
-    """Random words 0, 1, 2, ... of one draw: a pure function of their address. All ``uint64``."""
+    """A source of random words 0, 1, 2, ... for one draw; the words are a pure function of its fields (``uint64``)."""
 
     seed: Any
     epoch: Any
@@ -56,13 +56,13 @@ class RandomSource(NamedTuple):
     hop: Any
     vertex: Any
     first: Any
-    """The word of the draw that is numbered 0; those of draws beside it lie between."""
+    """Number of the source's first word in the stream. Its words are ``stride`` apart; words of parallel draws lie in between."""
     stride: Any
 
 
 @shared
 def random_word(rng, draw):
-    """Word ``draw`` of the source, 32 bits in a ``uint64``."""
+    """Return word ``draw`` of the source: 32 bits in a ``uint64``."""
     place = np.uint64(rng.first) + np.uint64(draw) * np.uint64(rng.stride)
     words = four_words(
         np.uint64(rng.seed),
@@ -77,29 +77,35 @@ def random_word(rng, draw):
 
 @shared
 def randint(rng: Any, n: int, draw: int = 0) -> int:
-    """An integer in [0, n), uniform up to a bias of n / 2**32; the same one for the same ``draw``.
+    """Return an integer in [0, n), uniform up to a bias of n / 2**32. The same ``draw`` gives the same integer.
 
     Args:
-        rng: as ``next`` got it.
-        n: at least 1, below 2**32.
-        draw: which of the source's numbers: 0, 1, 2, ...; ask for different ones where they have to be independent.
+        rng: Random source that ``next`` got.
+        n: Upper bound, at least 1 and below 2**32.
+        draw: Number of the draw, 0, 1, 2, ...; use different numbers for independent draws.
     """
     return bounded(random_word(rng, draw), n)
 
 
 @shared
 def bernoulli(rng: Any, probability: float, draw: int = 0) -> bool:
-    """True with ``probability`` (exact to 2**-32), as ``randint`` from random word ``draw``."""
+    """Return True with ``probability`` (exact to 2**-32).
+
+    Args:
+        rng: Random source that ``next`` got.
+        probability: Probability in [0, 1]; values outside are clipped.
+        draw: Number of the draw, 0, 1, 2, ...; use different numbers for independent draws.
+    """
     return random_word(rng, draw) < np.uint64(min(max(probability, 0.0), 1.0) * _SCALE)
 
 
 def has_edge(transit: Any, source: int, destination: int) -> bool:
-    """Whether the graph has an edge from ``source`` to ``destination``: by bisection, so the graph's columns are sorted."""
+    """Return whether the graph has an edge from ``source`` to ``destination``, by bisection. The graph's columns must be sorted."""
     return in_column(transit.indptr, transit.indices, source, destination)
 
 
 def in_column(indptr, indices, source, destination):
-    """Whether ``source`` is in the sorted column of ``destination``."""
+    """Return whether ``source`` is in the sorted column of ``destination``."""
     low, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
     high = end
     while low < high:
@@ -113,33 +119,37 @@ def in_column(indptr, indices, source, destination):
 
 @overload(has_edge)
 def _compile_has_edge(transit: Any, source: int, destination: int) -> Any:
-    """Compiled code takes the same source; the simulator interprets it. Numba wants the annotations to be the same, too."""
+    """Compile ``has_edge`` from its own source, which the simulator interprets. Numba requires the same annotations here."""
     return has_edge
 
 
 @overload(in_column)
 def _compile_in_column(indptr, indices, source, destination):
-    """As above."""
+    """Compile ``in_column`` from its own source, which the simulator interprets."""
     return in_column
 
 
 def edge_number(value):
-    """What ``next`` returned, as ``int64``. A program whose ``next`` returns anything but integers is not compiled."""
+    """Return the result of ``next`` as ``int64``. Programs whose ``next`` does not return integers do not compile."""
     return np.int64(value)
 
 
 @overload(edge_number)
 def _compile_edge_number(value):
     if not isinstance(value, types.Integer):
-        raise TypingError(f"next returns {value}: an edge has a whole number")
+        raise TypingError(f"next returns {value}: must be an integer, the number of an edge; convert it by int()")
     return lambda value: np.int64(value)
 
 
 def make_choice(compiled, next_edge):
-    """The function that asks ``next`` for one edge of a node.
+    """Make the function that calls ``next`` for one edge of a node.
+
+    Args:
+        compiled: Decorator that compiles for the target; for the simulator it returns the function unchanged.
+        next_edge: ``next(parameters, transit, step, random)`` of the program.
 
     Returns:
-        ``choose(parameters, columns, vertex, earlier, state, step, random)``: the edge id, ``STOP`` or ``WRONG``.
+        ``choose(parameters, columns, node, earlier, state, step, random)``, which returns an edge id, ``STOP`` or ``WRONG``.
     """
     next_edge = compiled(next_edge)
 
@@ -160,15 +170,15 @@ def make_choice(compiled, next_edge):
 
 
 def make_step(compiled, next_edge, transit_of):
-    """The function that takes one step of one walk.
+    """Make the function that takes one step of one walk.
 
     Args:
-        compiled: the decorator of the target; of the simulator, one that changes nothing.
-        next_edge: ``next(parameters, transit, step, random)``.
-        transit_of: ``transit_of(parameters, earlier, step, random)``, the place in ``earlier`` of the node to extend.
+        compiled: Decorator that compiles for the target; for the simulator it returns the function unchanged.
+        next_edge: ``next(parameters, transit, step, random)`` of the program.
+        transit_of: ``transit_of(parameters, earlier, step, random)``, which returns the position in ``earlier`` of the node to extend.
 
     Returns:
-        ``take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies)``: as of ``make_choice``.
+        ``take_step(parameters, columns, walks, states, walk, step, address, root, copy, copies)``, which returns an edge id, ``STOP`` or ``WRONG``.
     """
     choose, transit_of = make_choice(compiled, next_edge), compiled(transit_of)
 
@@ -187,10 +197,14 @@ def make_step(compiled, next_edge, transit_of):
 
 
 def make_draw(compiled, next_edge):
-    """The function that makes one draw of a transit of a block.
+    """Make the function that makes one draw of one transit of a block.
+
+    Args:
+        compiled: Decorator that compiles for the target; for the simulator it returns the function unchanged.
+        next_edge: ``next(parameters, transit, step, random)`` of the program.
 
     Returns:
-        ``draw(parameters, columns, vertex, earlier, step, address, draw, num_draws, state)``: as of ``make_choice``.
+        ``draw(parameters, columns, node, earlier, step, address, draw, num_draws, state)``, which returns an edge id, ``STOP`` or ``WRONG``.
     """
     choose = make_choice(compiled, next_edge)
 

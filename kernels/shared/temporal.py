@@ -1,4 +1,4 @@
-"""Nodes of a batch with a tree for each seed: a node is a node in a tree, and one number, its *key*, tells both."""
+"""Keys of temporal batches. Each seed has a tree of its own; a *key* is one integer that holds a node's graph id and its tree."""
 
 import numpy as np
 
@@ -11,17 +11,17 @@ _VERTEX = MAX_VERTEX - 1
 
 @shared
 def vertex_of(key):
-    """The node of a key, ``int64``."""
+    """Return the global node id of a key as ``int64``."""
     return np.int64(key) & _VERTEX
 
 
 @shared
 def tree_of(key):
-    """The tree of a key, ``int64``."""
+    """Return the tree of a key as ``int64``."""
     return np.int64(key) >> TREE_SHIFT
 
 
 @shared
 def key_in(tree, vertex):
-    """The key of a node in a tree, ``int64``."""
+    """Return the key (``int64``) of a node, given by its global id, in a tree."""
     return (np.int64(tree) << TREE_SHIFT) | np.int64(vertex)

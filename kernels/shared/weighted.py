@@ -1,4 +1,4 @@
-"""Draws by weight without replacement: when drawing with replacement ends, and weights as integers for the draws after that."""
+"""Weighted draws without replacement: the limit of attempts with replacement, and integer weights for the draws after that limit."""
 
 import numpy as np
 
@@ -14,17 +14,17 @@ _SCALE_BITS = 31
 
 @shared
 def most_attempts(fanout):
-    """Draws with replacement after which the column is gone over."""
+    """Return the number of draws with replacement after which the column is scanned instead."""
     return 4 * fanout + 32
 
 
 @shared
 def weight_share(weight, largest):
-    """``uint64(weight / largest * 2**31)`` by doubles, ``uint64``.
+    """Return ``uint64(weight / largest * 2**31)``, computed in doubles.
 
     Args:
-        weight: the bits of a float64 that is neither negative nor above the largest, ``uint64``.
-        largest: likewise, not 0.
+        weight: Bits (``uint64``) of a float64 in [0, largest].
+        largest: Bits (``uint64``) of a positive float64.
     """
     if np.uint64(weight) == _U0:
         return _U0
@@ -37,7 +37,7 @@ def weight_share(weight, largest):
 
 @shared
 def _pair(bits):
-    """A float64 by its bits, as ``hoptrain.kernels.shared.double`` has it."""
+    """Return the pair (mantissa, exponent) of a float64 given by its bits; see ``hoptrain.kernels.shared.double``."""
     power, fraction = np.int64(np.uint64(bits) >> _B52), np.uint64(bits) & _FRACTION
     if power == 0:
         return rounded(fraction, np.int64(-1074), False, 53)

@@ -1,7 +1,7 @@
-"""HGT's sampling by budgets on the CPU: what a node owes to its neighbours that were sampled, and draws by the square of it.
+"""HGT's sampling by budgets on the CPU: sampled nodes add to the budgets of their in-neighbours, and nodes are drawn by squared budget.
 
-A node that was met, as a seed or as an in-neighbour of a sampled node, has a *met id* within its type, in order of first appearance; its
-budget is a float64. Sums are taken in a fixed order and nothing is contracted, so budgets are the same bit for bit on every machine.
+A node that was seen, as a seed or as an in-neighbour of a sampled node, has a *met id* within its type, in order of first appearance. Its budget is a
+float64. Sums have a fixed order, and multiplication and addition are not fused, so budgets are bit-identical on every machine.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _UNIT = 2.0**-53
 
 @cpu_kernel
 def copy_columns_after(indptr, indices, nodes, first, last, ends, out):
-    """Append the columns of ``nodes[first:last]`` to ``out``; ``ends`` (S+1,) says where those of the nodes before end, and is gone on with."""
+    """Append the columns of ``nodes[first:last]`` to ``out``, and their ends to ``ends`` (S+1,), which holds those of the earlier nodes."""
     edges = ends[first]
     for i in range(first, last):
         for position in range(indptr[nodes[i]], indptr[nodes[i] + 1]):
@@ -26,9 +26,9 @@ def copy_columns_after(indptr, indices, nodes, first, last, ends, out):
 
 @cpu_kernel
 def add_budgets(ends, met, first, last, place, budgets):
-    """Each of the destinations ``first`` to ``last`` shares 1 out among its in-edges, whose sources are ``met`` (met ids).
+    """Add 1 / in-degree of each destination in [first, last) to the budget of each in-edge's source, given by its met id in ``met``.
 
-    What falls to a node that is sampled already (``place`` >= 0, its local id) is left out.
+    Sources that are already sampled (``place`` >= 0, their local id) are skipped.
     """
     for i in range(first, last):
         degree = ends[i + 1] - ends[i]
@@ -39,10 +39,10 @@ def add_budgets(ends, met, first, last, place, budgets):
 
 @cpu_kernel
 def choose(budgets, place, num_samples, address, tree, chosen):
-    """Draw ``num_samples`` of the nodes that are not sampled, one after the other, each by its budget's square among those left; or take all.
+    """Draw ``num_samples`` nodes that are not sampled, one after another, by squared budget without replacement; or take all if there are fewer.
 
-    ``tree`` (2 T,) float64 is scratch, T a power of two, not below the number of budgets: every inner node is the sum of the two below it, anew after
-    each draw, so that nothing is left over of what was taken out. Writes met ids to ``chosen`` and returns how many.
+    ``tree`` (2 T,) float64 is scratch memory, T a power of two and at least the number of budgets. Every inner node is the sum of its two children; the
+    sums are recomputed after each draw, so that rounding errors of drawn nodes do not remain. Writes met ids to ``chosen`` and returns their number.
     """
     size, number, left = len(tree) // 2, len(budgets), 0
     tree[size:] = 0.0
@@ -67,14 +67,14 @@ def choose(budgets, place, num_samples, address, tree, chosen):
 
 @cpu_kernel
 def _uniform(address, draw):
-    """A multiple of 2**-53 in [0, 1)."""
+    """Return a uniform multiple of 2**-53 in [0, 1)."""
     word0, word1, _, _ = four_words(address.seed, address.epoch, address.batch, address.hop, np.uint64(draw), _U0)
     return np.float64(((np.uint64(word0) << _B32) | np.uint64(word1)) >> _B11) * _UNIT
 
 
 @cpu_kernel
 def _descend(tree, size, rest):
-    """The leaf that ``rest``, below the sum of all, falls to; one of 0 never."""
+    """Return the leaf at the cumulative weight ``rest``, which is below the total. Leaves of weight 0 are never returned."""
     node = 1
     while node < size:
         node *= 2
@@ -86,9 +86,9 @@ def _descend(tree, size, rest):
 
 @cpu_kernel
 def keep_sampled(indptr, nodes, num_nodes, ends, met, place, out_indptr, out_indices, out_edge_ids):
-    """The edges into ``nodes`` whose sources, ``met`` (met ids), are sampled: local ids of the sources and edge ids; returns their number.
+    """Write the edges into ``nodes`` whose sources, given by met ids in ``met``, are sampled: local source ids and edge ids. Return their number.
 
-    ``out_indices`` and ``out_edge_ids`` have room for all in-edges.
+    ``out_indices`` and ``out_edge_ids`` have capacity for all in-edges.
     """
     kept = 0
     out_indptr[0] = 0

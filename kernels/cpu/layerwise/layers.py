@@ -1,11 +1,11 @@
 """Layer-wise sampling on the CPU: nodes are drawn for all destinations of a layer together, by integer keys.
 
-Shapes: V nodes and E edges of the graph, N destinations, m candidates, t draws. Global ids name nodes of the graph, local ids count the
-destinations and the nodes drawn, edge ids count the edges of the graph.
+Shapes: V nodes and E edges of the graph, N destinations, m candidates, t draws. Global ids are nodes of the graph, local ids number the destinations
+and the drawn nodes, edge ids are CSC positions.
 
-Two passes over the destinations' columns. The first adds up the candidates' keys (``sum_shares``); where the law does not depend on the
-destinations it is made once. The second (``connect``) looks for edges from the nodes drawn: few are, so a small filter of bits, which
-stays in the first-level cache, turns nearly all others away before a table is asked.
+There are two passes over the destinations' columns. The first sums the candidates' keys (``sum_shares``); if the distribution does not depend on the
+destinations, it is done once for the graph. The second (``connect``) finds the edges from drawn nodes. These are few, so a small bit filter, which
+stays in the first-level cache, rejects nearly all other edges before a table lookup.
 """
 
 from typing import Any, NamedTuple
@@ -21,51 +21,51 @@ from hoptrain.kernels.shared.importance import pieces_of
 from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 CHUNK = 512
-"""Edges that are relabelled at a time: their table entries are asked for while they are copied."""
+"""Number of edges that are relabelled at a time. Their table entries are prefetched while they are copied."""
 _AHEAD = 16
 _LANES = 16
-"""Draws that search side by side, so that their reads are under way together."""
+"""Number of binary searches that advance together, so that their reads are in flight at the same time."""
 _B6 = np.uint64(6)
 _BIT = np.uint64(1)
 _LOW_BITS = np.uint64(63)
 
 
 class Draws(NamedTuple):
-    """The nodes drawn, in the order of their draws."""
+    """The drawn nodes, in the order of the draws."""
 
     vertices: Any
-    """(t,) global ids; local ones after ``enter_draws``."""
+    """(t,) global ids; local ids after ``enter_draws``."""
     keys: Any
-    """(t,) uint64."""
+    """(t,) uint64 keys."""
 
 
 class Known(NamedTuple):
-    """What is known of destinations and drawn nodes, by local id, with room for N + t."""
+    """Properties of destinations and drawn nodes by local id, with capacity for N + t."""
 
     counts: Any
-    """int32, how often a node was drawn."""
+    """int32 number of draws of a node."""
     weights: Any
-    """float32, count / (t q)."""
+    """float32 weights, count / (t q), where q is the probability in one draw."""
     places: Any
-    """The node's local id in the block; -1 while it has no edge there."""
+    """Local id of the node in the block; -1 while it has no edge there."""
 
 
 class Edges(NamedTuple):
-    """The edges of the block, with room for all in-edges of the destinations and one more."""
+    """The edges of the block, with capacity for all in-edges of the destinations and one more."""
 
     indptr: Any
     edge_ids: Any
     indices: Any
-    """Local ids in the block."""
+    """Sources, local ids in the block."""
     weights: Any
-    """float32, how many in-edges an edge stands for."""
+    """float32 number of in-edges that an edge stands for."""
 
 
 @cpu_kernel
 def sum_shares(indptr, indices, nodes, num_dst, kind, scale, table, neighbors, shares, candidates, sums):
-    """Collect the in-neighbours of ``nodes[:num_dst]`` in ``candidates``, in order of first appearance, and their shares in ``sums``.
+    """Collect the in-neighbours of ``nodes[:num_dst]`` in ``candidates``, in order of first appearance, and sum their shares in ``sums``.
 
-    ``neighbors`` and ``shares`` (CHUNK,) are scratch, ``table`` has no entry yet. Returns the number of candidates.
+    ``neighbors`` and ``shares`` (CHUNK,) are scratch memory, ``table`` is empty. Returns the number of candidates.
     """
     entries, slot_bits = table.entries, table.slot_bits
     filled, num_candidates = 0, 0
@@ -91,7 +91,7 @@ def sum_shares(indptr, indices, nodes, num_dst, kind, scale, table, neighbors, s
 
 @cpu_kernel
 def _look_ahead(indptr, indices, nodes, i, num_dst):
-    """Ask for what the next destinations will read: offsets first, then the beginnings of columns."""
+    """Prefetch what the next destinations will read: offsets first, then the beginnings of columns."""
     prefetch_many(indptr, np.int64(nodes[min(i + 2 * _AHEAD, num_dst - 1)]))
     prefetch_many(indices, np.int64(indptr[nodes[min(i + _AHEAD, num_dst - 1)]]))
 
@@ -108,7 +108,7 @@ def _add_shares(neighbors, shares, filled, table, candidates, num_candidates, su
 
 @cpu_kernel
 def accumulate_keys(indptr, candidates, num_candidates, kind, scores, sums):
-    """Turn the candidates' sums into keys and these into inclusive prefix sums, in place.
+    """Replace the candidates' sums of shares by inclusive prefix sums of their keys, in place.
 
     ``scores`` (V,) uint32 multiply the keys; an empty array stands for ones.
     """
@@ -125,9 +125,9 @@ def accumulate_keys(indptr, candidates, num_candidates, kind, scores, sums):
 
 @cpu_kernel
 def draw(candidates, prefix, words, draws):
-    """Draw with replacement, each candidate with a probability proportional to its key; draw j takes words 2 j and 2 j + 1.
+    """Draw candidates with replacement, with probabilities proportional to their keys. Draw j uses words 2 j and 2 j + 1.
 
-    ``prefix`` (m,) are inclusive sums of the candidates' keys, ``words`` (4, t/2) as ``random_words`` gives them for one lane.
+    ``prefix`` (m,) are inclusive prefix sums of the candidates' keys, ``words`` (4, t/2) are from ``random_words`` with one lane.
     """
     vertices, keys = draws.vertices, draws.keys
     places, targets = np.empty(_LANES, np.int64), np.empty(_LANES, np.uint64)
@@ -146,7 +146,7 @@ def draw(candidates, prefix, words, draws):
 
 @cpu_kernel
 def _search(prefix, targets, places, lanes):
-    """The first place of ``prefix`` above each target: binary searches without a branch, all at the same step."""
+    """Find the first position of ``prefix`` above each target, by branch-free binary searches that advance together."""
     for lane in range(lanes):
         places[lane] = 0
     length = len(prefix)
@@ -159,9 +159,9 @@ def _search(prefix, targets, places, lanes):
 
 @cpu_kernel
 def enter_draws(draws, total, table, nodes, num_dst, known, bits, num_bits):
-    """Turn the draws into local ids behind those of the destinations, count them, and mark them in the filter.
+    """Replace the drawn global ids by local ids after those of the destinations, count the draws, and mark them in the bit filter.
 
-    ``total`` is the sum of all keys, ``bits`` (2**num_bits / 64,) uint64 the filter. Returns the number of nodes in the table.
+    ``total`` is the sum of all keys, ``bits`` (2**num_bits / 64,) uint64 is the filter. Returns the number of nodes in the table.
     """
     vertices, keys = draws.vertices, draws.keys
     counts, weights, places = known.counts, known.weights, known.places
@@ -183,11 +183,11 @@ def enter_draws(draws, total, table, nodes, num_dst, known, bits, num_bits):
 
 @cpu_kernel
 def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arrivals, normalize, edges):
-    """Write the edges from drawn nodes to the destinations ``nodes[:num_dst]``, a column in the graph's order.
+    """Write the edges from drawn nodes to the destinations ``nodes[:num_dst]``, each column in the graph's order.
 
-    Nodes that get an edge and are no destinations are appended to ``nodes`` in order of first appearance, and those drawn without one
-    are dropped; ``arrivals`` (t,) is scratch. With ``normalize`` a destination's weights are scaled to add up to its degree. Returns the
-    numbers of sources and of edges.
+    Drawn nodes with an edge that are not destinations are appended to ``nodes`` in order of first appearance. Drawn nodes without an edge are
+    dropped. ``arrivals`` (t,) is scratch memory. With ``normalize`` the weights of a destination are scaled so that their sum is its degree. Returns
+    the numbers of sources and of edges.
     """
     entries, slot_bits = table.entries, table.slot_bits
     edge_ids, out_indptr = edges.edge_ids, edges.indptr
@@ -215,7 +215,7 @@ def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arriv
 
 @cpu_kernel
 def _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges):
-    """Keep those of the edge ids ``[num_edges, hits)`` whose sources were drawn."""
+    """Keep the edges among ``edge_ids[num_edges:hits]`` whose sources were drawn. Return the numbers of sources and of edges."""
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
     counts, weights, sources = known.counts, known.weights, known.places
     edge_ids, out_indices, out_weights = edges.edge_ids, edges.indices, edges.weights
@@ -253,7 +253,7 @@ def _normalize(weights, first, last, degree):
 
 @cpu_kernel
 def describe_sources(draws, total, places, num_src, counts, probabilities):
-    """Write for each of the block's sources how often it was drawn, and its probability in a draw (0 where it was not)."""
+    """Write the number of draws of each source of the block, and its probability in one draw; both are 0 for sources that were not drawn."""
     vertices, keys = draws.vertices, draws.keys
     counts[:num_src] = 0
     probabilities[:num_src] = 0

@@ -1,1 +1,1 @@
-"""Draws for each node by itself: neighbours, by weight, by time, LABOR, PinSAGE's walks."""
+"""CPU kernels of node-wise sampling: uniform, weighted and temporal neighbours, LABOR and PinSAGE."""

@@ -1,7 +1,8 @@
-"""LABOR on the CPU with importances, see ``hoptrain.kernels.cpu.nodewise.labor``: they are found by a fixed-point iteration, then edges are kept by them.
+"""LABOR on the CPU with importances: a fixed-point iteration finds the importances of the sources, then edges are kept by them.
 
-Sources are named by ids of any kind, ``ids`` holds them column by column: the graph's own ``indices``, or local ids. Importances are doubles,
-made by +, * and / in an order that the destinations fix: the same on every machine. The decision itself compares whole numbers.
+See ``hoptrain.kernels.cpu.nodewise.labor`` for LABOR without importances. ``ids`` holds the sources column by column, as global ids (the graph's own
+``indices``) or as local ids. Importances are doubles computed by +, * and / in an order that the destinations fix, so they are bit-identical on
+every machine. The decision itself compares integers.
 """
 
 from typing import Any, NamedTuple
@@ -21,25 +22,26 @@ class Columns(NamedTuple):
     """The columns of D destinations."""
 
     begins: Any
-    """(D,) int64, where each begins in ``ids``."""
+    """(D,) int64 offset of each column in ``ids``."""
     degrees: Any
-    """(D,) int64."""
+    """(D,) int64 in-degrees."""
     ids: Any
+    """Sources of all columns."""
 
 
 class Known(NamedTuple):
-    """What is known of the N sources, by id."""
+    """Properties of the N sources, by id."""
 
     least: Any
-    """(N,) uint32 scratch: the smallest degree of a destination, at least the fanout."""
+    """(N,) uint32 scratch memory: the smallest degree of a source's destinations, at least the fanout."""
     factor: Any
-    """(N,) float64 scratch, or empty for a single round."""
+    """(N,) float64 scratch memory, or empty for a single round."""
     values: Any
-    """(N, 2) float64, side by side since they are read together: the importance; the random word and 1."""
+    """(N, 2) float64: the importance, and the random word plus 1. They are adjacent because they are read together."""
 
 
 class Column(NamedTuple):
-    """One column's values, gathered: (largest degree,) float64 each."""
+    """The gathered values of one column, (largest degree,) float64 each."""
 
     importances: Any
     words: Any
@@ -48,7 +50,7 @@ class Column(NamedTuple):
 
 @cpu_kernel
 def enter_words(words, known):
-    """Keep the words (N,) uint32 of all sources."""
+    """Store the random words (N,) uint32 of all sources in ``known``."""
     values = known.values
     for v in range(len(words)):
         values[v, 1] = np.float64(words[v]) + 1.0
@@ -56,9 +58,10 @@ def enter_words(words, known):
 
 @cpu_kernel
 def find_importances(columns, fanout, rounds, known, column):
-    """``rounds`` fixed-point iterations from importance 1; a round multiplies a source's importance by the largest c of its destinations.
+    """Find the sources' importances by ``rounds`` fixed-point iterations from importance 1.
 
-    From importances of 1 c depends on the degree alone, and falls with it: so the first round looks for the smallest degree.
+    A round multiplies a source's importance by the largest c of its destinations. In the first round c depends only on the degree and decreases
+    with it, so the smallest degree is enough.
     """
     begins, degrees, ids = columns
     least, factor, values = known.least, known.factor, known.values
@@ -70,7 +73,7 @@ def find_importances(columns, fanout, rounds, known, column):
             source = np.uint64(ids[e])
             least[source] = min(least[source], degree)
     for v in range(len(least)):
-        values[v, 0] = _even_scale(np.int64(least[v]), fanout)  # of one that is nobody's source: not read
+        values[v, 0] = _even_scale(np.int64(least[v]), fanout)  # meaningless, but never read, for a node that is not a source
     for _ in range(1, rounds):
         factor[:] = 0.0
         for i in range(len(begins)):
@@ -85,7 +88,7 @@ def find_importances(columns, fanout, rounds, known, column):
 
 @cpu_kernel
 def _even_scale(degree, fanout):
-    """``scale_of`` a column of ``degree`` sources with importance 1."""
+    """Return ``scale_of`` for a column of ``degree`` sources with importance 1."""
     if degree <= fanout:
         return 1.0
     return np.float64(degree) / (np.float64(degree) * np.float64(degree) / np.float64(fanout))
@@ -98,7 +101,7 @@ def _ask_ids(begins, ids, i):
 
 @cpu_kernel
 def _gather(begin, degree, ids, values, fanout, column):
-    """Take what is known of a column's sources; returns ``scale_of`` it."""
+    """Gather importances and words of a column's sources, and return ``scale_of`` the importances."""
     importances, words, inverses = column
     first = np.uint64(begin)
     for j in range(np.uint64(degree)):
@@ -109,10 +112,11 @@ def _gather(begin, degree, ids, values, fanout, column):
 
 @cpu_kernel
 def scale_of(importances, inverses, fanout):
-    """The c of a destination whose d sources have these importances: sum of 1 / min(1, c importance) = d**2 / fanout; all edges for d <= fanout.
+    """Return the factor c of a destination from the importances of its d sources; for d <= fanout all edges are kept.
 
-    Each step takes the sources that have probability 1 at the c before as settled and solves for the others. c only grows by that, and so
-    does the number of the settled, so it ends with the exact solution after at most d steps; a few in practice. ``inverses`` (d,) is scratch.
+    c solves sum of 1 / min(1, c importance) = d**2 / fanout. Each step fixes the sources that have probability 1 at the previous c, and solves for the
+    others. Both c and the number of fixed sources only grow, so the iteration ends with the exact solution after at most d steps, in practice
+    after a few. ``inverses`` (d,) is scratch memory.
     """
     degree = len(importances)
     largest, rest = 0.0, 0.0
@@ -150,10 +154,10 @@ def scale_of(importances, inverses, fanout):
 
 @cpu_kernel
 def keep_by_importance(indptr, indices, nodes, columns, cursor, fanout, known, column, chosen, kept):
-    """Keep edges by ``find_importances``; ``column`` and ``chosen`` (largest degree,) int32 are scratch. Returns as ``keep_evenly``.
+    """Keep edges by the importances from ``find_importances``. Return the cursor where the capacity of ``kept`` ran out, or the end.
 
-    A word is below floor(2**32 p), or below 1 where that is 0, exactly if the word and 1 are at most 2**32 p, or at most 1: numbers without a
-    rounding error, so that whole columns are compared in doubles.
+    ``column`` and ``chosen`` (largest degree,) int32 are scratch memory. An edge of probability p is kept if its word is below max(1, floor(2**32 p)).
+    That is equivalent to word + 1 <= max(1, 2**32 p), where both sides are exact in doubles, so whole columns are compared in doubles.
     """
     begins, degrees, ids = columns
     edge_ids, out_sources, weights = kept.edge_ids, kept.sources, kept.weights
@@ -182,5 +186,5 @@ def keep_by_importance(indptr, indices, nodes, columns, cursor, fanout, known, c
 
 @cpu_kernel
 def threshold_of(probability):
-    """A probability as a threshold, at least 1 / 2**32."""
+    """Return the threshold (of 2**32) of a probability, at least 1."""
     return CERTAIN if probability >= 1.0 else max(np.uint64(1), np.uint64(probability * UNIT))

@@ -1,10 +1,10 @@
-"""LABOR on the CPU: of all in-edges of a hop's destinations those are kept whose source's random word lies below the edge's threshold.
+"""LABOR on the CPU: an in-edge of a hop's destinations is kept if the random word of its source is below the edge's threshold.
 
-Every column is read from its beginning to its end; random words are computed for some hundreds of edges at a time, so that the processor's
-vector units do it. Edges are written without a branch, each over the one before it if that was dropped.
+Every column is read completely. Random words are computed for some hundreds of edges at a time by the processor's vector units. Edges are
+written without a branch: each overwrites the one before it if that was dropped.
 
-The decision compares whole numbers; a weight is 2**32 / threshold, so it is exact whatever the threshold. Where the importances of the sources
-differ: ``hoptrain.kernels.cpu.nodewise.importance``.
+The decision compares integers, and a weight is 2**32 / threshold, so weights are exact for every threshold. For sources with different importances
+see ``hoptrain.kernels.cpu.nodewise.importance``.
 """
 
 from typing import Any, NamedTuple
@@ -19,20 +19,20 @@ from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept
 from hoptrain.kernels.shared.philox import four_words
 
 LANES = 512
-"""Edges whose words are computed at a time."""
+"""Number of edges whose random words are computed at a time."""
 _PIECE = 256
 AHEAD = 16
-"""Destinations."""
+"""Prefetch distance in destinations."""
 _LINE = 16
 _LINES = 8
 _U0, _U1, _B24 = (np.uint64(n) for n in (0, 1, 24))
 _UNIT = 4294967296.0
 _RARE = 24
-"""Upper bytes below which so few sources lie that a branch is guessed well."""
+"""Upper bytes of thresholds below which so few edges are kept that a branch is predicted well."""
 
 
 class Kept(NamedTuple):
-    """The edges of a hop that are kept; all but ``indptr`` have room for as many."""
+    """The kept edges of a hop. All arrays except for ``indptr`` have the same capacity."""
 
     indptr: Any
     """Entry i + 1 receives the end of destination i's edges."""
@@ -40,24 +40,24 @@ class Kept(NamedTuple):
     sources: Any
     """Global ids."""
     weights: Any
-    """float32, 1 / probability."""
+    """float32 weights, 1 / probability."""
 
 
 class Cursor(NamedTuple):
-    """How far a hop is."""
+    """The position of a hop that is processed in several calls."""
 
     destination: int
     offset: int
-    """Edges of the destination that were looked at already."""
+    """Number of edges of the destination that were already processed."""
     num_edges: int
-    """Edges kept so far."""
+    """Number of edges kept so far."""
 
 
 @cpu_kernel
 def source_words(sources, num, address, words):
-    """Fill ``words`` (num,) uint32 with the random words of the nodes ``sources[:num]``: the first ones of their streams.
+    """Fill ``words`` (num,) uint32 with the first random word of each node in ``sources[:num]``.
 
-    In pieces, since LLVM makes vector instructions of the inner loop only where it stands in another one: 4 ns a word instead of 20.
+    The loop is split into pieces because LLVM vectorises the inner loop only if it is nested in another one: 4 ns a word instead of 20.
     """
     seed, epoch, batch, hop = address
     for begin in range(0, num, _PIECE):
@@ -73,9 +73,9 @@ def _words_of(sources, seed, epoch, batch, hop, words):
 
 @cpu_kernel
 def keep_evenly(indptr, indices, nodes, cursor, last, fanout, address, sources, words, kept):
-    """Keep edges into ``nodes[:last]`` from ``cursor`` on, all of a destination's with the same probability: LABOR-0.
+    """Keep edges into ``nodes[:last]`` from ``cursor`` on, with the same probability for all edges of a destination: LABOR-0.
 
-    ``sources`` and ``words`` (LANES,) are scratch. Returns the cursor where there was no room left, or the one at the end.
+    ``sources`` and ``words`` (LANES,) are scratch memory. Returns the cursor where the capacity of ``kept`` ran out, or the end.
     """
     room = len(kept.edge_ids)
     while cursor.destination < last:
@@ -89,9 +89,9 @@ def keep_evenly(indptr, indices, nodes, cursor, last, fanout, address, sources, 
 
 @cpu_kernel
 def _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources):
-    """Copy columns from ``cursor`` on until the lanes are full; those with all edges taken need none.
+    """Copy columns from ``cursor`` on until the lanes are full. Columns whose edges are all taken need no lanes.
 
-    Returns the lanes in use, the edges met, and the cursor behind them.
+    Returns the number of lanes in use, the number of edges passed, and the cursor after them.
     """
     lanes, edges = 0, 0
     i, offset = cursor.destination, cursor.offset
@@ -114,7 +114,7 @@ def _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources):
 
 @cpu_kernel
 def _keep_lanes(indptr, indices, nodes, begin, end, fanout, sources, words, kept):
-    """Keep edges between two cursors, whose sources and words stand in the lanes. Returns ``end`` with the number of edges."""
+    """Keep edges between two cursors, whose sources and words are in the lanes. Return ``end`` with the new number of edges."""
     out_indptr, edge_ids, out_sources, weights = kept.indptr, kept.edge_ids, kept.sources, kept.weights
     lane, num_edges, offset = 0, begin.num_edges, begin.offset
     for i in range(begin.destination, end.destination + (1 if end.offset > 0 else 0)):
@@ -141,7 +141,7 @@ def _keep_lanes(indptr, indices, nodes, begin, end, fanout, sources, words, kept
 
 @cpu_kernel
 def all_words(address, word_of, high_of):
-    """Fill ``word_of`` (V,) uint32 with the words of all nodes, and ``high_of`` (V,) uint8 with their upper bytes."""
+    """Fill ``word_of`` (V,) uint32 with the random words of all nodes, and ``high_of`` (V,) uint8 with their upper bytes."""
     sources = np.empty(_PIECE, np.int64)
     for begin in range(0, len(word_of), _PIECE):
         for i in range(_PIECE):
@@ -154,10 +154,10 @@ def all_words(address, word_of, high_of):
 
 @cpu_kernel
 def keep_evenly_known(indptr, indices, nodes, cursor, last, fanout, word_of, high_of, chosen, kept):
-    """As ``keep_evenly``, with the words of all nodes at hand (``all_words``); ``chosen`` (LANES,) int32 is scratch.
+    """Keep edges as ``keep_evenly`` does, with the words of all nodes computed before (``all_words``). ``chosen`` (LANES,) int32 is scratch memory.
 
-    The upper byte of a word turns away nearly all edges that are not kept; all of them together are a quarter of the words, and stay in a
-    cache. Only what is left is compared as a whole.
+    The upper byte of a word rejects nearly all edges that are not kept. The upper bytes take a quarter of the memory of the words, and stay in a
+    cache. Only the remaining edges need a comparison of whole words.
     """
     edge_ids, out_sources, weights, out_indptr = kept.edge_ids, kept.sources, kept.weights, kept.indptr
     num_edges = cursor.num_edges
@@ -189,9 +189,9 @@ def keep_evenly_known(indptr, indices, nodes, cursor, last, fanout, word_of, hig
 
 @cpu_kernel
 def _choose(indices, begin, number, high_of, highest, chosen):
-    """Write which of ``number`` edges from ``begin`` on have a source with an upper byte up to ``highest``; returns how many.
+    """Write the offsets of those of ``number`` edges from ``begin`` on whose source has an upper byte up to ``highest``. Return their number.
 
-    With a branch where nearly none has. Places are unsigned: a negative one would have to be looked for at the end of the array.
+    The loop branches if such edges are rare. Indices are unsigned because Numba would check signed ones for negative values.
     """
     first, found = np.uint64(begin), _U0
     if highest < _RARE:
@@ -208,19 +208,19 @@ def _choose(indices, begin, number, high_of, highest, chosen):
 
 @cpu_kernel
 def _ask_ahead(indptr, indices, nodes, i, last):
-    """Ask for the offsets of a later destination, and for the beginning of a nearer one's column."""
+    """Prefetch the offsets of a later destination, and the beginning of the column of a nearer one."""
     prefetch(indptr, np.int64(nodes[min(i + 2 * AHEAD, last - 1)]))
     ask_lines(indices, np.int64(indptr[nodes[min(i + AHEAD, last - 1)]]))
 
 
 @cpu_kernel
 def ask_lines(ids, begin):
-    """Ask for the beginning of a column; the processor fetches the rest by itself."""
+    """Prefetch the beginning of a column; the processor fetches the rest by itself."""
     for line in range(_LINES):
         prefetch(ids, begin + line * _LINE)
 
 
 @cpu_kernel
 def weight_of(threshold):
-    """How many edges a kept one stands for: the inverse of its probability."""
+    """Return the number of edges that a kept edge stands for, the inverse of its probability."""
     return np.float32(_UNIT / np.float64(threshold))

@@ -1,7 +1,7 @@
-"""LABOR on the CPU on edges of different weights, see ``hoptrain.kernels.cpu.nodewise.importance``, whose names and arrays these are.
+"""LABOR on the CPU with edge weights. Names and arrays are those of ``hoptrain.kernels.cpu.nodewise.importance``.
 
-Before the first round an edge's importance is its weight, so that it belongs to the edge; from then on it belongs to the source. An edge of weight 0 is
-none. Weights are divided by the largest of their column, which changes no probability and lets no square leave the range of doubles.
+Before the first round the importance of an edge is its weight; after it, importances belong to sources. Edges of weight 0 are ignored. Weights
+are divided by the largest of their column, which changes no probability and keeps squares in the range of doubles.
 """
 
 import numpy as np
@@ -13,9 +13,10 @@ from hoptrain.kernels.cpu.nodewise.labor import Cursor, weight_of
 
 @cpu_kernel
 def find_importances(columns, firsts, weights, fanout, rounds, known, column):
-    """``rounds`` fixed-point iterations from the weights (E,), of which those of the columns begin at ``firsts`` (D,).
+    """Find the sources' importances by ``rounds`` fixed-point iterations that start from the weights (E,).
 
-    A round makes a source's importance the largest c of its destinations times what it was there.
+    ``firsts`` (D,) is the CSC position of each column's first edge. A round sets the importance of a source to the maximum, over its destinations,
+    of c times the importance of the edge.
     """
     begins, degrees, ids = columns
     factor, values = known.factor, known.values
@@ -34,7 +35,7 @@ def find_importances(columns, firsts, weights, fanout, rounds, known, column):
 
 @cpu_kernel
 def _gather(begin, degree, first, ids, weights, values, rounds, column):
-    """Fill ``column`` after so many rounds: importances, words, and in ``inverses`` the weights."""
+    """Fill ``column`` with the importances after ``rounds`` rounds, the random words, and the scaled weights (in ``inverses``)."""
     importances, words, own = column
     largest = 0.0
     for j in range(degree):
@@ -48,9 +49,10 @@ def _gather(begin, degree, first, ids, weights, values, rounds, column):
 
 @cpu_kernel
 def scale_of(own, importances, fanout):
-    """The c of a destination whose d edges of weights A > 0, of the sum S, have these importances p; all edges for d <= fanout.
+    """Return the factor c of a destination from the weights A and the importances p of its d edges with A > 0; for d <= fanout all are kept.
 
-    It solves sum of A**2 / min(1, c p) = S**2 (1 / fanout - 1 / d) + sum of A**2. By the steps of ``hoptrain.kernels.cpu.nodewise.importance.scale_of``.
+    With S the sum of A, c solves sum of A**2 / min(1, c p) = S**2 (1 / fanout - 1 / d) + sum of A**2. The iteration is that of
+    ``hoptrain.kernels.cpu.nodewise.importance.scale_of``.
     """
     degree, total, squares, rest, largest, inverse = 0, 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(len(own)):
@@ -81,7 +83,7 @@ def scale_of(own, importances, fanout):
 
 @cpu_kernel
 def keep_by_weight(indptr, indices, nodes, columns, cursor, weights, fanout, rounds, known, column, kept):
-    """Keep edges by ``find_importances``; ``column`` is scratch. Returns as ``keep_evenly``."""
+    """Keep edges by the importances from ``find_importances``; ``column`` is scratch memory. Return the cursor where capacity ran out, or the end."""
     begins, degrees, ids = columns
     edge_ids, out_sources, out_weights = kept.edge_ids, kept.sources, kept.weights
     num_edges = cursor.num_edges

@@ -1,15 +1,15 @@
-"""Neighbour sampling of one hop on the CPU: draw, fetch, relabel, some destinations at a time.
+"""Neighbour sampling of one hop on the CPU: draw, fetch and relabel, for chunks of destinations.
 
-Shapes: V nodes and E edges of the graph, M edges of the hop. Global ids name nodes of the graph, local ids count the nodes of the
-mini-batch, edge ids count the edges of the graph (index into ``indices``).
+Shapes: V nodes and E edges of the graph, M edges of the hop. Global ids are nodes of the graph, local ids number the nodes of the mini-batch,
+edge ids are CSC positions (index into ``indices``).
 
-Nearly all the time goes into waiting for memory: one cache line of ``indices`` for every edge or two, one entry of the relabelling table for
-every edge. So destinations are taken in chunks: each pass over a chunk asks for what a later one will read. Offsets of the next chunk,
-neighbours, table entries are then all under way before they are needed, and one chunk's scratch stays in the first-level cache.
+Nearly all the time is spent waiting for memory: a cache line of ``indices`` for every edge or two, and an entry of the relabelling table for
+every edge. So destinations are processed in chunks, and each pass over a chunk prefetches what a later pass reads. Offsets of the next chunk,
+neighbours and table entries are then in flight before they are needed, and the scratch memory of a chunk stays in the first-level cache.
 
-Loops read arrays through local names: a field of a named tuple costs two atomic operations (a reference taken and dropped) each time.
+Loops read arrays through local names: each access to a field of a named tuple costs two atomic operations, which take and drop a reference.
 
-A destination's edges stand in the order of their draws; where all neighbours are taken, in the graph's order.
+A destination's edges are in the order of the draws; if all neighbours are taken, in the graph's order.
 """
 
 from typing import Any, NamedTuple
@@ -24,16 +24,16 @@ from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
 
 _CHUNK_EDGES = 1280
-"""Edges of a chunk, about: enough that a pass has its reads in flight, few enough that the lines asked for stay in the caches."""
+"""Approximate number of edges of a chunk: enough to keep reads in flight, and few enough that the prefetched lines stay in the caches."""
 _VECTOR = 16
-"""Lanes of a chunk come in whole vectors."""
+"""The number of lanes of a chunk is a multiple of this vector length."""
 _AHEAD = 32
 _LINE = 16
 _ONE = np.uint64(1)
 
 
 class Columns(NamedTuple):
-    """The graph, and the alias tables of its columns (empty arrays without weights)."""
+    """The CSC arrays of the graph, and the alias tables of its columns (empty arrays without weights)."""
 
     indptr: Any
     """(V+1,) offsets."""
@@ -42,44 +42,44 @@ class Columns(NamedTuple):
     threshold: Any
     """(E,) uint32, see ``hoptrain.kernels.cpu.alias``."""
     alias: Any
-    """(E,) int32."""
+    """(E,) int32, see ``hoptrain.kernels.cpu.alias``."""
 
 
 class Rule(NamedTuple):
-    """How many edges a destination gives, and how they are drawn."""
+    """The options of a hop: the number of edges of a destination, and the way to draw them."""
 
     fanout: int
-    """Of ``hoptrain.kernels.shared.draws.fanout_code``: -1 for all. Shares of the degree are for ``count_edges`` alone."""
+    """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all. In this module only ``count_edges`` supports shares of the degree."""
     replace: bool
     weighted: bool
-    """By the alias tables; only with replacement."""
+    """Whether to draw by the alias tables, which requires ``replace``."""
 
 
 class Scratch(NamedTuple):
-    """Memory for one chunk; the second dimension of ``offsets`` is the size of a chunk."""
+    """Scratch memory for one chunk; the second dimension of ``offsets`` is the size of a chunk."""
 
     words: Any
     """(4, G * chunk) uint32."""
     offsets: Any
     """(k, chunk) int32."""
     lanes: Any
-    """(5, chunk) int64, of which four rows are used here."""
+    """(5, chunk) int64, of which this module uses four rows."""
     found: Any
     """(chunk,) int32."""
 
 
 class Edges(NamedTuple):
-    """Sampled edges in compressed columns, with room for those of the hop."""
+    """Sampled edges in compressed columns, with capacity for the edges of the hop."""
 
     indptr: Any
     """Entry i + 1 receives the end of destination i's edges."""
     edge_ids: Any
     indices: Any
-    """Sources: local ids after relabelling, global ones before."""
+    """Sources: local ids after relabelling, global ids before."""
 
 
 def scratch_shapes(fanout, weighted):
-    """The shapes of ``words`` and ``offsets`` for a hop; a small fanout gets a large chunk, a huge one a chunk of a single destination."""
+    """Return the shapes of ``words`` and ``offsets`` for a hop. The chunk is large for small fanouts, and one destination for huge ones."""
     count = max(fanout, 1)
     chunk = min(128, -(-_CHUNK_EDGES // count // _VECTOR) * _VECTOR, max(1, (1 << 16) // count))
     return (4, num_groups(count, weighted) * chunk), (count, chunk)
@@ -87,13 +87,13 @@ def scratch_shapes(fanout, weighted):
 
 @cpu_kernel
 def num_groups(count, weighted):
-    """Groups of four random words for ``count`` draws."""
+    """Return the number of groups of four random words for ``count`` draws."""
     return ((2 * count if weighted else count) + 3) // 4
 
 
 @cpu_kernel
 def count_edges(columns, nodes, first, last, rule):
-    """How many edges the destinations ``nodes[first:last]`` give together."""
+    """Return the total number of edges that the destinations ``nodes[first:last]`` give."""
     indptr, alias, weighted = columns.indptr, columns.alias, rule.weighted
     total = 0
     for i in range(first, last):
@@ -106,8 +106,8 @@ def count_edges(columns, nodes, first, last, rule):
 def sample_hop(columns, nodes, num_nodes, first, last, rule, address, table, scratch, edges, num_edges):
     """Sample the in-neighbours of the destinations ``nodes[first:last]`` and relabel them.
 
-    ``nodes`` (global ids) holds ``num_nodes`` nodes; new ones are appended; ``edges`` holds ``num_edges`` already. Returns both numbers
-    after the hop.
+    ``nodes`` holds ``num_nodes`` global ids, to which new nodes are appended; ``edges`` already holds ``num_edges``. Returns both numbers after the
+    hop.
     """
     before, chunk = num_edges, scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
@@ -119,7 +119,7 @@ def sample_hop(columns, nodes, num_nodes, first, last, rule, address, table, scr
 
 @cpu_kernel
 def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
-    """The same without relabelling: for threads that each take some of the destinations. Returns the number of edges."""
+    """Sample in-neighbours as ``sample_hop`` does, without relabelling: for threads that share the destinations. Return the number of edges."""
     before, chunk = num_edges, scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         after = _draw_chunk(columns, nodes, begin, min(begin + chunk, last), last, rule, address, scratch, edges, num_edges)
@@ -131,7 +131,7 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
 
 @cpu_kernel
 def draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
-    """The edge ids alone, without a look at ``indices``, which may not be at hand. Returns the number of edges."""
+    """Draw only the edge ids, without reading ``indices``, which may be elsewhere. Return the number of edges."""
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         num_edges = _draw_chunk(columns, nodes, begin, min(begin + chunk, last), last, rule, address, scratch, edges, num_edges)
@@ -140,7 +140,7 @@ def draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_
 
 @cpu_kernel
 def _fetch_and_relabel(indices, edges, first, last, table, nodes, num_nodes):
-    """Turn the edge ids of edges ``first`` to ``last`` into local ids; returns the new number of nodes."""
+    """Look up the sources of the edges [first, last) and replace them by local ids. Return the new number of nodes."""
     edge_ids, out_indices, entries, slot_bits = edges.edge_ids, edges.indices, table.entries, table.slot_bits
     for j in places(first, last):
         vertex = indices[unsigned(edge_ids[j])]
@@ -158,9 +158,9 @@ def _fetch(indices, edges, first, last):
 
 @cpu_kernel
 def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges, num_edges):
-    """Draw the edge ids of a chunk's edges; returns the number of edges.
+    """Draw the edge ids of a chunk's edges, and return the number of edges.
 
-    The neighbours there, and the columns of the next chunk, are on their way afterwards. The neighbours are fetched a chunk later.
+    It prefetches their neighbours and the offsets of the next chunk. The neighbours are read one chunk later.
     """
     indptr = columns.indptr
     for i in places(end, min(2 * end - begin, last)):
@@ -172,12 +172,12 @@ def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges,
 
 
 _FIRST, _BEGIN, _DEGREE, _VERTEX = 0, 1, 2, 3
-"""Rows of ``lanes``: the lane's first edge; its column's beginning and degree; its node."""
+"""Rows of ``lanes``: the position of the lane's first edge in the result, the beginning and degree of its column, and its node."""
 
 
 @cpu_kernel
 def column_of(indptr, alias, weighted, vertex):
-    """Where the node's column begins, and its degree: 0 if no edge of it has any weight."""
+    """Return the beginning and the degree of a node's column; the degree is 0 if all its edges have weight 0."""
     begin = np.int64(indptr[unsigned(vertex)])
     degree = np.int64(indptr[unsigned(vertex + 1)]) - begin
     if weighted and degree > 0 and alias[unsigned(begin)] < 0:
@@ -187,7 +187,7 @@ def column_of(indptr, alias, weighted, vertex):
 
 @cpu_kernel
 def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
-    """Give a lane to each of a chunk's destinations that draw; the others take all their edges at once. Returns the numbers of both."""
+    """Assign a lane to each destination of a chunk that draws; the others take all their edges here. Return the numbers of lanes and edges."""
     indptr, alias, weighted, indices = columns.indptr, columns.alias, rule.weighted, columns.indices
     edge_ids, out_indptr = edges.edge_ids, edges.indptr
     num_lanes = 0
@@ -214,7 +214,7 @@ def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
 
 @cpu_kernel
 def _draw(columns, num_lanes, rule, address, scratch, edge_ids):
-    """Draw the lanes' edges, one of each lane at a time: while the next ones are computed, the neighbours of these are on their way."""
+    """Draw the lanes' edges, one for each lane at a time: the neighbours of a draw are prefetched while the next draw is computed."""
     words, offsets, fanout = scratch.words, scratch.offsets, rule.fanout
     begins, degrees, vertices = scratch.lanes[_BEGIN], scratch.lanes[_DEGREE], scratch.lanes[_VERTEX]
     groups = num_groups(fanout, rule.weighted)
@@ -231,7 +231,7 @@ def _draw(columns, num_lanes, rule, address, scratch, edge_ids):
 
 @cpu_kernel
 def _place(indices, lanes, num_lanes, j, offsets, edge_ids):
-    """Write the edge ids of draw ``j`` in every lane and ask for the neighbours there."""
+    """Write the edge ids of draw ``j`` of every lane, and prefetch their neighbours."""
     firsts, begins = lanes[_FIRST], lanes[_BEGIN]
     for lane in range(num_lanes):
         position = begins[lane] + offsets[lane]

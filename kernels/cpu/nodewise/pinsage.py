@@ -1,8 +1,8 @@
 """PinSAGE's neighbourhoods on the CPU: short random walks from each destination, and the nodes that they visit most.
 
-Shapes: D destinations of a chunk, W walks of each with L visits at most, T neighbours of each. S steps lead to a visit, 1 but along a metapath. Step s
-of walk w takes word w * L * S + s of the destination's stream. All walks of a chunk make a step before any makes the next one, so that their reads
-are under way together.
+Shapes: D destinations of a chunk, W walks of each with at most L visits, T neighbours of each. A visit takes S steps: 1, or the length of a metapath.
+Step s of walk w uses word w * L * S + s of the destination's stream. All walks of a chunk make a step before any makes the next one, so that their
+reads are in flight together.
 """
 
 from typing import Any, NamedTuple
@@ -17,40 +17,40 @@ from hoptrain.kernels.shared.walk import next_step
 
 
 class Walks(NamedTuple):
-    """How destinations find their neighbours."""
+    """The options of the walks and the choice of neighbours."""
 
     num_walks: int
-    """W."""
+    """Number of walks W of each destination."""
     length: int
-    """L."""
+    """Maximum number of visits L of a walk."""
     stop: Any
-    """``uint64``, of 2**32: the probability that a walk ends after a visit."""
+    """Probability that a walk ends after a visit, ``uint64`` of 2**32."""
     num_neighbors: int
-    """T."""
+    """Maximum number of neighbours T of a destination."""
     stride: int
-    """S."""
+    """Number of steps S to a visit."""
     by_degree: bool
     """Whether weights are multiplied by the destination's degree."""
 
 
 class Scratch(NamedTuple):
-    """Memory for a chunk."""
+    """Scratch memory for a chunk."""
 
     words: Any
     """(4, ceil(W L S / 4) * D) uint32."""
     lanes: Any
-    """(3, D W) int64: of a walk under way its number within the chunk, its node or the position of its next one, and whether it goes on."""
+    """(3, D W) int64. For each active walk: its number in the chunk, its node or the CSC position of its next step, and whether it continues."""
     visits: Any
-    """(D, W L) int64."""
+    """(D, W L) int64 global ids of the visited nodes."""
     num_visits: Any
-    """(D,) int64."""
+    """(D,) int64 number of visits."""
 
 
 @cpu_kernel
 def sample_hop(indptr, indices, nodes, last, walks, address, scratch, edges, num_edges):
-    """Find the neighbours of ``nodes[:last]``; ``edges`` is (indptr, sources as global ids, weights). Returns the number of edges.
+    """Find the neighbours of ``nodes[:last]``; ``edges`` is (indptr, sources as global ids, weights). Return the number of edges.
 
-    A weight is the neighbour's share of the visits to those that are taken; where it is asked for, times the destination's degree.
+    A weight is the neighbour's share of the visits to all chosen neighbours, multiplied by the destination's degree with ``by_degree``.
     """
     chunk = len(scratch.num_visits)
     groups = (walks.num_walks * walks.length * walks.stride + 3) // 4
@@ -110,7 +110,7 @@ def _walk(indptr, indices, roots, walks, scratch):
 
 @cpu_kernel
 def _take_most_visited(visits, root, degree, most, out_sources, weights, num_edges):
-    """Append the nodes with the most visits but the root, ties by id, and their weights; returns the number of edges."""
+    """Append the nodes with the most visits, except for the root, and their weights; ties are broken by id. Return the number of edges."""
     visits.sort()
     num, begin = 0, 0
     while begin < len(visits):
@@ -130,7 +130,7 @@ def _take_most_visited(visits, root, degree, most, out_sources, weights, num_edg
 
 @cpu_kernel
 def _insert(vertex, count, num, most, vertices, counts):
-    """Insert into a list of at most ``most``, by falling counts; equal ones stay in the order in which they come. Returns its length."""
+    """Insert a node into a list of at most ``most`` in descending order of counts; equal counts keep their order. Return the new length."""
     if num == most and count <= counts[num - 1]:
         return num
     rank = min(num, most - 1)

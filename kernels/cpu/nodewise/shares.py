@@ -1,6 +1,6 @@
-"""Neighbour sampling of one hop on the CPU where a node gives a share of its edges, another number for each: node after node.
+"""Neighbour sampling of one hop on the CPU with a fanout that is a share of the degree. It processes node by node, without lanes.
 
-``draw_hop`` and ``draw_places`` are called as those of ``hoptrain.kernels.cpu.nodewise.neighbor``, with the same columns, address, scratch and edges.
+``draw_hop`` and ``draw_places`` take the arguments of those in ``hoptrain.kernels.cpu.nodewise.neighbor``.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ _U2 = np.uint64(2)
 
 @cpu_kernel
 def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
-    """Draw edges into the destinations ``nodes[first:last]``; ``edges`` holds ``num_edges``. Returns the number of edges."""
+    """Draw edges into the destinations ``nodes[first:last]``; ``edges`` already holds ``num_edges``. Return the number of edges."""
     indices, edge_ids, out_indices = columns.indices, edges.edge_ids, edges.indices
     total = draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_edges)
     for j in places(num_edges, total):
@@ -29,7 +29,7 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
 
 @cpu_kernel
 def draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
-    """The edge ids alone, without a look at ``indices``, which may not be at hand. Returns the number of edges."""
+    """Draw only the edge ids, without reading ``indices``, which may be elsewhere. Return the number of edges."""
     indptr, edge_ids = columns.indptr, edges.edge_ids
     threshold, alias, weighted, replace = columns.threshold, columns.alias, rule.weighted, rule.replace
     for i in range(first, last):
@@ -50,7 +50,7 @@ def draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_
 
 @cpu_kernel
 def draw_repeatedly(vertex, column, degree, count, weighted, threshold, alias, address, edge_ids, num_edges):
-    """Draw ``count`` edges with replacement, uniformly or by weight, into ``edge_ids`` from ``num_edges`` on."""
+    """Draw ``count`` edges with replacement, uniformly or by weight, and write them to ``edge_ids`` from ``num_edges`` on."""
     seed, epoch, batch, hop = address
     size = np.uint64(2 if weighted else 1)
     for j in range(np.uint64(count)):
@@ -66,7 +66,10 @@ def draw_repeatedly(vertex, column, degree, count, weighted, threshold, alias, a
 
 @cpu_kernel
 def select(vertex, column, degree, rest, address, edge_ids, num_edges):
-    """Draw ``rest`` distinct edges, see ``hoptrain.kernels.shared.draws``, into ``edge_ids`` from ``num_edges`` on."""
+    """Draw ``rest`` distinct edges by selection sampling, and write them to ``edge_ids`` from ``num_edges`` on.
+
+    See ``hoptrain.kernels.shared.draws`` for the method.
+    """
     seed, epoch, batch, hop = address
     offset = 0
     while rest > 0:

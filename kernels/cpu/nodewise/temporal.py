@@ -1,11 +1,11 @@
-"""Neighbour sampling under a bound on time, on the CPU: as ``hoptrain.kernels.cpu.nodewise.neighbor``, over the edges that are not later than a bound.
+"""Temporal neighbour sampling on the CPU: ``hoptrain.kernels.cpu.nodewise.neighbor`` restricted to edges that are not later than a bound.
 
-Shapes: V nodes and E edges of the graph, B seeds, M edges of the batch. A node of the batch is a node in the tree of one seed; its *key*
-is ``tree << TREE_SHIFT | vertex``, an ``int64``, and stands where neighbour sampling has the global id. *Ranks* count the edges as
-edge ids do, but each column is ordered by time: ``by_time[rank]`` is the edge id.
+Shapes: V nodes and E edges of the graph, B seeds, M edges of the batch. A node of the batch belongs to the tree of one seed. Its *key*, an ``int64``,
+is ``tree << TREE_SHIFT | global id`` and replaces the global id of neighbour sampling. *Ranks* number the edges like edge ids, but each
+column is ordered by time: ``by_time[rank]`` is the edge id.
 
-The edges that a bound admits are the beginning of a column's ranks, so one search finds their number. The searches of a chunk go on
-side by side, a step of each at a time, so that their reads are in flight together.
+The edges that a bound admits are the first ranks of a column, so one binary search finds their number. The searches of a chunk advance
+together, one step at a time, so that their reads are in flight at the same time.
 """
 
 from typing import Any, NamedTuple
@@ -29,31 +29,31 @@ _NO_TABLE = np.zeros(0, np.int32)
 
 
 class TimedColumns(NamedTuple):
-    """The graph with its columns in the order of time."""
+    """The CSC arrays of the graph, with columns ordered by time."""
 
     indptr: Any
     """(V+1,) offsets."""
     indices: Any
-    """(E,) sources, by position."""
+    """(E,) sources, by CSC position."""
     times: Any
-    """(E,) int64, by rank: they ascend within a column."""
+    """(E,) int64 times by rank; they ascend within a column."""
     by_time: Any
     """(E,) edge ids, by rank."""
 
 
 class TimedRule(NamedTuple):
-    """How many edges a node gives, and how they are drawn."""
+    """The options of a hop: the number of edges of a node, and the way to choose them."""
 
     fanout: int
-    """-1 for all; see ``hoptrain.kernels.shared.draws.fanout_code``."""
+    """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all."""
     replace: bool
     recent: bool
-    """The latest ones instead of a draw."""
+    """Whether to take the latest edges instead of random ones."""
 
 
 @cpu_kernel
 def order_by_time(indptr, times, by_time, sorted_times):
-    """Fill ``by_time`` (E,) and ``sorted_times`` (E,) int64 by rank; edges of the same time keep the order of their ids."""
+    """Fill ``by_time`` (E,) and ``sorted_times`` (E,) int64 by rank. Edges of the same time keep the order of their ids."""
     for v in range(len(indptr) - 1):
         begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
         order = np.argsort(times[begin:end], kind="mergesort")
@@ -64,21 +64,21 @@ def order_by_time(indptr, times, by_time, sorted_times):
 
 @cpu_kernel
 def enter_seeds(seeds, keys):
-    """The keys of the seeds, each the root of a tree of its own."""
+    """Fill ``keys`` with the keys of the seeds, each of which is the root of its own tree."""
     for i in range(len(seeds)):
         keys[i] = (i << TREE_SHIFT) | np.int64(seeds[i])
 
 
 @cpu_kernel
 def split_keys(keys, nodes, trees):
-    """The node and the tree of each key."""
+    """Split keys into the global id and the tree of each."""
     for i in range(len(keys)):
         nodes[i], trees[i] = keys[i] & _VERTEX, keys[i] >> TREE_SHIFT
 
 
 @cpu_kernel
 def count_edges(columns, keys, first, last, bounds, rule, scratch):
-    """How many edges the nodes ``keys[first:last]`` give together."""
+    """Return the total number of edges that the nodes ``keys[first:last]`` give."""
     lanes, chunk = scratch.lanes, scratch.offsets.shape[1]
     total = 0
     for begin in range(first, last, chunk):
@@ -91,7 +91,7 @@ def count_edges(columns, keys, first, last, bounds, rule, scratch):
 
 @cpu_kernel
 def _drawn(columns, keys, begin, end, last, bounds, rule, address, scratch, edges, num_edges):
-    """Draw for the nodes ``keys[begin:end]``, a chunk at most: ranks of their edges in the order of time; returns the number of edges after them."""
+    """Draw the edges of the nodes ``keys[begin:end]`` (at most a chunk) as ranks in ``edges.edge_ids``. Return the number of edges."""
     _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
     num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
     if num_lanes:
@@ -101,10 +101,10 @@ def _drawn(columns, keys, begin, end, last, bounds, rule, address, scratch, edge
 
 @cpu_kernel
 def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, address, table, scratch, edges, num_edges):
-    """Sample in-neighbours of the nodes ``keys[first:last]`` by edges not later than ``bounds`` (B,) of their trees, and relabel them.
+    """Sample in-neighbours of the nodes ``keys[first:last]`` by edges not later than the ``bounds`` (B,) of their trees, and relabel them.
 
-    ``nodes`` (keys, of the sources' type; of a plain graph ``keys`` itself) holds ``num_nodes``; new ones are appended; ``edges`` holds
-    ``num_edges`` already, its ``indices`` are ``int64``. Returns both numbers after the hop.
+    ``nodes`` holds ``num_nodes`` keys of the sources' type, to which new ones are appended; in a homogeneous graph it is ``keys`` itself. ``edges``
+    already holds ``num_edges``; its ``indices`` are ``int64``. Returns both numbers after the hop.
     """
     indices, by_time, edge_ids, out_indices, out_indptr = columns.indices, columns.by_time, edges.edge_ids, edges.indices, edges.indptr
     entries, slot_bits = table.entries, table.slot_bits
@@ -130,7 +130,7 @@ def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, addre
 
 @cpu_kernel
 def draw_places(columns, keys, first, last, bounds, rule, address, scratch, edges, num_edges):
-    """Draw the edge ids of ``sample_hop`` alone, for which sources need not be known; returns the number of edges."""
+    """Draw only the edge ids of ``sample_hop``, without reading ``indices``, which may be elsewhere. Return the number of edges."""
     by_time, edge_ids = columns.by_time, edges.edge_ids
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
@@ -144,9 +144,10 @@ def draw_places(columns, keys, first, last, bounds, rule, address, scratch, edge
 
 @cpu_kernel
 def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, address, scratch, edges, num_edges):
-    """As ``sample_hop`` for nodes that are paths: each edge leads to a node of its own, and the next edge is earlier.
+    """Sample a hop of time-respecting paths: each edge leads to a new node of the batch, and the next edge must be earlier.
 
-    The keys are ``node << TREE_SHIFT | vertex``; ``bounds``, int64, and ``trees``, int32, are those of the nodes, with room for new ones.
+    The keys are ``local id << TREE_SHIFT | global id``. ``bounds`` (int64) and ``trees`` (int32) have an entry for each node of the batch, and capacity
+    for new ones. Returns the numbers of nodes and of edges after the hop.
     """
     indices, times, by_time, edge_ids = columns.indices, columns.times, columns.by_time, edges.edge_ids
     chunk = scratch.offsets.shape[1]
@@ -166,13 +167,13 @@ def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, 
 
 
 _BEGIN, _NUMBER, _LANE_NUMBER, _LANE_NODE, _END = 0, 1, 2, 3, 4
-"""Rows of ``lanes``. Of a node: where its column begins and how many of its edges are admitted. Of a lane, a node that draws: that number, and
-the node's local id. While searching: beyond where the bound cannot lie."""
+"""Rows of ``lanes``. By node: the beginning of its column and the number of admitted edges. By lane, which is a node that draws: that number and
+the node's local id. During the search: the upper end of the range that is left."""
 
 
 @cpu_kernel
 def _admit(columns, keys, begin, end, last, bounds, lanes):
-    """Find the columns of a chunk's nodes and how many of each one's edges are not later than its bound."""
+    """Find the columns of a chunk's nodes, and for each the number of edges that are not later than its bound."""
     indptr, times = columns.indptr, columns.times
     for i in range(end, min(2 * end - begin, last)):
         prefetch_many(indptr, keys[i] & _VERTEX)
@@ -200,7 +201,7 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
 
 @cpu_kernel
 def _assign_lanes(begin, end, rule, lanes):
-    """Give a lane to the nodes that draw; returns the number of lanes. Shares of the degree are drawn without lanes."""
+    """Assign a lane to each node that draws, except with shares of the degree, which are drawn without lanes. Return the number of lanes."""
     fanout, replace, recent = rule.fanout, rule.replace, rule.recent
     num_lanes = 0
     for i in range(end - begin):
@@ -224,7 +225,7 @@ def _draw(num_lanes, rule, address, scratch):
 
 @cpu_kernel
 def _place(by_time, begin, end, rule, address, scratch, edges, num_edges):
-    """Write the ranks of a chunk's edges where their edge ids will stand, and ask for those; returns the number of edges."""
+    """Write the ranks of a chunk's edges to ``edges.edge_ids``, and prefetch their edge ids. Return the number of edges."""
     lanes, offsets, ranks, out_indptr = scratch.lanes, scratch.offsets, edges.edge_ids, edges.indptr
     fanout, replace, recent = rule.fanout, rule.replace, rule.recent
     lane = 0

@@ -1,10 +1,10 @@
-"""Draws by weight without replacement, for many nodes side by side: successive sampling.
+"""Weighted draws without replacement (successive sampling), for many nodes at once.
 
-Draw after draw goes by weight among the edges that were not drawn yet. Drawing with replacement and leaving out repeats has that law
-exactly, and the alias tables make such a draw cheap whatever the degree. Where a few edges hold nearly all the weight repeats would not end;
-after ``most_attempts`` a draw goes over the column, with weights as integers.
+Each draw is weighted among the edges that are not drawn yet. Drawing with replacement and dropping repeats has exactly this distribution, and
+alias tables make such a draw cheap for any degree. If a few edges hold nearly all the weight, repeats would not end. After ``most_attempts``
+draws the column is therefore scanned, with weights as integers.
 
-``count_edges`` and ``draw_hop`` are called as those of ``hoptrain.kernels.cpu.nodewise.neighbor``, with the same address, scratch and edges.
+``count_edges`` and ``draw_hop`` take the arguments of those in ``hoptrain.kernels.cpu.nodewise.neighbor``, with ``WeightedColumns``.
 """
 
 from typing import Any, NamedTuple
@@ -22,13 +22,14 @@ from hoptrain.kernels.shared.weighted import most_attempts
 _AHEAD = 32
 
 _COLUMN, _LANE, _LANE_BEGIN, _LANE_DEGREE, _LANE_VERTEX = 0, 1, 2, 3, 4
-"""Rows of ``lanes``. Of a destination: where its column begins; its lane, or ``-1 - degree`` if it takes all edges that have weight."""
+"""Rows of ``lanes``. The first two are by destination: the beginning of its column, and its lane or ``-1 - degree`` if it takes all edges with
+positive weight. The others are by lane: the beginning of the column, the degree and the node."""
 _SCALE = 2147483648.0
-"""The largest weight of what is left, as an integer: a weight below it by a factor of 2**31 counts as none while it is there."""
+"""Integer value of the largest remaining weight. A weight that is smaller by a factor of 2**31 counts as 0 while the largest one remains."""
 
 
 class WeightedColumns(NamedTuple):
-    """The graph with its weights, and the alias tables of its columns."""
+    """The CSC arrays of the graph with weights, and the alias tables of its columns."""
 
     indptr: Any
     """(V+1,) offsets."""
@@ -37,16 +38,16 @@ class WeightedColumns(NamedTuple):
     threshold: Any
     """(E,) uint32, see ``hoptrain.kernels.cpu.alias``."""
     alias: Any
-    """(E,) int32."""
+    """(E,) int32, see ``hoptrain.kernels.cpu.alias``."""
     weights: Any
-    """(E,) float32 or float64."""
+    """(E,) float32 or float64 edge weights."""
     positive: Any
-    """(V,) int32, edges of the column whose weight is not 0."""
+    """(V,) int32 number of edges of each column with positive weight."""
 
 
 @cpu_kernel
 def count_positive(indptr, weights, positive):
-    """Count the edges of each column whose weight is not 0 into ``positive`` (V,) int32."""
+    """Fill ``positive`` (V,) int32 with the number of edges of each column whose weight is not 0."""
     for v in range(len(positive)):
         count = 0
         for j in range(indptr[v], indptr[v + 1]):
@@ -56,14 +57,14 @@ def count_positive(indptr, weights, positive):
 
 @cpu_kernel
 def lane_attempts(fanout):
-    """Draws with replacement that are made side by side: few for a share of the degree, which is another number for each node."""
+    """Return the number of draws with replacement made in all lanes at once. It is small for shares of the degree, which differ between nodes."""
     number = max(fanout, 0)
     return number + number // 2 + 2
 
 
 @cpu_kernel
 def count_edges(columns, nodes, first, last, rule):
-    """How many edges the destinations ``nodes[first:last]`` give together."""
+    """Return the total number of edges that the destinations ``nodes[first:last]`` give."""
     positive, fanout = columns.positive, rule.fanout
     total = 0
     for i in range(first, last):
@@ -74,7 +75,7 @@ def count_edges(columns, nodes, first, last, rule):
 
 @cpu_kernel
 def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
-    """Draw edges into the destinations ``nodes[first:last]``; ``edges`` holds ``num_edges``. Returns the number of edges."""
+    """Draw edges into the destinations ``nodes[first:last]``; ``edges`` already holds ``num_edges``. Return the number of edges."""
     indptr, indices, edge_ids, out_indices = columns.indptr, columns.indices, edges.edge_ids, edges.indices
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
@@ -102,7 +103,7 @@ def _draw_lanes(columns, num_lanes, fanout, address, scratch):
 
 @cpu_kernel
 def _place(columns, nodes, begin, end, fanout, address, scratch, edges, num_edges):
-    """Write the edge ids of a chunk's edges and ask for the neighbours there; returns the number of edges."""
+    """Write the edge ids of a chunk's edges, and prefetch their neighbours. Return the number of edges."""
     lanes, offsets, attempts = scratch.lanes, scratch.offsets, lane_attempts(fanout)
     indices, weights, edge_ids, out_indptr = columns.indices, columns.weights, edges.edge_ids, edges.indptr
     positive = columns.positive
@@ -128,7 +129,7 @@ def _place(columns, nodes, begin, end, fanout, address, scratch, edges, num_edge
 
 @cpu_kernel
 def _locate(indptr, positive, nodes, begin, end, fanout, lanes):
-    """Find the columns and give a lane to those that draw; returns the number of lanes."""
+    """Find the columns of a chunk, and assign a lane to each destination that draws. Return the number of lanes."""
     num_lanes = 0
     for i in range(begin, end):
         vertex = np.int64(nodes[i])
@@ -155,7 +156,7 @@ def _stands_in(position, edge_ids, first, last):
 
 @cpu_kernel
 def _leave_out_repeats(offsets, lane, column, attempts, start, last, edge_ids):
-    """Write the distinct ones of a lane's draws into ``edge_ids[start:last]``; returns the end of what was written."""
+    """Write the distinct draws of a lane to ``edge_ids[start:last]``, and return the end of what was written."""
     num = start
     for attempt in places(0, attempts):
         position = column + offsets[attempt, unsigned(lane)]
@@ -169,7 +170,7 @@ def _leave_out_repeats(offsets, lane, column, attempts, start, last, edge_ids):
 
 @cpu_kernel
 def _draw_on(columns, vertex, column, degree, attempts, count, address, start, num, edge_ids):
-    """Complete the ``count`` draws of a node; ``edge_ids[start:num]`` are what ``attempts`` gave. Returns the end of them all."""
+    """Complete the ``count`` draws of a node, whose first ``attempts`` attempts gave ``edge_ids[start:num]``. Return the end of all draws."""
     threshold, alias, weights = columns.threshold, columns.alias, columns.weights
     seed, epoch, batch, hop = address
     most = most_attempts(count)
@@ -192,7 +193,7 @@ def _draw_on(columns, vertex, column, degree, attempts, count, address, start, n
 
 @cpu_kernel
 def _draw_from_rest(weights, column, degree, high, low, edge_ids, start, num):
-    """The position of an edge that does not stand in ``edge_ids[start:num]``, by weight; there is one with weight."""
+    """Draw an edge that is not in ``edge_ids[start:num]`` by weight, and return its CSC position. At least one such edge has positive weight."""
     largest = 0.0
     for position in range(column, column + degree):
         if weights[position] > largest and not _stands_in(position, edge_ids, start, num):

@@ -1,1 +1,1 @@
-"""What parts a graph, in passes over its columns."""
+"""CPU kernels for graph partitioning, in passes over the columns of the graph."""

@@ -1,22 +1,22 @@
-"""Expected requests of nodes, and the edges between labels."""
+"""Expected number of requests for each node, and edges between labels."""
 
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 
 ONE = 1 << 16
-"""A request that is certain."""
+"""Fixed-point value of one request."""
 
 
 @cpu_kernel
 def count_requests(indptr, indices, fanout, out):
-    """Add to each node how often its out-neighbours are expected to draw it, each of them once: min(1, fanout / in-degree) an edge.
+    """Add the expected number of requests for each node if every node draws its in-neighbours once: min(1, fanout / in-degree) for each edge.
 
     Args:
-        indptr: (V+1,) of the columns.
+        indptr: (V+1,) offsets of the columns.
         indices: (E,) sources.
-        fanout: edges that a node draws.
-        out: (V,) int64, in parts of ``ONE``; added to.
+        fanout: Number of edges that a node draws.
+        out: (V,) int64 in units of 1 / ``ONE``, to which the numbers are added.
     """
     for v in range(len(out)):
         begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
@@ -29,21 +29,21 @@ def count_requests(indptr, indices, fanout, out):
 
 @cpu_kernel
 def list_pairs(indptr, indices, edge_sizes, labels, num_labels, first, last, keys, counts):
-    """The pairs of labels that the edges of columns ``first`` to ``last``, without it, join: the smaller times ``num_labels`` plus the larger.
+    """List the pairs of different labels that the edges of the columns [first, last) join.
 
     Args:
-        indptr: (V+1,) of the columns.
+        indptr: (V+1,) offsets of the columns.
         indices: (E,) sources.
-        edge_sizes: (E,) integers, or (0,) where each edge is one.
-        labels: (V,) in [0, num_labels).
-        num_labels: L.
-        first: the first column.
-        last: behind the last one.
-        keys: (M,) int64, with room for all edges of these columns.
-        counts: (M,) int64, the edges of each pair.
+        edge_sizes: (E,) number of edges that each edge stands for, or (0,) if each is one.
+        labels: (V,) labels in [0, num_labels).
+        num_labels: Number of labels.
+        first: First column.
+        last: Column after the last one.
+        keys: (M,) int64, receives a key for each pair: smaller label * ``num_labels`` + larger label. M is at least the number of these edges.
+        counts: (M,) int64, receives the number of edges of each pair.
 
     Returns:
-        How many pairs there are. Edges within a label are none.
+        The number of pairs. Edges within a label are skipped.
     """
     number = 0
     for v in range(first, last):

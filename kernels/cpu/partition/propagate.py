@@ -1,4 +1,4 @@
-"""Label propagation under limits."""
+"""Label propagation with size constraints."""
 
 import numpy as np
 
@@ -7,25 +7,25 @@ from hoptrain.kernels.cpu import cpu_kernel
 
 @cpu_kernel
 def propagate(indptr, indices, edge_sizes, sizes, labels, loads, limits, gains, seen):
-    """One pass in which every node takes the label that most of its in-edges have, where that label has room.
+    """Move every node to the label that most of its in-edges have and that has capacity, in one pass.
 
-    Label propagation with size constraints (Meyerhenke, Sanders, Schulz, "Partitioning complex networks via size-constrained clustering", SEA
-    2014), reading the edges in their order, so that they may lie in a file (Akhremtsev, Sanders, Schulz, "(Semi-)external algorithms for graph
-    partitioning and clustering", ALENEX 2015). Of labels with as many edges the node keeps its own, or takes the one that it met first.
+    This is label propagation with size constraints (Meyerhenke, Sanders, Schulz, "Partitioning complex networks via size-constrained clustering",
+    SEA 2014). It reads the edges in order, so that they may be in a file (Akhremtsev, Sanders, Schulz, "(Semi-)external algorithms for graph
+    partitioning and clustering", ALENEX 2015). On a tie the node keeps its own label, or takes the first one in edge order.
 
     Args:
-        indptr: (V+1,) of the columns.
+        indptr: (V+1,) offsets of the columns.
         indices: (E,) sources.
-        edge_sizes: (E,) integers, how many edges each stands for, or (0,) where each is one.
-        sizes: (V, S) int64, what a node adds to its label's loads.
-        labels: (V,) int32 in [0, L); changed.
-        loads: (L, S) int64, the sums of ``sizes`` by label; changed.
-        limits: (S,) int64, what no label may come to exceed by a node that enters it.
-        gains: (L,) int64 zeros, and zeros again at the end.
-        seen: (D,) int32 scratch, D the largest in-degree.
+        edge_sizes: (E,) number of edges that each edge stands for, or (0,) if each is one.
+        sizes: (V, S) int64 sizes that a node adds to the loads of its label.
+        labels: (V,) int32 labels in [0, L); changed in place.
+        loads: (L, S) int64 sums of ``sizes`` by label; changed in place.
+        limits: (S,) int64 maximum load of a label that a node may move to.
+        gains: (L,) int64 zeros, used as scratch memory and zero again at the end.
+        seen: (D,) int32 scratch memory, D the largest in-degree.
 
     Returns:
-        How many nodes changed their label.
+        The number of nodes that changed their label.
     """
     moved = 0
     for v in range(len(labels)):
@@ -41,7 +41,7 @@ def propagate(indptr, indices, edge_sizes, sizes, labels, loads, limits, gains, 
         best = own
         for i in range(number):
             label = seen[i]
-            if gains[label] > gains[best] and has_room(loads, label, sizes, v, limits):
+            if gains[label] > gains[best] and has_capacity(loads, label, sizes, v, limits):
                 best = label
         for i in range(number):
             gains[seen[i]] = 0
@@ -55,8 +55,8 @@ def propagate(indptr, indices, edge_sizes, sizes, labels, loads, limits, gains, 
 
 
 @cpu_kernel
-def has_room(loads, label, sizes, v, limits):
-    """Whether node ``v`` may enter the label."""
+def has_capacity(loads, label, sizes, v, limits):
+    """Return whether node ``v`` may move to the label without exceeding a limit."""
     for s in range(len(limits)):  # noqa: SIM110 - Numba has no all()
         if loads[label, s] + sizes[v, s] > limits[s]:
             return False

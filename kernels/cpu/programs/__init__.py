@@ -1,1 +1,1 @@
-"""The loops of sampling programs."""
+"""CPU kernels of custom sampling programs and of random walks."""

@@ -1,4 +1,4 @@
-"""Walks that tell their edges, drawn uniformly or by weight, and that may end before any step."""
+"""Random walks that return their edges. Edges are drawn uniformly or by weight, and a walk may end before any step."""
 
 import numpy as np
 
@@ -12,11 +12,12 @@ _HOP = np.uint64(0)
 
 @cpu_kernel
 def edge_walks(indptr, indices, threshold, alias, ends, address, steps, first, last, walks, edges):
-    """Fill ``walks`` (W, L + 1), of which the first of the ``steps`` finds a node, and ``edges`` (W, L), places in ``indices``; -1 after an end.
+    """Make the steps [steps[0], steps[1]) of the walks [first, last).
 
-    Walk w has the stream of "node" w, and four words a step: for the edge two, by alias tables ``threshold`` and ``alias`` (E,) unless they are
-    empty; and one for the end, which comes before step s with the probability ``ends[s]`` / 2**32 (``uint64``). A walk also ends at a node
-    without edges, or without weights.
+    Fills ``walks`` (W, L + 1) with global ids, whose column ``steps[0]`` holds the nodes to start from, and ``edges`` (W, L) with CSC positions;
+    both are -1 after the end of a walk. Walk w uses the random stream of node number w, with four words a step. Two words choose the edge, by the
+    alias tables ``threshold`` and ``alias`` (E,) unless these are empty. One decides the end: before step s a walk ends with probability
+    ``ends[s]`` / 2**32 (``uint64``). It also ends at a node without edges, or without positive weights.
     """
     seed, epoch, batch = address
     is_weighted = len(alias) > 0

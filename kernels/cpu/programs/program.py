@@ -1,6 +1,6 @@
-"""The loops of sampling programs on the CPU. They are made for a program, since its functions are compiled into them.
+"""The loops of sampling programs on the CPU. They are compiled for each program, with the program's functions inlined.
 
-Walks go in chunks, all a step at a time: while one waits for its column, the next ones ask for theirs.
+Walks are processed in chunks, one step at a time: while one walk waits for its column, the columns of the next ones are prefetched.
 """
 
 import numpy as np
@@ -18,12 +18,16 @@ def _compiled(function):
 
 
 def walk_kernel(next_edge, transit_of):
-    """A function that walks.
+    """Make the function that runs the walks of a program.
+
+    Args:
+        next_edge: ``next(parameters, transit, step, random)`` of the program.
+        transit_of: ``transit_of(parameters, earlier, step, random)``, which returns the position in ``earlier`` of the node to extend.
 
     Returns:
-        ``walk(parameters, columns, roots, copies, address, first, last, walks, states)``. It fills ``walks[first:last]`` (W, steps + 1), whose
-        column 0 holds the roots, with global ids, -1 after a walk's end; ``states`` (W, state_size) int64. Walk w is copy ``w % copies`` of
-        root ``w // copies``. Returns -1, or the number of a walk where ``next`` returned no edge of its transit.
+        ``walk(parameters, columns, copies, address, first, last, walks, states)``. It fills ``walks[first:last]`` (W, steps + 1) with global
+        ids, -1 after the end of a walk; column 0 holds the roots. ``states`` is (W, state_size) int64. Walk w is copy ``w % copies`` of root
+        ``w // copies``. It returns -1, or the number of a walk for which ``next`` returned an invalid edge.
     """
     take_step = make_step(_compiled, next_edge, transit_of)
 
@@ -54,12 +58,15 @@ def walk_kernel(next_edge, transit_of):
 
 
 def block_kernel(next_edge):
-    """A function that draws the edges of a block.
+    """Make the function that draws the edges of a block.
+
+    Args:
+        next_edge: ``next(parameters, transit, step, random)`` of the program.
 
     Returns:
         ``draw(parameters, columns, nodes, first, last, num_draws, unique, step, address, out_indptr, out_edges, out_neighbors, num_edges)``.
-        Every transit ``nodes[first:last]`` makes ``num_draws`` draws; with ``unique`` an edge that it has drawn before is left out. Returns the
-        number of edges after it, or ``-1 - i`` for a transit i where ``next`` returned no edge of it.
+        Every transit in ``nodes[first:last]`` makes ``num_draws`` draws; with ``unique``, repeated edges are dropped. It returns the new number
+        of edges, or ``-1 - i`` for a transit i for which ``next`` returned an invalid edge.
     """
     draw_edge = make_draw(_compiled, next_edge)
 
@@ -92,12 +99,15 @@ def block_kernel(next_edge):
 
 
 def collective_kernel(next_edge):
-    """A function that draws from all neighbours of a layer together.
+    """Make the function that draws from all neighbours of a layer together.
+
+    Args:
+        next_edge: ``next(parameters, transit, step, random)`` of the program.
 
     Returns:
         ``draw(parameters, columns, candidates, counts, layer, num_draws, step, address, chosen)``. ``candidates`` (C,) are the distinct
-        in-neighbours of ``layer``, ``counts`` (C,) float32 the edges of each into it. ``chosen`` (C,) bool is set for those that were drawn.
-        Returns -1, or a draw where ``next`` returned no candidate.
+        in-neighbours of ``layer``, ``counts`` (C,) float32 are the numbers of their edges into it. ``chosen`` (C,) bool is set for drawn
+        candidates. It returns -1, or the number of a draw for which ``next`` returned an invalid candidate.
     """
     next_edge = _compiled(next_edge)
 
@@ -121,7 +131,7 @@ def collective_kernel(next_edge):
 
 @_compiled
 def keep_chosen(indptr, places, chosen, edges, neighbors):
-    """Move the edges whose candidate was chosen together, with their neighbours, in place; ``places`` (M,) are candidates of the edges."""
+    """Keep the edges whose candidate was chosen, and their neighbours, in place. ``places`` (M,) is the candidate of each edge."""
     kept, begin = 0, 0
     for i in range(len(indptr) - 1):
         end = indptr[i + 1]
@@ -136,7 +146,7 @@ def keep_chosen(indptr, places, chosen, edges, neighbors):
 
 @_compiled
 def all_edges(indptr, indices, nodes, last, out_indptr, out_edges, out_neighbors):
-    """All edges of ``nodes[:last]``."""
+    """Write all in-edges of ``nodes[:last]`` and their sources."""
     num_edges = 0
     for i in range(last):
         for position in range(indptr[nodes[i]], indptr[nodes[i] + 1]):

@@ -1,10 +1,10 @@
-"""The walks of ``hoptrain.samplers.programs.walks`` on the CPU: what ``hoptrain.kernels.cpu.programs.program`` makes of these programs, bit-identical, faster.
+"""Uniform and node2vec walks on the CPU. Results are bit-identical to those of the same programs in ``hoptrain.kernels.cpu.programs.program``, but faster.
 
-Walks go in chunks, all a step at a time. Their random words are computed for the whole chunk, so that the processor's vector units do it, and
-each pass over the chunk asks for what the next one reads.
+The programs are in ``hoptrain.samplers.programs.walks``. Walks are processed in chunks, one step at a time. Random words are computed for a whole chunk
+by the processor's vector units, and each pass over a chunk prefetches what the next pass reads.
 
-Shapes: W walks of L steps, ``walks`` (W, L + 1), whose column 0 holds the roots, global ids, -1 after a walk's end. Walk w is copy ``w % copies``
-of root ``w // copies``: its words are those with the numbers ``copy + draw * copies`` of the root's stream at the hop.
+Shapes: W walks of L steps; ``walks`` (W, L + 1) are global ids, -1 after the end of a walk, with the roots in column 0. Walk w is copy ``w % copies`` of
+root ``w // copies`` and uses the words ``copy + draw * copies`` of the root's stream at the hop.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ _U1, _U2 = np.uint64(1), np.uint64(2)
 
 @cpu_kernel
 def uniform_walks(indptr, indices, copies, restart, address, first, last, walks):
-    """Fill the walks ``first`` to ``last``; with a probability of ``restart`` / 2**32 (``uint64``) a step begins at the root."""
+    """Fill the walks [first, last). With probability ``restart`` / 2**32 (``uint64``) a step begins at the root."""
     roots, numbers = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
     words, again, positions = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
     for begin in range(first, last, _CHUNK):
@@ -48,9 +48,10 @@ def uniform_walks(indptr, indices, copies, restart, address, first, last, walks)
 
 @cpu_kernel
 def start_step(walks, step, copies, restart, address, vertices, words):
-    """Where each of the walks steps from, -1 for one that has ended, into ``vertices`` (W,), and the words of ``uniform_walks`` into ``words`` (W,) ``uint64``.
+    """Write the node that each walk steps from (W,), -1 if it has ended, and its random word (W,) ``uint64``.
 
-    ``walks`` (W, L + 1) are all walks of a batch. With this and ``take_step`` others than who has the graph make the walks of ``uniform_walks``.
+    ``walks`` (W, L + 1) are all walks of a batch. Together with ``take_step`` it makes the same walks as ``uniform_walks``, for callers that do not
+    hold the whole graph.
     """
     roots, numbers, again = np.empty(len(walks), np.uint64), np.empty(len(walks), np.uint64), np.empty(len(walks), np.uint64)
     for i in range(len(walks)):
@@ -65,7 +66,7 @@ def start_step(walks, step, copies, restart, address, vertices, words):
 
 @cpu_kernel
 def take_step(indptr, indices, vertices, words):
-    """Replace ``vertices`` (N,) by where ``words`` (N,) lead from them, -1 where no edge leads anywhere."""
+    """Replace each node (N,) by the neighbour that its word in ``words`` (N,) draws, or by -1 if it has no edges."""
     for i in range(len(vertices)):
         prefetch_many(indptr, np.int64(vertices[min(i + _PIECE, len(vertices) - 1)]))
         position = _position(indptr, np.int64(vertices[i]), words[i])
@@ -74,9 +75,9 @@ def take_step(indptr, indices, vertices, words):
 
 @cpu_kernel
 def lane_words(vertices, numbers, number, address, hop, words):
-    """Write the word ``numbers[i]`` of the stream of ``vertices[i]`` at a hop, for the first ``number`` lanes; all ``uint64``.
+    """Write word ``numbers[i]`` of the random stream of the i-th node at a hop to ``words[i]``, for the first ``number`` lanes. All are ``uint64``.
 
-    In pieces, see ``hoptrain.kernels.cpu.nodewise.labor.source_words``.
+    The loop is split into pieces so that LLVM vectorises it, see ``hoptrain.kernels.cpu.nodewise.labor.source_words``.
     """
     seed, epoch, batch = address
     for begin in range(0, number, _PIECE):
@@ -95,7 +96,7 @@ def _words_of(vertices, numbers, seed, epoch, batch, hop, words):
 
 @cpu_kernel
 def _position(indptr, vertex, word):
-    """The edge that a word draws uniformly from a node's column; -1 if it has none."""
+    """Return the CSC position of the edge that a word draws uniformly from a node's column, or -1 if the node has no edges."""
     column = np.int64(indptr[unsigned(vertex)])
     degree = np.int64(indptr[unsigned(vertex + 1)]) - column
     return column + bounded(word, degree) if degree > 0 else np.int64(-1)
@@ -103,10 +104,10 @@ def _position(indptr, vertex, word):
 
 @cpu_kernel
 def second_order_walks(indptr, indices, copies, biases, address, first, last, walks):
-    """Fill the walks ``first`` to ``last`` of node2vec; ``biases`` are (back, near, out) of 2**32 (``uint64``), the largest 2**32.
+    """Fill the node2vec walks [first, last). ``biases`` are (back, near, out) of 2**32 (``uint64``); the largest is 2**32.
 
-    A step proposes edges until one is accepted: proposal t by word 2 t, accepted if word 2 t + 1 is below the bias of where it leads. That word
-    alone decides nearly always whether the proposal is accepted, however near it is; only where it does not, edges are looked for.
+    A step proposes edges until one is accepted. Proposal t is drawn by word 2 t and accepted if word 2 t + 1 is below the bias of its destination.
+    The word alone decides in nearly all cases. Only if the result depends on the distance to the previous node, the graph is searched for an edge.
     """
     roots, copy_of = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
     lanes, positions = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.int64)
@@ -137,7 +138,7 @@ def second_order_walks(indptr, indices, copies, biases, address, first, last, wa
 
 @cpu_kernel
 def _start_step(indptr, own, step, lanes):
-    """The lanes whose walks go on; the others end. Returns how many there are."""
+    """List the lanes whose walks continue, and end the other walks. Return the number of these lanes."""
     waiting = 0
     for i in places(0, len(own)):
         vertex = np.int64(own[i, unsigned(step)])
@@ -149,7 +150,7 @@ def _start_step(indptr, own, step, lanes):
 
 @cpu_kernel
 def _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chances):
-    """Take the proposals that are accepted; the lanes of the others move together. Returns how many these are."""
+    """Apply the accepted proposals, and compact the list of the other lanes. Return the number of the other lanes."""
     back, near, out = biases
     low, high = min(near, out), max(near, out)
     left = 0

@@ -1,1 +1,1 @@
-"""Draws of the seeds themselves: edges and negatives, seeds by importance."""
+"""CPU kernels for seeds: edges as seeds, negatives, weighted and importance-sampled seeds."""

@@ -1,4 +1,4 @@
-"""Edges that messages must not pass, by their places, on the CPU."""
+"""Removal of excluded edges, given by their CSC positions, from sampled blocks on the CPU."""
 
 import numpy as np
 
@@ -7,11 +7,11 @@ from hoptrain.kernels.cpu import cpu_kernel
 
 @cpu_kernel
 def drop_places(graph_indptr, nodes, num_seeds, indptr, indices, edge_ids, weights, dropped):
-    """Take the edges at the places ``dropped`` (N,) out of a block, in place; the others keep their order.
+    """Remove the edges at the CSC positions ``dropped`` (N,) from a block, in place. The other edges keep their order.
 
-    ``dropped`` ascends. ``nodes``: global ids of the block's destinations, and maybe further ones. ``weights`` is empty where the block has
-    none. Returns how many edges are left, and whether one that is gone came from another node than the first ``num_seeds``. Only columns that have
-    a dropped edge are looked at edge by edge.
+    ``dropped`` ascends. ``nodes`` begins with the global ids of the block's destinations. ``weights`` is empty if the block has none. Returns the
+    number of remaining edges, and whether a removed edge came from a node after the first ``num_seeds``. Only columns with a dropped edge are
+    checked edge by edge.
     """
     has_weights, num_dropped, from_others = len(weights) > 0, len(dropped), False
     kept = begin = 0
@@ -36,10 +36,10 @@ def drop_places(graph_indptr, nodes, num_seeds, indptr, indices, edge_ids, weigh
 
 @cpu_kernel
 def reach(indptr, indices, edge_ids, weights, rows, new_of, order, num_found, out):
-    """Write the ``rows`` of a block, local ids of destinations, into ``out``, arrays like the block's, with new ids for the sources.
+    """Copy the destinations ``rows`` (local ids) of a block and their edges to ``out``, arrays like the block's, and renumber the sources.
 
-    ``new_of`` (S,) has the new id of each node of the sources' type, -1 for one that was not found yet; ``order`` the ``num_found`` nodes that were, in
-    the order of their new ids. Nodes that are found are appended. Returns how many there are then.
+    ``new_of`` (S,) has the new id of each node of the sources' type, or -1 if it has none yet. ``order`` has the ``num_found`` nodes with new ids, in
+    the order of these; further nodes are appended. Returns the new number of nodes in ``order``.
     """
     out_indptr, out_indices, out_edge_ids, out_weights = out
     has_weights, num_edges = len(weights) > 0, 0
@@ -60,7 +60,7 @@ def reach(indptr, indices, edge_ids, weights, rows, new_of, order, num_found, ou
 
 @cpu_kernel
 def _first_at_least(ascending, low, high, value):
-    """The first of the places ``low`` to ``high`` - 1 with an entry of at least ``value``, else ``high``."""
+    """Return the first position in [low, high) whose entry is at least ``value``, or ``high``."""
     low, high = np.int64(low), np.int64(high)
     while low < high:
         middle = (low + high) // 2

@@ -1,7 +1,7 @@
-"""Edges as seeds on the CPU: their end points, nodes that no edge was asked for (negatives), and edges that messages must not pass.
+"""Edges as seeds on the CPU: their end points, negatives, and the removal of seed edges from sampled blocks.
 
-Shapes: E edges of the graph, V nodes, P edges of the batch, k negatives for each. A negative takes the four words of its own group at
-(seed, epoch, batch, ``HOP_NEGATIVES``, edge id): two choose a place, the third decides in an alias table.
+Shapes: E edges of the graph, V nodes, P edges of the batch, k negatives for each. A negative uses the four words of its own group at
+(seed, epoch, batch, ``HOP_NEGATIVES``, edge id): two choose a position, the third decides in an alias table.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ def end_points(indptr, indices, edge_ids, src, dst):
     """Write the sources and destinations of the edges ``edge_ids`` (P,) into ``src`` and ``dst`` (P,): global ids."""
     for i in range(len(edge_ids)):
         edge = np.int64(edge_ids[i])
-        low, high = 0, len(indptr) - 1  # the destination's column begins at or before the edge, the next one behind it
+        low, high = 0, len(indptr) - 1  # the destination's column begins at or before the edge, the next column after it
         while high - low > 1:
             middle = (low + high) // 2
             if indptr[middle] <= edge:
@@ -31,7 +31,7 @@ def end_points(indptr, indices, edge_ids, src, dst):
 
 @cpu_kernel
 def uniform_negatives(edge_ids, count, num_graph_nodes, address, out):
-    """``out`` (P * k,): any node, each as likely as any other."""
+    """Fill ``out`` (P * k,) with nodes drawn uniformly from all nodes."""
     for i in range(len(edge_ids)):
         for j in range(count):
             out[i * count + j] = _draw(edge_ids[i], j, num_graph_nodes, address)[0]
@@ -39,10 +39,10 @@ def uniform_negatives(edge_ids, count, num_graph_nodes, address, out):
 
 @cpu_kernel
 def filtered_negatives(indptr, indices, is_sorted, begin, end, is_one_type, edge_ids, src, count, address, out):
-    """``out`` (P * k,): a uniform node w of [begin, end) again and again, up to ``FILTER_TRIES`` times, until no edge leads from ``src[i]`` to it.
+    """Fill ``out`` (P * k,) with nodes of [begin, end) drawn uniformly until no edge leads from ``src[i]`` to them, up to ``FILTER_TRIES`` times.
 
-    Nor is w ``src[i]`` itself, where both ends are of one type. The first try is the uniform negative; try t of negative j takes the words of
-    negative j + t * k. ``is_sorted``: that columns ascend.
+    If both ends are of one type, ``src[i]`` itself is redrawn, too. The first try is the uniform negative; try t of negative j uses the words of
+    negative j + t * k. ``is_sorted`` tells that columns ascend.
     """
     for i in range(len(edge_ids)):
         for j in range(count):
@@ -56,10 +56,10 @@ def filtered_negatives(indptr, indices, is_sorted, begin, end, is_one_type, edge
 
 @cpu_kernel
 def _has_source(column, is_sorted, source):
-    """Whether ``source`` is in a column of the graph."""
+    """Return whether ``source`` is in a column of the graph."""
     if is_sorted:
         return _is_among(column, source)
-    for other in column:  # noqa: SIM110 - a loop is what is compiled
+    for other in column:  # noqa: SIM110 - Numba compiles a loop, not any()
         if other == source:
             return True
     return False
@@ -67,7 +67,7 @@ def _has_source(column, is_sorted, source):
 
 @cpu_kernel
 def weighted_negatives(edge_ids, count, threshold, alias, address, out):
-    """``out`` (P * k,): a node by the alias table of all nodes, ``threshold`` (V,) uint32 and ``alias`` (V,) int32."""
+    """Fill ``out`` (P * k,) with nodes drawn by the alias table of all nodes, ``threshold`` (V,) uint32 and ``alias`` (V,) int32."""
     for i in range(len(edge_ids)):
         for j in range(count):
             place, word = _draw(edge_ids[i], j, len(threshold), address)
@@ -76,7 +76,7 @@ def weighted_negatives(edge_ids, count, threshold, alias, address, out):
 
 @cpu_kernel
 def in_batch_negatives(edge_ids, count, dst, address, out):
-    """``out`` (P * k,): the destination ``dst[i]`` of another edge of the batch, each other one as likely; P is at least 2."""
+    """Fill ``out`` (P * k,) with destinations of other edges of the batch, drawn uniformly; P is at least 2."""
     num_edges = len(edge_ids)
     for i in range(num_edges):
         for j in range(count):
@@ -86,14 +86,14 @@ def in_batch_negatives(edge_ids, count, dst, address, out):
 
 @cpu_kernel
 def _draw(edge, number, limit, address):
-    """A place in [0, limit) and one more random word."""
+    """Return a position in [0, limit) and one more random word."""
     word0, word1, word2, _ = four_words(address.seed, address.epoch, address.batch, HOP_NEGATIVES, np.uint64(edge), np.uint64(number))
     return bounded_wide(word0, word1, limit), word2
 
 
 @cpu_kernel
 def find_seeds(nodes, num_seeds, table, out):
-    """``out`` (S,) int32: the local id of the seed that a node is the same node as, or ``num_seeds``. The table holds the seeds alone."""
+    """Fill ``out`` (S,) int32 with the local id of the seed that equals each node, or ``num_seeds``. The table holds only the seeds."""
     entries, slot_bits, stamp = table.entries, table.slot_bits, table.stamp
     low = np.uint32((1 << table.id_bits) - 1)
     for i in range(len(nodes)):
@@ -109,11 +109,11 @@ def find_seeds(nodes, num_seeds, table, out):
 
 @cpu_kernel
 def drop_edges(indptr, indices, edge_ids, weights, sources, destinations, num_sources, num_destinations, dropped):
-    """Take the edges between seeds that ``dropped`` names out of a block, in place; the others keep their order.
+    """Remove the edges between seeds that ``dropped`` lists from a block, in place. The other edges keep their order.
 
-    ``dropped``: sorted ``source * num_destinations + destination``, local ids of seeds. ``sources`` and ``dst_range``: the seed that a node is, as
-    ``find_seeds`` writes it for the nodes of the one type and of the other; in a plain graph both are the same, as are the numbers of seeds. ``weights``
-    is empty where the block has none. Returns how many edges are left.
+    ``dropped`` holds sorted codes ``source * num_destinations + destination`` of local ids of seeds. ``sources`` and ``dst_range`` are what
+    ``find_seeds`` wrote for the nodes of the source type and of the destination type; in a homogeneous graph both arrays and both numbers are the same.
+    ``weights`` is empty if the block has none. Returns the number of remaining edges.
     """
     has_weights = len(weights) > 0
     kept = begin = 0
@@ -134,6 +134,6 @@ def drop_edges(indptr, indices, edge_ids, weights, sources, destinations, num_so
 
 @cpu_kernel
 def _is_among(values, value):
-    """Whether ``value`` is one of ``values``, which ascend."""
+    """Return whether ``value`` is in the ascending ``values``."""
     place = np.searchsorted(values, value)
     return place < len(values) and values[place] == value

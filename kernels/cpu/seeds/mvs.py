@@ -1,4 +1,4 @@
-"""Independent draws of seeds by their importance, in integers."""
+"""Independent draws of seeds by importance, in integer arithmetic."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _U0 = np.uint64(0)
 def draw_seeds(ends, even, seed, epoch, batch, drawn):
     """Fill ``drawn`` (m,) int64 with independent draws from range(n).
 
-    A draw is uniform with probability ``even`` / 2**32 (``uint64``), else by the shares of which ``ends`` (n,) uint64 holds the running sums.
+    A draw is uniform with probability ``even`` / 2**32 (``uint64``); otherwise it is weighted by shares, whose cumulative sums are ``ends`` (n,) uint64.
     """
     for draw in range(len(drawn)):
         choice, word, high, low = four_words(seed, epoch, batch, HOP_LARGE_BATCH, np.uint64(draw), _U0)

@@ -1,4 +1,4 @@
-"""Draws of seeds by weight, in integers: each a function of the epoch and its own number."""
+"""Weighted draws of seeds, in integer arithmetic. A draw is a function of the epoch and of its number."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ _U0 = np.uint64(0)
 
 @cpu_kernel
 def draw_seeds(ends, draws, seed, epoch, places):
-    """Fill ``places`` (m,) int64: the place that each of ``draws`` (m,) int64 falls to by the shares of which ``ends`` (N,) uint64 holds the running sums."""
+    """Fill ``places`` (m,) int64 with the index that each draw number in ``draws`` (m,) int64 selects; ``ends`` (N,) uint64 are cumulative weights."""
     for i in range(len(draws)):
         high, low, _, _ = four_words(seed, epoch, _U0, HOP_SEEDS, np.uint64(draws[i]), _U0)
         places[i] = np.searchsorted(ends, bounded64(high, low, ends[-1]), side="right")

@@ -1,1 +1,1 @@
-"""Rows that lie on a disk: which of them to keep in memory, and how to read the others."""
+"""CPU kernels for rows on disk: planning which rows to cache, reading the others, and quantised rows."""

@@ -1,16 +1,16 @@
-"""Which rows a cache keeps, where the accesses of the steps to come are known: Belady's MIN.
+"""A cache plan with known future accesses, by Belady's MIN algorithm.
 
-All rows have one size. While a step is planned, it and some steps before it are in flight: their rows are together in the cache, and none of their slots is
-written. A row that stays from one step that uses it to the next one that does saves a read. It costs a slot at each step between them that
-has neither of the two in flight, and there are as many such slots as the rows in flight leave. So the most reads are saved by the most such intervals of
-which no more overlap than there are slots, anywhere: when a slot is needed, of the rows that no step in flight uses, that one goes whose
-next use is latest. That is optimal for the steps that are known, as steps land in their order (Belady, "A study of replacement algorithms for a
+All rows have one size. While a step is planned, it and some earlier steps are in flight: all their rows are in the cache, and none of their slots is
+overwritten. Keeping a row from one step that uses it to the next one saves a read. It costs a slot at each step in between at which neither of
+the two steps is in flight; the rows in flight leave a limited number of such slots. So the most reads are saved by the largest set of such
+intervals that nowhere overlap more often than there are free slots. The rule is: when a slot is needed, evict the row that no step in flight uses
+and whose next use is latest. This is optimal for the known steps, since steps finish in order (Belady, "A study of replacement algorithms for a
 virtual-storage computer", IBM Systems Journal 5(2), 1966; for intervals Carlisle and Lloyd, "On the k-coloring of intervals", Discrete Applied
 Mathematics 59(3), 1995).
 
-Rows that no step in flight uses are in buckets by the step of their next use, and behind these, where no known step uses them, by how often they were used:
-of two that nothing is known about, the one used less goes first. What goes is taken from the latest bucket, the row that entered it last
-first. As rows enter in ascending order, a plan follows from its accesses alone. Steps count on from the cache's first one; all loops are linear.
+Rows that no step in flight uses are in buckets by the step of their next use. Rows without a known next use come after these, in buckets by their
+number of uses; rarely used rows are evicted first. The row to evict is the one that entered the latest bucket last. As rows enter in
+ascending order, a plan depends only on the accesses. Steps are numbered from the cache's first step; all loops take linear time.
 """
 
 from typing import NamedTuple
@@ -20,21 +20,21 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 
 NEVER = 2**31 - 1
-"""The next use of a row that no known step uses."""
+"""Next use of a row that no known step uses."""
 NUM_CLASSES = 112
-"""Buckets for the rows that no known step uses: numbers of uses up to 2**16 - 1, told apart to an eighth."""
+"""Number of buckets for rows that no known step uses. They distinguish up to 2**16 - 1 uses with a precision of one eighth."""
 
 
 class CacheTables(NamedTuple):
-    """A cache of N slots for rows of a table of V rows.
+    """The state of a cache of N slots for a store of V rows.
 
     Attributes:
-        slot_of: (V,) int32, the slot that a row was last planned to be in, -1 for none.
-        uses: (V,) uint16, in how many steps a row was used so far, the known ones included; no more than 2**16 - 1.
-        row_of: (N,) the row that is planned to be in a slot.
-        below: (N,) int32, the slot below it in its bucket, -1 for none.
-        heads: (T+NUM_CLASSES,) int32, the topmost slot of each bucket: those of T steps, and of no step, the most used rows first.
-        filled: (1,) int64, how many slots have a row: those from 0 on.
+        slot_of: (V,) int32 slot that each row was last planned to be in, -1 for none.
+        uses: (V,) uint16 number of steps that used each row, known future steps included; at most 2**16 - 1.
+        row_of: (N,) row that is planned to be in each slot.
+        below: (N,) int32 next slot of the same bucket, whose slots form a linked stack; -1 for none.
+        heads: (T+NUM_CLASSES,) int32 topmost slot of each bucket: the buckets of T steps, then those without a known use, the most used rows first.
+        filled: (1,) int64 number of slots that hold a row; these are the first ones.
     """
 
     slot_of: np.ndarray
@@ -47,20 +47,20 @@ class CacheTables(NamedTuple):
 
 @cpu_kernel
 def count_uses(rows, uses):
-    """Add the rows (B,) of a step to ``uses``."""
+    """Count the rows (B,) of a step in ``uses``."""
     for i in range(len(rows)):
         uses[rows[i]] += uses[rows[i]] < 0xFFFF
 
 
 @cpu_kernel
 def next_uses(rows, step, first_use, out):
-    """The step at which each row of a step is used next, for one step after another from the last known one backward.
+    """Find the step at which each row of a step is used next. Call it for one step after another, from the last known step backward.
 
     Args:
-        rows: (B,) the distinct rows of the step.
-        step: its number.
-        first_use: (V,) int32, the first of the later steps that uses a row; what lies before them says nothing. Becomes that of ``step`` on.
-        out: (B,) int32, the next use, or ``NEVER``.
+        rows: (B,) distinct rows of the step.
+        step: Number of the step.
+        first_use: (V,) int32 first later step that uses each row; values up to ``step`` are stale. Updated to include ``step``.
+        out: (B,) int32, receives the next use of each row, or ``NEVER``.
     """
     for i in range(len(rows)):
         later = first_use[rows[i]]
@@ -70,7 +70,10 @@ def next_uses(rows, step, first_use, out):
 
 @cpu_kernel
 def rank_rows(cache, first_use, first_in_flight, step):
-    """Put the rows that no step in flight uses into buckets anew, before ``step``; ``first_use`` is that of the steps in flight on."""
+    """Rebuild the buckets from all rows that no step in flight uses, before ``step`` is planned.
+
+    ``first_use`` is the first use of each row from the first step in flight on.
+    """
     cache.heads[:] = -1
     for slot in range(cache.filled[0]):
         use = first_use[cache.row_of[slot]]
@@ -80,7 +83,7 @@ def rank_rows(cache, first_use, first_in_flight, step):
 
 @cpu_kernel
 def land(cache, rows, nexts, step, first_step):
-    """A step is no longer in flight: those of its rows (B,) that are used next (B,) after ``step``, which is planned now, may go from then on."""
+    """Make the rows (B,) of a finished step evictable, unless their next use (B,) is not after ``step``, the step that is planned now."""
     for i in range(len(rows)):
         if nexts[i] > step:
             _put(cache, cache.slot_of[rows[i]], nexts[i] - first_step)
@@ -88,21 +91,21 @@ def land(cache, rows, nexts, step, first_step):
 
 @cpu_kernel
 def plan_step(cache, rows, step, first_step, out_rows, out_slots):
-    """Plan a step: which of its rows have to be read, and into which slots.
+    """Plan a step: choose the rows to read and their slots.
 
     Args:
-        cache: changed.
-        rows: (B,) the distinct rows of the step, ascending; with those of the steps in flight no more than N.
-        step: its number.
-        first_step: the step that ``rank_rows`` was called before.
-        out_rows: (B,) the rows to read, ascending.
-        out_slots: (B,) int32, their slots.
+        cache: State of the cache; changed in place.
+        rows: (B,) distinct rows of the step, ascending. Together with those of the steps in flight they are at most N.
+        step: Number of the step.
+        first_step: Step for which ``rank_rows`` was last called.
+        out_rows: (B,), receives the rows to read, ascending.
+        out_slots: (B,) int32, receives their slots.
 
     Returns:
-        How many rows have to be read.
+        The number of rows to read.
     """
     num_read, place = 0, len(cache.heads) - 1
-    cache.heads[step - first_step] = -1  # these are in use now
+    cache.heads[step - first_step] = -1  # the rows of this bucket are used by this step
     for i in range(len(rows)):
         slot = cache.slot_of[rows[i]]
         if slot >= 0 and cache.row_of[slot] == rows[i]:
@@ -131,7 +134,7 @@ def _put(cache, slot, bucket):
 
 @cpu_kernel
 def class_of(uses):
-    """A number of uses with four bits of it kept: below ``NUM_CLASSES``, and no less for more uses."""
+    """Return the bucket number of a number of uses, rounded to four significant bits: below ``NUM_CLASSES``, and monotonic."""
     exponent = 0
     while uses >= 16:
         uses, exponent = uses >> 1, exponent + 1

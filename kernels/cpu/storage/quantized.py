@@ -1,7 +1,7 @@
-"""Columns of numbers as codes of 8 or 4 bits, and back: the number is ``zero + scale * code``.
+"""Quantisation of feature columns to codes of 8 or 4 bits, and back: a number is ``zero + scale * code``.
 
-A scale has 16 significant bits, so ``scale * code`` is exact in float32, and the sum is rounded once, whether a machine multiplies and adds in one
-instruction or in two: the same bits everywhere. Codes of 4 bits lie two in a byte, the even column in the low half.
+A scale has 16 significant bits, so ``scale * code`` is exact in float32. The sum is then rounded once, whether or not the machine fuses multiplication
+and addition, so results are bit-identical everywhere. Two codes of 4 bits share a byte, the even column in the low half.
 """
 
 import numpy as np
@@ -9,15 +9,15 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 
 MOST = 2.0**126
-"""Numbers are no larger, so that no product is infinite in float32."""
+"""Maximum magnitude of numbers, so that no product overflows in float32."""
 
 
 @cpu_kernel
 def column_ranges(x, low, high, is_whole):
-    """Widen ``low`` and ``high`` (F,) float32 to hold the columns of x (N, F) float32; clear ``is_whole`` (F,) where a number is no integer.
+    """Extend the ranges ``low`` and ``high`` (F,) float32 to the columns of x (N, F) float32. Clear ``is_whole`` (F,) if a number is not an integer.
 
     Returns:
-        Whether all numbers are finite and within ``MOST``; ``low`` and ``high`` are of no use where not.
+        Whether all numbers are finite and within ``MOST``. If not, ``low`` and ``high`` are not valid.
     """
     is_within = True
     for i in range(x.shape[0]):
@@ -33,7 +33,7 @@ def column_ranges(x, low, high, is_whole):
 
 @cpu_kernel
 def encode(x, scale, zero, top, codes):
-    """``codes`` (N, F) uint8, the nearest in [0, top] for x (N, F) float32, halves to even; a column of scale 0 has code 0."""
+    """Fill ``codes`` (N, F) uint8 with the nearest codes in [0, top] of x (N, F) float32, ties to even. A column of scale 0 gets code 0."""
     for i in range(x.shape[0]):
         row, out = x[i], codes[i]
         for k in range(len(row)):
@@ -43,7 +43,7 @@ def encode(x, scale, zero, top, codes):
 
 @cpu_kernel
 def pack(codes, out):
-    """Two codes (N, F) of 4 bits in a byte of ``out`` (N, (F + 1) // 2)."""
+    """Pack codes (N, F) of 4 bits, two in a byte, into ``out`` (N, (F + 1) // 2)."""
     num_columns = codes.shape[1]
     for i in range(codes.shape[0]):
         row, packed = codes[i], out[i]
@@ -55,7 +55,7 @@ def pack(codes, out):
 
 @cpu_kernel
 def expand(codes, scale, zero, out):
-    """``out`` (N, F) float32 of codes (N, F) uint8."""
+    """Fill ``out`` (N, F) float32 with the numbers of codes (N, F) uint8."""
     for i in range(codes.shape[0]):
         row, numbers = codes[i], out[i]
         for k in range(len(row)):
@@ -64,7 +64,7 @@ def expand(codes, scale, zero, out):
 
 @cpu_kernel
 def expand_packed(codes, scale, zero, out):
-    """``out`` (N, F) float32 of codes (N, (F + 1) // 2) uint8, two in a byte."""
+    """Fill ``out`` (N, F) float32 with the numbers of packed codes (N, (F + 1) // 2) uint8."""
     num_columns = out.shape[1]
     for i in range(codes.shape[0]):
         row, numbers = codes[i], out[i]

@@ -1,4 +1,4 @@
-"""Rows of a file into slots: which pieces of the file to read, and the reads themselves, without Python in between."""
+"""Reading rows of a file into cache slots: merging rows into reads, and the reads themselves, all in compiled code."""
 
 import numpy as np
 from numba import types
@@ -10,16 +10,16 @@ _pread = types.ExternalFunction("pread", types.intp(types.int32, types.uintp, ty
 
 @cpu_kernel
 def extents(rows, row_bytes, offset, block, gap, most, firsts):
-    """Cut ascending rows into runs, each of which is one read of whole blocks.
+    """Merge ascending rows into runs, each of which is a single read of whole blocks.
 
     Args:
         rows: (M,) row numbers, ascending.
-        row_bytes: bytes of a row.
-        offset: where row 0 begins in the file.
-        block: a read begins and ends at multiples of it.
-        gap: bytes that are rather read than left out.
-        most: bytes of a read of several rows.
-        firsts: (M+1,) becomes the place in ``rows`` of each run's first row, and M.
+        row_bytes: Bytes of a row.
+        offset: Byte offset of row 0 in the file.
+        block: Alignment in bytes; a read begins and ends at multiples of it.
+        gap: Maximum number of unneeded bytes between two rows of one read.
+        most: Maximum bytes of a read of several rows.
+        firsts: (M+1,), receives the index in ``rows`` of each run's first row, and M at the end.
 
     Returns:
         The number of runs, K.
@@ -38,23 +38,23 @@ def extents(rows, row_bytes, offset, block, gap, most, firsts):
 
 @cpu_kernel
 def read_extents(file, rows, slots, row_bytes, offset, block, firsts, first, last, buffer, out):
-    """Read runs ``first`` to ``last``, without it, and put their rows into slots.
+    """Read the runs [first, last), and copy their rows into slots.
 
     Args:
-        file: descriptor.
+        file: File descriptor.
         rows: (M,) row numbers, ascending, in [0, V).
-        slots: (M,) where each of them goes.
-        row_bytes: bytes of a row.
-        offset: where row 0 begins in the file.
-        block: as of ``extents``.
-        firsts: (K+1,) what ``extents`` found.
-        first: the first run.
-        last: the run after the last one.
-        buffer: (bytes,) uint8, aligned for the file, as long as the longest run.
-        out: (N, row_bytes) uint8.
+        slots: (M,) slot of each row.
+        row_bytes: Bytes of a row.
+        offset: Byte offset of row 0 in the file.
+        block: Alignment in bytes; a read begins and ends at multiples of it.
+        firsts: (K+1,) index in ``rows`` of each run's first row, from ``extents``.
+        first: First run.
+        last: Run after the last one.
+        buffer: (bytes,) uint8 buffer, aligned for the file, of at least the length of the longest run.
+        out: (N, row_bytes) uint8 slots.
 
     Returns:
-        The first run that could not be read in whole, else ``last``.
+        The first run that could not be read completely, or ``last``.
     """
     for run in range(first, last):
         begin = (offset + rows[firsts[run]] * row_bytes) // block * block
@@ -72,16 +72,16 @@ def read_extents(file, rows, slots, row_bytes, offset, block, firsts, first, las
 
 @cpu_kernel
 def find_slots(ids, slot_of, row_of, out):
-    """The slots of rows.
+    """Look up the slots of rows.
 
     Args:
         ids: (S,) row numbers in [0, V).
-        slot_of: (V,) int32, the slot that a row was last planned to be in, -1 for none.
-        row_of: (N,) the row in a slot.
-        out: (S,) int32, becomes the slots.
+        slot_of: (V,) int32 slot that each row was last planned to be in, -1 for none.
+        row_of: (N,) row in each slot.
+        out: (S,) int32, receives the slots.
 
     Returns:
-        The first place in ``ids`` whose row has no slot, -1 if all have.
+        The first position in ``ids`` whose row has no slot, or -1.
     """
     for i in range(len(ids)):
         slot = slot_of[ids[i]]
@@ -93,7 +93,10 @@ def find_slots(ids, slot_of, row_of, out):
 
 @cpu_kernel
 def find_slots_elsewhere(ids, place, first, end, slot_of, row_of, out):
-    """As ``find_slots``, but of rows whose ``place`` (V,) is from ``first`` to ``end``, without it, which have none: -1 less their number from ``first`` on."""
+    """Look up the slots of rows as ``find_slots`` does; rows with ``first <= place < end`` have none and get ``-1 - (place - first)``.
+
+    ``place`` (V,) is a number for each row, such as its position in another store.
+    """
     for i in range(len(ids)):
         at = np.int64(place[ids[i]])
         if first <= at < end:

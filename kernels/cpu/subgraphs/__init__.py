@@ -1,1 +1,1 @@
-"""Sets of nodes, and the subgraphs that they induce."""
+"""CPU kernels of subgraph sampling: node sets, and the subgraphs that they induce."""

@@ -1,7 +1,7 @@
-"""How probable it is that a subgraph of independent draws contains a node, and both ends of an edge; and the weights that follow.
+"""Probabilities that a subgraph of independent draws contains a node, or both ends of an edge, and the resulting weights.
 
-All is made of +, *, / and comparisons of doubles in a fixed order: the same on every machine. Products of probabilities are only ever added
-to each other, so that nothing cancels: a tiny probability is as precise as a large one, about 2 * draws * 2**-53 of itself.
+Everything is computed by +, *, / and comparisons of doubles in a fixed order, so results are bit-identical on every machine. Products of
+probabilities are only added, so nothing cancels: the relative error of any probability, also a tiny one, is about 2 * draws * 2**-53.
 """
 
 from typing import Any, NamedTuple
@@ -13,23 +13,25 @@ from hoptrain.kernels.cpu.places import places, unsigned
 
 
 class Rates(NamedTuple):
-    """What one of the draws hits, given which the draws are independent and alike. T: nodes of which a subgraph has at least one."""
+    """The hit probabilities of one draw; all draws are independent and identically distributed. T is the set of seeds, of which a subgraph has one."""
 
     draws: int
+    """Number of draws of a subgraph."""
     hits: Any
-    """(V,) float64: the probability that a draw hits the node."""
+    """(V,) float64 probability that a draw hits the node."""
     outside: Any
-    """(V,) float64: that it hits the node and none of T; 0 for a node of T."""
+    """(V,) float64 probability that a draw hits the node but no node of T; 0 for a node of T."""
     missed: float
-    """That it hits none of T."""
+    """Probability that a draw hits no node of T."""
 
 
 @cpu_kernel
 def both_hit(draws, a, b, both, whole):
-    """The probability that some of the draws hit A and some hit B, and each draw is one of those that have the probability ``whole`` together.
+    """Return the probability that at least one of the draws hits A, at least one hits B, and all draws are within an event of probability ``whole``.
 
-    A draw hits A with probability ``a``, B with ``b``, and both at once with ``both``. The draws' outcomes (both were hit, A alone, B alone,
-    neither) are joined by doubling their number. Rates that are estimates, or rounded, may not fit together: ``both`` is made to fit.
+    Within that event a draw hits A with probability ``a``, B with ``b``, and both at once with ``both``. The four outcomes of a set of draws (both
+    were hit, only A, only B, neither) are combined by repeated doubling of the number of draws. Estimated or rounded rates may be inconsistent, so
+    ``both`` is clipped to its valid range.
     """
     both = max(min(both, a, b), a + b - whole)
     one_a, one_b, none = a - both, b - both, max(whole - a - b + both, 0.0)
@@ -53,22 +55,22 @@ def both_hit(draws, a, b, both, whole):
 
 @cpu_kernel
 def hit(draws, rate, whole):
-    """The probability that some of the draws hit, each with probability ``rate``; ``whole`` as above."""
+    """Return the probability that at least one draw hits, each with probability ``rate``, and all are within an event of probability ``whole``."""
     return both_hit(draws, rate, rate, rate, whole)
 
 
 @cpu_kernel
 def _vertex(rates, v):
-    """The probability that a subgraph has the node and one of T."""
+    """Return the probability that a subgraph contains node ``v`` and at least one node of T."""
     return hit(rates.draws, rates.hits[v], 1.0) - hit(rates.draws, rates.outside[v], rates.missed)
 
 
 @cpu_kernel
 def weigh_seeds(rates, seeds, weights):
-    """``weights`` (V,) float32 at the ``seeds`` (N,), which are T: 1 / (N p(v)).
+    """Set ``weights`` (V,) float32 of the ``seeds`` (N,), which are T, to 1 / (N p(v)).
 
-    p(v) is the probability that a subgraph has the node, given that it has one of T. A node that is never hit weighs 0. Returns the sum of
-    p(v) over the seeds, and the probability that a subgraph has one of them at all.
+    p(v) is the probability that a subgraph contains the node, given that it contains a node of T. A node that is never hit gets weight 0. Returns
+    the sum of p(v) over the seeds, and the probability that a subgraph contains a seed at all.
     """
     met = hit(rates.draws, 1.0 - rates.missed, 1.0)
     total = 0.0
@@ -81,9 +83,9 @@ def weigh_seeds(rates, seeds, weights):
 
 @cpu_kernel
 def weigh_edges(indptr, indices, rates, weights):
-    """``weights`` (E,) float32: p(v) / p(u, v) for every edge u -> v, both given that the subgraph has one of T; 0 for what never is in one.
+    """Set ``weights`` (E,) float32 to p(v) / p(u, v) for every edge u -> v, or 0 if the edge is in no subgraph.
 
-    It holds before with which probability a draw hits both ends.
+    Both probabilities are conditional on the subgraph containing a node of T. On input ``weights`` holds the probability that a draw hits both ends.
     """
     draws, hits, outside, missed = rates.draws, rates.hits, rates.outside, rates.missed
     for v in range(len(indptr) - 1):
@@ -101,7 +103,7 @@ def weigh_edges(indptr, indices, rates, weights):
 
 @cpu_kernel
 def table_masses(threshold, alias, masses):
-    """``masses`` (V,) int64, of V * 2**32 in all: how probable each entry of an alias table is, exactly as draws by it are."""
+    """Fill ``masses`` (V,) int64 with the exact probability of each entry in draws by an alias table, in units of 1 / (V * 2**32)."""
     masses[:] = 0
     for v in range(len(threshold)):
         kept = np.int64(threshold[v])
@@ -111,9 +113,9 @@ def table_masses(threshold, alias, masses):
 
 @cpu_kernel
 def edge_rates(indptr, indices, num_ends, is_seed, hits, outside):
-    """Fill ``hits`` and ``outside`` for draws of an in-edge, uniform, of one of ``num_ends`` nodes; a draw hits both ends of its edge.
+    """Fill ``hits`` and ``outside`` for draws of a uniform in-edge of one of ``num_ends`` nodes, which hit both ends of the edge.
 
-    ``is_seed`` (V,) bool marks T. Returns the probability that a draw misses T.
+    ``is_seed`` (V,) bool marks the nodes of T. Returns the probability that a draw misses T.
     """
     hits[:] = 0.0
     outside[:] = 0.0
@@ -134,9 +136,9 @@ def edge_rates(indptr, indices, num_ends, is_seed, hits, outside):
 
 @cpu_kernel
 def edge_pair_rates(indptr, indices, num_ends, out_indptr, out_indices, rate_of, rates):
-    """``rates`` (E,) float32: with which probability a draw of ``edge_rates`` is an edge between the ends of this one, in either direction.
+    """Fill ``rates`` (E,) float32 with the probability that a draw of ``edge_rates`` is an edge between both ends of this edge, in either direction.
 
-    ``out_indptr`` and ``out_indices``: the graph the other way round; ``rate_of`` (V,) float64 is scratch.
+    ``out_indptr`` and ``out_indices`` are the reversed graph; ``rate_of`` (V,) float64 is scratch memory.
     """
     rate_of[:] = 0.0
     for v in range(len(indptr) - 1):
@@ -156,7 +158,7 @@ def edge_pair_rates(indptr, indices, num_ends, out_indptr, out_indices, rate_of,
 
 @cpu_kernel
 def turn_round(indptr, indices, out_indptr, out_indices):
-    """Write the graph with all edges the other way round: ``out_indptr`` (V+1,), ``out_indices`` (E,), which ascend within a column."""
+    """Write the graph with all edges reversed to ``out_indptr`` (V+1,) and ``out_indices`` (E,), which ascend within a column."""
     num_nodes = len(indptr) - 1
     out_indptr[:] = 0
     for e in range(len(indices)):

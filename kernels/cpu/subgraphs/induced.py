@@ -1,10 +1,10 @@
-"""Induced subgraphs on the CPU: from some nodes to the edges between them.
+"""Induced subgraphs on the CPU: all edges between given nodes.
 
-Shapes: V nodes and E edges of the graph, S nodes of the subgraph, M edges between them. Local ids count the S nodes.
+Shapes: V nodes and E edges of the graph, S nodes of the subgraph, M edges between them. Local ids number the S nodes.
 
-Every in-edge of the S nodes is looked at once. Whether its source is in the subgraph is asked of a bitmap, which for some millions of
-nodes stays in the second-level cache; only the sources that are in it are looked up in the relabelling table. One pass suffices: the
-result is written where there is room for all in-edges, and memory that is never written is never touched.
+Every in-edge of the S nodes is checked once. A bitmap tells whether its source is in the subgraph; for some millions of nodes it stays in the
+second-level cache. Only sources in the bitmap are looked up in the relabelling table. One pass is enough: the output buffer has capacity for all
+in-edges, and pages of it that are never written take no memory.
 """
 
 import numpy as np
@@ -14,21 +14,21 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import look_up
 
 _AHEAD = 32
-"""Nodes ahead whose offsets are asked for; their columns are when half of these have passed."""
+"""Prefetch distance in nodes for offsets; columns are prefetched at half this distance."""
 _LINE = 16
-"""Ids in a cache line."""
+"""Number of ids in a cache line."""
 _FIRST_LINES = 4
-"""Lines of a column that are asked for; the processor guesses the rest."""
+"""Number of lines of a column that are prefetched; the processor's own prefetcher fetches the rest."""
 _RARE = 12
-"""Edges looked at for each one picked, from which that is rare."""
+"""Ratio of checked to picked edges above which picked edges are rare."""
 _U0, _U1, _U6, _U63 = (np.uint64(n) for n in (0, 1, 6, 63))
 
 
 @cpu_kernel
 def seeds_first(found, num_found, is_seed, others, nodes):
-    """Copy ``found[:num_found]`` into ``nodes``, those that ``is_seed`` (V,) bool marks first, each kind in its order.
+    """Copy ``found[:num_found]`` to ``nodes``, the seeds (marked in ``is_seed`` (V,) bool) before the other nodes, each in their order.
 
-    ``others`` (num_found,) is scratch. Returns the number of seeds.
+    ``others`` (num_found,) is scratch memory. Returns the number of seeds.
     """
     num_seeds, num_others = 0, 0
     for i in range(num_found):
@@ -45,13 +45,13 @@ def seeds_first(found, num_found, is_seed, others, nodes):
 
 
 def bitmap_words(num_graph_nodes):
-    """Words of a bitmap over the nodes."""
+    """Return the number of 64-bit words of a bitmap over the nodes."""
     return (num_graph_nodes >> 6) + 1
 
 
 @cpu_kernel
 def set_bits(bits, vertices, first, last):
-    """Put ``vertices[first:last]`` into the bitmap ``bits`` (V/64,) uint64."""
+    """Set the bits of the nodes in [first, last) of a list of global ids, in the bitmap ``bits`` (V/64,) uint64."""
     for i in range(first, last):
         vertex = np.uint64(vertices[i])
         bits[vertex >> _U6] |= _U1 << (vertex & _U63)
@@ -59,17 +59,18 @@ def set_bits(bits, vertices, first, last):
 
 @cpu_kernel
 def clear_bits(bits, vertices, first, last):
-    """Clear the words of the bitmap that ``vertices[first:last]`` are in."""
+    """Clear the words of the bitmap that contain the nodes in [first, last) of a list of global ids."""
     for i in range(first, last):
         bits[np.uint64(vertices[i]) >> _U6] = _U0
 
 
 @cpu_kernel
 def induce(indptr, indices, nodes, num_nodes, sources, num_sources, bits, table, out_indptr, out_indices, out_edge_ids):
-    """Find the edges into ``nodes[:num_nodes]`` (S,) from ``sources[:num_sources]``, mostly the same, which ``table`` holds with their places.
+    """Find the edges into ``nodes[:num_nodes]`` (S,) from ``sources[:num_sources]``, which are usually the same nodes. Return their number M.
 
-    ``sources`` has room for one more. Writes ``out_indptr`` (S+1,), ``out_indices`` (local sources) and ``out_edge_ids``; both have room for all
-    in-edges and one more. A destination's edges stand in the graph's order. ``bits`` is scratch. Returns M.
+    ``table`` holds the sources with their positions as local ids; ``sources`` has capacity for one more. Writes ``out_indptr`` (S+1,), ``out_indices``
+    (local sources) and ``out_edge_ids``; the latter two have capacity for all in-edges and one more. A destination's edges are in the graph's
+    order. ``bits`` is scratch memory.
     """
     bits[:] = _U0
     set_bits(bits, sources, 0, num_sources)
@@ -90,10 +91,10 @@ def induce(indptr, indices, nodes, num_nodes, sources, num_sources, bits, table,
 
 @cpu_kernel
 def pick(indices, first, last, bits, num_edges, rare, out_indices, out_edge_ids):
-    """Append the edges ``first`` to ``last`` of the graph whose source is in the bitmap; returns their number so far.
+    """Append the edges at CSC positions [first, last) whose source is in the bitmap. Return the new number of edges.
 
-    With a branch where few are (``rare``: it is guessed well); else without, and what is not wanted is written over. Places are unsigned: a
-    negative one would have to be looked for at the end of the array.
+    With ``rare`` the loop branches, which is predicted well. Otherwise it has no branch: unwanted edges are written and then overwritten. Indices are
+    unsigned because Numba would check signed ones for negative values.
     """
     found = np.uint64(num_edges)
     if rare:
@@ -114,13 +115,13 @@ def pick(indices, first, last, bits, num_edges, rare, out_indices, out_edge_ids)
 
 @cpu_kernel
 def is_rare(num_edges, looked_at):
-    """Whether few of the edges that were looked at so far were picked."""
+    """Return whether only few of the edges checked so far were picked."""
     return num_edges * _RARE < looked_at
 
 
 @cpu_kernel
 def ask_ahead(indptr, indices, nodes, place, num_nodes):
-    """Ask for the offsets of a node some places ahead, and for the beginning of the column of one half as far, whose offsets are there."""
+    """Prefetch the offsets of a node some positions ahead, and the beginning of the column of a node half as far, whose offsets have arrived."""
     if place + _AHEAD < num_nodes:
         prefetch(indptr, np.int64(nodes[place + _AHEAD]))
     near = place + _AHEAD // 2

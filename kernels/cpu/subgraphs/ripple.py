@@ -1,4 +1,4 @@
-"""Ripple walks on the CPU: a subgraph that grows by a random part of its neighbours at a time."""
+"""Ripple walks on the CPU: subgraphs that grow by a random share of their neighbours in each step."""
 
 from typing import Any, NamedTuple
 
@@ -16,23 +16,23 @@ _U0 = np.uint64(0)
 
 
 class Ripple(NamedTuple):
-    """Memory for one subgraph; a *number* counts the nodes seen, members and neighbours of members, in order of first appearance."""
+    """Scratch memory for one subgraph. A *number* is the local id of a seen node: members and their neighbours, in order of first appearance."""
 
     seen: Any
     """(V+1,) global ids by number."""
     waiting: Any
-    """(V,) numbers of the neighbours that are no members yet."""
+    """(V,) numbers of the neighbours that are not members yet."""
     sources: Any
     """(CHUNK,) global ids or numbers."""
 
 
 @cpu_kernel
 def grow(indptr, indices, roots, size, ratio, attempts, address, table, ripple, drawn):
-    """Fill ``drawn`` with ``size`` distinct nodes, or with fewer where they run out; returns their number.
+    """Fill ``drawn`` with up to ``size`` distinct nodes, and return their number.
 
-    A step takes ``max(1, waiting * ratio >> 32)`` of the neighbours that are waiting, each choice uniform; then their own neighbours wait too.
-    Where none waits, a root is drawn from ``roots`` (N,), again if it is a member: at most ``attempts`` times in a row. Choice k has the
-    stream of "node" k, a root that of its number + 2**32.
+    A step draws ``max(1, waiting * ratio >> 32)`` of the waiting neighbours uniformly; then their own neighbours wait, too. If none waits, a
+    root is drawn from ``roots`` (N,), and redrawn if it is already a member, at most ``attempts`` times in a row. Choice k uses the random
+    stream of node number k, root r that of number r + 2**32.
     """
     number, num_seen, num_waiting, num_roots, failures = 0, 0, 0, 0, 0
     seen, waiting, sources = ripple.seen, ripple.waiting, ripple.sources
@@ -43,7 +43,7 @@ def grow(indptr, indices, roots, size, ratio, attempts, address, table, ripple, 
             num_roots += 1
             sources[0] = roots[place]
             after = relabel(sources, 0, 1, table, seen, num_seen)
-            # Nobody waits, so whoever was seen is a member.
+            # No neighbour waits, so all seen nodes are members.
             if after > num_seen:
                 drawn[number] = seen[num_seen]
                 number += 1
@@ -66,14 +66,14 @@ def grow(indptr, indices, roots, size, ratio, attempts, address, table, ripple, 
 
 @cpu_kernel
 def _choice(address, stream, n):
-    """An integer in [0, n) from the beginning of a stream."""
+    """Return an integer in [0, n) from the first words of a random stream."""
     word0, word1, _, _ = four_words(address.seed, address.epoch, address.batch, address.hop, stream, _U0)
     return bounded_wide(word0, word1, n)
 
 
 @cpu_kernel
 def _meet(indptr, indices, vertex, table, ripple, num_seen, num_waiting):
-    """Let those in-neighbours of a node wait that were not seen yet; returns the numbers of nodes seen and waiting."""
+    """Add the unseen in-neighbours of a node to the waiting ones. Return the numbers of seen and waiting nodes."""
     seen, waiting, sources = ripple.seen, ripple.waiting, ripple.sources
     end = np.int64(indptr[vertex + 1])
     for begin in range(np.int64(indptr[vertex]), end, CHUNK):

@@ -1,7 +1,7 @@
-"""GraphSAINT's draws on the CPU: nodes by weight, the ends of edges, random walks; and a subgraph's weights.
+"""GraphSAINT's draws on the CPU: weighted nodes, ends of edges and random walks; and the weights of a subgraph.
 
-Each draw has a stream of random words of its own: that of "node" ``draw + (attempt << 32)`` at the batch's address. Its first two words
-choose where it starts, the following ones an edge each. Draws are made some at a time, each pass asking for what the next one reads.
+Each draw has its own random stream, that of node number ``draw + (attempt << 32)`` at the batch's address. The first two words choose the start,
+each of the following ones an edge. Draws are made in chunks, and each pass prefetches what the next one reads.
 """
 
 import numpy as np
@@ -18,13 +18,13 @@ _AHEAD = 32
 
 
 def words_shape(length):
-    """The shape of ``words`` for draws that start and then take ``length`` further words."""
+    """Return the shape of ``words`` for draws that use ``length`` words after those of the start."""
     return 4, (_START_WORDS + length + 3) // 4 * CHUNK
 
 
 @cpu_kernel
 def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, drawn):
-    """``drawn`` (num_draws,): nodes by the alias table over all V of them, with replacement."""
+    """Fill ``drawn`` (num_draws,) with nodes drawn with replacement by the alias table of all V nodes."""
     w0, w1, w2 = words[0], words[1], words[2]
     num_graph_nodes = len(threshold)
     for begin in range(0, num_draws, CHUNK):
@@ -40,10 +40,10 @@ def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, d
 
 @cpu_kernel
 def draw_walks(num_walks, length, address, attempt, roots, in_turn, indptr, indices, words, lanes, drawn):
-    """``drawn`` (num_walks * (length+1),): walks of ``length`` steps against the edges.
+    """Fill ``drawn`` (num_walks * (length+1),) with random walks of ``length`` steps against the edges.
 
-    They begin at the ``roots`` (N,): at one after the other if ``in_turn``, else each at one that is drawn with replacement. A step takes a
-    uniform in-edge; a node without any is stayed at.
+    Walks begin at ``roots`` (N,): at one after another if ``in_turn``, otherwise at roots drawn with replacement. A step takes a uniform in-edge; a
+    walk stays at a node without in-edges.
     """
     stride = length + 1
     w0, w1 = words[0], words[1]
@@ -74,7 +74,7 @@ def draw_walks(num_walks, length, address, attempt, roots, in_turn, indptr, indi
 
 @cpu_kernel
 def _step(begin, number, row, step, stride, indptr, indices, lanes, drawn):
-    """One step of a chunk's walks, a word each."""
+    """Make one step of each walk of a chunk, with one random word each."""
     for i in range(number):
         vertex = np.int64(drawn[unsigned((begin + i) * stride + step)])
         column = np.int64(indptr[unsigned(vertex)])
@@ -90,7 +90,7 @@ def _step(begin, number, row, step, stride, indptr, indices, lanes, drawn):
 
 @cpu_kernel
 def _start(begin, num_draws, address, attempt, num_groups, words, lanes):
-    """The random words of a chunk of draws; returns how many they are."""
+    """Compute the random words of a chunk of draws, and return the number of draws."""
     number = min(CHUNK, num_draws - begin)
     for i in range(number):
         lanes[i] = begin + i + (attempt << 32)
@@ -100,9 +100,9 @@ def _start(begin, num_draws, address, attempt, num_groups, words, lanes):
 
 @cpu_kernel
 def squared_columns(indptr, indices, weights):
-    """``weights`` (V,) float64: for every node the sum of 1 / d**2 over its out-edges, d being the in-degree of the edge's destination.
+    """Fill ``weights`` (V,) float64 with the sum of 1 / d**2 over the out-edges of each node, where d is the in-degree of the edge's destination.
 
-    Sums run in the order of the edges: they are the same on every machine.
+    The sums are in the order of the edges, so they are bit-identical on every machine.
     """
     weights[:] = 0.0
     for v in range(len(indptr) - 1):
@@ -113,7 +113,7 @@ def squared_columns(indptr, indices, weights):
 
 @cpu_kernel
 def edge_weights(edge_ids, of_edges, weights):
-    """``weights`` (M,) float32: those of the subgraph's edges."""
+    """Fill ``weights`` (M,) float32 with the weights of the subgraph's edges, from those of all edges, ``of_edges`` (E,)."""
     num_edges = len(edge_ids)
     for j in range(num_edges):
         prefetch(of_edges, edge_ids[unsigned(min(j + _AHEAD, num_edges - 1))])
@@ -122,7 +122,7 @@ def edge_weights(edge_ids, of_edges, weights):
 
 @cpu_kernel
 def loss_weights(nodes, of_nodes, weights):
-    """``weights`` (B,) float32: those of the first B nodes, times B."""
+    """Fill ``weights`` (B,) float32 with the weights of the first B nodes, from those of all nodes, ``of_nodes`` (V,), multiplied by B."""
     scale = np.float32(len(weights))
     for i in range(len(weights)):
         weights[i] = scale * of_nodes[nodes[i]]

@@ -1,9 +1,10 @@
-"""One small subgraph for each seed on the CPU: ShaDow's node sets, and the disjoint union of what they induce.
+"""ShaDow on the CPU: a small node set for each seed, and the disjoint union of the subgraphs that the sets induce.
 
-Shapes: B seeds; the set of a seed holds it and up to R - 1 others; S nodes in all sets together, a node of several sets each time.
-``nodes`` (S,) holds the seeds first, then the others of each set in turn: those of seed i at ``nodes[B + begins[i] : B + begins[i + 1]]``.
+Shapes: B seeds; the set of a seed contains it and up to R - 1 other nodes; S nodes in all sets together, with repetitions. ``nodes`` (S,) holds the
+seeds first, then the other nodes of each set: those of seed i are ``nodes[B + begins[i] : B + begins[i + 1]]``.
 
-A set is built in a hash table of its own, which stays in the first-level cache; ``places`` counts within a set, the seed being 0.
+A set is built in a hash table of its own, which stays in the first-level cache. A *place* is the local id of a node within a set; the seed has
+place 0.
 """
 
 from typing import Any, NamedTuple
@@ -18,57 +19,57 @@ from hoptrain.kernels.cpu.relabel import Table, enter, relabel
 from hoptrain.kernels.cpu.subgraphs.induced import ask_ahead, clear_bits, is_rare, pick, set_bits
 
 MASS = 1 << 40
-"""All of a seed's probability, in the whole numbers in which the push algorithm counts it."""
+"""Fixed-point value of probability 1 in the push algorithm: the number of walks that start at a seed."""
 ALPHA_BITS = 16
 _AHEAD = 4
 _PLACE_BITS = 20
-"""Bits of a place."""
+"""Number of bits of a place."""
 MOST_PLACES = 1 << _PLACE_BITS
 _LOW_PLACE = np.uint64((1 << 20) - 1)
 
 
 class Sets(NamedTuple):
-    """The node sets."""
+    """The node sets of all seeds."""
 
     nodes: Any
-    """(S,) with room for more."""
+    """(S,) global ids, with capacity for more."""
     begins: Any
-    """(B+1,) int64."""
+    """(B+1,) int64 offsets of the sets' other nodes."""
 
 
 class Own(NamedTuple):
-    """Memory for the set of one seed."""
+    """Scratch memory for the set of one seed."""
 
     members: Any
-    """(R+1,) its nodes, by place."""
+    """(R+1,) global ids by place."""
     entries: Any
-    """(2**slot_bits,) uint32, a hash table of places, see ``hoptrain.kernels.cpu.relabel``."""
+    """(2**slot_bits,) uint32 hash table of places, see ``hoptrain.kernels.cpu.relabel``."""
     slot_bits: int
     id_bits: int
     turn: Any
-    """(1,) int64, the last stamp in use; it counts up with every set, and the table is cleared when stamps run out."""
+    """(1,) int64 last stamp in use. It is incremented for every set; the table is cleared when stamps run out."""
 
 
 class Push(NamedTuple):
-    """Memory for the push algorithm on one seed; R = the most nodes that it can reach."""
+    """Scratch memory for the push algorithm on one seed; R is the maximum number of nodes that it can reach."""
 
     residue: Any
-    """(R+1,) int64 by place."""
+    """(R+1,) int64 number of walks that are at each place."""
     score: Any
-    """(R+1,) int64 by place."""
+    """(R+1,) int64 number of walks that ended at each place."""
     queue: Any
-    """(R+1,) int32, a ring of places."""
+    """(R+1,) int32 ring buffer of places."""
     least: Any
-    """(R+1,) int64 by place: how many walks have to stand there for a push."""
+    """(R+1,) int64 number of walks from which a place is pushed."""
     keys: Any
-    """(R+1,) uint64."""
+    """(R+1,) uint64 sort keys of places."""
     found: Any
-    """(1,) node or place."""
+    """(1,) global id or place."""
 
 
 @cpu_kernel
 def next_table(own):
-    """The table, empty."""
+    """Return the hash table, emptied by a new stamp."""
     turn = own.turn
     turn[0] += 1
     if turn[0] >= 1 << (32 - own.id_bits):
@@ -79,9 +80,10 @@ def next_table(own):
 
 @cpu_kernel
 def neighbor_sets(columns, num_seeds, depth, rule, address, scratch, edges, own, sets):
-    """The nodes that neighbour sampling reaches in ``depth`` hops; each hop expands those that the one before found.
+    """Fill the sets with the nodes that neighbour sampling reaches in ``depth`` hops. Each hop expands the nodes that the one before found.
 
-    ``scratch``, ``edges`` (room for one hop of a set): see ``hoptrain.kernels.cpu.nodewise.neighbor``. Random numbers are addressed by hop and node.
+    For ``scratch`` and ``edges`` (capacity for one hop of a set) see ``hoptrain.kernels.cpu.nodewise.neighbor``. Random numbers are addressed by hop and
+    node.
     """
     nodes, begins, members, indptr = sets.nodes, sets.begins, own.members, columns.indptr
     begins[0] = 0
@@ -100,7 +102,7 @@ def neighbor_sets(columns, num_seeds, depth, rule, address, scratch, edges, own,
 
 @cpu_kernel
 def _keep(members, size, num_seeds, i, nodes, begins):
-    """Append a set's other nodes to the nodes."""
+    """Append the other nodes of a set to ``nodes``."""
     begin = num_seeds + begins[i]
     for place in range(1, size):
         nodes[begin + place - 1] = members[place]
@@ -109,11 +111,11 @@ def _keep(members, size, num_seeds, i, nodes, begins):
 
 @cpu_kernel
 def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, sets):
-    """The ``top`` nodes with the highest personalised PageRank, ties by order of discovery; the seed comes on top of them.
+    """Fill each set with its seed and the ``top`` nodes of highest personalised PageRank; ties are broken by order of discovery.
 
-    PageRank by pushing (Andersen, Chung, Lang 2006), exact in whole numbers: a walk against the edges ends at every step with probability
-    ``alpha`` / 2**16, and at a node without in-edges; from the seed ``MASS`` walks start together. A node is pushed while at least
-    ``threshold`` walks for each of its in-edges stand there. Of those that still stand somewhere then, the share that ends there at once counts too.
+    PageRank is computed by pushing (Andersen, Chung, Lang 2006), exactly, in integers. ``MASS`` walks against the edges start at the seed. At every
+    step a share ``alpha`` / 2**16 of them ends, and all of them at a node without in-edges. A node is pushed while at least ``threshold`` walks per
+    in-edge are there. At the end, the share ``alpha`` / 2**16 of the walks that remain at a node counts as ended there, too.
     """
     nodes, begins, members, keys, score, residue = sets.nodes, sets.begins, own.members, push.keys, push.score, push.residue
     begins[0] = 0
@@ -134,7 +136,7 @@ def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, 
 
 @cpu_kernel
 def _push_all(indptr, indices, start, alpha, threshold, push, own):
-    """Push until nobody has enough; returns how many nodes were reached."""
+    """Push until no node has enough walks, and return the number of reached nodes."""
     members, residue, score, queue, least, found = own.members, push.residue, push.score, push.queue, push.least, push.found
     table, room, size = next_table(own), len(push.queue), 0
     found[0] = start
@@ -167,7 +169,7 @@ def _push_all(indptr, indices, start, alpha, threshold, push, own):
 
 @cpu_kernel
 def _reach(indptr, threshold, table, members, size, push):
-    """Turn the node ``push.found[0]`` into its place, a new one perhaps, where nobody stands yet; returns the number of places."""
+    """Replace the node ``push.found[0]`` by its place; a new place starts without walks. Return the number of places."""
     found = push.found
     vertex = np.int64(found[0])
     after = relabel(found, 0, 1, table, members, size)
@@ -179,10 +181,10 @@ def _reach(indptr, threshold, table, members, size, push):
 
 @cpu_kernel
 def induce_union(indptr, indices, num_seeds, bits, own, sets, out_indptr, out_indices, out_edge_ids):
-    """The edges within each set, as one graph of S nodes: writes ``out_indptr`` (S+1,), ``out_indices`` (local sources), ``out_edge_ids``.
+    """Write the edges within each set as one graph of S nodes: ``out_indptr`` (S+1,), ``out_indices`` (local sources) and ``out_edge_ids``.
 
-    Room and ``bits`` as in ``hoptrain.kernels.cpu.subgraphs.induced.induce``. Returns the number of edges. Seeds come first, so their columns are taken
-    in a first round over the sets and the others' in a second one.
+    Capacities and ``bits`` are those of ``hoptrain.kernels.cpu.subgraphs.induced.induce``. Returns the number of edges. As the seeds are numbered first,
+    a first pass over the sets writes their columns, and a second pass those of the other nodes.
     """
     nodes, begins, members = sets.nodes, sets.begins, own.members
     bits[:] = np.uint64(0)
@@ -216,7 +218,7 @@ def induce_union(indptr, indices, num_seeds, bits, own, sets, out_indptr, out_in
 
 @cpu_kernel
 def _load(num_seeds, i, nodes, begins, members, table):
-    """Enter the set of seed i; returns its size."""
+    """Enter the set of seed i into the table, and return its size."""
     begin, size = num_seeds + begins[i], begins[i + 1] - begins[i] + 1
     members[0] = nodes[i]
     for place in range(1, size):

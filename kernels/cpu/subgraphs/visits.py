@@ -1,4 +1,4 @@
-"""With which probability a walk visits a node, and both ends of an edge: by counts over walks that begin at each root equally often."""
+"""Estimates of the probability that a walk visits a node, or both ends of an edge, from walks that begin at each root equally often."""
 
 import numpy as np
 
@@ -7,17 +7,17 @@ from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.subgraphs.induced import clear_bits
 
 _SEARCH = 32
-"""Edges of a column for each node of a walk, from which that node is looked for."""
+"""Ratio of the degree to the number of nodes of a walk above which these nodes are searched for in the column instead of scanning it."""
 _U1, _U6, _U63 = np.uint64(1), np.uint64(6), np.uint64(63)
 
 
 @cpu_kernel
 def count_visits(walks, stride, indptr, indices, is_sorted, bits, visits, pairs):
-    """Count what walks of ``stride`` nodes each visit; every walk counts once.
+    """Count the nodes and edges that walks of ``stride`` nodes visit. Each walk counts once per node or edge.
 
-    ``visits`` (V,) int64 counts at their nodes but the first, ``pairs`` (E,) uint32 at the edges between two different nodes of a walk, unless
-    it is empty. ``is_sorted``: whether sources ascend within a column. ``walks`` is used up; ``bits`` is a bitmap over the nodes, empty
-    before and after.
+    ``visits`` (V,) int64 counts the walks at their nodes, except for the first node of each walk. ``pairs`` (E,) uint32 counts them at the edges between
+    two different nodes of the walk, unless the array is empty. ``is_sorted`` tells that sources ascend within a column. ``walks`` is overwritten;
+    ``bits`` is a bitmap over the nodes, empty before and after.
     """
     for begin in range(0, len(walks), stride):
         size = 0
@@ -42,7 +42,7 @@ def count_visits(walks, stride, indptr, indices, is_sorted, bits, visits, pairs)
 
 @cpu_kernel
 def _go_over_pairs(indptr, indices, vertex, bits, pairs):
-    """Count a node's in-edges from others that are in the bitmap."""
+    """Count the in-edges of a node from other nodes in the bitmap, by a scan of its column."""
     for e in places(indptr[vertex], indptr[vertex + 1]):
         source = np.uint64(indices[e])
         if (bits[source >> _U6] >> (source & _U63)) & _U1 and indices[e] != vertex:
@@ -51,7 +51,7 @@ def _go_over_pairs(indptr, indices, vertex, bits, pairs):
 
 @cpu_kernel
 def _look_for_pairs(indptr, indices, vertex, own, pairs):
-    """The same by a search for each of the others."""
+    """Count the in-edges of a node from other nodes of the walk, ``own``, by a binary search for each of them."""
     end = np.int64(indptr[vertex + 1])
     for source in own:
         low, high = np.int64(indptr[vertex]), end
@@ -67,31 +67,34 @@ def _look_for_pairs(indptr, indices, vertex, own, pairs):
 
 
 @cpu_kernel
-def steadied(count, beside):
-    """A count of rare events that stands beside a known number, made larger by up to 1 so that 1 / (count + beside) has hardly any bias.
+def reduce_bias(count, beside):
+    """Return a count of rare events, increased by up to 1 so that 1 / (count + beside) is nearly unbiased; ``beside`` is a known number.
 
-    It has none to second order in the count's relative error where either is large; alone (``beside`` is 0) the mean of the inverse falls short by
-    the factor 1 - exp(-the expected count).
+    The bias vanishes to second order in the relative error of the count if either number is large. If ``beside`` is 0, the mean of the inverse is too
+    small by the factor 1 - exp(-expected count).
     """
     return count + (count + 1.0) / (count + 1.0 + beside)
 
 
 @cpu_kernel
 def walk_rates(walks, known, is_seed, visits, hits):
-    """``hits`` (V,) float64: the probability that a walk visits each node, by ``visits`` on ``walks`` of which every seed began ``known``."""
+    """Fill ``hits`` (V,) float64 with the probability that a walk visits each node, from its ``visits`` by ``walks`` walks.
+
+    Each seed is the first node of ``known`` of these walks, which ``visits`` does not count.
+    """
     for v in range(len(visits)):
         beside = np.float64(known) if is_seed[v] else 0.0
         count = np.float64(visits[v])
-        hits[v] = min((beside + steadied(count, beside)) / np.float64(walks), 1.0) if count + beside > 0.0 else 0.0
+        hits[v] = min((beside + reduce_bias(count, beside)) / np.float64(walks), 1.0) if count + beside > 0.0 else 0.0
 
 
 @cpu_kernel
 def walk_pair_rates(indptr, indices, draws, walks, hits, pairs, rates):
-    """``rates`` (E,) float32: the probability that a walk visits both ends of each edge, by ``pairs`` (E,).
+    """Fill ``rates`` (E,) float32 with the probability that a walk visits both ends of each edge, from the counts ``pairs`` (E,).
 
-    Beside the walks that visit both there are the pairs of walks of which one visits this end and one the other: of subgraphs of ``draws`` walks
-    both kinds together make up the edge's probability. Returns the mean square of that probability's relative standard error over the edges
-    between visited nodes, each as often as walks visit the one that it enters.
+    A subgraph of ``draws`` walks contains an edge if one walk visits both ends, or if two walks visit one end each. Both cases contribute to the
+    edge's probability. Returns the mean square of the relative standard error of that probability over the edges between visited nodes, weighted
+    by the rate of visits to the edge's destination.
     """
     total, weight = 0.0, 0.0
     for v in range(len(indptr) - 1):
@@ -100,7 +103,7 @@ def walk_pair_rates(indptr, indices, draws, walks, hits, pairs, rates):
             beside = np.float64(draws) * np.float64(walks) * hits[v] * hits[unsigned(u)]
             if u != v and beside > 0.0:
                 count = np.float64(pairs[e])
-                more = steadied(count, beside)
+                more = reduce_bias(count, beside)
                 rates[e] = more / np.float64(walks)
                 total += hits[v] * (more - count) / (more + beside)
                 weight += hits[v]

@@ -1,1 +1,1 @@
-"""Draws for all nodes of a layer together."""
+"""CUDA kernels of layer-wise sampling, which draws for all nodes of a layer together."""

@@ -1,8 +1,8 @@
-"""Layer-wise sampling, see ``hoptrain.kernels.cpu.layerwise.layers``: keys added up by atomics, draws by bisection, weights of those drawn.
+"""Layer-wise sampling on CUDA, see ``hoptrain.kernels.cpu.layerwise.layers``: keys are summed by atomics, draws are found by bisection.
 
-Keys are integers, so that it does not matter who adds them up, and in what order. Shapes: K batches, a row of every matrix for each; N
-destinations, T in-edges of theirs, m candidates, t draws, d distinct nodes among these, M edges from them. Where there is less room than
-edges, all are counted and the rest is left out: the batch is made again with more room.
+Keys are integers, so their sum does not depend on the order of additions. Shapes: K batches with a row of every matrix each; N destinations, T in-edges of
+these, m candidates, t draws, d distinct drawn nodes, M edges from them. If a buffer is too small for the edges, all are counted and those that do not
+fit are dropped; the host then repeats the batch with a larger buffer.
 """
 
 import numpy as np
@@ -19,12 +19,12 @@ from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 _U1 = np.uint64(1)
 PIECES_BYTES = 2 * 8 * PIECES
-"""Shared memory of ``normalize_long``."""
+"""Bytes of shared memory of ``normalize_long``."""
 
 
 @cuda_kernel("void(int64[::1], int64, int64[::1])")
 def limit(sizes, most, limited):
-    """Each size, or ``most``."""
+    """Write the minimum of each size and ``most`` to ``limited``."""
     b = cuda.blockIdx.y
     if cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
         limited[b] = min(sizes[b], most)
@@ -32,7 +32,7 @@ def limit(sizes, most, limited):
 
 @id_kernel("void(ID[::1], ID[::1], ID[:, ::1], int64[::1], ID[:, ::1], int64[::1], ID[:, ::1])")
 def list_sources(indptr, indices, nodes, count, offsets, num_listed, sources):
-    """The sources of the first in-edges of the destinations."""
+    """List the sources of the first ``num_listed[b]`` in-edges of the destinations."""
     b = cuda.blockIdx.y
     for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_listed[b], cuda.gridDim.x * cuda.blockDim.x):
         row = row_at(offsets, b, 0, count[b], e)
@@ -41,9 +41,9 @@ def list_sources(indptr, indices, nodes, count, offsets, num_listed, sources):
 
 @id_kernel("void(int64[::1], ID[:, ::1], int64[::1], ID[:, ::1], int64, int64, int64[:, ::1])")
 def add_shares(count, offsets, num_listed, candidates_of, kind, bits, sums):
-    """Add each destination's share to the candidates (local ids ``candidates_of``) that its edges come from.
+    """Add each destination's share to the sources of its in-edges, given as local ids of candidates in ``candidates_of``.
 
-    Shares are in units of 2**-``bits``, less one binary digit for each of the number of destinations.
+    The scale of shares is 2 ** (``bits`` - bit length of the number of destinations).
     """
     b = cuda.blockIdx.y
     scale = _U1 << np.uint64(bits - bit_length(count[b]))
@@ -55,7 +55,7 @@ def add_shares(count, offsets, num_listed, candidates_of, kind, bits, sums):
 
 @id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64, int64, uint32[::1], int64[:, ::1])")
 def make_keys(indptr, candidates, count, kind, is_scored, scores, sums):
-    """Turn the candidates' sums into keys, times their ``scores`` (V,) if these count."""
+    """Replace the candidates' sums of shares by keys, multiplied by their ``scores`` (V,) if ``is_scored``."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         vertex = candidates[b, j]
@@ -65,9 +65,9 @@ def make_keys(indptr, candidates, count, kind, is_scored, scores, sums):
 
 @id_kernel("void(ID[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, uint64[::1], ID[:, ::1], int64[:, ::1], int64[::1])")
 def draw_candidates(candidates, prefix, count, totals, number, address, drawn, keys, num_drawn):
-    """``number`` draws and their keys, none where there is no candidate.
+    """Make ``number`` draws and write the drawn candidates and their keys; a batch without candidates gets none.
 
-    ``prefix`` has the sum of the keys before each candidate. A single row of candidates is for all batches.
+    ``prefix`` has the sum of the keys before each candidate. If there is a single row of candidates, all batches use it.
     """
     b = cuda.blockIdx.y
     row = b if candidates.shape[0] > 1 else 0
@@ -85,7 +85,7 @@ def draw_candidates(candidates, prefix, count, totals, number, address, drawn, k
 
 @id_kernel("void(ID[:, ::1], int64[:, ::1], int64[::1], int32[:, ::1], int64[:, ::1])")
 def count_draws_of(drawn, keys, num_drawn, counts, distinct_keys):
-    """How often each distinct node was drawn (``drawn`` has its local id; ``counts`` are zero before), and its key."""
+    """Count the draws of each distinct node (``drawn`` holds local ids; ``counts`` are zero before), and write its key."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_drawn[b], cuda.gridDim.x * cuda.blockDim.x):
         if cuda.atomic.add(counts, (b, drawn[b, j]), 1) == 0:
@@ -94,7 +94,7 @@ def count_draws_of(drawn, keys, num_drawn, counts, distinct_keys):
 
 @cuda_kernel("void(int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1])")
 def weigh_drawn(counts, keys, num_distinct, num_drawn, totals, weights):
-    """How many edges one of a node stands for, count / (t q): the bits of float32."""
+    """Write the weight count / (t q) of each drawn node, the number of edges that one of its edges stands for, as the bits of a float32."""
     b = cuda.blockIdx.y
     for q in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_distinct[b], cuda.gridDim.x * cuda.blockDim.x):
         share, exponent = times(*double_of(num_drawn[b]), *double_of(keys[b, q]))
@@ -105,7 +105,7 @@ def weigh_drawn(counts, keys, num_distinct, num_drawn, totals, weights):
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1])")
 def take(values, num_edges, sources, out):
-    """The value of each edge's source; ``out`` may be ``sources``."""
+    """Write the value of each edge's source to ``out``, which may be ``sources``."""
     b = cuda.blockIdx.y
     for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_edges[b], cuda.gridDim.x * cuda.blockDim.x):
         out[b, e] = values[b, sources[b, e]]
@@ -113,7 +113,7 @@ def take(values, num_edges, sources, out):
 
 @id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], int64[::1], int32[:, ::1])")
 def normalize_weights(count, offsets, indptr, num_edges, weights):
-    """Scale the weights of each destination to add up to its degree; one thread adds them, in the order of the CPU. Long columns are left out."""
+    """Scale the weights of each destination so that their sum is its degree. One thread sums them, in the CPU's order. Long columns are skipped."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         first, last = np.int64(indptr[b, i]), min(np.int64(indptr[b, i + 1]), num_edges[b])
@@ -126,9 +126,9 @@ def normalize_weights(count, offsets, indptr, num_edges, weights):
 
 @id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], int64[::1], int32[:, ::1])")
 def normalize_long(count, offsets, indptr, num_edges, weights):
-    """``normalize_weights`` of long columns, a block for each. Shared memory: a mantissa and an exponent for each of ``PIECES`` sums.
+    """Scale the weights of long columns as ``normalize_weights`` does, with a block for each. Shared memory holds a pair for each of ``PIECES`` sums.
 
-    Without multi-edges no column is longer than a layer; with them a column may have all in-edges of a node.
+    Without parallel edges no column is longer than a layer; with them a column may contain all in-edges of a node.
     """
     sums = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
@@ -152,7 +152,7 @@ def normalize_long(count, offsets, indptr, num_edges, weights):
 
 @device_function
 def sum_of(weights, b, first, last):
-    """The sum of some weights, at least one, in order."""
+    """Return the sum of the weights [first, last), at least one, in order."""
     total, exponent = double_of_single(weights[b, first])
     for e in range(first + 1, last):
         total, exponent = plus(total, exponent, *double_of_single(weights[b, e]))
@@ -161,14 +161,14 @@ def sum_of(weights, b, first, last):
 
 @device_function
 def scale_weight(weights, b, e, scale, power):
-    """Multiply a weight."""
+    """Multiply a weight by ``scale``, whose exponent is ``power``."""
     weight, exponent = times(*double_of_single(weights[b, e]), scale, power)
     weights[b, e] = single_of(weight, exponent)
 
 
 @id_kernel("void(ID[:, ::1], int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int32[:, ::1], int32[:, ::1])")
 def describe_sources(distinct, counts, keys, num_distinct, totals, table_keys, table_values, out_counts, out_probabilities):
-    """How often each of the block's sources was drawn, and its probability in a draw, the bits of float32; both are zero before."""
+    """Write the number of draws of each source of the block, and its probability in one draw as the bits of a float32; both are zero before."""
     b = cuda.blockIdx.y
     for q in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_distinct[b], cuda.gridDim.x * cuda.blockDim.x):
         place = value_of(table_keys, table_values, b, distinct[b, q])

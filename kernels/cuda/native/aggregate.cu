@@ -1,18 +1,18 @@
-// Sums of neighbours' rows over a block's edges. aggregate.py beside this file launches it; kernels/cuda/training/aggregate.py is Numba's version.
+// Sums of neighbours' rows over a block's edges. aggregate.py launches these kernels; kernels/cuda/training/aggregate.py is the Numba version.
 //
-// Destination d has the edges ptr[d] to ptr[d + 1], and edge e reads row ind[e]. A row is `width` words of N numbers, and `heads` heads share it:
-// a head's columns are `head_width` words. The row is multiplied by weights[e * heads + head] and by scale[ind[e]], where these are given. With
-// `inverse`, sum_rows gives means: a sum is multiplied by 1 / (the number of its edges), which is written to inverse[d], 0 where there is none.
+// Destination d has the edges [ptr[d], ptr[d + 1]), and edge e reads row ind[e]. A row has `width` words of N numbers, which `heads` heads share:
+// each head has `head_width` words. The row is multiplied by weights[e * heads + head] and by scale[ind[e]], if these are given. With `inverse`,
+// sum_rows computes means: a sum is multiplied by 1 / (number of edges), which is written to inverse[d], or 0 for a destination without edges.
 //
-// Sums are float, of double rows double. A product is rounded before it is added (no fused operation), and edges are added in their order: what
-// comes out depends on nothing but the block. A destination with more than 2^piece edges is added up in pieces that begin at multiples of 2^piece:
-// sum_pieces writes a sum for each piece, sum_rows adds these up in their order. The edges from k 2^piece on have two slots in `partial`: 2 k for
-// the destination of the first of them, 2 k + 1 for one that begins among them and has more edges than they are.
+// Sums are float, or double for double rows. A product is rounded before it is added (no fused operation), and edges are added in order, so that
+// the result depends only on the block. A destination with more than 2^piece edges is summed in pieces that begin at multiples of 2^piece:
+// sum_pieces writes a sum for each piece, and sum_rows adds these in order. The 2^piece edges from k 2^piece on have two slots in `partial`: 2 k for
+// the destination of the first of them, and 2 k + 1 for a destination that begins among them and has more than 2^piece edges.
 //
-// threadIdx.x goes along a row, threadIdx.y over rows. Four rows are under way before the first of them is added.
+// threadIdx.x goes along a row, threadIdx.y over rows. Four rows are loaded before the first of them is added.
 
 #ifdef __CUDACC__
-#define ROLLED _Pragma("unroll 1")  // NVRTC would take several times as long to compile the unrolled loops, which wait for memory all the same
+#define ROLLED _Pragma("unroll 1")  // unrolled loops would take NVRTC several times as long to compile, and would not be faster, since they wait for memory
 #else
 #define ROLLED
 #endif
@@ -116,7 +116,7 @@ struct Words<double, 1> {
     static __device__ __forceinline__ void store(double* to, const double (&from)[1]) { to[0] = from[0]; }
 };
 
-// What all kernels are told of a block.
+// The arguments that describe a block, common to all kernels.
 template <class Number>
 struct Edges {
     using S = typename Sum<Number>::type;
@@ -125,7 +125,7 @@ struct Edges {
     const Number* rows;
     int width, head_width, heads, num_rows;
 
-    // Add the word at `column` of the rows that edges begin to end read.
+    // Add the word at `column` of the rows that the edges [begin, end) read.
     template <int N>
     __device__ __forceinline__ void add(S (&sum)[N], int begin, int end, int column) const {
         const int head = heads > 1 ? column / head_width : 0;
@@ -153,7 +153,7 @@ struct Edges {
     }
 };
 
-// The destination of an edge: the last that begins at it or before.
+// Return the destination of an edge: the last one whose edges begin at or before it.
 __device__ __forceinline__ int owner(const int* ptr, int num_rows, int edge) {
     int low = 0, high = num_rows;  // ptr[low] <= edge < ptr[high]
     ROLLED while (high - low > 1) {
@@ -211,8 +211,8 @@ __device__ __forceinline__ void rows(const Edges<Number>& edges, Out* out, typen
     }
 }
 
-// The derivative of the sums by the weights: for each edge and head the product of the row that it reads and its destination's gradient, times
-// inverse[d] where it is given.
+// Compute the gradients of the weights: for each edge and head the dot product of the row that it reads and its destination's gradient, multiplied by
+// inverse[d] if it is given.
 template <class Number, int N>
 __device__ __forceinline__ void dots(const Edges<Number>& edges, typename Sum<Number>::type* out, const typename Sum<Number>::type* gradient,
                                      const typename Sum<Number>::type* inverse) {

@@ -1,8 +1,8 @@
 """Sums of neighbours' rows over a block's edges, by the kernels of ``aggregate.cu``.
 
-A block of M edges, D destinations and S sources with rows of W numbers of b bytes: the forward sum reads M (b W + 4) + 4 D bytes and writes 4 D W,
-the backward one, by the transposed block, reads M (4 W + 4) + 4 S and writes b S W. Weights add 4 M to each. With every row that is read coming from
-memory, the lower bounds at the 4.8 TB/s of an H200 are, for the three blocks of a batch of ogbn-products' size (fanouts 15, 10, 5; 1,024 seeds):
+A block has M edges, D destinations, and S sources with rows of W numbers of b bytes. The forward sum reads M (b W + 4) + 4 D bytes and writes 4 D W.
+The backward sum, by the transposed block, reads M (4 W + 4) + 4 S bytes and writes b S W. Weights add 4 M to each. If every row is read from
+memory, the lower bounds at the 4.8 TB/s of an H200, for the three blocks of a batch of ogbn-products' size (fanouts 15, 10, 5; 1,024 seeds), are:
 
 =====================================  ============  =============
 M, D, S, W                             forward (ms)  backward (ms)
@@ -18,22 +18,23 @@ from hoptrain.kernels.cuda.native.gather import cupy_stream
 from hoptrain.kernels.cuda.training.edges import PIECE, SHORT, grid_of, num_slots, sum_type
 
 NAMES = {"float32": "float", "bfloat16": "bfloat16", "float64": "double"}
-"""Name of a dtype of torch's or NumPy's -> of the numbers in the names of kernels."""
+"""Name of a torch or NumPy dtype -> name of the type in the names of kernels."""
 WORD = {"float32": 4, "bfloat16": 8, "float64": 1}
-"""Numbers of a word that is one load of 16 bytes, where there is a kernel for it."""
+"""Dtype -> maximum number of elements that a kernel loads as one word: words of 16 bytes, but single elements for float64."""
 
 
 def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE):
-    """``out[d] = sum of weight * scale * rows[ind[e]]`` over the edges ``e`` of each destination, as ``aggregate.cu`` states it.
+    """Write the sum of ``weight * scale * rows[ind[e]]`` over the edges ``e`` of each destination ``d`` to ``out[d]``; see ``aggregate.cu``.
 
     Args:
-        launch: of one batch; its stream is the one that the arrays are used on.
-        edges: an ``Edges``, all of whose arrays are contiguous and on the device.
+        launch: Launcher of one batch, on the stream on which the arrays are used.
+        edges: An ``Edges`` object whose arrays are contiguous and on the device.
         rows: (S, W) float32, bfloat16 or float64.
-        out: (D, W) float32 or bfloat16; of float64 rows float64.
-        inverse: (D,) receives 1 / degree; with it the means are written.
-        empty: makes an array of a shape and a dtype's name, for the sums of pieces; asked for only where the block has more than 2 ** ``piece`` edges.
-        piece: the logarithm of the edges that are added up in one go.
+        out: (D, W) float32 or bfloat16; float64 for float64 rows.
+        inverse: (D,), receives 1 / degree. If given, means are written instead of sums.
+        empty: Function that allocates an array of a shape and a dtype name, for the sums of pieces. It is called only if the block has more than
+            2 ** ``piece`` edges.
+        piece: Log2 of the maximum number of edges that are summed in one piece.
     """
     numbers, results = _name(rows), _name(out)
     word = _word(numbers, rows.shape[1] // edges.heads, (rows, out))
@@ -51,7 +52,7 @@ def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE)
 
 
 def edge_dots(launch, edges, rows, gradient, out, *, inverse=None):
-    """``out[e, head]``, the derivative by each weight of the sums whose gradient is ``gradient`` (D, W); arguments as of ``sum_rows``."""
+    """Write the gradient of each edge weight to ``out[e, head]``, where ``gradient`` (D, W) is that of the sums. Arguments are those of ``sum_rows``."""
     numbers = _name(rows)
     word = _word(numbers, rows.shape[1] // edges.heads, (rows, gradient))
     given, *_ = _given(launch, edges, rows, word)
@@ -62,14 +63,14 @@ def edge_dots(launch, edges, rows, gradient, out, *, inverse=None):
 
 
 def _given(launch, edges, rows, word):
-    """What every kernel takes first, and the grid and block over the destinations."""
+    """Return the leading arguments of all kernels, and the grid and block over the destinations."""
     width, heads = rows.shape[1] // word, edges.heads
     addresses = pointer(edges.ptr), pointer(edges.ind), _address(edges.weights), _address(edges.scale), pointer(rows)
     return (*addresses, width, width // heads, heads, edges.num_rows), *grid_of(launch.thresholds, edges.num_rows, width)
 
 
 def _word(numbers, head_width, arrays):
-    """Numbers of a word: one unless a head's columns and the addresses of all rows are multiples of the widest."""
+    """Return the number of elements of a word: the widest if a head's width and all row addresses are multiples of it, otherwise one."""
     aligned = all(pointer(array) % 16 == 0 for array in arrays)
     return WORD[numbers] if head_width % WORD[numbers] == 0 and aligned else 1
 

@@ -1,11 +1,11 @@
-// Rows of a feature table by vertex, from device, peer and pinned host memory in one launch. gather.py beside this file launches it.
+// Gather feature rows by node from device, peer and pinned host memory in one launch. gather.py launches these kernels.
 //
-// A row is `width` words. The whole table begins at bases[num_parts]; part p of the rows that are kept apart, at bases[p].
-// where[v] tells where the row of vertex v is read: if it is negative, in the whole table, at v; else it is a slot, whose row stands in
-// part slot % num_parts at slot / num_parts. Without `where` all rows are read in the whole table.
+// A row has `width` words. The array of all rows begins at bases[num_parts], part p of the cached rows at bases[p]. where[v] tells where the row of node v
+// is read: if it is negative, from row v of the array of all rows; otherwise it is a slot, and the row is slot / num_parts of part slot % num_parts.
+// Without `where` all rows are read from the array of all rows.
 //
-// threadIdx.x goes along a row, threadIdx.y over rows. Both loads of a turn are under way before the first store. Words of the whole table
-// are read from the last multiple of `line` words in front of a row on, so that the threads of a warp ask host memory for whole lines.
+// threadIdx.x goes along a row, threadIdx.y over rows. Both loads of an iteration are issued before the first store. Reads of the array of all rows
+// begin at the last multiple of `line` words before a row, so that a warp reads whole lines of host memory.
 
 template <class Word, class Id>
 __device__ __forceinline__ void gather_rows(char* out, const Id* ids, const int* where, const unsigned long long* bases, long long num_ids,

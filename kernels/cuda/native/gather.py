@@ -1,4 +1,4 @@
-"""Rows by node from device, peer and pinned host memory, in one launch of ``gather.cu``."""
+"""Gathering feature rows from device, peer and pinned host memory in one launch of ``gather.cu``."""
 
 import importlib
 from functools import lru_cache
@@ -8,33 +8,33 @@ import numpy as np
 from hoptrain.kernels.cuda.native import kernel_of, pointer
 
 WORDS = (16, 8, 4, 2, 1)
-"""Bytes of a word; a word of 16 is one load."""
+"""Sizes of a word in bytes; a word of 16 bytes is one load."""
 LINE_BYTES = 128
-"""Of a request to host memory (Min et al., Large Graph Convolutional Network Training with GPU-Oriented Data Communication Architecture, VLDB 2021)."""
+"""Bytes of a read of host memory (Min et al., Large Graph Convolutional Network Training with GPU-Oriented Data Communication Architecture, VLDB 2021)."""
 MAX_LANES = 32
 
 
 def placed_gather(rows, upload, *, pinned, parts=(), where=None):
-    """A function ``gather(launch, ids, out)`` for a table: ``out[i] = row of ids[i]``, bit for bit.
+    """Return a function ``gather(launch, ids, out)`` that copies the row of node ``ids[i]`` to ``out[i]``.
 
     Args:
-        rows: (V, W), the whole table, in device memory or in pinned host memory that the device reads.
-        upload: makes a device array of NumPy's; it stays as long as the function.
-        pinned: whether ``rows`` is host memory: then its lines are asked for whole.
-        parts: device arrays, also of peers, of rows of the same type as ``rows``.
-        where: (V,) int32 on the device, with ``parts``: negative if the row is read in ``rows``, else a slot: row ``slot // len(parts)`` of
-            part ``slot % len(parts)``.
+        rows: (V, W) all rows, in device memory or in pinned host memory that the device can read.
+        upload: Function that copies a NumPy array to the device. The copy is kept as long as the returned function.
+        pinned: Whether ``rows`` is in host memory, which is read in whole lines.
+        parts: Device arrays, also of peer devices, with some of the rows, of the same type as ``rows``.
+        where: (V,) int32 on the device, given with ``parts``. Negative if the row is only in ``rows``, otherwise a slot: the row is
+            ``slot // len(parts)`` of part ``slot % len(parts)``.
 
     Returns:
-        A function; its ``ids`` (N,) are int32 or int64, of nodes, not checked, and ``out`` (N, ...) takes N rows. Both are contiguous, on
-        the device. It queues one launch, and allocates nothing.
+        A function whose ``ids`` (N,) are int32 or int64 node ids, which are not checked, and whose ``out`` (N, ...) receives N rows. Both are
+        contiguous and on the device. It queues one launch, and allocates nothing.
     """
     tables = (*parts, rows)
     places = [pointer(table) for table in tables]
     bases = upload(np.array(places, np.uint64))
     row_bytes = rows.shape[1] * rows.dtype.itemsize
     aligned = row_bytes | int(np.bitwise_or.reduce(places))
-    in_lines = pinned and (row_bytes | places[-1]) % LINE_BYTES != 0  # else they are read so anyway
+    in_lines = pinned and (row_bytes | places[-1]) % LINE_BYTES != 0  # aligned rows are read in whole lines anyway
 
     def gather(launch, ids, out):
         target = pointer(out)
@@ -51,23 +51,23 @@ def placed_gather(rows, upload, *, pinned, parts=(), where=None):
 
 @lru_cache(maxsize=16)
 def cupy_stream(handle):
-    """Return CuPy's object for a stream of another library's, by its address; made once. That of CUDA's default stream is 0."""
+    """Return CuPy's stream object for another library's stream, given by its address; 0 is CUDA's default stream."""
     streams = importlib.import_module("cupy").cuda.Stream
     return streams.from_external(_Stream(handle)) if handle else streams.null
 
 
 class _Stream:
-    """A stream as the protocol between CUDA libraries has it."""
+    """A stream with the interface of the ``__cuda_stream__`` protocol."""
 
     def __init__(self, handle):
         self.handle = handle
 
     def __cuda_stream__(self):
-        return 0, self.handle  # the protocol's version, the address
+        return 0, self.handle  # version of the protocol, address of the stream
 
 
 def shape(thresholds, num_rows, width):
-    """(grid, block) for rows of so many words: two words a thread, up to a warp along a row."""
+    """Return (grid, block) for ``num_rows`` rows of ``width`` words: two words for each thread, and up to a warp along a row."""
     lanes = 1
     while lanes < MAX_LANES and 2 * lanes < width:
         lanes *= 2

@@ -1,1 +1,1 @@
-"""Draws for each node by itself: by weight, by time, LABOR, PinSAGE's walks. Plain neighbours have their files one floor up."""
+"""CUDA kernels of node-wise sampling: weighted, temporal, LABOR and PinSAGE. Uniform neighbour sampling is in the parent package."""

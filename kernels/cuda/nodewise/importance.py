@@ -1,7 +1,7 @@
-"""LABOR with importances, see ``find_importances`` in ``hoptrain.kernels.cpu.nodewise.importance``: its doubles as integers.
+"""LABOR with importances on CUDA, with the doubles of ``hoptrain.kernels.cpu.nodewise.importance`` represented as integers.
 
-Sums go along a column in its order, as on the CPU: a thread for each column, or a block for a long one, whose order is that of pieces. Shapes: K
-batches; D destinations, T in-edges of theirs, N nodes with all sources.
+Sums have the same order as on the CPU: a thread sums a column in order; a block sums a long column piece by piece. Shapes: K batches; D destinations, T
+in-edges of these, N nodes including all sources.
 """
 
 import numpy as np
@@ -18,19 +18,19 @@ from hoptrain.kernels.shared.labor import CERTAIN
 
 _U0, _U1, _UPIECES = np.uint64(0), np.uint64(1), np.uint64(PIECES)
 PIECES_BYTES = 2 * 8 * PIECES
-"""Shared memory of ``find_long_scales``."""
+"""Bytes of shared memory of ``find_long_scales``."""
 
 
 @cuda_kernel("void(int64[::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
 def multiply(count, importance, factor, inverses):
-    """Multiply the importances (K, N) by their factors, which become 0, and find their inverses."""
+    """Multiply the importances (K, N) by their factors, reset the factors to 0, and compute the inverses of the importances."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for v in range(thread, count[b], cuda.gridDim.x * cuda.blockDim.x):
         value = np.uint64(product(importance[b, v], factor[b, v]))
         importance[b, v] = value
         factor[b, v] = _U0
-        if value != _U0:  # a destination that is nobody's source has none
+        if value != _U0:  # destinations that are not sources have importance 0 and no inverse
             inverses[b, v] = inverse(value)
 
 
@@ -44,7 +44,7 @@ def fill_first(count, rows, value):
 
 @id_kernel("void(int64[::1], ID[:, ::1], int64, int64[::1], ID[:, ::1])")
 def list_long(high, ends, fanout, num_long, long):
-    """List the destinations whose columns a block shall have, in any order: ``long`` (K, D) and ``num_long`` (K,), which is zero before."""
+    """List the destinations with long columns in ``long`` (K, D), in any order, and count them in ``num_long`` (K,), which is zero before."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, high[b], cuda.gridDim.x * cuda.blockDim.x):
         if is_long(np.int64(ends[b, i + 1]) - np.int64(ends[b, i]), fanout):
@@ -53,15 +53,15 @@ def list_long(high, ends, fanout, num_long, long):
 
 @shared
 def is_long(degree, fanout):
-    """Whether a block adds up a column; one that is taken whole is as long as the user's fanout."""
+    """Return whether a block, not a thread, sums a column. Columns up to the fanout are taken whole and need no sum."""
     return degree > LONG and degree > fanout
 
 
 @id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
 def find_scales(high, ends, sources, fanout, importance, inverses, scales, factor):
-    """The c of each destination, ``scales`` (K, D); a source's ``factor`` rises to the largest of its destinations'.
+    """Write the factor c of each destination to ``scales`` (K, D), and raise each source's ``factor`` to the largest c of its destinations.
 
-    ``sources`` (K, T) are local ids, the columns of ``ends`` (K, D+1). Long columns are left out.
+    ``sources`` (K, T) are local ids, column by column, with offsets ``ends`` (K, D+1). Long columns are skipped.
     """
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -76,7 +76,7 @@ def find_scales(high, ends, sources, fanout, importance, inverses, scales, facto
 
 @id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int64, uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
 def find_long_scales(num_long, long, ends, sources, fanout, importance, inverses, scales, factor):
-    """``find_scales`` of long columns, a block for each. Shared memory: ``PIECES`` sums, and as many counts."""
+    """Find the factors of long columns as ``find_scales`` does, with a block for each. Shared memory holds ``PIECES`` sums and ``PIECES`` counts."""
     sums = cuda.shared.array(0, uint64)
     b = cuda.blockIdx.y
     k = np.int64(cuda.blockIdx.x)
@@ -94,7 +94,7 @@ def find_long_scales(num_long, long, ends, sources, fanout, importance, inverses
 
 @device_function
 def scale_of(sources, b, first, last, fanout, importance, inverses):
-    """``scale_of`` of the CPU."""
+    """Return the factor c of a destination, as ``scale_of`` on the CPU does."""
     c = _U0
     if last - first <= fanout:
         for e in range(first, last):
@@ -105,13 +105,13 @@ def scale_of(sources, b, first, last, fanout, importance, inverses):
         count, rest = add_unsettled(sources, b, first, last, c, importance, inverses)
         if count <= settled:
             return c
-        # The goal is found anew each time: there are few steps, and no register is left to keep it in.
+        # The goal is recomputed in each step: there are few steps, and no register is left to keep it.
         c, settled = np.uint64(next_scale(rest, goal_of(last - first, fanout), count)), count
 
 
 @device_function
 def long_scale_of(sources, b, first, last, fanout, importance, inverses, sums):
-    """``scale_of`` of the CPU, by a block; all threads return it."""
+    """Return the factor c of a destination, as ``scale_of`` on the CPU does, computed by a block; all threads return it."""
     c, settled = _U0, np.int32(-1)
     while True:
         piece = np.uint64(cuda.threadIdx.x)
@@ -135,7 +135,7 @@ def long_scale_of(sources, b, first, last, fanout, importance, inverses, sums):
 
 @device_function
 def add_unsettled(sources, b, first, last, c, importance, inverses):
-    """How many of some edges' sources are settled at ``c``, and the sum of the inverses of the others, in order."""
+    """Return the number of sources of the edges [first, last) with probability 1 at ``c``, and the sum of the others' inverses, in order."""
     count, rest = np.int32(0), _U0
     e = first
     while e < last:
@@ -149,7 +149,7 @@ def add_unsettled(sources, b, first, last, c, importance, inverses):
 
 @device_function
 def threshold_at(ends, b, i, source, fanout, scales, importance):
-    """The threshold of an edge into destination ``i``."""
+    """Return the threshold of an edge from ``source`` to destination ``i``."""
     if np.int64(ends[b, i + 1]) - np.int64(ends[b, i]) <= fanout:
         return CERTAIN
     return np.uint64(threshold_of(scales[b, i], importance[b, source]))
@@ -159,7 +159,7 @@ def threshold_at(ends, b, i, source, fanout, scales, importance):
     "void(ID[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, uint64[::1], uint64[:, ::1], uint64[:, ::1], ID[:, ::1])"
 )
 def decide_edges(nodes, high, num_edges, ends, sources, fanout, address, importance, scales, kept):
-    """1 for the in-edges that are kept, else 0, in ``kept`` (K, T+1); ``nodes`` (K, N) hold the sources. A thread an edge, however long columns are."""
+    """Set ``kept`` (K, T+1) to 1 for the in-edges that are kept, else to 0; ``nodes`` (K, N) holds the sources. Each edge has its own thread."""
     b = cuda.blockIdx.y
     for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_edges[b], cuda.gridDim.x * cuda.blockDim.x):
         i = row_at(ends, b, 0, high[b], e)
@@ -169,7 +169,7 @@ def decide_edges(nodes, high, num_edges, ends, sources, fanout, address, importa
 
 @id_kernel("void(int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def count_important(high, ends, kept, counts):
-    """How many edges each destination keeps, at its place in ``counts``; ``kept`` is scanned."""
+    """Write the number of kept edges of each destination to ``counts``; ``kept`` has been scanned."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, high[b], cuda.gridDim.x * cuda.blockDim.x):
         counts[b, i] = kept[b, ends[b, i + 1]] - kept[b, ends[b, i]]
@@ -182,7 +182,7 @@ def count_important(high, ends, kept, counts):
 def write_important(
     indices, edge_ids, high, num_edges, ends, sources, fanout, importance, scales, kept, out_edges, out_neighbors, weights
 ):  # fmt: skip
-    """Write the edges that are kept; ``weights`` receives their thresholds, of 2**32 modulo 2**32, for ``weigh_important``."""
+    """Write the kept edges; ``weights`` receives their thresholds modulo 2**32, which ``weigh_important`` converts."""
     b = cuda.blockIdx.y
     for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_edges[b], cuda.gridDim.x * cuda.blockDim.x):
         place = np.int64(kept[b, e])
@@ -196,7 +196,7 @@ def write_important(
 
 @cuda_kernel("void(int64[::1], uint32[:, ::1])")
 def weigh_important(num_edges, weights):
-    """From thresholds to the bits of float32 weights."""
+    """Replace thresholds by the bits of float32 weights."""
     b = cuda.blockIdx.y
     for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_edges[b], cuda.gridDim.x * cuda.blockDim.x):
         threshold = np.uint64(weights[b, e])

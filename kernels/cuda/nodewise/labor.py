@@ -1,7 +1,7 @@
-"""LABOR with equal importances, see ``hoptrain.kernels.cpu.nodewise.labor``: two passes over the columns, one counts and one writes.
+"""LABOR with equal importances on CUDA, see ``hoptrain.kernels.cpu.nodewise.labor``: one pass over the columns counts, a second one writes.
 
-A request's column is cut into 2**lane_bits equal pieces, each for a thread of its own: the kept edges of a piece stand behind those of the
-pieces before it, so that they come in the column's order.
+A request's column is split into 2**lane_bits equal pieces, one for each thread. The kept edges of a piece are written after those of the
+preceding pieces, so that they are in the column's order.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ _U0 = np.uint64(0)
 
 @device_function
 def keeps(address, b, source, threshold):
-    """Whether batch ``b`` keeps an edge from ``source``."""
+    """Return whether batch ``b`` keeps an edge from ``source``."""
     word, _, _, _ = four_words(address[0], address[1], address[2] + np.uint64(b), address[3], np.uint64(source), _U0)
     return is_kept(word, threshold)
 
@@ -29,7 +29,7 @@ def keeps(address, b, source, threshold):
     "void(ID[::1], ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, uint64[::1], int64, ID[:, ::1])"
 )
 def count_kept(indptr, indices, nodes, low, high, grouped, members, counters, fanout, address, lane_bits, pieces):
-    """How many edges each piece keeps: ``pieces`` (K, N << lane_bits)."""
+    """Write the number of kept edges of each piece to ``pieces`` (K, N << lane_bits)."""
     unit = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while unit < num_requests(cuda.blockIdx.y, low, high, grouped, counters) << lane_bits:
         b, i = request_at(unit >> lane_bits, cuda.blockIdx.y, low, grouped, members)
@@ -51,7 +51,7 @@ def count_kept(indptr, indices, nodes, low, high, grouped, members, counters, fa
 
 @id_kernel("void(int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1])")
 def add_pieces(low, high, lane_bits, pieces, counts):
-    """How many edges each request keeps, at its place in ``counts``."""
+    """Write the number of kept edges of each request to ``counts``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -68,7 +68,7 @@ def add_pieces(low, high, lane_bits, pieces, counts):
 def write_kept(
     indptr, indices, nodes, low, high, grouped, members, counters, fanout, address, lane_bits, pieces, out_indptr, out_edges, out_neighbors
 ):
-    """Write each piece's edges behind those of the pieces before it."""
+    """Write each piece's kept edges after those of the preceding pieces."""
     unit = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while unit < num_requests(cuda.blockIdx.y, low, high, grouped, counters) << lane_bits:
         b, i = request_at(unit >> lane_bits, cuda.blockIdx.y, low, grouped, members)
@@ -90,7 +90,7 @@ def write_kept(
 
 @id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, ID[:, ::1], uint32[:, ::1])")
 def weigh_kept(indptr, nodes, low, high, fanout, lane_bits, out_indptr, weights):
-    """The weights of each request's edges, the bits of float32 numbers: 2**lane_bits threads side by side write those of a request."""
+    """Write the weights of each request's edges as bits of float32 numbers, by 2**lane_bits adjacent threads for each request."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     i = low[b] + (thread >> lane_bits)

@@ -1,9 +1,9 @@
-"""PinSAGE's neighbourhoods, see ``hoptrain.kernels.cpu.nodewise.pinsage``: a block for each destination, a thread for each of its walks.
+"""PinSAGE's neighbourhoods on CUDA, see ``hoptrain.kernels.cpu.nodewise.pinsage``: a block for each destination, a thread for each of its walks.
 
-The most visited nodes are found without sorting: a visit counts those that are like it, and the first visit to a node counts the nodes
-that go before this one. That is the square of the number of visits, which is some hundreds.
+The most visited nodes are found without sorting: each visit counts the visits to the same node, and the first visit to a node counts the nodes with
+a higher rank. This takes the square of the number of visits, which are some hundreds.
 
-Shapes: D destinations of a batch, W walks of L steps at most, T neighbours at most, X blocks of a batch.
+Shapes: D destinations of a batch, W walks of at most L steps, at most T neighbours, X blocks of a batch.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from hoptrain.kernels.shared.draws import word_at
 from hoptrain.kernels.shared.walk import next_step
 
 _NONE = -1
-"""In ``visits``: the walk had ended."""
+"""Entry of ``visits`` after the end of a walk."""
 
 
 @id_kernel(
@@ -25,9 +25,10 @@ _NONE = -1
     "int32[:, ::1], ID[:, ::1])"
 )
 def find_visited(indptr, indices, nodes, high, num_walks, length, stop, most, address, visits, times, out_vertices, out_times, counts):
-    """Find the neighbours of ``nodes[b, :high[b]]`` in their order: ``out_vertices`` and ``out_times`` (K, D * T), and ``counts`` (K, D).
+    """Find the neighbours of ``nodes[b, :high[b]]``, ordered by visits.
 
-    ``visits`` and ``times`` (K * X, W * L) are scratch.
+    Writes the neighbours and their numbers of visits to ``out_vertices`` and ``out_times`` (K, D * T), and the number of neighbours to ``counts``
+    (K, D). ``visits`` and ``times`` (K * X, W * L) are scratch memory.
     """
     b = cuda.blockIdx.y
     row = cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x
@@ -60,7 +61,7 @@ def find_visited(indptr, indices, nodes, high, num_walks, length, stop, most, ad
 
 @device_function
 def walk_from(indptr, indices, root, walk, length, stop, address, b, visits, row):
-    """Write the visits of one walk."""
+    """Make one walk, and write its visits."""
     vertex, step, goes_on = np.int64(root), np.int64(0), True
     word0 = word1 = word2 = word3 = np.uint32(0)
     while step < length:
@@ -80,7 +81,7 @@ def walk_from(indptr, indices, root, walk, length, stop, address, b, visits, row
 
 @device_function
 def times_visited(visits, row, number, j, root):
-    """How many visits there are to the node of visit ``j``; 0 unless it is the first one there, and for the root."""
+    """Return the number of visits to the node of visit ``j``; 0 if ``j`` is not the first visit to it, or if it is the root."""
     vertex = visits[row, j]
     if vertex < 0 or vertex == root:
         return 0
@@ -95,7 +96,7 @@ def times_visited(visits, row, number, j, root):
 
 @device_function
 def place_of(visits, times, row, number, j):
-    """How many nodes go before that of visit ``j``: those with more visits, and smaller ones with as many."""
+    """Return the rank of the node of visit ``j``: the number of nodes with more visits, or with as many visits and a smaller id."""
     place = 0
     for k in range(number):
         if times[row, k] > times[row, j] or (times[row, k] == times[row, j] and visits[row, k] < visits[row, j]):
@@ -105,7 +106,7 @@ def place_of(visits, times, row, number, j):
 
 @id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64, ID[:, ::1], int32[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], uint32[:, ::1])")
 def move_visited(indptr, nodes, high, most, vertices, times, offsets, out_edges, out_neighbors, weights):
-    """Write each destination's neighbours to where its offset says, and the bits of their float32 weights; they are no edges."""
+    """Copy each destination's neighbours to the range given by ``offsets``, with the bits of their float32 weights. Edge ids are -1."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, high[b], cuda.gridDim.x * cuda.blockDim.x):

@@ -1,6 +1,6 @@
-"""Neighbour sampling under a bound on time, see ``hoptrain.kernels.cpu.nodewise.temporal``: nodes are keys, edges are drawn by their ranks in time.
+"""Temporal neighbour sampling on CUDA, see ``hoptrain.kernels.cpu.nodewise.temporal``: nodes are keys, and edges are drawn by their ranks in time.
 
-Shapes: K batches, B seeds of a batch at most, each with a tree and a bound.
+Shapes: K batches, at most B seeds of a batch, each with a tree and a bound.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ _U63 = np.uint64(63)
 
 @id_kernel("void(ID[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, ID[:, ::1], ID[:, ::1])")
 def count_admitted(indptr, times, bounds, keys, low, high, fanout, replace, admitted, counts):
-    """How many edges of each request are not later than its tree's bound: ``admitted`` (K, N); and how many it gives: ``counts``."""
+    """Write the number of each request's edges that are not later than its tree's bound to ``admitted`` (K, N), and the number it gives to ``counts``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -46,7 +46,7 @@ def draw_admitted(
     indptr, indices, by_time, keys, low, high, grouped, members, counters,
     fanout, replace, recent, address, admitted, out_indptr, out_edges, out_keys,
 ):  # fmt: skip
-    """Draw each request's edges, and write the keys at their other ends. A request is a thread's."""
+    """Draw each request's edges, and write the keys of their sources, with one thread for each request."""
     k = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while k < num_requests(cuda.blockIdx.y, low, high, grouped, counters):
         b, i = request_at(k, cuda.blockIdx.y, low, grouped, members)
@@ -74,7 +74,7 @@ def draw_admitted(
 
 @device_function
 def draw_ranks(begin, number, count, replace, address, b, i, first, out_edges):
-    """Draw ``count`` of the ``number`` ranks from ``begin``; the random words are those of the node's local id ``i``."""
+    """Draw ``count`` of the ``number`` ranks from ``begin`` on. The random words are addressed by the node's local id ``i``."""
     seen = _U0
     word0 = word1 = word2 = word3 = np.uint32(0)
     j = np.int64(0)
@@ -93,7 +93,7 @@ def draw_ranks(begin, number, count, replace, address, b, i, first, out_edges):
 
 @device_function
 def select_ranks(begin, number, rest, address, b, i, place, out_edges):
-    """As ``draw_ranks`` without replacement by selection sampling, see ``hoptrain.kernels.shared.draws``."""
+    """Draw ``rest`` ranks without replacement by selection sampling, see ``hoptrain.kernels.shared.draws``."""
     word0 = word1 = word2 = word3 = np.uint32(0)
     offset = np.int64(0)
     while rest > 0:
@@ -108,7 +108,7 @@ def select_ranks(begin, number, rest, address, b, i, place, out_edges):
 
 @id_kernel("void(int64[:, ::1], int64[::1], ID[:, ::1], int32[:, ::1])")
 def split_keys(keys, count, nodes, trees):
-    """The node and the tree of the first ``count[b]`` keys of each row."""
+    """Split the first ``count[b]`` keys of each row into global ids and trees."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, count[b], cuda.gridDim.x * cuda.blockDim.x):

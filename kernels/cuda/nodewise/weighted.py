@@ -1,7 +1,7 @@
-"""Draws by weight without replacement, see ``hoptrain.kernels.cpu.nodewise.weighted``: a thread a request, since draw follows draw.
+"""Weighted draws without replacement on CUDA, see ``hoptrain.kernels.cpu.nodewise.weighted``. Draws are sequential, so a request has one thread.
 
-What goes over a whole column that is long, or several times, is left to a block: each thread has a piece of the column, and all that is added up
-are integers, in any order. Weights are the bits of float64 numbers: larger ones are larger integers, and no kernel computes with doubles.
+Scans of a long column, or repeated scans, are done by a block: each thread has a piece of the column, and only integers are summed, whose order does
+not matter. Weights are given as the bits of float64 numbers: larger numbers are larger integers, and no kernel computes with doubles.
 """
 
 import numpy as np
@@ -17,12 +17,12 @@ from hoptrain.kernels.shared.weighted import most_attempts, weight_share
 
 _U0 = np.uint64(0)
 LONG = 256
-"""Edges of a column above which a block takes all of them."""
+"""Column length above which a block, not a thread, takes all edges of the column."""
 
 
 @id_kernel("void(int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1])")
 def count_weighted(positive, nodes, low, high, fanout, counts):
-    """How many edges each request gives, at its place in ``counts``; ``positive`` (V,): edges of a column that have weight."""
+    """Write the number of edges that each request gives to ``counts``; ``positive`` (V,) is the number of edges with positive weight."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -38,9 +38,10 @@ def draw_weighted(
     indptr, indices, threshold, alias, weights, positive, nodes, low, high, grouped, members, counters,
     fanout, address, out_indptr, out_edges, out_neighbors, found, num_waiting, waiting,
 ):  # fmt: skip
-    """Draw by the alias tables without the repeats, up to ``most_attempts``; ``found`` (K, N) receives how many edges a request has then.
+    """Draw by the alias tables, dropping repeats, with up to ``most_attempts`` attempts.
 
-    Requests that have fewer than they shall are listed, in any order: ``waiting`` (K, N) and ``num_waiting`` (K,), which is zero before.
+    Requests with too few edges are listed in ``waiting`` (K, N), in any order, with their number of edges in ``found`` (K, N). ``num_waiting`` (K,), zero
+    before, receives their number.
     """
     k = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while k < num_requests(cuda.blockIdx.y, low, high, grouped, counters):
@@ -63,13 +64,13 @@ def draw_weighted(
 
 @device_function
 def draws_from(positive, fanout):
-    """Whether a request draws, from a column of so many edges with weight; else it takes all."""
+    """Return whether a request draws from a column with ``positive`` edges of positive weight; otherwise it takes all of them."""
     return not takes_all(np.int64(positive), fanout, False)
 
 
 @device_function
 def take_weighted(indices, weights, begin, offset, last, b, place, out_edges, out_neighbors):
-    """Write the edges from ``offset`` to ``last`` that have weight from ``place`` on; returns their number."""
+    """Write the edges in [offset, last) with positive weight to the output from ``place`` on, and return their number."""
     taken = np.int64(0)
     while offset < last:
         if weights[np.uint64(begin + offset)] != _U0:
@@ -81,7 +82,7 @@ def take_weighted(indices, weights, begin, offset, last, b, place, out_edges, ou
 
 @device_function
 def draw_distinct(indices, threshold, alias, begin, degree, wanted, address, vertex, b, first, out_edges, out_neighbors):
-    """Draw ``wanted`` edges with replacement and leave out repeats; returns how many edges that gave."""
+    """Draw up to ``wanted`` distinct edges by drawing with replacement and dropping repeats. Return their number."""
     taken = np.int64(0)
     attempt = np.int64(0)
     word0 = word1 = word2 = word3 = np.uint32(0)
@@ -106,7 +107,7 @@ def draw_distinct(indices, threshold, alias, begin, degree, wanted, address, ver
 def draw_rest(
     indptr, indices, weights, positive, nodes, fanout, address, out_indptr, out_edges, out_neighbors, found, num_waiting, waiting,
 ):  # fmt: skip
-    """Complete the requests that wait, a block for each: take all, or draw each missing edge among what is left of the column."""
+    """Complete the waiting requests, with a block for each: take all edges, or draw each missing edge from the rest of the column."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
     k = np.int64(cuda.blockIdx.x)
@@ -130,13 +131,13 @@ def draw_rest(
 
 @device_function
 def piece_of(degree):
-    """From where to where the thread's piece of a column goes."""
+    """Return the beginning and end of the thread's piece of a column."""
     return degree * cuda.threadIdx.x // cuda.blockDim.x, degree * (cuda.threadIdx.x + 1) // cuda.blockDim.x
 
 
 @device_function
 def take_together(indices, weights, begin, degree, b, first, out_edges, out_neighbors, buffer):
-    """Take all edges that have weight, by a block."""
+    """Take all edges with positive weight, by a block."""
     offset, last = piece_of(degree)
     number = np.int64(0)
     for e in range(begin + offset, begin + last):
@@ -149,7 +150,7 @@ def take_together(indices, weights, begin, degree, b, first, out_edges, out_neig
 
 @device_function
 def draw_left(indices, weights, begin, degree, high, low, b, first, taken, out_edges, out_neighbors, buffer):
-    """Draw an edge that is not among the ``taken`` ones by weight, by a block, and write it behind them; there is one with weight."""
+    """Draw an edge that is not among the ``taken`` ones by weight, by a block, and append it to them. At least one has positive weight."""
     offset, last = piece_of(degree)
     largest = largest_left(weights, begin, offset, last, out_edges, b, first, taken, buffer)
     share = np.int64(0)
@@ -160,7 +161,7 @@ def draw_left(indices, weights, begin, degree, high, low, b, first, taken, out_e
     after = block_scan(buffer, share)
     rest = np.int64(bounded64(high, low, np.uint64(buffer[cuda.blockDim.x - 1])))
     cuda.syncthreads()
-    if after - share <= rest < after:  # of one thread
+    if after - share <= rest < after:  # true for exactly one thread
         offset, _ = piece_of(degree)
         rest -= after - share
         while True:
@@ -174,7 +175,7 @@ def draw_left(indices, weights, begin, degree, high, low, b, first, taken, out_e
 
 @device_function
 def largest_left(weights, begin, offset, last, out_edges, b, first, taken, buffer):
-    """The largest weight of a column but for the ``taken`` edges, by a block."""
+    """Return the largest weight of a column without the ``taken`` edges, computed by a block."""
     largest = np.int64(0)  # the bits of weights are below 2**63
     while offset < last:
         weight = np.int64(weights[np.uint64(begin + offset)])

@@ -1,1 +1,1 @@
-"""The loops of sampling programs."""
+"""CUDA kernels of custom sampling programs, and the cache of their machine code."""

@@ -1,8 +1,8 @@
-"""Machine code of a program's kernels on disk, by all that is compiled into it.
+"""A disk cache of the machine code of programs' kernels, keyed by everything that is compiled into a kernel.
 
-Numba-cuda's own cache would not do: it looks at the file of the kernel, not at the user's functions, and takes the class of the program's
-parameters, which each process makes anew, for another one. A file holds one kernel for one set of types and one architecture; what it is named
-by is found when it is compiled, since that is when Numba reads global values.
+Numba-cuda's own cache is not sufficient: it checks the file of the kernel, not the user's functions. It also treats the class of the program's
+parameters, which each process creates again, as a different type. A file holds one kernel for one set of types and one architecture. Its key is
+computed at compilation, since that is when Numba reads global values.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from hoptrain.kernels.cuda.programs.key import NoKeyError, text_of
 from hoptrain.kernels.machine_code import cache_folder, sealed, unsealed
 
 FOLDER = cache_folder("cuda", COMPILER) / "programs"
-"""Where the machine code of programs is kept."""
+"""Folder of the machine code of programs."""
 
 
 def program_kernel(*functions):
-    """A decorator: compile for CUDA a kernel that is made of ``functions`` of the user's, besides ours."""
+    """Return a decorator that compiles a kernel for CUDA and caches it on disk; ``functions`` are the user's functions that the kernel calls."""
 
     def register(function):
         kernel = jit(function)
@@ -35,27 +35,27 @@ def program_kernel(*functions):
 
 
 def program_function(function):
-    """A device function that is made of functions of the user's; the simulator interprets it: compiled ones take no arrays there."""
+    """Compile a device function that calls functions of the user. In the simulator it is interpreted, since compiled functions take no arrays there."""
     return function if config.ENABLE_CUDASIM else cuda.jit(device=True)(function)
 
 
 class ProgramFiles:
-    """What a dispatcher of numba-cuda's asks for kernels on disk, as ``numba.cuda.core.caching._Cache`` has it."""
+    """A disk cache of one kernel with the interface of ``numba.cuda.core.caching._Cache``, which numba-cuda's dispatchers call."""
 
     def __init__(self, name, functions, folder=FOLDER):
-        """Name the kernel, the user's functions that it is made of, and the folder of the files."""
+        """Make a cache for the kernel ``name``, which calls the user's ``functions``, with files in ``folder``."""
         self._name, self._functions, self._folder = name, functions, folder
         self.cache_path = str(folder)
 
     def load_overload(self, arguments, context):
-        """The kernel for some types; None if it is not there."""
+        """Return the cached kernel for argument types, or None."""
         context.refresh()
         path = self._path(arguments, context.codegen())
         content = None if path is None else unsealed(path)
         return None if content is None else pickle.loads(content)
 
     def save_overload(self, arguments, kernel):
-        """Keep a kernel. A full disk is no reason to fail."""
+        """Write a kernel to the cache. Errors of the disk are ignored."""
         path = self._path(arguments, kernel.codegen)
         if path is None or kernel.launch_config_sensitive:
             return
@@ -64,12 +64,12 @@ class ProgramFiles:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             try:
                 own.write_bytes(sealed(dumps(kernel)))
-                own.replace(path)  # whole or not at all, for whoever reads it meanwhile
+                own.replace(path)  # atomic, so that concurrent readers never see a partial file
             finally:
                 own.unlink(missing_ok=True)
 
     def _path(self, arguments, codegen):
-        """The file of a kernel; None where it cannot be told what it is made of."""
+        """Return the file of a kernel, or None if its key cannot be computed."""
         try:
             functions = text_of(self._functions)
         except NoKeyError:
@@ -79,7 +79,7 @@ class ProgramFiles:
 
 
 def _type_text(kind):
-    """A type; of a named tuple also the names, by which its kernel reads it."""
+    """Return the text of a type; for a named tuple with the field names, which the kernel's code depends on."""
     if isinstance(kind, types.BaseTuple):
         return f"{kind}{getattr(kind, 'fields', '')}({', '.join(map(_type_text, kind.types))})"
     return str(kind)

@@ -1,8 +1,8 @@
-"""What a function of a user's is compiled from, as a text: equal texts give equal machine code, in any process.
+"""Cache keys of users' functions: a text of everything that a function is compiled from. Equal texts give equal machine code in any process.
 
-That is its byte code and constants and, likewise, all that it names: what it closes over, and global numbers, arrays, modules and compiled
-functions, since Numba builds in their values. Functions of libraries and of ours stand there by name: versions and the folder of the machine
-code tell those apart.
+The text contains byte code and constants and, recursively, everything that the code refers to: closure variables, and global numbers, arrays, modules
+and compiled functions, since Numba compiles their values in. Functions of libraries and of hoptrain are included only by name, because versions and
+the name of the cache folder already distinguish them.
 """
 
 import dis
@@ -15,30 +15,30 @@ import numpy as np
 
 _VERSIONS = f"Python {sys.version}, NumPy {np.__version__}, Numba {numba.__version__}"
 _KNOWN = ("builtins", "math", "numpy", "numba", "hoptrain.kernels.shared", "hoptrain.kernels.cuda")
-"""Modules whose contents follow from versions, or from the hash of our sources."""
+"""Modules whose contents are determined by library versions, or by the hash of hoptrain's sources."""
 _PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
 
 
 class NoKeyError(Exception):
-    """A function uses something whose effect on the machine code cannot be told."""
+    """An error that means that a function uses a value for which no key can be computed."""
 
 
 def text_of(functions):
-    """The text of some functions.
+    """Return the key text of ``functions``.
 
     Raises:
-        NoKeyError: they use something that has none, such as a function that is not compiled by itself.
+        NoKeyError: they use a value that has no key, such as a function that is not compiled.
     """
     seen = {}
     return "\n".join([_VERSIONS, *(_function(function, seen) for function in functions)])
 
 
 def _function(function, seen):
-    """A function that is compiled; ``seen`` has a number for each so far, since functions may call one another in a circle."""
+    """Return the text of a compiled function; ``seen`` numbers the functions so far, since functions may call one another in a cycle."""
     options = getattr(function, "targetoptions", {})
     function = getattr(function, "py_func", function)
     if type(function) is not FunctionType or options.get("link"):
-        raise NoKeyError(f"{function!r} is no function, or has code from elsewhere")
+        raise NoKeyError(f"{function!r} is not a Python function, or links external code")
     if function in seen:
         return f"function {seen[function]}"
     seen[function] = len(seen)
@@ -46,13 +46,13 @@ def _function(function, seen):
     try:
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
     except ValueError as error:
-        raise NoKeyError(f"{function!r} closes over what is not there yet") from error
+        raise NoKeyError(f"{function!r} uses a closure variable that has no value yet") from error
     parts = _code(code, function.__globals__, seen), options, function.__defaults__, function.__kwdefaults__, cells
     return f"function({parts[0]}; {', '.join(_value(part, seen) for part in parts[1:])})"
 
 
 def _code(code, known, seen):
-    """Byte code, of nested functions as well, and the values of global names."""
+    """Return the text of byte code, including nested functions, and of the values of its global names."""
     shape = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
     parts = [code.co_code.hex(), getattr(code, "co_exceptiontable", b"").hex(), repr((shape, names))]
@@ -65,7 +65,7 @@ def _code(code, known, seen):
 
 
 def _global(value, names, seen):
-    """A global value. Of a module what it has under ``names``, among which its attributes are that the code reads."""
+    """Return the text of a global value. For a module it contains the attributes among ``names``, which include all that the code reads."""
     if not isinstance(value, ModuleType) or _is_known(value.__name__):
         return _value(value, seen)
     found = [(name, getattr(value, name)) for name in sorted(set(names)) if hasattr(value, name)]
@@ -73,7 +73,7 @@ def _global(value, names, seen):
 
 
 def _value(value, seen):
-    """A value that is built into the machine code."""
+    """Return the text of a value that is compiled into the machine code."""
     kind = type(value)
     if kind in _PLAIN:
         return f"{kind.__name__} {value!r}"
@@ -96,7 +96,7 @@ def _value(value, seen):
 
 
 def _known_name(value):
-    """The name of what a known module holds under it; else None."""
+    """Return the full name of a value that a known module defines, or None."""
     if isinstance(value, ModuleType):
         return f"module {value.__name__}" if _is_known(value.__name__) else None
     if isinstance(value, np.ufunc):

@@ -1,8 +1,8 @@
-"""The kernels of sampling programs on CUDA. They are made for a program, since its functions are compiled into them.
+"""The kernels of sampling programs on CUDA. They are compiled for each program, with the program's functions inlined.
 
-Blocks are drawn by sample, a thread for each request in their own order, or by transit, in an order in which requests on the same node
-stand side by side, so that a warp reads its adjacency list once. Every request owns its places in ``drawn``; edges are moved together
-afterwards. Walks go by sample: a step reads one edge.
+Blocks are drawn in one of two schedules. By sample, a thread processes each request in the original order. By transit, requests on the same node are
+adjacent, so that a warp reads its adjacency list once. Every request owns a range of ``drawn``; edges are compacted afterwards. Walks are always
+processed by sample, since a step reads only one edge.
 """
 
 import numpy as np
@@ -18,16 +18,16 @@ from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, 
 
 @device_function
 def note_wrong(wrong, b, step, place):
-    """Let ``wrong[b]`` (K,) int64 fall to the first draw of a batch that gave no edge, of the first step: that which the CPU meets first."""
+    """Lower ``wrong[b]`` (K,) int64 to the first invalid draw of a batch, by step and then by position: the one that the CPU would report."""
     cuda.atomic.min(wrong, b, pack_request(step, place))
 
 
 def walk_kernel(next_edge, transit_of):
-    """A kernel that walks; launched by rows.
+    """Make the kernel that runs the walks of a program; launch it by ``Launch.rows``.
 
-    Its arguments: parameters; indptr, indices, weights; nodes (K, N), the roots; count (K,) int64 roots of each batch; copies; address (4,)
-    uint64; room, walks that a batch has at most; walks (K * room, steps + 1), filled with global ids, -1 after a walk's end; states;
-    wrong, see ``note_wrong``: step 0 and the first walk that met an edge which is none of its transit.
+    The arguments of the kernel are: parameters; indptr, indices, weights; nodes (K, N), the roots; count (K,) int64, the number of roots of each batch;
+    copies; address (4,) uint64; room, the maximum number of walks of a batch; walks (K * room, steps + 1), filled with global ids, -1 after the end
+    of a walk; states; wrong (``note_wrong``), which receives step 0 and the first walk with an invalid edge.
     """
     take_step = make_step(program_function, next_edge, transit_of)
 
@@ -54,11 +54,11 @@ def walk_kernel(next_edge, transit_of):
 
 
 def block_kernels(next_edge):
-    """Two kernels that draw: by sample, launched by rows, and by transit, launched flat.
+    """Make the two kernels that draw blocks: by sample, launched by ``Launch.rows``, and by transit, launched by ``Launch.flat``.
 
-    Their arguments: parameters; indptr, indices, weights; nodes (K, N), low (K,), high (K,), the requests; by transit also members and
-    counters of the groups; num_draws; unique; step; address (4,) uint64; drawn (K, N * num_draws), receives edge ids, -1 behind them;
-    counts (K, N + 1), how many; wrong, see ``note_wrong``: a step and the first request without an edge.
+    The arguments of the kernels are: parameters; indptr, indices, weights; nodes (K, N); low (K,) and high (K,) by sample, or members and counters of
+    the groups by transit; num_draws; unique; step; address (4,) uint64; drawn (K, N * num_draws), which receives edge ids; counts (K, N + 1), which
+    receives their numbers; wrong (``note_wrong``), which receives a step and the first request with an invalid edge.
     """
     draw_edge = make_draw(program_function, next_edge)
 
@@ -67,7 +67,7 @@ def block_kernels(next_edge):
         vertex = np.int64(nodes[b, i])
         found = 0
         for j in range(num_draws):
-            # Blocks keep no state: what ``transit.state`` has to be is some array of int64.
+            # Blocks have no state; an empty int64 array is passed as ``transit.state``.
             position = draw_edge(parameters, columns, vertex, nodes[b, i : i + 1], step, where, j, num_draws, wrong[:0])
             if position == WRONG:
                 note_wrong(wrong, b, step, i)
@@ -120,7 +120,7 @@ def collective_kernel(next_edge):
         neighbors, weights, layer = candidates[b, : number[b]], counts[b, : number[b]], nodes[b, : size[b]]
         seed, epoch, batch = address[0], address[1], address[2] + np.uint64(b)
         for j in range(thread, num_draws if number[b] > 0 else 0, cuda.gridDim.x * cuda.blockDim.x):
-            # Blocks keep no state: what ``transit.state`` has to be is some array of int64.
+            # Blocks have no state; an empty int64 array is passed as ``transit.state``.
             transit = Transit(np.int64(-1), neighbors, weights, np.int64(-1), layer, wrong[:0], indptr, indices)
             random = RandomSource(seed, epoch, batch, np.uint64(step), np.uint64(0), np.uint64(j), np.uint64(num_draws))
             place = edge_number(choose(parameters, transit, step, random))
@@ -134,7 +134,7 @@ def collective_kernel(next_edge):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int32[:, ::1])")
 def count_entries(entries, num_entries, counts):
-    """How often each number stands in ``entries``; ``counts`` are zero before."""
+    """Count the occurrences of each number in ``entries``; ``counts`` are zero before."""
     b = cuda.blockIdx.y
     for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_entries[b], cuda.gridDim.x * cuda.blockDim.x):
         cuda.atomic.add(counts, (b, entries[b, e]), 1)
@@ -142,7 +142,7 @@ def count_entries(entries, num_entries, counts):
 
 @cuda_kernel("void(int32[:, ::1], int64[::1], float32[:, ::1])")
 def as_weights(counts, number, weights):
-    """The counts as ``next`` sees them."""
+    """Convert the counts to float32 weights, which ``next`` gets."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number[b], cuda.gridDim.x * cuda.blockDim.x):
         weights[b, j] = np.float32(counts[b, j])
@@ -150,7 +150,7 @@ def as_weights(counts, number, weights):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int32[:, ::1], ID[:, ::1], ID[:, ::1])")
 def enter_chosen(candidates, number, chosen, keys, values):
-    """Enter the candidates that were chosen into an empty table, with their places."""
+    """Enter the chosen candidates into an empty table, with their positions as values."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number[b], cuda.gridDim.x * cuda.blockDim.x):
         if chosen[b, j]:
@@ -159,7 +159,7 @@ def enter_chosen(candidates, number, chosen, keys, values):
 
 @id_kernel("void(int64[::1], int64[::1], ID[:, ::1])")
 def clear_counts(low, high, counts):
-    """No edge for any request: those on nodes without edges are in no group."""
+    """Set the counts of all requests to 0. Requests on nodes without edges are in no group, so no other kernel sets theirs."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -168,7 +168,7 @@ def clear_counts(low, high, counts):
 
 @id_kernel("void(ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def move_together(indices, drawn, low, high, num_draws, offsets, out_edges, out_neighbors):
-    """Write each request's edges to where its offset says, and the nodes at their other ends."""
+    """Copy each request's edges, and their sources, to the output range given by ``offsets``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -180,7 +180,7 @@ def move_together(indices, drawn, low, high, num_draws, offsets, out_edges, out_
 
 @id_kernel("void(ID[:, ::1], int64, int64[::1], int64, ID[:, ::1], int64[::1])")
 def list_nodes(walks, room, count, copies, out, num_entries):
-    """The nodes of a batch's walks one after another; the root stands for those after an end."""
+    """List the nodes of a batch's walks one after another; entries after the end of a walk are replaced by its root."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     width = walks.shape[1]
@@ -194,7 +194,7 @@ def list_nodes(walks, room, count, copies, out, num_entries):
 
 @id_kernel("void(ID[:, ::1], int64, int64[::1], ID[:, ::1])")
 def mark_ends(walks, room, num_entries, out):
-    """-1 for the entries after a walk's end."""
+    """Set the entries after the end of each walk to -1."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     width = walks.shape[1]

@@ -1,1 +1,1 @@
-"""Edges as seeds."""
+"""CUDA kernels for edges as seeds."""

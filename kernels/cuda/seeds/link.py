@@ -1,7 +1,7 @@
-"""Edges that pass no message, taken out of sampled blocks: what is left is counted, and then moved together.
+"""Removal of seed edges from sampled blocks: the remaining edges are counted, then compacted.
 
-Shapes: K batches, a row of every matrix for each. An edge is ``source * num_seeds + destination``, local ids of seeds, which are the first
-nodes; a batch's ``dropped`` edges ascend.
+Shapes: K batches with a row of every matrix each. An edge has the code ``source * num_seeds + destination`` of local ids of seeds, which are the first
+nodes. The codes in a batch's ``dropped`` ascend.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from hoptrain.kernels.cuda.widths import id_kernel
 
 @device_function
 def is_dropped(dropped, num_dropped, b, source, destination, num_seeds):
-    """Whether an edge is among the ``num_dropped`` first ones of row ``b``."""
+    """Return whether an edge is among the first ``num_dropped`` entries of row ``b``."""
     if source >= num_seeds or destination >= num_seeds:
         return False
     value = source * num_seeds + destination
@@ -29,7 +29,7 @@ def is_dropped(dropped, num_dropped, b, source, destination, num_seeds):
 
 @id_kernel("void(ID[:, ::1], ID[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], ID[:, ::1])")
 def count_left(indptr, indices, num_dst, num_seeds, dropped, num_dropped, counts):
-    """How many edges each of ``num_dst[b]`` destinations is left with, at its place in ``counts``."""
+    """Write the number of remaining edges of each of ``num_dst[b]`` destinations to ``counts``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, num_dst[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -59,7 +59,7 @@ def move_left(
     out_indices,
     out_weights,
 ):
-    """Move the edges that are left, and their weights if there are any."""
+    """Copy the remaining edges, and their weights if there are any, to the output."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, num_dst[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -75,7 +75,7 @@ def move_left(
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1])")
 def read_ends(indptr, num_dst, num_edges):
-    """How many edges the first ``num_dst[b]`` destinations have; a block for each batch."""
+    """Write the number of edges of the first ``num_dst[b]`` destinations to ``num_edges``, by one block for each batch."""
     b = cuda.blockIdx.y
     if cuda.threadIdx.x == 0:
         num_edges[b] = indptr[b, num_dst[b]]

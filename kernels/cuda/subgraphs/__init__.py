@@ -1,1 +1,1 @@
-"""Sets of nodes, and the subgraphs that they induce."""
+"""CUDA kernels of subgraph sampling: node sets, and the subgraphs that they induce."""

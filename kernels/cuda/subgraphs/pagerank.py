@@ -1,8 +1,8 @@
-"""Personalised PageRank by pushing, see ``hoptrain.kernels.cpu.subgraphs.shadow``: a block of threads a seed, which shares the edges of a push.
+"""Personalised PageRank by pushing on CUDA, see ``hoptrain.kernels.cpu.subgraphs.shadow``. A block processes a seed; its threads share the edges of a push.
 
-Pushes depend on each other, and are made in the CPU's order. Within one every edge adds its share as if those before it had done so: a thread
-counts the edges of its tile to the same node that stand before its own. Shapes: W blocks, a row of every scratch matrix for each; R nodes
-that a seed reaches at most.
+Pushes depend on each other, and are made in the CPU's order. Within a push every edge adds its share as if the edges before it had already done so:
+a thread counts the preceding edges of its tile to the same node. Shapes: W blocks with a row of every scratch matrix each; R nodes that a seed
+reaches at most.
 """
 
 from typing import Any, NamedTuple
@@ -17,43 +17,43 @@ from hoptrain.kernels.cuda.widths import id_kernel
 
 MASS = 1 << 40
 ALPHA_BITS = 16
-"""As in ``hoptrain.kernels.cpu.subgraphs.shadow``."""
+"""Constants with the values of ``hoptrain.kernels.cpu.subgraphs.shadow``."""
 _PLACE_BITS = 20
 _PLACE = np.int64((1 << 20) - 1)
 _EMPTY = -1
 
 
 class Scratch(NamedTuple):
-    """Memory for as many seeds as are searched at once."""
+    """Scratch memory for the seeds that are processed at once."""
 
     keys: Any
-    """(W, power of two) nodes, a table at most half full."""
+    """(W, power of two) global ids, a hash table that is at most half full."""
     values: Any
-    """(W, the same) int32, their places."""
+    """(W, power of two) int32 places of the keys."""
     members: Any
-    """(W, R) nodes by place; the seed has place 0."""
+    """(W, R) global ids by place; the seed has place 0."""
     residue: Any
-    """(W, R) int64 by place."""
+    """(W, R) int64 number of walks that are at each place."""
     score: Any
-    """(W, R) int64 by place."""
+    """(W, R) int64 number of walks that ended at each place."""
     queue: Any
-    """(W, R) int32, a ring of places."""
+    """(W, R) int32 ring buffer of places."""
     kept: Any
-    """(W, top) int64."""
+    """(W, top) int64 sort keys of the chosen nodes."""
 
 
 @device_function
 def least_for_push(indptr, vertex, threshold):
-    """How many walks have to stand at a node for a push."""
+    """Return the number of walks from which a node is pushed."""
     return threshold * max(np.int64(indptr[vertex + 1]) - np.int64(indptr[vertex]), np.int64(1))
 
 
 @device_function
 def start_search(keys, values, members, residue, score, queue, w, seed):
-    """Empty the table, and let all walks stand at the seed."""
+    """Empty the table, and place all walks at the seed."""
     for slot in range(cuda.threadIdx.x, keys.shape[1], cuda.blockDim.x):
         keys[w, slot] = _EMPTY
-        values[w, slot] = MASS >> 10  # above all places and marks
+        values[w, slot] = MASS >> 10  # above all places and all values proposed by ``enter_tile``
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         values[w, find_slot(keys, w, seed)] = 0
@@ -66,7 +66,7 @@ def start_search(keys, values, members, residue, score, queue, w, seed):
 
 @device_function
 def push_edges(indptr, indices, begin, end, share, threshold, keys, values, members, residue, score, queue, w, size, head, waiting, buffer):
-    """Add ``share`` to the sources of a column; returns the numbers of nodes reached and waiting."""
+    """Add ``share`` walks to the source of each edge of a column. Return the numbers of reached and of waiting nodes."""
     thread, room = cuda.threadIdx.x, queue.shape[1]
     for first in range(begin, end, cuda.blockDim.x):
         active = first + thread < end
@@ -75,7 +75,7 @@ def push_edges(indptr, indices, begin, end, share, threshold, keys, values, memb
             vertex = np.int64(indices[first + thread])
             slot = np.int64(find_slot(keys, w, vertex))
         place, num_new = enter_tile(values, w, slot, vertex, room, members, size, buffer)
-        if active and place >= size:  # all threads of a new node do so
+        if active and place >= size:  # all threads of a new node write the same values
             residue[w, place] = 0
             score[w, place] = 0
         size += num_new
@@ -104,7 +104,7 @@ def push_edges(indptr, indices, begin, end, share, threshold, keys, values, memb
 
 @device_function
 def push_all(indptr, indices, seed, alpha, threshold, keys, values, members, residue, score, queue, w, buffer):
-    """Push until nobody has enough; returns how many nodes were reached."""
+    """Push until no node has enough walks, and return the number of reached nodes."""
     start_search(keys, values, members, residue, score, queue, w, seed)
     room, size, head = queue.shape[1], np.int64(1), np.int64(0)
     waiting = np.int64(1) if least_for_push(indptr, seed, threshold) <= MASS else np.int64(0)
@@ -130,7 +130,7 @@ def push_all(indptr, indices, seed, alpha, threshold, keys, values, members, res
 
 @device_function
 def end_at_once(score, residue, w, size, alpha):
-    """Add to the scores the share of the walks that still stand at each node which ends there at once."""
+    """Add the share ``alpha`` / 2**16 of the walks that remain at each node to its score."""
     for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
         score[w, place] += (residue[w, place] * alpha) >> ALPHA_BITS
     cuda.syncthreads()
@@ -138,14 +138,14 @@ def end_at_once(score, residue, w, size, alpha):
 
 @device_function
 def order_of(score, w, place):
-    """Higher scores first, then by place; negative if the node has none."""
+    """Return a sort key by descending score, then by place; negative if the score is 0."""
     value = score[w, place]
     return ((MASS - value) << _PLACE_BITS) | np.int64(place) if value > 0 else np.int64(-1)
 
 
 @device_function
 def count_up_to(score, w, size, limit, buffer):
-    """How many nodes but the seed stand up to ``limit`` in the order."""
+    """Return the number of nodes, without the seed, whose sort key is at most ``limit``."""
     number = np.int64(0)
     for place in range(1 + cuda.threadIdx.x, size, cuda.blockDim.x):
         if 0 <= order_of(score, w, place) <= limit:
@@ -158,7 +158,7 @@ def count_up_to(score, w, size, limit, buffer):
 
 @device_function
 def keep_first(score, w, size, top, kept, buffer):
-    """Write the first ``top`` in the order into ``kept``, in any order; returns how many they are."""
+    """Write the sort keys of the first ``top`` nodes to ``kept``, in any order, and return their number."""
     low, high = np.int64(0), np.int64(1) << 60
     if count_up_to(score, w, size, high, buffer) > top:
         while low < high:
@@ -187,14 +187,14 @@ def keep_first(score, w, size, top, kept, buffer):
 def pagerank_sets(
     indptr, indices, seeds, num_seeds, capacity, top, alpha, threshold, keys, values, members, residue, score, queue, kept, chosen, counts
 ):  # fmt: skip
-    """Write the nodes of each seed's set but itself to ``chosen[b, i * top:]``, the highest first, and how many they are to ``counts[b, i]``.
+    """Write the nodes of each seed's set, without the seed, to ``chosen[b, i * top:]`` by descending score, and their number to ``counts[b, i]``.
 
-    Blocks (x,) take one of the K * ``capacity`` seeds after the other. ``keys`` to ``kept``: see ``Scratch``.
+    Blocks (x,) process the K * ``capacity`` seeds one after another. For ``keys`` to ``kept`` see ``Scratch``.
     """
     buffer = cuda.shared.array(0, int64)
     w = cuda.blockIdx.x
     for task in range(w, len(num_seeds) * capacity, cuda.gridDim.x):
-        b = np.int32(task // capacity)  # int32: a thread has few registers
+        b = np.int32(task // capacity)  # int32 saves registers
         i = np.int32(task - b * capacity)
         if i < num_seeds[b]:
             size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)

@@ -1,6 +1,6 @@
-"""Ripple walks, see ``hoptrain.kernels.cpu.subgraphs.ripple``: a block of threads a subgraph, since one choice changes what the next one chooses from.
+"""Ripple walks on CUDA, see ``hoptrain.kernels.cpu.subgraphs.ripple``. A block processes a subgraph, since each choice depends on the ones before.
 
-One thread chooses; the neighbours of the chosen are met by all, a tile of a column at a time.
+One thread makes the choices; all threads visit the neighbours of the chosen nodes, a tile of a column at a time.
 """
 
 import numpy as np
@@ -13,20 +13,20 @@ from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import bounded_wide
 
 RATIO_BITS = 32
-"""As in ``hoptrain.kernels.cpu.subgraphs.ripple``."""
+"""Constant with the value of ``hoptrain.kernels.cpu.subgraphs.ripple``."""
 _ROOT = np.int64(1 << 32)
 
 
 @device_function
 def choose(address, b, stream, n):
-    """An integer in [0, n) from the beginning of a stream."""
+    """Return an integer in [0, n) from the first words of a random stream."""
     word0, word1, _, _ = words_at(address, b, stream, 0)
     return bounded_wide(word0, word1, n)
 
 
 @device_function
 def take_root(roots, address, b, stream, numbers, known, seen, drawn, number, num_seen):
-    """Draw a root, and let it be a member unless it is one; returns 1 if it was none."""
+    """Draw a root, and add it to the members unless it is one. Return 1 if it was added, else 0."""
     vertex = np.int64(roots[choose(address, b, stream, len(roots))])
     is_new = 1 if numbers[b, vertex] >= known else 0
     cuda.syncthreads()
@@ -40,7 +40,7 @@ def take_root(roots, address, b, stream, numbers, known, seen, drawn, number, nu
 
 @device_function
 def take_waiting(address, b, count, waiting, num_waiting, seen, drawn, number):
-    """Let ``count`` of the neighbours that wait be members."""
+    """Draw ``count`` of the waiting neighbours, and add them to the members."""
     if cuda.threadIdx.x == 0:
         for k in range(count):
             place = choose(address, b, number + k, num_waiting - k)
@@ -51,7 +51,7 @@ def take_waiting(address, b, count, waiting, num_waiting, seen, drawn, number):
 
 @device_function
 def meet(indptr, indices, vertex, b, numbers, known, seen, num_seen, waiting, num_waiting, buffer):
-    """Let those in-neighbours of a node wait that were not seen yet; returns how many they are."""
+    """Add the unseen in-neighbours of a node to the waiting ones, and return their number."""
     begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
     met = np.int64(0)
     for first in range(begin, end, cuda.blockDim.x):
@@ -69,10 +69,10 @@ def meet(indptr, indices, vertex, b, numbers, known, seen, num_seen, waiting, nu
     "void(ID[::1], ID[::1], ID[::1], int64, int64, int64, uint64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], int64[::1])"
 )
 def grow_subgraphs(indptr, indices, roots, size, ratio, attempts, address, known, numbers, seen, waiting, drawn, num_drawn):
-    """Fill ``drawn`` (K, size) with distinct nodes, and ``num_drawn`` with how many they are; a block each.
+    """Fill ``drawn`` (K, size) with distinct nodes, and ``num_drawn`` with their number, by one block for each batch.
 
-    ``numbers``, ``seen`` and ``waiting`` (K, V) are scratch: the number of each node, its nodes by number, the numbers that wait. All of
-    ``numbers`` are at least ``known`` + a block's threads, and ``known`` is V or more.
+    ``numbers``, ``seen`` and ``waiting`` (K, V) are scratch memory: the number of each node, the nodes by number, and the numbers that wait. On input
+    all ``numbers`` are at least ``known`` + the threads of a block; ``known`` is at least V.
     """
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y

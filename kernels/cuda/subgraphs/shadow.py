@@ -1,7 +1,7 @@
-"""ShaDow: a set of nodes for each seed, all sets of a batch in one table of pairs (``hoptrain.kernels.cuda.induce``).
+"""ShaDow on CUDA: a node set for each seed, with all sets of a batch in one table of pairs (``hoptrain.kernels.cuda.induce``).
 
-Shapes: K batches, a row of every matrix for each; B seeds; S nodes, a node of several sets each time. In the end the seeds stand first, then
-the other nodes of each set in turn. A search by hops finds them in another order, hop by hop; those of a set stand together within a hop.
+Shapes: K batches with a row of every matrix each; B seeds; S nodes of all sets, with repetitions. In the result the seeds come first, then the other
+nodes of each set. The search finds them hop by hop; within a hop the nodes of a set are adjacent.
 """
 
 import numpy as np
@@ -15,19 +15,19 @@ from hoptrain.kernels.shared import shared
 
 @shared
 def set_of(pair):
-    """The number of a pair's set."""
+    """Return the number of a pair's set."""
     return np.int64(pair) >> PAIR_BITS
 
 
 @shared
 def pair_of(number, vertex):
-    """A node of a set."""
+    """Return the pair of a set's number and a global id."""
     return (np.int64(number) << PAIR_BITS) | np.int64(vertex)
 
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[:, ::1], ID[:, ::1])")
 def begin_sets(seeds, num_seeds, pairs, found):
-    """Each seed as a pair; ``found`` (K, B) counts the others of its set."""
+    """Write each seed as a pair, and set the number of other nodes of its set, ``found`` (K, B), to 0."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_seeds[b], cuda.gridDim.x * cuda.blockDim.x):
         pairs[b, i] = pair_of(i, seeds[b, i])
@@ -36,7 +36,7 @@ def begin_sets(seeds, num_seeds, pairs, found):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1])")
 def list_vertices_of(pairs, low, high, vertices):
-    """The nodes of the pairs from ``low`` to ``high``, at their places."""
+    """Write the global ids of the pairs in [low, high) to the same positions of the output."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -45,7 +45,7 @@ def list_vertices_of(pairs, low, high, vertices):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], int64[::1], ID[:, ::1], int64[:, ::1])")
 def pair_neighbors(pairs, low, high, offsets, num_edges, neighbors, out):
-    """The neighbours that the pairs from ``low`` to ``high`` drew, as pairs of the same sets."""
+    """Convert the neighbours that the pairs in [low, high) drew to pairs of the same sets."""
     b = cuda.blockIdx.y
     for e in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_edges[b], cuda.gridDim.x * cuda.blockDim.x):
         out[b, e] = with_vertex(pairs[b, row_at(offsets, b, low[b], high[b], e)], neighbors[b, e])
@@ -53,7 +53,7 @@ def pair_neighbors(pairs, low, high, offsets, num_edges, neighbors, out):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1])")
 def begin_runs(pairs, low, high, found, shift):
-    """Where a set's new pairs begin: what to take off their places to get their numbers among the set's others."""
+    """Write the shift of each set with new pairs: position of a pair - shift = its number among the set's other nodes."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -64,7 +64,7 @@ def begin_runs(pairs, low, high, found, shift):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def number_runs(pairs, low, high, shift, found, numbers):
-    """The new pairs' numbers among the others of their set, and how many these are now."""
+    """Write the numbers of the new pairs among the other nodes of their sets, and update the sets' counts ``found``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -77,7 +77,7 @@ def number_runs(pairs, low, high, shift, found, numbers):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int64[:, ::1], ID[:, ::1], int64[:, ::1], ID[:, ::1])")
 def place_pairs(pairs, num_pairs, num_seeds, begins, numbers, keys, values, placed, nodes):
-    """Move every pair to its place, also in the table; ``begins`` (K, B) is where each set's others stand."""
+    """Move every pair to its final position, also in the table; ``begins`` (K, B) is the beginning of each set's other nodes."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_pairs[b], cuda.gridDim.x * cuda.blockDim.x):
         pair = pairs[b, i]
@@ -91,7 +91,7 @@ def place_pairs(pairs, num_pairs, num_seeds, begins, numbers, keys, values, plac
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64, int64[:, ::1], ID[:, ::1])")
 def place_chosen(seeds, num_seeds, begins, chosen, top, placed, nodes):
-    """The seeds, then the chosen nodes of each set, ``chosen[b, i * top:]``; the next set's ``begins`` say how many."""
+    """Write the seeds, then the chosen nodes of each set, ``chosen[b, i * top:]``; ``begins`` has the offsets of the sets."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_seeds[b] * (top + 1), cuda.gridDim.x * cuda.blockDim.x):
         i, k = j // (top + 1), j % (top + 1)

@@ -1,6 +1,6 @@
-"""Subgraphs: nodes without repetition, the seeds among them first; GraphSAINT's draws and weights.
+"""Nodes of subgraphs on CUDA: removal of repetitions, with the seeds first; and GraphSAINT's draws and weights.
 
-Shapes: K batches, a row of every matrix for each; D drawn nodes, S distinct ones, B of them seeds, M edges between them.
+Shapes: K batches with a row of every matrix each; D drawn nodes, S distinct ones, B of them seeds, M edges between them.
 """
 
 import numpy as np
@@ -13,24 +13,24 @@ from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import alias_offset, bounded, bounded_wide, word_at
 
 _START_WORDS = 2
-"""Words of a draw that choose where it starts; the following ones choose an edge each."""
+"""Number of random words that choose the start of a draw; each of the following words chooses an edge."""
 
 
 def enter_members(launch, drawn, capacity, is_seed, found, nodes, table, scratch, num_drawn, num_nodes, num_seeds):
-    """Find the distinct nodes among ``drawn``, which is used up: seeds first, each kind in order of first appearance.
+    """Find the distinct nodes among ``drawn``: the seeds first, then the others, each in order of first appearance.
 
     Args:
-        launch: of the bulk.
-        drawn: (K, D) nodes.
-        capacity: the most nodes drawn for a batch.
-        is_seed: (V,) uint8.
-        found: (K, S) scratch.
-        nodes: (K, S) nodes, written.
-        table: keys and values, receives the nodes with their places.
-        scratch: slots (K, D), ranks (K, D+1), the scans' sums, zeros (K,) int64.
-        num_drawn: (K,) int64.
-        num_nodes: (K,) int64, written.
-        num_seeds: (K,) int64, written.
+        launch: Launcher of the bulk.
+        drawn: (K, D) global ids; overwritten.
+        capacity: Maximum number of nodes drawn for a batch.
+        is_seed: (V,) uint8 flags of the seeds.
+        found: (K, S) scratch memory.
+        nodes: (K, S), receives the global ids.
+        table: Keys and values, which receive the nodes with their positions.
+        scratch: Scratch memory: slots (K, D), ranks (K, D+1), the scans' sums, and zeros (K,) int64.
+        num_drawn: (K,) int64 number of drawn nodes.
+        num_nodes: (K,) int64, receives the number of distinct nodes.
+        num_seeds: (K,) int64, receives the number of seeds among them.
     """
     slots, ranks, sums, zeros = scratch
     clear_table(launch, *table)
@@ -42,7 +42,7 @@ def enter_members(launch, drawn, capacity, is_seed, found, nodes, table, scratch
 
 @id_kernel("void(ID[:, ::1], int64[::1], uint8[::1], ID[:, ::1])")
 def mark_seeds(found, count, is_seed, flags):
-    """1 for nodes that are seeds, else 0."""
+    """Set ``flags`` to 1 for nodes that are seeds, else to 0."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         flags[b, i] = is_seed[found[b, i]]
@@ -50,7 +50,7 @@ def mark_seeds(found, count, is_seed, flags):
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def place_members(found, count, ranks, num_seeds, keys, values, nodes):
-    """Move every node to its place, also in the table; ``ranks`` is the scan of the flags."""
+    """Move every node to its final position, also in the table; ``ranks`` is the scan of the flags."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         rank = np.int64(ranks[b, i])
@@ -61,7 +61,7 @@ def place_members(found, count, ranks, num_seeds, keys, values, nodes):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1])")
 def note_offset(indptr, place, offset):
-    """``offset[b] = indptr[b, place[b]]``: the edges before a place."""
+    """Write ``indptr[b, place[b]]``, the number of edges before a position, to ``offset[b]``."""
     b = cuda.blockIdx.y
     if cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
         offset[b] = indptr[b, place[b]]
@@ -69,7 +69,7 @@ def note_offset(indptr, place, offset):
 
 @id_kernel("void(uint32[::1], int32[::1], int64, int64[::1], uint64[::1], ID[:, ::1])")
 def draw_vertices(threshold, alias, number, attempts, address, drawn):
-    """``number`` nodes by the alias table over all V of them, with replacement; see ``hoptrain.kernels.cpu.subgraphs.saint``."""
+    """Draw ``number`` nodes with replacement by the alias table of all V nodes; see ``hoptrain.kernels.cpu.subgraphs.saint``."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number, cuda.gridDim.x * cuda.blockDim.x):
         word0, word1, word2, _ = words_at(address, b, i + (attempts[b] << 32), 0)
@@ -79,7 +79,7 @@ def draw_vertices(threshold, alias, number, attempts, address, drawn):
 
 @id_kernel("void(ID[::1], ID[::1], ID[::1], int64, int64, int64[::1], uint64[::1], ID[:, ::1])")
 def draw_walks(indptr, indices, roots, number, length, attempts, address, drawn):
-    """``number`` walks of ``length`` steps against the edges; see ``hoptrain.kernels.cpu.subgraphs.saint``."""
+    """Make ``number`` random walks of ``length`` steps against the edges; see ``hoptrain.kernels.cpu.subgraphs.saint``."""
     b = cuda.blockIdx.y
     walk = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     while walk < number:
@@ -101,7 +101,7 @@ def draw_walks(indptr, indices, roots, number, length, attempts, address, drawn)
 
 @id_kernel("void(ID[:, ::1], int64[::1], float32[::1], float32[:, ::1])")
 def weigh_edges(edge_ids, num_edges, of_edges, weights):
-    """The weights of each batch's edges, as many as there is room for."""
+    """Write the weights of each batch's edges, up to the capacity of ``weights``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(thread, min(num_edges[b], np.int64(weights.shape[1])), cuda.gridDim.x * cuda.blockDim.x):
@@ -110,7 +110,7 @@ def weigh_edges(edge_ids, num_edges, of_edges, weights):
 
 @id_kernel("void(ID[:, ::1], int64[::1], float32[::1], float32[:, ::1])")
 def weigh_seeds(nodes, num_seeds, of_nodes, weights):
-    """The weights of each batch's seeds, times their number."""
+    """Write the weights of each batch's seeds, multiplied by their number."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, num_seeds[b], cuda.gridDim.x * cuda.blockDim.x):

@@ -1,1 +1,1 @@
-"""What training asks of a block on the device: sums over its edges."""
+"""CUDA kernels for training: sums over the edges of a block."""

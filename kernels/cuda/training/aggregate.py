@@ -1,6 +1,6 @@
-"""Sums of neighbours' rows over a block's edges: Numba's version of ``native/aggregate.cu``, which states what they are.
+"""Sums of neighbours' rows over a block's edges: the Numba version of ``native/aggregate.cu``, where the sums are defined.
 
-It knows no numbers of 16 bits, and a thread has one number of a row; who calls converts bfloat16.
+It does not support 16-bit types, so callers convert bfloat16. Each thread processes one number of a row.
 """
 
 from numba import cuda
@@ -9,11 +9,14 @@ from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.training.edges import PIECE, SHORT, grid_of, num_slots
 
 WEIGHTS, SCALE, MEAN = 1, 2, 4
-"""Flags of the arrays that there are; others are empty."""
+"""Flags for the optional arrays that are given; the others are empty."""
 
 
 def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE):
-    """``out[d] = sum of weight * scale * rows[ind[e]]``; arguments as of ``native.aggregate.sum_rows``, arrays as Numba takes them, no bfloat16."""
+    """Write the sum of ``weight * scale * rows[ind[e]]`` over the edges ``e`` of each destination ``d`` to ``out[d]``.
+
+    Arguments are those of ``native.aggregate.sum_rows``, with arrays that Numba accepts and without bfloat16.
+    """
     given = _given(edges, rows, empty)
     nothing = empty((1, 1), rows.dtype.name)
     partial = nothing
@@ -28,7 +31,7 @@ def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE)
 
 
 def edge_dots(launch, edges, rows, gradient, out, *, inverse=None, empty=None):
-    """As of ``native.aggregate.edge_dots``; ``out`` is (M, heads)."""
+    """Write the gradient of each edge weight to ``out`` (M, heads). Arguments are those of ``native.aggregate.edge_dots``."""
     grid, block = grid_of(launch.thresholds, edges.num_rows, SHORT)
     flags = _flags(edges, inverse)
     inverse = empty((1,), rows.dtype.name) if inverse is None else inverse
@@ -47,10 +50,10 @@ def _flags(edges, inverse):
 
 @device_function
 def sum_of_edges(ind, weights, scale, rows, head, flags, begin, end, column):
-    """The sum of a column over some edges, in their order."""
+    """Return the sum of a column over the edges [begin, end), in their order."""
     total = rows.dtype.type(0)
     e = begin
-    while e < end:  # of a range NVVM unrolls a copy for each flag, which takes more registers than a thread has
+    while e < end:  # NVVM would unroll a range loop for each flag, which needs more registers than a thread has
         number = rows[ind[e], column]
         if flags & (WEIGHTS | SCALE):
             by = weights[e, head] if flags & WEIGHTS else rows.dtype.type(1)
@@ -64,7 +67,7 @@ def sum_of_edges(ind, weights, scale, rows, head, flags, begin, end, column):
 
 @device_function
 def owner(ptr, edge):
-    """The destination of an edge: the last that begins at it or before."""
+    """Return the destination of an edge: the last one whose edges begin at or before it."""
     low, high = 0, len(ptr) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -79,7 +82,7 @@ def owner(ptr, edge):
     "void(int32[::1], int32[::1], float32[:, ::1], float32[::1], float32[:, ::1], int64, int64, float32[:, ::1], int64)",
 )
 def sum_pieces(ptr, ind, weights, scale, rows, heads, flags, partial, piece):
-    """See ``aggregate.cu``. The x direction of a block goes along a row, y over slots."""
+    """Sum the pieces of destinations with many edges, see ``aggregate.cu``. The x direction of a block goes along a row, y over slots."""
     head_width = rows.shape[1] // heads
     for slot in range(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y, len(partial), cuda.gridDim.x * cuda.blockDim.y):
         first = slot // 2 << piece
@@ -96,7 +99,7 @@ def sum_pieces(ptr, ind, weights, scale, rows, heads, flags, partial, piece):
     "void(int32[::1], int32[::1], float32[:, ::1], float32[::1], float32[:, ::1], int64, int64, float32[:, ::1], float32[::1], float32[:, ::1], int64)",
 )
 def add_rows(ptr, ind, weights, scale, rows, heads, flags, out, inverse, partial, piece):
-    """See ``sum_rows`` of ``aggregate.cu``."""
+    """Sum the rows of each destination's edges, see ``sum_rows`` in ``aggregate.cu``."""
     head_width = rows.shape[1] // heads
     for row in range(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y, len(out), cuda.gridDim.x * cuda.blockDim.y):
         begin, end = ptr[row], ptr[row + 1]
@@ -117,7 +120,7 @@ def add_rows(ptr, ind, weights, scale, rows, heads, flags, out, inverse, partial
 
 @cuda_kernel("void(int32[::1], int32[::1], float32[:, ::1], int64, float32[:, ::1], float32[::1], float32[:, ::1])")
 def dot_edges(ptr, ind, rows, flags, gradient, inverse, out):
-    """See ``dots`` of ``aggregate.cu``."""
+    """Compute the gradients of edge weights, see ``dots`` in ``aggregate.cu``."""
     heads = out.shape[1]
     width = rows.shape[1] // heads
     for row in range(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y, len(gradient), cuda.gridDim.x * cuda.blockDim.y):

@@ -1,25 +1,25 @@
-"""What both versions of the kernels are told of a block's edges, and how many threads they get."""
+"""The edges of a block and the launch configuration, for both versions of the aggregation kernels (Numba and CUDA C++)."""
 
 from dataclasses import dataclass
 from typing import Any
 
 PIECE = 7
-"""A destination with more than 2 ** PIECE edges is added up in pieces by several warps: one warp takes some 20 microseconds for as many."""
+"""Log2 of the number of edges above which a destination is summed in pieces by several warps. A warp takes about 20 microseconds for this number."""
 SHORT = 8
-"""Threads along the edges of a destination, where each has an edge and a head: as many edges as a sampled block has."""
+"""Number of threads along the edges of a destination in kernels with a thread for each edge and head: a usual in-degree of sampled blocks."""
 MAX_LANES = 32
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Edges:
-    """The edges of a block by destination, or by source.
+    """The edges of a block, grouped by destination, or by source for the backward pass.
 
     Attributes:
         ptr: (D+1,) int32 offsets.
-        ind: (M,) int32, the row that each edge reads.
-        weights: (M,) or (M, heads), or None.
-        scale: (S,) by which a row that is read is multiplied, or None.
-        heads: how many share a row's columns.
+        ind: (M,) int32 row that each edge reads.
+        weights: (M,) or (M, heads) edge weights, or None.
+        scale: (S,) factors of the rows, or None.
+        heads: Number of attention heads that share a row's columns.
     """
 
     ptr: Any
@@ -30,27 +30,27 @@ class Edges:
 
     @property
     def num_rows(self):
-        """D."""
+        """Number of destinations, D."""
         return len(self.ptr) - 1
 
     @property
     def num_edges(self):
-        """M."""
+        """Number of edges, M."""
         return len(self.ind)
 
 
 def sum_type(numbers):
-    """Name of the dtype in which rows of another are added up."""
+    """Return the name of the dtype in which rows of the dtype ``numbers`` are summed."""
     return "float64" if numbers == "float64" else "float32"
 
 
 def num_slots(num_edges, piece):
-    """Sums of pieces of which there may be two for each 2 ** ``piece`` edges."""
+    """Return the number of slots for the sums of pieces: two for each 2 ** ``piece`` edges."""
     return 2 * -(-num_edges >> piece)
 
 
 def grid_of(thresholds, num_rows, width):
-    """(grid, block) for rows of so many words: a word a thread, up to a warp along a row."""
+    """Return (grid, block) for ``num_rows`` rows of ``width`` words: one word for each thread, and up to a warp along a row."""
     lanes = 1
     while lanes < min(width, MAX_LANES, thresholds.block):
         lanes *= 2
