@@ -103,8 +103,8 @@ def _check_threads() -> None:
 def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] in LIGHTNING:
         with watched():
+            from hoptrain.kernels.lazy_modules import lazy_import
             from hoptrain.kernels.machine_code import CACHE_ROOT
-            from hoptrain.kernels.put_off import put_off
             from hoptrain.trainers.commands.configs import with_paths
 
             arguments = with_paths(arguments)
@@ -114,7 +114,7 @@ def _dispatch(arguments: list[str]) -> int:
             # torch and Lightning take seconds to import: only where they are needed.
             with ExitStack() as unused:
                 for name, attributes in _UNUSED.items():
-                    unused.enter_context(put_off(name, **attributes))
+                    unused.enter_context(lazy_import(name, **attributes))
                 from hoptrain.trainers.commands.lightning import run
 
             gc.freeze()  # it is never garbage: also the training's own collections leave it out

@@ -5,10 +5,10 @@ import numpy as np
 from numba import njit
 
 from hoptrain.kernels.bare import linked_bare
+from hoptrain.kernels.lazy_modules import lazy_import
 from hoptrain.kernels.machine_code import code_folder, kept_in
-from hoptrain.kernels.put_off import put_off
 
-with put_off("scipy.linalg.cython_blas"):  # Numba only checks that it exists; a kernel that calls BLAS loads it
+with lazy_import("scipy.linalg.cython_blas"):  # Numba only checks that it exists; a kernel that calls BLAS loads it
     import numba.np.arraymath  # every kernel needs it
 
 _MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
