@@ -223,13 +223,13 @@ MISTAKES = {
     "an edge that is a real": Mistake(
         lambda graph: sampled(Half([2]), graph),
         value="float64",
-        rule="Half.next compiled edge whole number",
+        rule="Half.next compiled edge integer number",
         remedy="use numbers arrays functions",
     ),
     "a walk along an edge that is a real": Mistake(
         lambda graph: sampled(HalfWalk(), graph),
         value="float64",
-        rule="HalfWalk.next compiled edge whole number",
+        rule="HalfWalk.next compiled edge integer number",
         remedy="use numbers arrays functions",
     ),
     "no draws in a step": Mistake(lambda graph: sampled(Sage([2, 0]), graph), value="0", rule="sample_size(1) Sage least one draw whole"),

@@ -96,7 +96,7 @@ def test_ids_with_gaps_are_refused(cupy):
 
 def test_reasons_against(monkeypatch):
     monkeypatch.setattr(native.config, "ENABLE_CUDASIM", 1)
-    assert native.reason_against() == "the simulator runs Numba's kernels only"
+    assert native.reason_against() == "the simulator runs only Numba's kernels"
     monkeypatch.setattr(native.config, "ENABLE_CUDASIM", 0)
     monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
     assert native.reason_against() == "CuPy is not installed (pip install 'hoptrain[cuda]')"
