@@ -18,7 +18,7 @@ from hoptrain.samplers.wrappers.excluding import ExcludingSampler, items_of
 
 
 class BlockSampler(Sampled):
-    """A mixin that samples blocks by hoptrain. DGL's code does everything else."""
+    """A mixin that makes a DGL block sampler sample with hoptrain. DGL's code does everything else."""
 
     edge_dir: str
     prefetch_node_feats: Any

@@ -35,7 +35,7 @@ class ConvertedGraph:
     """
 
     def __init__(self, graph: Graph | RelationColumns, name: str = "") -> None:
-        """Make it of a converted graph; ``name`` is the relation's name for messages."""
+        """Wrap a converted graph; ``name`` is the relation's name in messages."""
         self.graph: Any = graph
         self._of = f" of {name}" if name else ""
         self._kept: dict[Any, Any] = {}

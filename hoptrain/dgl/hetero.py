@@ -33,7 +33,7 @@ class ConvertedHeteroGraph:
     """
 
     def __init__(self, graph: HeteroGraph) -> None:
-        """Make it of a graph that was already converted."""
+        """Wrap a converted graph."""
         self.graph = graph
         self._prepared: dict[Any, Sampler[Any, Any]] = {}
         self._relations = {relation: ConvertedGraph(columns, relation_name(relation)) for relation, columns in graph.relations.items()}

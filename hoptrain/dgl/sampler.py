@@ -17,7 +17,7 @@ from hoptrain.samplers.loader.given import Source
 
 
 class Sampled:
-    """A mixin that samples by hoptrain. A sampler inherits from it and from one of DGL's samplers.
+    """A mixin that makes a DGL sampler sample with hoptrain. A sampler inherits from it and from a sampler class of DGL.
 
     Attributes:
         source: Function from seeds to the mini-batch that workers sampled. A loader sets it; None samples in this process.
@@ -60,7 +60,7 @@ class Sampled:
         return {name.partition(".")[2] or g.ntypes[0]: as_tensor(own) for name, own in rows.items()}
 
     def keep(self, rows: Mapping[str, Tensor], device: Any = None) -> None:
-        """Set ``rows`` to gathered features by node type, move_to to ``device`` unless it is None."""
+        """Set ``rows`` to gathered features by node type, moved to ``device`` unless it is None."""
         self.rows = {kind: {self.rows_names[kind]: own if device is None else own.to(device)} for kind, own in rows.items()}
 
 

@@ -36,7 +36,7 @@ MOST_COUNTED = 1024
 
 
 class LoaderMixin:
-    """A mixin that feeds a PyG loader by hoptrain. A loader inherits from it and from torch's ``DataLoader`` or a loader of PyG.
+    """A mixin that makes a PyG loader sample with hoptrain. A loader inherits from it and from torch's ``DataLoader`` or a loader of PyG.
 
     With ``device="cuda"`` the GPU samples one bulk ahead; batches are on the GPU and bit-identical to those of the CPU. ``bulk``,
     ``graph_placement``, ``feature_placement``, ``gpu_cache`` and ``cuda_graphs`` have the meaning that they have in ``hoptrain.SampleLoader``.

@@ -27,7 +27,7 @@ class Hops(Protocol):
     """A sampler that PyG's loader code can call."""
 
     graph: Any
-    """ConvertedGraph graph that is sampled."""
+    """Converted graph that is sampled."""
     perm: Any
     """PyG edge id of each CSC position, None where they are equal; or such values by PyG edge type."""
     source: Source | None

@@ -30,7 +30,7 @@ _NEVER, _MOST = 0.1, 1e4
 """PyG's count for a node that was never drawn, and PyG's upper bound of an edge weight."""
 
 
-class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
+class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch annotates __iter__ with its own iterator class
     """A base class of the GraphSAINT loaders; see ``torch_geometric.loader.GraphSAINTSampler``. They do not need torch-sparse.
 
     With ``sample_coverage`` a batch has ``node_norm`` (S,) and ``edge_norm`` (M,) float32. They are estimated as in PyG: subgraphs are drawn in
@@ -90,7 +90,7 @@ class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
             self.edge_norm: Tensor = norms[1]
 
     _backward = False
-    """Whether to reverse the edges, so that walks follow them from source to destination."""
+    """True if the edges are reversed, so that walks follow them from source to destination."""
 
     @abstractmethod
     def _draws(self) -> Unweighted:

@@ -33,7 +33,7 @@ _ALL_EDGES = 2
 """Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
 
 
-class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
+class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch annotates __iter__ with its own iterator class
     """A drop-in replacement for ``torch_geometric.loader.ShaDowKHopSampler`` with the same arguments and batches. It does not need torch-sparse."""
 
     def __init__(

@@ -52,7 +52,7 @@ class Rule(NamedTuple):
     """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all. In this module only ``count_edges`` supports shares of the degree."""
     replace: bool
     weighted: bool
-    """Whether to draw by the alias tables, which requires ``replace``."""
+    """True to draw by the alias tables, which requires ``replace``."""
 
 
 class Scratch(NamedTuple):

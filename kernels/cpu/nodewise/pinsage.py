@@ -30,7 +30,7 @@ class Walks(NamedTuple):
     stride: int
     """Number of steps S to a visit."""
     by_degree: bool
-    """Whether weights are multiplied by the destination's degree."""
+    """True to multiply weights by the destination's degree."""
 
 
 class Scratch(NamedTuple):

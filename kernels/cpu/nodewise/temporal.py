@@ -48,7 +48,7 @@ class TimedRule(NamedTuple):
     """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all."""
     replace: bool
     recent: bool
-    """Whether to take the latest edges instead of random ones."""
+    """True to take the latest edges instead of random ones."""
 
 
 @cpu_kernel

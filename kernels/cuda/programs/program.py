@@ -105,11 +105,11 @@ def block_kernels(next_edge):
 
 
 def collective_kernel(next_edge):
-    """A kernel that draws from all neighbours of a layer together; launched by rows.
+    """Make the kernel that draws from all neighbours of a layer together; launch it by ``Launch.rows``.
 
-    Its arguments: parameters; indptr, indices; candidates (K, C), counts (K, C) float32 and number (K,) int64, the distinct in-neighbours of
-    the layer and the edges of each into it; nodes (K, N) and size (K,) int64, the layer; num_draws; step; address (4,) uint64; chosen (K, C)
-    int32, set to 1 for those that were drawn; wrong, see ``note_wrong``: a step and the first draw that gave no candidate.
+    The arguments of the kernel are: parameters; indptr, indices; candidates (K, C) and number (K,) int64, the distinct in-neighbours of the layer;
+    counts (K, C) float32, the number of edges of each into the layer; nodes (K, N) and size (K,) int64, the layer; num_draws; step; address (4,)
+    uint64; chosen (K, C) int32, set to 1 for drawn candidates; wrong (``note_wrong``), which receives a step and the first invalid draw.
     """
     choose = program_function(next_edge)
 
