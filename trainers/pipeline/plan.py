@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def is_interleaved(self) -> bool:
-        """Whether a stage has several runs of layers."""
+        """True if a stage has several runs of layers."""
         return self.schedule == "interleaved-1f1b"
 
     @property

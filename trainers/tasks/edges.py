@@ -125,7 +125,7 @@ class EdgeDataModule(NodeDataModule):
 
     @property
     def is_multilabel(self) -> bool:
-        """Whether an edge may have several labels."""
+        """True if an edge may have several labels."""
         return self.edge_y.ndim == 2 and self.edge_y.dtype.kind != "f"
 
     def val_dataloader(self) -> DataLoader[Any]:
@@ -186,7 +186,7 @@ class EdgePredictor(LabelMixin, GraphTask):
             in_channels: number of features of a node.
             num_classes: number of classes, labels or targets of an edge.
             num_layers: number of layers, which equals the sampler's hops.
-            multilabel: whether an edge may have several labels.
+            multilabel: True if an edge may have several labels.
             edge_channels: number of features of an edge.
             hidden_channels: width of the hidden layers (over all attention heads together).
             out_channels: width of the nodes' output vectors.

@@ -182,7 +182,7 @@ class GraphTask(ExactTask):
 
     @property
     def _is_exact(self) -> bool:
-        """Whether the model offers its layers, and these take blocks."""
+        """True if the model offers its layers, and these take blocks."""
         return self.forward_inputs != "edge_index" and isinstance(self.model, LayerwiseModule)
 
     def on_train_epoch_start(self) -> None:

@@ -47,7 +47,7 @@ class ScoredModule(LightningModule):
     score_name = "acc"
     score_title = "accuracy"
     scored: Sequence[str] = STAGES
-    predicted: str = "all scores"
+    predicted: str = "all outputs"
     tables_of_rank: Sequence[str] = ()
 
     def __init__(self, score: Callable[[], Metric] | None) -> None:

@@ -62,7 +62,7 @@ def test_splits_that_overlap(capsys):
     splits = dict(data.splits) | {"test": np.r_[data.splits["test"], data.splits["train"][:7]]}
     replace(data, splits=splits, path=None).save(Path("overlapping"))
     assert main([*QUICK, "--data.dataset=overlapping", "--trainer.max_epochs=1"]) == 0
-    assert "digits-knn: 7 nodes are in train and test: scores tell of what was learnt" in capsys.readouterr().err
+    assert "digits-knn: 7 nodes are in train and test: metrics include examples that were trained on" in capsys.readouterr().err
 
 
 def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):

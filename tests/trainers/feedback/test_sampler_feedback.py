@@ -62,7 +62,7 @@ def test_history_in_a_run(dataset, tmp_path):
     assert not any(name.startswith("feedback") for name in model.state_dict())
     plain, _ = fit(dataset, tmp_path, NeighborSampler([2, 2]), arch="sage")
     assert len(plain.feedback) == 0
-    with refused("VRGCNSampler", "another model estimates means", "sage pyg choose"):
+    with refused("VRGCNSampler", "another model estimates means", "use sage pyg"):
         fit(dataset, tmp_path, VRGCNSampler([2, 2]), arch="gcn")
 
 

@@ -110,7 +110,7 @@ MISTAKES = {
         f"{arch} without features of edges": Mistake(
             lambda arch=arch: GNN(arch, 3, 8, 2, 2),
             value=f"arch {arch}",
-            rule="edge_channels 0 features edges",
+            rule="edge_channels edge features",
             remedy="Dataset edge_attr arch",
         )
         for arch in ("gine", "nnconv")
@@ -128,10 +128,10 @@ MISTAKES = {
         remedy="Dataset.edge_attr",
     ),
     "weights of edges": Mistake(
-        lambda: apply_gine(DATA, LaborSampler([4])), value="arch gine", rule="weights sampler edges", remedy="sage gcn gin pyg"
+        lambda: apply_gine(DATA, LaborSampler([4])), value="arch gine", rule="edge weights sampler", remedy="sage gcn gin pyg"
     ),
     "heads that cannot share the width": Mistake(
-        lambda: GNN("gatv2", 3, 9, 2, 2, heads=2), value="hidden_channels 9", rule="shared 2 heads", remedy="multiple"
+        lambda: GNN("gatv2", 3, 9, 2, 2, heads=2), value="hidden_channels 9", rule="divided 2 heads", remedy="multiple"
     ),
 }
 

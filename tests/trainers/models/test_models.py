@@ -180,12 +180,12 @@ def test_weights_of_edges(simple_graph, arch):
 def test_gat_takes_no_weights(simple_graph):
     batch = NeighborSampler([2, 2]).sample(simple_graph, np.array([1, 2])).to("cpu")
     blocks = [replace(block, weights=torch.ones(block.num_edges)) for block in batch.blocks]
-    with refused("arch gat", "weights sampler edges", "sage gcn gin pyg"):
+    with refused("arch gat", "edge weights sampler", "sage gcn gin pyg"):
         make_model("gat")(torch.randn(len(batch.node_ids), 6), blocks, torch.ones(len(batch.node_ids)))
 
 
 def test_sizes_that_cannot_be():
-    with refused("hidden_channels 10", "shared 8 heads", "multiple"):
+    with refused("hidden_channels 10", "divided 8 heads", "multiple"):
         GNN("gat", 4, 10, 3, 2)
     with refused("0 layers", "model channels least"):
         GNN("sage", 4, 8, 3, 0)

@@ -121,7 +121,7 @@ def build(arch, args=None, **options):
 
 MISTAKES = {
     "weights of edges": Mistake(
-        apply_to_weights_of_edges, value="torch_geometric.nn.GraphConv", rule="arch weights sampler edges", remedy="sage gcn gin pyg"
+        apply_to_weights_of_edges, value="torch_geometric.nn.GraphConv", rule="arch edge weights sampler", remedy="sage gcn gin pyg"
     ),
     "a layer that reads degrees of sources": Mistake(
         lambda: build("torch_geometric.nn.GCNConv"), value="GCNConv", rule="another output in-edges whole graph", remedy="arch gcn one hop"
@@ -135,7 +135,7 @@ MISTAKES = {
     "more channels than are wanted": Mistake(
         lambda: build("torch_geometric.nn.GATConv", {"heads": 2}),
         value="16 channels",
-        rule="GATConv 8 channels wanted",
+        rule="GATConv instead 8 channels",
         remedy="arch_args heads concat: false",
     ),
     "a name close to a class": Mistake(

@@ -197,9 +197,9 @@ def test_wide_ids_half_precision_and_rows_with_gaps(kernels):
 
 def test_what_does_not_fit_is_refused(kernels, monkeypatch):
     block = make_block("random")
-    with refused("(13, 4)", "row 14 sources", "heads", ValueError):
+    with refused("(13, 4)", "14 rows source", "heads", ValueError):
         aggregate(block, there(numbers(13, 4)))
-    with refused("(14, 4)", "columns 3 heads", "share", ValueError):
+    with refused("(14, 4)", "columns 3 heads", "divisible", ValueError):
         aggregate(block, there(numbers(14, 4)), there(numbers(block.num_edges, 3)))
     monkeypatch.setattr(on_device, "_MOST_EDGES", 20)
     with refused("28", "edges GPU 20", "smaller batches", InputError):

@@ -118,7 +118,7 @@ MISTAKES = {
     "blocks that cannot share the width": Mistake(
         lambda: models.EntityEncoder(10, 4, 12, 1, 5, 0.0),
         value="hidden_channels is 12",
-        rule="num_blocks 5 share channels evenly",
+        rule="num_blocks 5 hidden_channels multiple",
         remedy="correct",
     ),
 }

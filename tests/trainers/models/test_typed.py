@@ -199,20 +199,18 @@ def build(**options):
 
 MISTAKES = {
     "an unknown arch": Mistake(lambda: build(arch="rgcm"), value="'rgcm'", rule="arch one gat han", remedy="mean rgcn?"),
-    "no channels": Mistake(lambda: build(hidden_channels=0), value="over 0", rule="layers channels heads least", remedy="correct"),
+    "no channels": Mistake(lambda: build(hidden_channels=0), value="over 0", rule="layers channels heads least", remedy="1"),
     "heads that cannot share the width": Mistake(
-        lambda: build(arch="hgt", heads=3), value="hidden_channels 8", rule="shared 3 heads", remedy="multiple heads"
+        lambda: build(arch="hgt", heads=3), value="hidden_channels 8", rule="divided 3 heads", remedy="multiple heads"
     ),
     "bases for another arch": Mistake(
-        lambda: build(arch="gat", num_bases=2), value="num_bases is 2", rule="arch gat rgcn relations share", remedy="leave out"
+        lambda: build(arch="gat", num_bases=2), value="num_bases is 2", rule="arch gat rgcn 0", remedy="leave out"
     ),
-    "fewer bases than none": Mistake(
-        lambda: build(num_bases=-1), value="num_bases is -1", rule="arch rgcn relations share", remedy="0 correct leave"
-    ),
+    "fewer bases than none": Mistake(lambda: build(num_bases=-1), value="num_bases is -1", rule="arch rgcn least", remedy="0 leave"),
     "a type without features": Mistake(
         lambda: build(embeddings=False), value="type subject", rule="nodes no features", remedy="embeddings: true 12"
     ),
-    "all dropped": Mistake(lambda: build(dropout=1.0), value="dropout is 1.0", rule="share dropped 0 below 1", remedy="give 0.5"),
+    "all dropped": Mistake(lambda: build(dropout=1.0), value="dropout is 1.0", rule="share drop [0, 1)", remedy="give 0.5"),
 }
 
 

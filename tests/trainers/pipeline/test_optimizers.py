@@ -40,5 +40,5 @@ def test_parts_make_the_whole_and_the_whole_gives_the_parts():
 def test_one_group_of_parameters():
     module = nn.Linear(2, 2)
     optimizer = torch.optim.SGD([{"params": [module.weight]}, {"params": [module.bias]}])
-    with refused("2 groups", "parameters pipeline stages state", "single group"):
+    with refused("2 parameter groups", "pipeline stages one", "single group"):
         named_state(optimizer, module)

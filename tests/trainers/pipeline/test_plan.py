@@ -101,8 +101,8 @@ def parameter_of_no_layer():
 
 
 MISTAKES = {
-    "no stages": Mistake(lambda: Plan(stages=0), value="stages is 0", rule="pipeline one stage", remedy="1"),
-    "no chunks": Mistake(lambda: Plan(chunks=0), value="chunks is 0", rule="pipeline one chunk", remedy="1"),
+    "no stages": Mistake(lambda: Plan(stages=0), value="stages is 0", rule="must least 1", remedy="1"),
+    "no chunks": Mistake(lambda: Plan(chunks=0), value="chunks is 0", rule="must least 1", remedy="1"),
     "an unknown schedule": Mistake(
         lambda: Plan(schedule="zero-bubble"), value="'zero-bubble'", rule="schedule", remedy="gpipe 1f1b interleaved-1f1b"
     ),
@@ -128,7 +128,7 @@ MISTAKES = {
         remedy="fewer stages another schedule deeper",
     ),
     "a balance for a deeper model": Mistake(
-        lambda: shallow(stages=2, balance=(2, 1)), value="[2, 1]", rule="balance 3 layers model 2", remedy="correct"
+        lambda: shallow(stages=2, balance=(2, 1)), value="[2, 1]", rule="balance 3 layers model 2", remedy="give"
     ),
     "statistics of whole batches in chunks": Mistake(
         lambda: check_model(with_batch_statistics(), Plan(stages=2, chunks=4)),
@@ -140,7 +140,7 @@ MISTAKES = {
     "a model without layers": Mistake(
         lambda: check_model(nn.Linear(2, 2), Plan(stages=2)),
         value="Linear",
-        rule="cut stages",
+        rule="divided stages",
         remedy="num_layers layer shape modules_of",
     ),
     "a world of another size": Mistake(

@@ -103,13 +103,13 @@ MISTAKES = {
     "more chunks by index than nodes fill": Mistake(
         lambda dataset: ChunkLoader(dataset, SAMPLER, batch_size=120, chunks=150, chunking="by-index"),
         value="150 chunks",
-        rule="200 nodes last none",
+        rule="200 nodes last empty",
         remedy="fewer chunks",
     ),
     "chunks of clusters": Mistake(
         lambda dataset: ChunkLoader(dataset, ClusterSampler(4), chunks=2),
         value="ClusterSampler",
-        rule="chunks batches seeds cut",
+        rule="chunks batches seeds divided",
         remedy="another sampler",
     ),
     "chunks of bulks on a device": Mistake(

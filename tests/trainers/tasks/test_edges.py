@@ -125,28 +125,28 @@ MISTAKES = {
     "a sampler of nodes": Mistake(
         lambda: EdgeDataModule(data(), NeighborSampler([4])),
         value="is NeighborSampler(fanouts=[4]",
-        rule="sampler labelled edges",
+        rule="sampler must",
         remedy="LinkSampler num_negatives 0 without edges",
     ),
     "a sampler with negatives": Mistake(
         lambda: EdgeDataModule(data(), sampler(num_negatives=1)),
         value="num_negatives=1",
-        rule="sampler labelled edges",
+        rule="sampler must",
         remedy="LinkSampler num_negatives 0 without edges",
     ),
     "no labels": Mistake(
-        lambda: EdgeDataModule(data(edge_y=None), sampler()), value="data", rule="no labels edges", remedy="Dataset edge_y task: links"
+        lambda: EdgeDataModule(data(edge_y=None), sampler()), value="data", rule="no edge labels", remedy="Dataset edge_y task: links"
     ),
     "splits without one to train on": Mistake(
         lambda: EdgeDataModule(data(edge_splits=SPLITS), sampler()),
         value="edge_splits val:",
-        rule="split train shares other edges",
+        rule="splits include train",
         remedy="correct one",
     ),
     "a share beside a split to train on": Mistake(
         lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [40]}), sampler(), val_ratio=0.1),
         value="edge_splits val, train:",
-        rule="split train shares other edges",
+        rule="splits include train",
         remedy="correct one",
     ),
     "an edge of two splits": Mistake(

@@ -73,10 +73,14 @@ def on_the_whole_graph(model, dataset):
 @pytest.mark.parametrize(
     ("make", "forward_inputs", "how"),
     [
-        (Blocks, "blocks", "Blocks is evaluated on batches of all neighbours over 2 hops"),
-        (Layers, "blocks", "Layers is evaluated exactly, layer by layer"),
-        (Scaled, "blocks+degrees", "Scaled is evaluated on batches of all neighbours over 2 hops"),
-        (lambda: GraphSAGE(7, 8, 2, 3), "edge_index", "GraphSAGE is evaluated on batches of all neighbours over 2 hops"),
+        (Blocks, "blocks", "Blocks is evaluated from full neighbourhoods, on batches of all neighbours over 2 hops"),
+        (Layers, "blocks", "Layers is evaluated from full neighbourhoods, layer by layer"),
+        (Scaled, "blocks+degrees", "Scaled is evaluated from full neighbourhoods, on batches of all neighbours over 2 hops"),
+        (
+            lambda: GraphSAGE(7, 8, 2, 3),
+            "edge_index",
+            "GraphSAGE is evaluated from full neighbourhoods, on batches of all neighbours over 2 hops",
+        ),
     ],
     ids=["blocks", "layers", "degrees", "edge_index"],
 )
@@ -113,7 +117,7 @@ def test_a_checkpoint_has_the_weights_and_asks_for_the_module(dataset, tmp_path)
     assert "datamodule_hyper_parameters" not in content, "the data in memory"
     loaded = NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", model=Blocks(), weights_only=True)
     assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in task.state_dict().items())
-    with refused("'Blocks'", "checkpoint weights name", "nn.Module load_from_checkpoint(path, model=...)"):
+    with refused("'Blocks'", "nn.Module checkpoint", "nn.Module load_from_checkpoint(path, model=...)"):
         NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", weights_only=True)
     with refused("model.bias", "checkpoint another model one only", "data configuration task"):
         NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", model=nn.Linear(7, 3), weights_only=True)
@@ -137,7 +141,7 @@ def test_ddp_sends_nothing_of_the_data(dataset, sampler):
 
 MISTAKES = {
     "an option of our model beside one's own": Mistake(
-        lambda: NodeClassifier(model=Blocks(), arch="gat"), value="arch", rule="model own builds GNN", remedy="leave out"
+        lambda: NodeClassifier(model=Blocks(), arch="gat"), value="arch", rule="own model option GNN", remedy="leave out"
     ),
     "what a model takes without a model": Mistake(
         lambda: NodeClassifier(7, 3, 2, forward_inputs="edge_index"),
@@ -148,19 +152,19 @@ MISTAKES = {
     "a number in place of a model": Mistake(
         lambda: NodeClassifier(model=3),
         value="model is 3",
-        rule="checkpoint weights command line",
+        rule="nn.Module checkpoint command line",
         remedy="nn.Module NodeClassifier(model=...)",
     ),
     "neither a model nor its sizes": Mistake(
         lambda: NodeClassifier(num_classes=3),
         value="NodeClassifier",
-        rule="without model sizes",
+        rule="neither model sizes",
         remedy="in_channels num_classes num_layers",
     ),
     "a model of one's own for adaptive sampling": Mistake(
         lambda: AdaptiveNodeClassifier(7, 3, 2, model=Blocks()),
         value="AdaptiveNodeClassifier",
-        rule="model own GNN last layer",
+        rule="own model GNN last layer",
         remedy="leave model",
     ),
     "a sampler of fewer hops than blocks": Mistake(

@@ -185,19 +185,19 @@ MISTAKES = {
     "a sampler of nodes": Mistake(
         lambda folder: LinkDataModule(dataset=str(folder), sampler=NeighborSampler([5]), num_workers=0),
         value="NeighborSampler(fanouts=[5]",
-        rule="links held out",
+        rule="sampler must",
         remedy="LinkSampler without edges",
     ),
     "a sampler of links with edges": Mistake(
         lambda folder: LinkDataModule(dataset=str(folder), sampler=sampler(edges=[0, 1]), num_workers=0),
         value="sampler is LinkSampler(",
-        rule="links held out",
+        rule="sampler must",
         remedy="LinkSampler without edges",
     ),
     "a score that has no ranks": Mistake(
         lambda: judged(groups(), {"metric": "auc"}, eval_negatives="all"),
         value="score is auc",
-        rule="link rank pairs own",
+        rule="link ranked own negatives",
         remedy="mrr hits@K recall@K precision@K ndcg@K",
     ),
     "negatives that are not given": Mistake(
@@ -222,13 +222,13 @@ MISTAKES = {
         lambda: judged(groups(), {}, split="share"), value="'share'", rule="split one", remedy="random temporal predefined"
     ),
     "more hard negatives than there are": Mistake(
-        lambda: judged(groups(), {"hard_negatives": 4}), value="hard_negatives is 4", rule="num_negatives 3", remedy="num_negatives more"
+        lambda: judged(groups(), {"hard_negatives": 4}), value="hard_negatives is 4", rule="num_negatives 3", remedy="raise num_negatives"
     ),
     "no hard negatives": Mistake(
-        lambda: LinkPredictor(4, 2, hard_negatives=0), value="hard_negatives is 0", rule="one negatives counts", remedy="leave out"
+        lambda: LinkPredictor(4, 2, hard_negatives=0), value="hard_negatives is 0", rule="must least 1", remedy="leave out"
     ),
     "a score without its K": Mistake(
-        lambda: LinkPredictor(4, 2, metric="recall"), value="'recall'", rule="links scored", remedy="auc ap mrr hits@K recall@K"
+        lambda: LinkPredictor(4, 2, metric="recall"), value="'recall'", rule="score one", remedy="auc ap mrr hits@K recall@K"
     ),
     "data without a graph": Mistake(
         fit_data_without_a_graph, value="LinkPredictor", rule="needs graph", remedy="trainer.fit(model, datamodule=LinkDataModule("

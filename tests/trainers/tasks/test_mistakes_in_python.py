@@ -31,7 +31,7 @@ def test_labels_as_others_have_them(y):
 
 def test_a_model_that_returns_no_tensor():
     batch = SAMPLER.sample(data().graph, np.arange(4)).to("cpu")
-    with refused("tuple", "TwoThings returned", "tensor scores row"):
+    with refused("tuple", "TwoThings returned", "tensor logits row"):
         apply_model(TwoThings(), "blocks", torch.zeros(len(batch.node_ids), 8), batch, torch.zeros(len(batch.node_ids)))
 
 
@@ -68,7 +68,7 @@ def fit(tmp_path, model, y):
 
 THREE_CLASSES, FOUR_LABELS = np.arange(50) % 3, np.ones((50, 4), np.uint8)
 OTHER_LABELS = "score num_classes multilabel"
-NO_SAMPLER = {"rule": "sampler training graph without types", "remedy": "NeighborSampler([10, 10])"}
+NO_SAMPLER = {"rule": "sampler homogeneous graphs", "remedy": "NeighborSampler([10, 10])"}
 MISTAKES = {
     "a word for features": Mistake(
         lambda: NodeDataModule(data(), SAMPLER, features="walk"), value="'walk'", rule="features one stored degrees", remedy="walks"
@@ -91,7 +91,7 @@ MISTAKES = {
     "a sampler of heterogeneous graphs": Mistake(
         lambda: NodeDataModule(data(), HeteroSampler([3], "a")),
         value="HeteroSampler(fanouts=[3]",
-        rule="sampler training graph without types",
+        rule="sampler homogeneous graphs",
         remedy="NeighborSampler([10, 10]) task: hetero",
     ),
     "labels without end": Mistake(

@@ -176,22 +176,22 @@ MISTAKES = {
     "shared links of shares": Mistake(
         lambda: parts(shop(edge_splits={}), feed={"leaked_edges": "drop"}),
         value="leaked_edges is drop",
-        rule="split random no copies",
+        rule="split share all copies",
         remedy="leave out",
     ),
     "a link that leads to no destination": Mistake(
-        lambda: parts(dst_range=(20, 40)), value="(20, 40)", rule="linked val destinations neither", remedy="correct leave out"
+        lambda: parts(dst_range=(20, 40)), value="(20, 40)", rule="linked val destinations neither", remedy="change leave out"
     ),
     "pairs of any nodes beside destinations": Mistake(
         lambda: parts(feed={"eval_negatives": "uniform"}), value="uniform", rule="eval_negatives sampler dst_range", remedy="all predefined"
     ),
     "a K above the destinations": Mistake(
-        lambda: fit(*parts(metric="recall@31")), value="recall@31", rule="score 30 destinations K", remedy="correct"
+        lambda: fit(*parts(metric="recall@31")), value="recall@31", rule="score 30 destinations K", remedy="smaller"
     ),
     "a score of the best beside some": Mistake(
         lambda: fit(*parts(dst_range=None, feed={"eval_negatives": "uniform"})),
         value="recall@5",
-        rule="eval_negatives not best destinations",
+        rule="eval_negatives not metric ranks destinations",
         remedy="set all",
     ),
     "ranks beside destinations": Mistake(
@@ -200,11 +200,9 @@ MISTAKES = {
     "neither features nor vectors": Mistake(
         lambda: parts(embeddings="none"), value="50", rule="nodes no features", remedy="data.features: walks degrees embeddings: sparse"
     ),
-    "vectors beside features": Mistake(
-        lambda: parts(shop(x=X)), value="4 features", rule="embeddings dense vectors without", remedy="leave out"
-    ),
+    "vectors beside features": Mistake(lambda: parts(shop(x=X)), value="4 features", rule="embeddings dense without", remedy="leave out"),
     "l2 without vectors": Mistake(
-        lambda: parts(shop(x=X), embeddings="none", arch="sage"), value="l2 is 0.01", rule="embeddings none vectors", remedy="leave out"
+        lambda: parts(shop(x=X), embeddings="none", arch="sage"), value="l2 is 0.01", rule="embeddings none without", remedy="leave out"
     ),
     "l2 below 0": Mistake(lambda: parts(l2=-1.0), value="l2 is -1.0", rule="embeddings dense least 0", remedy="leave out"),
     "a word for the loss": Mistake(lambda: parts(loss="warp"), value="'warp'", rule="loss one", remedy="bce bpr"),
@@ -216,7 +214,10 @@ MISTAKES = {
         remedy='"uniform" loss: bce',
     ),
     "no negatives": Mistake(
-        lambda: fit(*parts(num_negatives=0)), value="num_negatives is 0", rule="sampler links pairs", remedy="data.sampler num_negatives 1"
+        lambda: fit(*parts(num_negatives=0)),
+        value="num_negatives is 0",
+        rule="sampler link negative",
+        remedy="data.sampler num_negatives 1",
     ),
     "clipping of sparse gradients": Mistake(
         lambda: fit(*parts(embeddings="sparse"), gradient_clip_val=1.0),
@@ -227,7 +228,7 @@ MISTAKES = {
     "a model of fewer nodes": Mistake(
         lambda: fit(parts()[0], LinkPredictor(0, 2, 49, embeddings="dense", metric="recall@5")),
         value="49 nodes",
-        rule="model vectors shop 50",
+        rule="model embeddings shop 50",
         remedy="data set",
     ),
 }

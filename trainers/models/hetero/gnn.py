@@ -150,7 +150,7 @@ class HeteroGNN(nn.Module):
 
     @property
     def weighs_relations(self) -> bool:
-        """Whether layers weigh relations by a mean over all nodes of a type."""
+        """True if layers weigh relations by a mean over all nodes of a type."""
         return hasattr(self.layers[0], "scores")
 
     @property

@@ -1,7 +1,7 @@
 """Data loading for independent items (images, small graphs, nodes with precomputed features), which need no sampling.
 
-The order and the ranks' shares come from ``engine/schedule.py``, with its guarantees: every rank makes the same number of steps, each item of an
-epoch is in one batch of one rank, and a resumed run gets the same batches.
+The order and the ranks' shares come from ``engine/schedule.py``, with its guarantees. Every rank makes the same number of steps. Each item of an
+epoch is in one batch of one rank. A resumed run gets the same batches.
 """
 
 from __future__ import annotations

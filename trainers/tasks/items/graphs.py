@@ -106,17 +106,17 @@ class GraphDataModule(ItemDataModule):
 
     @property
     def is_multilabel(self) -> bool:
-        """Whether a graph may have several labels."""
+        """True if a graph may have several labels."""
         return self.data.y.ndim == 2 and self.data.y.dtype.kind != "f"
 
     @property
     def node_categories(self) -> tuple[int, ...]:
-        """With ``categorical``, the number of categories in each of the F feature columns of nodes."""
+        """Number of categories in each of the F feature columns of nodes, with ``categorical``; else empty."""
         return self._categories("x")
 
     @property
     def edge_categories(self) -> tuple[int, ...]:
-        """With ``categorical``, the number of categories in each of the D feature columns of edges."""
+        """Number of categories in each of the D feature columns of edges, with ``categorical``; else empty."""
         return self._categories("edge_attr")
 
     def _categories(self, name: str) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ SHARES = (0.05, 0.1)
 class HeldOutLinks(SampledDataModule):
     """A base class of data modules that hold links out of the graph for validation and test.
 
-    Held-out links use one numbering of all ends. In a relation's range, source u is begin + u, and destination v is begin + V_s + v, after the V_s
+    Held-out links use one numbering of all ends. In a relation's range, source u is begin + u. Destination v is begin + V_s + v, after the V_s
     nodes of the source type (also if both ends have the same type). In a homogeneous graph, the numbers are node ids.
 
     Attributes:

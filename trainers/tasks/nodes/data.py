@@ -131,7 +131,7 @@ class NodeDataModule(SampledDataModule):
 
     @property
     def is_multilabel(self) -> bool:
-        """Whether a node may have several labels."""
+        """True if a node may have several labels."""
         return self.data.is_multilabel
 
 
@@ -262,7 +262,7 @@ class HeteroDataModule(HeteroSizes):
 
     @property
     def is_multilabel(self) -> bool:
-        """Whether a node may have several labels."""
+        """True if a node may have several labels."""
         return bool(self.data.y.ndim == 2 and self.data.y.dtype.kind != "f")
 
     @property

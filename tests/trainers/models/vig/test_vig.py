@@ -131,8 +131,8 @@ MISTAKES = {
     "a width that heads cannot share": Mistake(
         lambda: small(width=9), value="conv_width is 9", rule="4 heads share channels", remedy="multiple 4"
     ),
-    "no width": Mistake(lambda: small(width=0), value="width is 0", rule="model needs", remedy="1 more"),
-    "a width below 0": Mistake(lambda: small(ffn_width=-1), value="ffn_width is -1", rule="model needs", remedy="1 more"),
+    "no width": Mistake(lambda: small(width=0), value="width is 0", rule="must least 1", remedy="1 more"),
+    "a width below 0": Mistake(lambda: small(ffn_width=-1), value="ffn_width is -1", rule="must least 1", remedy="1 more"),
 }
 
 

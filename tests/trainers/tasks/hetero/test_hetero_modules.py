@@ -195,13 +195,13 @@ MISTAKES = {
     "scores for fewer classes": Mistake(
         lambda: fit(HeteroClassifier(model=Returns(torch.zeros(16, 2)), forward_inputs="blocks")),
         value="(16, 2)",
-        rule="returned torch.float32 floating scores",
+        rule="returned torch.float32 floating logits",
         remedy="16, 3) forward",
     ),
     "a number in place of a module": Mistake(
         lambda: HeteroClassifier(model=3),
         value="model is 3",
-        rule="checkpoint weights name",
+        rule="nn.Module checkpoint",
         remedy="nn.Module HeteroClassifier(model=...)",
     ),
     "an unknown argument of a module": Mistake(
@@ -217,10 +217,10 @@ MISTAKES = {
         remedy="model leave out",
     ),
     "an option of our model beside a module": Mistake(
-        lambda: HeteroClassifier(model=Returns(1), heads=2), value="heads", rule="model own builds HeteroGNN", remedy="leave out"
+        lambda: HeteroClassifier(model=Returns(1), heads=2), value="heads", rule="own model option HeteroGNN", remedy="leave out"
     ),
     "neither a model nor its sizes": Mistake(
-        lambda: HeteroClassifier(), value="HeteroClassifier", rule="without model sizes", remedy="in_channels relations seed_type"
+        lambda: HeteroClassifier(), value="HeteroClassifier", rule="neither model sizes", remedy="in_channels relations seed_type"
     ),
     "a type without features for PyG's models": Mistake(
         lambda: fit(HeteroClassifier(model=Returns(1), forward_inputs="edge_index"), hetero_data()),

@@ -184,10 +184,10 @@ def run_in_a_pipeline():
 MISTAKES = {
     "no labels": Mistake(lambda: load(y=None), value="typed", rule="no labels hetero type paper", remedy="give y"),
     "a relation without edges": Mistake(
-        lambda: load(graph=without("of")), value="subject:of:paper", rule="relation no edges learnt", remedy="leave out"
+        lambda: load(graph=without("of")), value="subject:of:paper", rule="relation no edges learnt", remedy="remove"
     ),
     "a type without nodes": Mistake(
-        lambda: load(graph=without(kind="subject")), value="type subject", rule="no nodes learnt", remedy="leave relations out"
+        lambda: load(graph=without(kind="subject")), value="type subject", rule="no nodes learnt", remedy="remove relations"
     ),
     "no splits": Mistake(lambda: load(splits={}), value="'train'", rule="typed no split none", remedy="choose ids"),
     "an unknown split": Mistake(
@@ -199,17 +199,17 @@ MISTAKES = {
     "a sampler of plain graphs": Mistake(
         lambda: HeteroDataModule(hetero_data(), NeighborSampler([2])),
         value="NeighborSampler",
-        rule="heterogeneous graph plain",
+        rule="hetero homogeneous",
         remedy="HeteroSampler",
     ),
     "a sampler for seeds of another type": Mistake(
         lambda: HeteroDataModule(hetero_data(), HeteroSampler([2], "author")),
         value="'author'",
         rule="seed_type typed 'paper'",
-        remedy="sampler data",
+        remedy="set sampler",
     ),
     "a sampler without a type of seeds": Mistake(
-        lambda: HeteroDataModule(hetero_data(), HeteroSampler([2])), value="None", rule="seed_type typed 'paper'", remedy="sampler data"
+        lambda: HeteroDataModule(hetero_data(), HeteroSampler([2])), value="None", rule="seed_type typed 'paper'", remedy="set sampler"
     ),
     "data of one type": Mistake(data_of_one_type, value="a Dataset", rule="data", remedy="name HeteroDataset HeteroDataset.from_pyg"),
     "a model of fewer nodes": Mistake(

@@ -244,7 +244,7 @@ def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
     best = cli.trainer.checkpoint_callback.best_model_path
     run(["predict", "--config", str(config), "--trainer.default_root_dir", str(tmp_path / "scores"), "--ckpt_path", best])
     assert np.load(tmp_path / "scores" / "predictions.npy").shape == (100, 8)
-    assert "the vectors of all nodes of type user, and behind them of type item, in order: " in capsys.readouterr().out
+    assert "the vectors of all nodes of type user, then of type item, in order: " in capsys.readouterr().out
 
 
 def test_labels_are_left_out():
@@ -270,9 +270,7 @@ MISTAKES = {
         remedy="exclude reverse reverse_relation 'bought'",
     ),
     **{
-        f"a {name}": Mistake(
-            lambda wrong=wrong: module_of(dealt=wrong), value=value, rule="links heterogeneous", remedy="HeteroLinkSampler edges"
-        )
+        f"a {name}": Mistake(lambda wrong=wrong: module_of(dealt=wrong), value=value, rule="sampler must", remedy="HeteroLinkSampler edges")
         for name, wrong, value in (
             ("sampler of nodes", HeteroSampler([2], "item"), "HeteroSampler(fanouts=[2]"),
             ("sampler of plain graphs", NeighborSampler([2]), "NeighborSampler(fanouts=[2]"),
@@ -286,10 +284,10 @@ MISTAKES = {
         lambda: predictor_of(module_of(), embeddings=False), value="type item", rule="no features", remedy="embeddings: true 40"
     ),
     "a score of the best beside some": Mistake(
-        lambda: fit(metric="recall@3"), value="recall@3", rule="eval_negatives not all best destinations", remedy="all"
+        lambda: fit(metric="recall@3"), value="recall@3", rule="eval_negatives not all metric ranks destinations", remedy="all"
     ),
     "more hard negatives than there are": Mistake(
-        lambda: fit(hard_negatives=2), value="hard_negatives is 2", rule="num_negatives 1", remedy="num_negatives more"
+        lambda: fit(hard_negatives=2), value="hard_negatives is 2", rule="num_negatives 1", remedy="raise num_negatives"
     ),
     "clipping of sparse gradients": Mistake(
         lambda: fit({"gradient_clip_val": 1.0}), value="gradient_clip_val", rule="embeddings sparse", remedy="leave out"

@@ -190,13 +190,13 @@ MISTAKES = {
     "categories that are no whole numbers": Mistake(
         lambda: module_of(classes, categorical=True).node_categories,
         value="x of float32",
-        rule="categorical categories whole numbers",
+        rule="categorical categories integers",
         remedy="leave out",
     ),
     "layers that read no features of edges": Mistake(
         lambda: fitted(module_of(classes), arch="gin"),
         value="gin",
-        rule="edge_channels 2 features edges",
+        rule="edge_channels 2 edge features",
         remedy="gine gatv2 transformer nnconv data.edge_features: false",
     ),
     "an unknown readout": Mistake(
@@ -223,7 +223,7 @@ MISTAKES = {
     "a list of graphs": Mistake(
         lambda: GraphDataModule(pyg_graphs(classes)), value="list", rule="data", remedy="name SmallGraphs SmallGraphs.from_pyg(data)"
     ),
-    "workers for batches of this process": Mistake(workers_of_their_own, value="num_workers is 2", rule="0 process", remedy="correct"),
+    "workers for batches of this process": Mistake(workers_of_their_own, value="num_workers is 2", rule="0 process", remedy="give 0"),
     "fewer workers than none": Mistake(
         lambda: module_of(classes, num_workers=-1).make_loader(0, 1, seed=3),
         value="num_workers is -1",
