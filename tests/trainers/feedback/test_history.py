@@ -1,4 +1,4 @@
-"""The control variate of VR-GCN: unbiased for any history, exact for a true one."""
+"""The control variate of VR-GCN is unbiased for any history, and exact for a true one."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ def exact_means(graph, values, nodes):
 
 
 def estimates(graph, values, history, number):
-    """The history's means for the seeds 0, 7, 14, ... in each of some batches, as layer 1 of 2 would ask for them."""
+    """Return the history's means for the seeds 0, 7, 14, ... in several batches, as inputs of layer 1 of 2."""
     degrees = torch.from_numpy(graph.in_degrees()).float()
     taken = []
     for i in range(number):

@@ -1,4 +1,4 @@
-"""Losses and scores of classes, labels and targets beside scikit-learn's, and runs that learn each kind."""
+"""Losses and metrics of classes, several labels and targets equal scikit-learn's, and runs learn each kind."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ TARGETS = torch.from_numpy(RNG.normal(size=(80, 4)).astype(np.float32))
 
 
 def found(kind, name, y):
-    """A score over two batches."""
+    """Return a metric over two batches."""
     labels = Labels(kind, 4)
     metric = labels.make_score(name)
     for rows in (slice(0, 50), slice(50, 80)):
@@ -44,7 +44,7 @@ def test_scores_are_scikit_learns():
 
 
 def test_scores_of_each_label():
-    """ROC AUC and average precision with labels that are unknown, that all or no examples have, beside OGB's evaluator; of classes scikit-learn's."""
+    """ROC AUC and average precision with unknown and constant labels equal OGB's evaluator, and scikit-learn's for classes."""
     evaluator = pytest.importorskip("ogb.graphproppred").Evaluator
     several = torch.from_numpy(np.where(RNG.random((80, 4)) < 0.3, -1, SEVERAL).astype(np.int8))
     several[:, 3] = several[:, 3].clamp(max=0)
@@ -102,7 +102,7 @@ def fitted(y, sampler=None, epochs=1, **model):
 
 @pytest.mark.parametrize("columns", [1, 2])
 def test_targets_are_learnt(columns):
-    """A linear function of a node's own features, as targets (V,) and (V, 2)."""
+    """A model learns a linear function of a node's own features, as targets (V,) and (V, 2)."""
     trainer, model, module = fitted(lambda x: x[:, 0] if columns == 1 else x[:, :2], epochs=25, metric="r2", dropout=0.0)
     assert module.num_classes == columns
     assert float(trainer.callback_metrics["val_r2"]) > 0.6

@@ -1,4 +1,4 @@
-"""Scores of links beside OGB's evaluator, beside the rule counted out one pair at a time, and over ranks."""
+"""Metrics of links equal OGB's evaluator and a loop over pairs, also across ranks."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hoptrain.trainers.models.ranks import ranks_among
 
 
 def scores(seed, *shape):
-    """With ties, within a part of them and across."""
+    """Return logits with ties within links and negatives, and across them."""
     return torch.from_numpy(np.random.default_rng(seed).integers(-9, 10, shape).astype(np.float32)) / 4
 
 
@@ -24,7 +24,7 @@ def pooled(score, links, others, parts=1):
 
 
 def slow_rank(own, others):
-    """The mean of the first and the last place that it can have."""
+    """Return the mean of the best and the worst possible rank."""
     before, with_equals = sum(other > own for other in others), sum(other >= own for other in others)
     return 1 + (before + with_equals) / 2
 
@@ -82,7 +82,7 @@ def test_what_is_not_a_number_is_no_score():
 
 @pytest.mark.parametrize(("kind", "score"), [(PooledScore, "ap"), (PooledScore, "hits@3"), (RankScore, "mrr"), (RankScore, "hits@3")])
 def test_ranks_of_a_run_add_up(kind, score):
-    """As torchmetrics reduces the states of several processes, one of which has nothing."""
+    """Metric states of several processes, one of which is empty, are reduced as in torchmetrics."""
     values, labels = scores(1, 40) + 4, (torch.arange(40) % 4 == 0).float()
     whole, parts = kind(score), [kind(score) for _ in range(3)]
     whole.update(values, labels)

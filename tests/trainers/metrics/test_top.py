@@ -1,4 +1,4 @@
-"""Scores of the best K, beside lists and logarithms, source by source; over parts and ranks."""
+"""Metrics of the best K equal a slow computation with lists, source by source, over parts and ranks."""
 
 from math import log2
 
@@ -16,7 +16,7 @@ NAMES = ("recall@4", "precision@4", "ndcg@4", "recall@11")
 
 
 def slow(score, scores, links, known, begin):
-    """The mean over the sources of ``links``; ``scores`` (V, V) of pairs."""
+    """Return the mean over the sources of ``links``; ``scores`` (V, V) are logits of pairs."""
     kind, number = score.split("@")
     values = []
     for source in sorted({u for u, _ in links}):
@@ -30,7 +30,7 @@ def slow(score, scores, links, known, begin):
 
 
 def problem(seed):
-    """Thirty sources and twenty destinations behind them; links of a source, some told twice, and what it is linked with already."""
+    """Return 30 sources followed by 20 destinations, links of a source (some repeated), and its known links."""
     rng = np.random.default_rng(seed)
     vectors = torch.from_numpy(rng.normal(size=(50, 6)).astype(np.float32))
     places = rng.permutation(30 * 20)
@@ -59,7 +59,7 @@ def test_scores_are_those_of_lists(score, most, monkeypatch):
 
 @pytest.mark.parametrize("score", NAMES[:3])
 def test_ranks_of_a_run_add_up(score):
-    """Each rank has all links of its sources, as torchmetrics reduces the states."""
+    """Each rank has all links of its sources; torchmetrics reduces the states."""
     vectors, links, passed = problem(7)
     parts = [make_top_score(score) for _ in range(3)]
     for metric, rows in zip(parts, (links[0] < 9, (links[0] >= 9) & (links[0] < 10), links[0] >= 10), strict=True):

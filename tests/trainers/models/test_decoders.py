@@ -1,4 +1,4 @@
-"""Decoders beside their formulas, and ranks among all nodes beside a loop over pairs."""
+"""Decoders equal their formulas, and ranks among all nodes equal those of a loop over pairs."""
 
 import itertools
 
@@ -49,7 +49,7 @@ def test_against_all_is_pair_by_pair(name, is_source):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("most", [1, 40, 1 << 20])
 def test_filtered_ranks(name, most, monkeypatch):
-    """Every pair by itself, whatever the parts."""
+    """Ranks equal those of single pairs, for any size of the parts."""
     monkeypatch.setattr(ranks, "MOST_NUMBERS", most)
     rng = np.random.default_rng(3)
     src, dst = rng.integers(0, 12, (2, 30))

@@ -1,4 +1,4 @@
-"""Dropout by 16 random bits: the shares that it keeps, its gradient, when torch's own stands in, and the seed of its generator."""
+"""Dropout by 16 random bits: its rate, its gradient, its fallback to torch, and its seed."""
 
 import pytest
 import torch
@@ -83,7 +83,7 @@ def test_another_default_device_changes_nothing():
 
 
 def test_generators_are_seeded_as_torch_seeds_them(monkeypatch):
-    """Those of the CPU and of the device, and no other device's."""
+    """Only the generators of the CPU and of the given device are seeded."""
     devices = torch.Generator(), torch.Generator()
     monkeypatch.setattr(torch.cuda, "default_generators", devices)
     seed_generators(7, torch.device("cuda", 1))

@@ -1,4 +1,4 @@
-"""Layers that read features of edges: PyG's on the whole graph, by name in a GNN, trained and evaluated with the right edge's row."""
+"""Layers that read edge features: they equal PyG's on the whole graph, and each edge gets its own features in training and evaluation."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def telling_data(num_nodes=240, degree=10):
-    """Of a node's in-edges half come from nodes of its class and half from others: only the edges' features tell which. No self loops."""
+    """Return data in which half of a node's in-edges come from its own class, which only edge features reveal. There are no self loops."""
     rng = np.random.default_rng(5)
     y, color = rng.permutation(num_nodes) % 2, rng.permutation(num_nodes) % 2
     dst = np.repeat(np.arange(num_nodes), degree)
@@ -47,7 +47,7 @@ def model_of(arch, layers=2, **options):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_equals_pyg_on_the_whole_graph(arch):
-    """In the user's order of edges, which is another than that of the columns."""
+    """Outputs equal PyG's if edge features are in the user's order, which differs from the order of columns."""
     order = np.argsort(DATA.graph.edge_ids)
     edge_index, rows = torch.from_numpy(EDGES[:, order]).long(), torch.from_numpy(DATA.edge_attr)
     data = replace(DATA, x=np.random.default_rng(1).random((240, 3), dtype=np.float32), validate=False)
@@ -100,7 +100,7 @@ def test_by_name_on_the_command_line(tmp_path, monkeypatch, capsys):
 
 
 def apply_gine(data, sampler):
-    """A model of two features of an edge to a batch of the data."""
+    """Apply a model with two edge features to a batch of the data."""
     batch = next(iter(SampleLoader(data, sampler, batch_size=9))).to("cpu")
     model_of("gine", 1)(batch.x, batch.blocks, torch.zeros(len(batch.x)))
 

@@ -1,4 +1,4 @@
-"""Exact inference: the same as one forward pass over everything, in any chunks, on any number of ranks."""
+"""Layer-wise inference equals one forward pass over the whole graph, for any chunks and any number of ranks."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def make_model(arch):
 
 
 def by_blocks(model, data):
-    """One mini-batch of full neighbourhoods."""
+    """Return the outputs from one mini-batch of full neighbourhoods."""
     batch = NeighborSampler([-1] * 3).sample(data.graph, NODES).to("cpu")
     nodes = batch.node_ids.long()
     x = torch.from_numpy(data.x)
@@ -42,7 +42,7 @@ def test_equals_full_blocks(dataset, arch, most_edges):
 
 @pytest.mark.parametrize("features", ["float32", "uint8", "uint16", "bfloat16", "int8", "int4"])
 def test_features_that_fit_are_read_from_a_copy(dataset, features, monkeypatch):
-    """In pieces, as they are stored: scores stay the same bit for bit, whatever the numbers are kept as."""
+    """Features that fit are copied in pieces, as stored; logits are bit-identical for every data type."""
     x = dataset.x
     if features.startswith("uint"):
         x = (200 * x).astype(features)

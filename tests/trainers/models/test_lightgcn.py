@@ -1,4 +1,4 @@
-"""LightGCN: PyG's model on the whole graph, vectors and steps of training; unbiased where neighbours were sampled."""
+"""LightGCN equals PyG's model on the whole graph, in its vectors and in training steps, and is unbiased for sampled neighbours."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hoptrain.trainers.models.lightgcn import LightGCN
 
 @pytest.fixture(scope="module")
 def graph():
-    """Both directions of pairs of users and items; node 59 has no edge."""
+    """Return a graph with both directions of user-item pairs, in which node 59 has no edge."""
     rng = np.random.default_rng(0)
     places = rng.permutation(20 * 39)[:200]
     return Graph.from_pairs(places // 39, 20 + places % 39, 60)
@@ -44,7 +44,7 @@ def test_vectors_are_pygs(graph, num_layers, expand):
 
 @pytest.mark.parametrize("sampler", [NeighborSampler([2]), LaborSampler([2])])
 def test_sampled_neighbours_stand_for_the_others(graph, sampler):
-    """The mean over many batches is the vector from all neighbours."""
+    """The mean over many batches equals the vector from all neighbours."""
     table, model, nodes = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), LightGCN(4, 4, 4, 1), np.arange(10)
     degrees = torch.from_numpy(graph.in_degrees()).float()
     drawn = []

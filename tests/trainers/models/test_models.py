@@ -1,4 +1,4 @@
-"""Layers over blocks against the same layers over whole graphs."""
+"""Layers over blocks equal the same layers over whole graphs."""
 
 import sys
 import tempfile
@@ -24,7 +24,7 @@ ARCHS = ("sage", "gat", "gcn", "gin")
 
 @pytest.fixture(scope="module")
 def simple_graph():
-    """Without self loops and repeated edges, where PyG's and hoptrain's conventions agree; symmetric."""
+    """Return a symmetric graph without self loops and parallel edges, where PyG's and hoptrain's conventions agree."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 60, (2, 150))
     pairs = {(a, b) for a, b in zip(src, dst, strict=True) if a != b}
@@ -48,7 +48,7 @@ def make_model(arch, layers=2, **options):
 
 
 def whole_graph_layer(arch, layer):
-    """PyG's own layer with the same weights, for the whole graph."""
+    """Return PyG's own layer with the same weights, for the whole graph."""
     if arch == "gcn":
         conv = GCNConv(layer.linear.in_features, layer.linear.out_features)
         conv.lin.weight, conv.bias = layer.linear.weight, layer.bias
@@ -80,7 +80,7 @@ def test_initial_weights_are_pygs(arch):
 
 
 def test_no_file_is_left(monkeypatch, tmp_path):
-    """PyG writes one with the first convolution of a kind."""
+    """PyG writes a file for the first convolution of a kind; hoptrain deletes it."""
     name = f"{GATConv.__module__}_GATConv_propagate"
     monkeypatch.setattr(GATConv, "propagate", MessagePassing.propagate)
     monkeypatch.delitem(sys.modules, name, raising=False)
@@ -108,7 +108,7 @@ def test_full_neighbourhoods_equal_the_whole_graph(simple_graph, arch):
 
 @pytest.mark.parametrize("channels", [(40, 2), (2, 40)])
 def test_sage_in_either_order_is_pygs(simple_graph, channels):
-    """It multiplies before it averages where that is less work; result and gradients are those of PyG's convolution."""
+    """Outputs and gradients equal PyG's, whether the layer multiplies or averages first."""
     torch.manual_seed(0)
     layer = SAGELayer(*channels).double()
     block = NeighborSampler([3]).sample(simple_graph, np.arange(9)).to("cpu").blocks[0]
@@ -133,7 +133,7 @@ def test_gradients_reach_every_parameter(simple_graph, arch):
 
 
 def test_sampled_gcn_weights_are_unbiased(graph):
-    """The mean over many samples is the sum over all neighbours (degree 3 of many, so the scale matters)."""
+    """The mean over many samples equals the sum over all neighbours (3 of a larger degree, so scaling matters)."""
     hub = int(np.argmax(graph.in_degrees()))
     values = torch.randn(graph.num_nodes, dtype=torch.float64)
 
@@ -159,7 +159,7 @@ def test_depth_and_norm(simple_graph, norm):
 
 @pytest.mark.parametrize("arch", ["sage", "gcn", "gin"])
 def test_weights_of_edges(simple_graph, arch):
-    """Those that say what a layer assumes without them change nothing; twice as large they do."""
+    """Weights equal to the layer's default change nothing; twice as large, they do."""
     model = make_model(arch)
     batch = NeighborSampler([-1, -1] if arch == "gin" else [2, 2]).sample(simple_graph, np.array([60, 3, 17])).to("cpu")
     nodes = batch.node_ids.long()

@@ -1,4 +1,4 @@
-"""PyG's convolutions by the names of their classes: equal to PyG on the whole graph, or refused; the table in the docs says which."""
+"""PyG's convolutions by class name equal PyG on the whole graph, or are rejected, as the table in the docs says."""
 
 import re
 from pathlib import Path
@@ -57,7 +57,7 @@ def runs(name):
 
 
 def of_the_table():
-    """(class, arguments, "yes" where it reads features of edges) of each row."""
+    """Yield (class, arguments, "yes" if it reads edge features) of each row of the docs' table."""
     return re.findall(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\| (yes|no) \|$", PAGE.read_text(), re.MULTILINE)
 
 
@@ -69,7 +69,7 @@ def test_the_table_has_what_runs():
 
 @pytest.mark.parametrize(("name", "args", "reads"), of_the_table(), ids=lambda value: value)
 def test_equals_pyg_on_the_whole_graph(name, args, reads):
-    """Over several chunks of nodes, in the user's order of edges."""
+    """Outputs equal PyG's over several chunks of nodes, with edges in the user's order."""
     model = model_of(name)
     edge_index, rows, x = torch.from_numpy(EDGES), torch.from_numpy(DATA.edge_attr), torch.from_numpy(DATA.x)
     with torch.no_grad():
@@ -102,7 +102,7 @@ def test_a_run(tmp_path):
 
 
 def test_named_graphsage_is_arch_sage():
-    """The same weights and outputs as the layer of ours."""
+    """SAGEConv by name has the same weights and outputs as arch sage."""
     torch.manual_seed(0)
     named = model_of("SAGEConv", 1).layers[0].conv
     torch.manual_seed(0)

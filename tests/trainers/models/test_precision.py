@@ -1,4 +1,4 @@
-"""Mixed precision: every convolution trains and is evaluated, and sums over edges do not lose what they are made of."""
+"""Mixed precision: every convolution trains and evaluates, and sums over edges keep float32 accuracy."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def trainer(folder, precision):
 @pytest.mark.parametrize("hidden", [4, 16], ids=["narrow", "wide"])
 @pytest.mark.parametrize("arch", ["sage", "gcn", "gat", "gin"])
 def test_a_model_trains_and_its_scores_are_those_of_float32(dataset, tmp_path, arch, hidden):
-    """Widths on both sides of the features', since the mean may come before the product or after it."""
+    """Hidden widths are below and above the number of features, since the mean may precede the product or follow it."""
     dataset.save(tmp_path / "data")
     module = NodeDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=4)
     torch.manual_seed(0)

@@ -1,6 +1,6 @@
-"""Sums over a block's edges on a GPU: torch's in float64, with their derivatives, by kernels in CUDA C++ and by Numba's.
+"""Sums over a block's edges on a GPU, and their gradients, equal torch's in float64, for the CUDA C++ and the Numba kernels.
 
-Without a GPU g++ and the simulator run them, and a stand-in takes torch's place.
+Without a GPU, g++ and the simulator run the kernels, and a stub replaces torch's CUDA functions.
 """
 
 import gc
@@ -29,7 +29,7 @@ CASES = list(DEGREES)
 
 @pytest.fixture(params=KERNELS)
 def kernels(request, monkeypatch):
-    """The kernels that add; with no GPU a stand-in takes torch's and CuPy's places."""
+    """Select the kernels that add; without a GPU, a stub replaces the functions of torch and CuPy."""
     on_device._has_native.cache_clear()
     if is_simulated():
         if request.param == "cpp":
@@ -47,7 +47,7 @@ def kernels(request, monkeypatch):
 
 
 def there(tensor):
-    """A tensor on the device, or one that says so."""
+    """Return a tensor on the device, or one that claims to be there."""
     return tensor.as_subclass(OnDevice) if is_simulated() else tensor.cuda()
 
 
@@ -63,7 +63,7 @@ def numbers(*shape, dtype=torch.float32, seed=0):
 
 
 def of_torch(block, x, weights, mean):
-    """The sums in float64 by a sparse matrix, head by head."""
+    """Compute the sums in float64 with a sparse matrix, head by head."""
     matrix = torch.zeros(block.num_dst, block.num_src, weights.shape[1], dtype=torch.float64)
     owner = torch.repeat_interleave(torch.arange(block.num_dst), block.indptr.cpu().diff().long())
     for head in range(weights.shape[1]):
@@ -118,7 +118,7 @@ def test_derivatives_are_those_of_differences(kernels, heads, mean):
 
 
 def test_the_same_block_gives_the_same_bits(kernels):
-    """Also of a hub, whose sums are put together from pieces, and transposed."""
+    """Repeated sums are bit-identical, also transposed and for a hub node, whose sum is assembled from parts."""
     block = make_block("a hub")
     found = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A memory that is tensors alone: equal to PyG's, step by step, and evaluation leaves no trace in it."""
+"""The tensor-only memory equals PyG's after each step, and evaluation does not change it."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SIZES = 3, 8, 4  # messages, memory, time
 
 
 class Last(torch.nn.Module):
-    """What PyG's ``LastAggregator`` says it is, node by node: the latest message of each, zeros where there is none."""
+    """A slow ``LastAggregator``: the latest message of each node, and zeros for nodes without messages."""
 
     def forward(self, messages, index, t, size):
         rows = [torch.zeros(messages.shape[1])] * size
@@ -24,7 +24,7 @@ class Last(torch.nn.Module):
 
 
 def tensors(num_nodes=12, number=150):
-    """Events of any two nodes, loops too. No two are at the same time: of equal ones PyG takes any."""
+    """Return events between any two nodes, including loops. No two have the same time, since PyG takes any of equal ones."""
     rng = np.random.default_rng(0)
     src, dst = torch.from_numpy(rng.integers(0, num_nodes, (2, number)))
     return EventTensors(src, dst, torch.from_numpy(np.cumsum(rng.integers(1, 9, number))), torch.randn(number, SIZES[0]))
@@ -32,7 +32,7 @@ def tensors(num_nodes=12, number=150):
 
 @pytest.fixture
 def memories():
-    """Ours and PyG's, with the same weights."""
+    """Return hoptrain's and PyG's memory with the same weights."""
     torch.manual_seed(0)
     ours, theirs = EventMemory(12, *SIZES), TGNMemory(12, *SIZES, IdentityMessage(*SIZES), Last())
     theirs.load_state_dict(dict(ours.named_parameters()), strict=False)
@@ -41,7 +41,7 @@ def memories():
 
 
 def same(ours, theirs):
-    """Nodes, and what is kept."""
+    """Compare nodes and their memory."""
     some = torch.tensor([0, 3, 4, 9, 11])
     for own, other in zip((*ours(some), ours.memory, ours.last_update), (*theirs(some), theirs.memory, theirs.last_update), strict=True):
         torch.testing.assert_close(own, other, rtol=0, atol=1e-6)
@@ -85,7 +85,7 @@ def test_gradients_are_those_of_pyg(memories):
 
 @torch.no_grad()
 def test_a_state_that_is_loaded_goes_on(memories):
-    """With what waits to be taken in."""
+    """A loaded state includes pending messages."""
     ours, _ = memories
     ours.update(0, 40)
     other = EventMemory(12, *SIZES)

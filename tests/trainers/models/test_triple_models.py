@@ -1,4 +1,4 @@
-"""Vectors and scores of triples beside PyG's, and filtered ranks beside those that are counted out one by one."""
+"""Entity vectors and logits of triples equal PyG's, and filtered ranks equal those of a loop."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def encoder_of(data, layers=2):
 
 
 def by_relation(layer, hidden, num_dst, edges, kinds):
-    """The same through PyG's layer that goes from relation to relation and adds up, divided by the number of edges."""
+    """Compute the layer with PyG's relation-wise RGCNConv and sum, divided by the number of edges."""
     added = RGCNConv(12, 12, 6, num_blocks=3, aggr="add", root_weight=False, bias=False)
     added.weight = layer.weight
     sums = added((hidden, hidden[:num_dst]), edges, kinds)
@@ -36,7 +36,7 @@ def by_relation(layer, hidden, num_dst, edges, kinds):
 
 
 def test_a_layer_is_pygs():
-    """Values and gradients; one destination has no edge."""
+    """Values and gradients equal PyG's; one destination has no edge."""
     torch.manual_seed(0)
     x, edges, kinds = torch.randn(30, 12), torch.randint(30, (2, 200)), torch.randint(6, (200,))
     edges[1] %= 20
@@ -66,7 +66,7 @@ def test_exact_vectors_are_those_of_the_whole_graph(monkeypatch, layers):
 
 
 def near(data, hops):
-    """The entities that the edges of the first triple reach."""
+    """Return the entities that the edges of the first triple reach."""
     rows = data.splits["train"]
     found = set(rows[0, [0, 2]].tolist()) if hops else set()
     for _ in range(hops - 1):

@@ -1,4 +1,4 @@
-"""Models of heterogeneous graphs: the same as PyG's on the whole graph, exactly in inference, and every parameter that trains is used."""
+"""Models of heterogeneous graphs equal PyG's on the whole graph, layer-wise inference is exact, and every trainable parameter is used."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def make(name, **options):
 
 
 def whole(batch, data=DATA):
-    """What a model takes of a batch."""
+    """Return the model's inputs for a batch."""
     batch = with_edge_features(batch, data).to("cpu")
     x = {name: torch.from_numpy(rows)[batch.node_ids[name].long()] for name, rows in data.x.items()}
     return x, batch.node_ids, batch.blocks
@@ -70,7 +70,7 @@ def test_features_of_edges_count(name):
 
 
 def test_with_features_of_edges_attention_is_pygs():
-    """As ``HeteroConv`` has it on the whole graph, whose edges stand in the order of places."""
+    """Outputs equal those of ``HeteroConv`` on the whole graph with edges in CSC order."""
     model = make("transformer")
     columns = DATA.graph.relations[_WRITES]
     rows = torch.from_numpy(DATA.edge_attr[_WRITES][columns.ids_of(np.arange(columns.num_edges))])
@@ -102,7 +102,7 @@ def mlp():
     [("rgcn", lambda: SAGEConv((8, 8), 8)), ("gin", lambda: GINConv(mlp())), ("graphconv", lambda: GraphConv((8, 8), 8))],
 )
 def test_equal_to_pyg_on_the_whole_graph(name, conv):
-    """PyG's own program over edge lists: HeteroConv on all nodes, with the model's weights."""
+    """Outputs equal those of PyG's HeteroConv over edge lists of all nodes, with the model's weights."""
     model = make(name)
     hidden = inputs_of(model)
     for layer in model.layers:
@@ -115,7 +115,7 @@ def test_equal_to_pyg_on_the_whole_graph(name, conv):
 
 @pytest.mark.parametrize("most_edges", [40, 1 << 20])
 def test_han_equals_pyg_on_the_whole_graph(most_edges):
-    """Relations are weighed by a mean over all nodes of a type, not by that of a chunk."""
+    """HAN weighs relations by a mean over all nodes of a type, not over a chunk."""
     model = make("han")
     with torch.no_grad():
         for layer in model.layers:  # else the relations' weights hardly differ
@@ -139,7 +139,7 @@ def test_han_equals_pyg_on_the_whole_graph(most_edges):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_that_trains_has_a_gradient(name):
-    """Also where a batch reaches no node of a type: DDP would wait for one that has none."""
+    """Parameters have gradients even if a batch has no node of a type; DDP would wait for missing ones."""
     for seeds in (np.arange(20), np.array([85])):
         model = make(name).train()
         model(*whole(HeteroSampler([2, 2], "paper").sample(DATA.graph, seeds)))["paper"].sum().backward()
@@ -162,7 +162,7 @@ def test_layers_have_the_relations_that_scores_depend_on():
 
 
 def test_a_type_that_nothing_leads_to_keeps_its_vectors():
-    """Authors have no in-edges: their vectors pass the first layer unchanged."""
+    """Authors have no in-edges, so their vectors pass through the first layer unchanged."""
     model = HeteroGNN("rgcn", {"paper": 3, "author": 5}, {}, list(hetero_graph().relations)[:1], ["paper"], 8, 3, 2).eval()
     hidden = {"paper": torch.rand(4, 8), "author": torch.rand(6, 8)}
     block = HeteroSampler([-1], "paper").sample(DATA.graph, NODES).to("cpu").blocks[0]
@@ -173,7 +173,7 @@ def test_a_type_that_nothing_leads_to_keeps_its_vectors():
 
 
 def test_dense_and_sparse_adam_are_torchs():
-    """Step by step those of two optimisers, also after the state has gone through a checkpoint."""
+    """Each step equals that of two separate optimisers, also after the state was saved and loaded."""
     torch.manual_seed(0)
     one, two = ([torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(4, 2))] for _ in range(2))
     both = DenseAndSparseAdam(one[:1], one[1:], lr=0.1, weight_decay=0.01)

@@ -1,4 +1,4 @@
-"""Rows of the buffers between stages."""
+"""Capacities: rows of the buffers between stages."""
 
 from hoptrain.trainers.pipeline import Capacities, Chunk
 

@@ -1,4 +1,4 @@
-"""The gradients of a divided model are those of the whole batch, in real processes."""
+"""Gradients of a divided model equal those of the whole batch, in separate processes."""
 
 import itertools
 
@@ -19,7 +19,7 @@ DROPOUT = [
 
 @pytest.mark.timeout(300)
 def test_gradients_are_those_of_the_whole_batch():
-    """Dropout off: of the batch in one piece; on: of the chunks one after another, whatever the cuts and the schedule."""
+    """Without dropout they equal the undivided batch's; with dropout, those of the chunks in sequence, for any plan."""
     cases = EXACT + SINGLE + DROPOUT
     for values, place in ((ARCHS, 0), (range(1, 9), 1), (LAYOUTS, 3)):
         assert {(case[place], case[2]) for case in EXACT} == set(itertools.product(values, SCHEDULES))

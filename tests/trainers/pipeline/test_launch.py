@@ -1,4 +1,4 @@
-"""Processes of a study end well, or all of them with the error of the first that failed."""
+"""``run_ranks``: processes of a study end normally, or all end with the error of the first failure."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan, RankError, run_ran
 
 
 def fail(how):
-    """The second stage fails at its third chunk."""
+    """Fail in the second stage, at its third chunk."""
     pipeline = Pipeline(Failing(how), Plan(stages=2, chunks=4), chunk_loss)
     x = torch.ones(3, 4)
     return pipeline.step(

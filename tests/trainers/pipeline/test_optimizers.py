@@ -1,4 +1,4 @@
-"""The state of an optimiser, put together of the stages' and taken apart again."""
+"""The whole optimiser's state is merged from the stages' states, and divided again."""
 
 import copy
 

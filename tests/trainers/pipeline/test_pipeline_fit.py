@@ -1,4 +1,4 @@
-"""``hoptrain fit`` with a pipeline: the run is the one without it, and checkpoints go from one to the other."""
+"""``hoptrain fit`` with a pipeline gives the same run as without one, and checkpoints are interchangeable."""
 
 import csv
 import os
@@ -39,7 +39,7 @@ def start(folder, *arguments, script=("-m", "hoptrain.trainers.cli")):
 
 
 def column(folder, name):
-    """A column of all runs' metrics.csv, empty cells left out."""
+    """Return a column of all runs' metrics.csv, without empty cells."""
     found = []
     for path in sorted(folder.glob("runs/version_*/metrics.csv")):
         with open(path) as file:
@@ -53,7 +53,7 @@ def pipeline(**options):
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_a_run_in_a_pipeline_is_the_run_without_it(tmp_path, monkeypatch, capsys):
-    """An epoch of two copies of two stages, then another from its checkpoint on one rank without a pipeline, against one rank throughout."""
+    """An epoch with two copies of two stages, resumed on one rank without a pipeline, equals two epochs on one rank."""
     monkeypatch.setenv("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # for load_from_checkpoint, between Lightning and jsonargparse
     model = ("--model.dropout=0", "--model.norm=layer", "--data.sampler.init_args.fanouts=[-1,-1]")
     run = start(

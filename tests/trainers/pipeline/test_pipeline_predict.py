@@ -1,4 +1,4 @@
-"""Prediction in a pipeline: scores of all nodes and images, in order, are those of one process."""
+"""Prediction in a pipeline gives the logits of one process, in order, for nodes and images."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.timeout(3 * START_S), pytest.mark.filterwarnings("igno
 
 
 def predicted(folder, config, *options, devices=1):
-    """The scores that a run in processes of its own writes."""
+    """Return the predictions that a run in separate processes writes."""
     arguments = [f"--config={config}", "--untrained", f"--trainer.default_root_dir={folder}", "--trainer.accelerator=cpu"]
     quiet = ["--trainer.logger=false", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]
     run = subprocess.run(

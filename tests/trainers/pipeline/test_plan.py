@@ -1,4 +1,4 @@
-"""Cuts: given, even, and by times; and plans that cannot be."""
+"""Plans: given, equal and timed balances, and plans that are rejected."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def test_runs_of_layers(options, layers, lengths):
 
 
 def test_cuts_by_time_have_the_shortest_slowest_run():
-    """Against all cuts there are."""
+    """The balance is optimal among all possible ones."""
     rng = np.random.default_rng(0)
     for stages in (1, 2, 3, 4):
         seconds = list(rng.random(7))
@@ -41,7 +41,7 @@ def test_cuts_by_time_have_the_shortest_slowest_run():
 
 
 def test_times_of_layers():
-    """A layer that does more takes longer; gradients and torch's generator are left alone."""
+    """A slower layer takes longer; gradients and torch's random state do not change."""
 
     class Work(nn.Module):
         num_layers = 3

@@ -1,4 +1,4 @@
-"""Chunks of sampled batches, together the batch; and the cut by node id, which loses edges."""
+"""Chunks of sampled batches form the batch together; dividing by node id loses edges."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_a_loader_goes_on_with_another_number_of_chunks(dataset):
 
 
 def test_chunks_from_workers(dataset):
-    """A whole batch's chunks are held at once: the queue has room for them."""
+    """The trainer holds all chunks of a batch at once, and the queue has enough slots for them."""
     options = {"chunks": 7, "batch_size": 40}
     loader = ChunkLoader(dataset, NeighborSampler([3, 3]), num_workers=1, **options)
     try:

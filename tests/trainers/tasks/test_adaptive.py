@@ -1,4 +1,4 @@
-"""AS-GCN's variance term against the variance itself, and the classifier that learns its sampler's scores."""
+"""AS-GCN's variance term equals the variance itself, and the classifier learns its sampler's scores."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hoptrain.trainers.tasks.adaptive import sampling_variance
 
 
 def exact_variance(graph, seeds, hidden, scores, count):
-    """The variance of the mean of ``count`` draws, summed over destinations and channels; dense, differentiable by ``scores``."""
+    """Return the variance of the mean of ``count`` draws, summed over destinations and channels; dense, and differentiable by ``scores``."""
     degrees = graph.in_degrees()
     p = torch.zeros(len(seeds), graph.num_nodes, dtype=torch.float64)
     for i, v in enumerate(seeds):
@@ -115,7 +115,7 @@ def test_scores_are_learnt_and_reach_the_sampler(dataset, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("stop", [6, 8])
 def test_a_resumed_run_ends_the_same(dataset, tmp_path, stop):
-    """4 steps an epoch: stopped within the second and at its end."""
+    """With 4 steps an epoch, runs stop within the second epoch and at its end."""
     _, whole = fit(dataset, tmp_path, 0)
     checkpoints = ModelCheckpoint(tmp_path / "checkpoints", every_n_train_steps=1, save_top_k=-1, filename="{step}")
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""What a data module gives: data of a name or in memory, features of the data set or made from the graph that is trained on."""
+"""Data modules: data by name or in memory, with stored features or with features computed from the training graph."""
 
 import pickle
 from contextlib import nullcontext
@@ -25,7 +25,7 @@ from hoptrain.trainers.tasks.links.data import LinkDataModule
 
 @pytest.fixture
 def folders(dataset, tmp_path, monkeypatch):
-    """The random data set, and the same without its features."""
+    """Save the random data set with and without its features."""
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     dataset.save(tmp_path / "full")
     replace(dataset, x=None).save(tmp_path / "bare")
@@ -60,7 +60,7 @@ def pictures():
 
 
 def rings(dataset):
-    """Five paths of the random data set's first nodes."""
+    """Return five paths of the random data set's first nodes."""
     src = np.setdiff1d(np.arange(19), np.arange(3, 19, 4))
     vertices = Dataset(name="paths", graph=Graph.from_edges(src, src + 1, 20), x=dataset.x[:20])
     splits = {"train": np.arange(3), "val": np.array([3]), "test": np.array([4])}
@@ -97,7 +97,7 @@ def test_every_task_takes_data_in_memory(folders, dataset):
 
 
 def on_gpu(number):
-    """What a data module asks of its trainer."""
+    """Return a stub of the trainer on a GPU."""
     return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda", number)))
 
 
@@ -113,7 +113,7 @@ def on_gpu(number):
     ],
 )
 def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
-    """`trainer.devices=[3]` is GPU 3 also before the training has set it, and in processes that know nothing of it."""
+    """`trainer.devices=[3]` means GPU 3 also before training has selected it, and in worker processes."""
     monkeypatch.setattr("hoptrain.samplers.loader.loader.torch_on_device", lambda: torch)  # pages are locked where there is a device
     module = NodeDataModule(dataset, NeighborSampler([3]), batch_size=32, seed=0, **options)
     module.trainer = on_gpu(3)

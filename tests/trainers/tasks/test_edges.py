@@ -1,4 +1,4 @@
-"""Labels of edges: how they are shared out, what is trained on, and exact evaluation beside a loop over edges."""
+"""Edge labels: splits, training, and full-neighbour evaluation against a loop over edges."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def sampler(**options):
 
 
 def data(kind="classes", **changed):
-    """60 nodes; half of the edges come with their reverse. A label is told by the ends' features and the edge's own."""
+    """Return 60 nodes; half of the edges have a reverse. A label depends on the ends' and the edge's own features."""
     rng = np.random.default_rng(4)
     src, dst = rng.integers(0, 60, (2, 300))
     edge_index = np.array([np.r_[src, dst[:150]], np.r_[dst, src[:150]]])

@@ -1,4 +1,4 @@
-"""Events in time as a task: what a run learns, ranks that do as one does, evaluation that goes on from the training, and resuming bit for bit."""
+"""The task temporal_links: a run learns, ranks agree, evaluation continues from training, and resumed runs are bit-identical."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ SMALL = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}
 
 
 def events(number=400):
-    """Twelve users and eight things, of which some are used much more than others."""
+    """Return events between twelve users and eight items, some of which are far more popular."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 12, number), 12 + (rng.random(number) ** 4 * 8).astype(np.int64)
     return Events(src=src, dst=dst, t=np.sort(rng.integers(0, 5000, number)))
@@ -59,7 +59,7 @@ class Stop(Callback):
 
 @pytest.mark.promise
 def test_a_run_that_is_resumed_in_mid_epoch(tmp_path):
-    """14 steps an epoch: stopped in the second, its batches made by a worker before."""
+    """With 14 steps an epoch, the run stops in the second; a worker made the batches before the stop."""
     whole, model = fit(tmp_path)
     assert whole.global_step == 28
     for file in (tmp_path / "checkpoints").iterdir():
@@ -98,7 +98,7 @@ def test_validation_in_mid_epoch_changes_no_training(tmp_path):
 
 
 def test_two_ranks_learn_as_one():
-    """Each has half of every batch: memories are the same bit for bit, gradients up to the order of sums."""
+    """With half of every batch each, memories are bit-identical, and gradients equal up to the order of sums."""
     module = module_of()
     torch.manual_seed(0)
     models = [EventPredictor(module.num_nodes, 1, **SMALL, dropout=0.0) for _ in range(3)]
@@ -154,7 +154,7 @@ def test_the_command_learns(folder, capsys):
 
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train_as_one(folder, capsys):
-    """Memory and scores are those of one rank with batches of twice the size, up to what the order of sums becomes."""
+    """Memory and metrics equal those of one rank with batches of twice the size, up to the order of sums."""
     found = []
     for number, size in ((1, 20), (2, 10)):
         options = f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --model.lr=0.001 --trainer.default_root_dir=of{number}"
@@ -198,7 +198,7 @@ def test_events_are_not_predicted(folder, capsys):
 
 
 def test_the_nodes_memory_is_not_averaged(tmp_path):
-    """Lightning's callback would average buffers too, which here are what the events wrote; without them it works."""
+    """Lightning's averaging callback would average buffers, which here hold events; without buffers it works."""
     with refused("EMAWeightAveraging", "averages buffers EventPredictor", "use_buffers: false"):
         fit(tmp_path, callbacks=[EMAWeightAveraging()])
     fit(tmp_path, callbacks=[EMAWeightAveraging(use_buffers=False)], max_epochs=1)

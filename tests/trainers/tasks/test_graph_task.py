@@ -1,4 +1,4 @@
-"""Models of one's own in place of a GNN: by blocks, by layers, and PyG's on the batch's graph."""
+"""Custom models instead of a GNN: by blocks, by layers, and PyG models on the batch's graph."""
 
 import logging
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run
 
 
 class Blocks(nn.Module):
-    """Two of PyG's convolutions, each over its block."""
+    """A model with two PyG convolutions, each over its block."""
 
     def __init__(self, width=3):
         super().__init__()
@@ -33,7 +33,7 @@ class Blocks(nn.Module):
 
 
 class Layers(Blocks):
-    """The same, which says its layers."""
+    """A ``Blocks`` that offers its layers."""
 
     num_layers = 2
 
@@ -42,7 +42,7 @@ class Layers(Blocks):
 
 
 class Scaled(Blocks):
-    """ForwardInputs degrees as well."""
+    """A model that also takes degrees."""
 
     def forward(self, x, blocks, degrees):
         assert len(degrees) == len(x)
@@ -63,7 +63,7 @@ def fit(dataset, task, sampler=None, epochs=1):
 
 
 def on_the_whole_graph(model, dataset):
-    """A model of edge_index applied to everything."""
+    """Apply an edge_index model to the whole graph."""
     graph = dataset.graph
     edges = np.stack([graph.indices, np.repeat(np.arange(graph.num_nodes), graph.in_degrees())])
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, fo
 
 
 def test_inference_over_all_neighbours_is_that_on_the_whole_graph(dataset):
-    """By layers and by batches, and PyG's model on the batch's graph, also where an edge was drawn in several hops."""
+    """Inference equals the whole graph's outputs by layers, by batches, and for PyG models, also if hops share edges."""
     torch.manual_seed(0)
     model = GraphSAGE(7, 8, 2, 3, act="relu").eval()
     for forward_inputs, own in (("edge_index", model), ("blocks", Blocks()), ("blocks", Layers())):
@@ -125,7 +125,7 @@ def test_a_checkpoint_has_the_weights_and_asks_for_the_module(dataset, tmp_path)
 
 @pytest.mark.parametrize("sampler", [NeighborSampler([3, 3]), VRGCNSampler([2, 2])])
 def test_ddp_sends_nothing_of_the_data(dataset, sampler):
-    """DDP sends rank 0's buffers to the others before each forward: the degrees or a table would be 4 bytes a node, at every step."""
+    """DDP broadcasts rank 0's buffers before each forward: degrees or a table would cost 4 bytes per node and step."""
     task = NodeClassifier(7, 3, 2)
     fit(dataset, task, sampler)
     assert len(task.degrees) == dataset.graph.num_nodes

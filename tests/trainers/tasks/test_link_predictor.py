@@ -1,4 +1,4 @@
-"""Link prediction: what is trained on, what is evaluated, and a run of the command line that learns."""
+"""Link prediction: training links, evaluation, and a run of the command line that learns."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Four groups with links inside, told by noisy features; no labels."""
+    """Save four groups with links inside, which noisy features reveal; there are no labels."""
     rng = np.random.default_rng(0)
     group = np.arange(200) % 4
     src, dst = rng.integers(0, 200, (2, 6000))
@@ -82,7 +82,7 @@ def test_held_out_links_pass_no_message(folder):
 
 
 def groups(**changed):
-    """What ``folder`` holds, with splits of its edges: of val and test each link once, the other direction is in no split."""
+    """Return the data of ``folder`` with edge splits: val and test have each link once, and no split has its reverse."""
     rng = np.random.default_rng(0)
     src, dst = np.nonzero(np.triu(rng.random((40, 40)) < 0.2, 1))
     order = rng.permutation(len(src))
@@ -93,7 +93,7 @@ def groups(**changed):
 
 
 def judged(data, model, **options):
-    """The figures of one epoch's validation, and the parts."""
+    """Return the metrics of one epoch's validation, the model and the data module."""
     module = LinkDataModule(data, sampler(num_negatives=3), batch_size=64, num_workers=0, seed=1, **options)
     predictor = LinkPredictor(module.num_features, module.num_hops, hidden_channels=8, out_channels=6, **model)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
@@ -103,7 +103,7 @@ def judged(data, model, **options):
 
 
 def ranks_in(predictor, module, candidates):
-    """The ranks of the validation's links, pair by pair: ``candidates`` gives pairs to beat for each link and side."""
+    """Return the ranks of validation links, pair by pair; ``candidates`` gives the competing pairs of each link and side."""
     vectors = predictor.infer(np.arange(40))
     ranks = []
     with torch.no_grad():
@@ -116,7 +116,7 @@ def ranks_in(predictor, module, candidates):
 
 @pytest.mark.parametrize("decoder", ["dot", "complex"])
 def test_links_among_all_vertices(decoder):
-    """Filtered of every known link, whatever its split."""
+    """Ranks among all nodes exclude known links of any split."""
     data = groups()
     logged, predictor, module = judged(data, {"metric": "mrr", "decoder": decoder}, eval_negatives="all")
     known = set(zip(data.graph.indices.tolist(), data.graph.destinations().tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Mistakes in Python are told in one line, as those on the command line are."""
+"""Input errors in Python have one-line messages, as those on the command line."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Training on the batches of node-wise samplers: edge weights and seed weights reach the model, and the loss falls."""
+"""Training with node-wise samplers: edge weights and seed weights reach the model, and the loss decreases."""
 
 import pytest
 from pytorch_lightning import Trainer, seed_everything

@@ -1,4 +1,4 @@
-"""What a model returns is checked before a loss is made of it: a wrong shape could broadcast, a wrong width learn classes that are none."""
+"""Outputs of a model are checked before the loss: a wrong shape could broadcast, and a wrong width would learn classes that do not exist."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run
 
 
 class Model(NodeClassifier):
-    """Returns its scores changed."""
+    """A classifier that changes its outputs."""
 
     change = staticmethod(lambda scores: scores)
 
@@ -35,7 +35,7 @@ def fit(model, module):
 
 
 def test_a_loss_counts_each_example_once():
-    """Also where batches differ in size."""
+    """The mean loss counts each example once, even if batches differ in size."""
     model = NodeClassifier(4, 3, 1, hidden_channels=8)
     for number, total in ((3, 6.0), (1, 10.0)):
         model.count("val", torch.zeros(number, 3), torch.zeros(number, dtype=torch.int64), torch.tensor(total))
@@ -44,7 +44,7 @@ def test_a_loss_counts_each_example_once():
 
 @pytest.mark.parametrize("make", [lambda: NodeClassifier(4, 3, 1), lambda: ItemClassifier(nn.Linear(4, 3), 3)])
 def test_weights_on_cuda_are_updated_in_one_kernel(monkeypatch, make):
-    """Unless Lightning clips gradients in mixed precision: there it refuses an optimizer that unscales them itself."""
+    """Adam is fused, unless Lightning clips gradients in mixed precision: it rejects fused optimisers there."""
     model, other = make(), make()
     for each in (model, other):
         each.hparams.update(lr=0.1, weight_decay=0.0)
@@ -58,7 +58,7 @@ def test_weights_on_cuda_are_updated_in_one_kernel(monkeypatch, make):
 
 
 def test_a_metric_of_ones_own(dataset, tmp_path):
-    """The remedy of the message below."""
+    """A subclass overrides make_scores, as the error message suggests."""
     dataset.save(tmp_path / "data")
     module = NodeDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=1)
 

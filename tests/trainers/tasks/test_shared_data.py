@@ -1,4 +1,4 @@
-"""However ``fit`` ends, in a process that lives on, no sampler process is left."""
+"""No sampler process is left however ``fit`` ends in a process that continues."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from hoptrain.trainers.tasks.shared_data import NodeBatch
 
 
 class Model(NodeClassifier):
-    """Fails where it is told to."""
+    """A model that fails at a given point."""
 
     failing = ""
 
@@ -29,7 +29,7 @@ class Model(NodeClassifier):
 
 
 class Data(NodeDataModule):
-    """Fails as the second ``fit`` begins, with the workers of the first."""
+    """A data module that fails when the second ``fit`` begins, while workers of the first run."""
 
     failing = ""
 
@@ -44,7 +44,7 @@ def pids_of(module):
 
 
 class Watch(Callback):
-    """Notes who samples."""
+    """A callback that records the sampling processes."""
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         trainer.datamodule.pids = pids_of(trainer.datamodule)

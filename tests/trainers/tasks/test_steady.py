@@ -1,4 +1,4 @@
-"""Steady states (SSE): updates are those of the definition, gradients leave the table alone, and a run that goes on has it bit for bit."""
+"""Steady states (SSE): updates follow the definition, gradients do not change the table, and a resumed run has it bit-identical."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ NUM = 50
 
 @pytest.fixture(scope="module")
 def data():
-    """50 nodes with multi-edges and self loops, some without in-edges; classes by the features."""
+    """Return 50 nodes with parallel edges and self loops, some without in-edges; features determine classes."""
     rng = np.random.default_rng(4)
     x = rng.random((NUM, 6), dtype=np.float32)
     edges = np.stack([rng.integers(0, NUM, 300), rng.integers(0, NUM - 4, 300)])
@@ -26,7 +26,7 @@ def data():
 
 
 def run(data, folder, epochs, ckpt_path=None, **options):
-    """The task after a training, with its trainer."""
+    """Return the task after training, with its trainer."""
     seed_everything(7)
     module = SteadyDataModule(data, NeighborSampler([-1]), batch_size=10, num_workers=0, seed=3)
     sizes = (module.num_features, module.num_classes, module.num_hops, module.num_nodes)
@@ -38,7 +38,7 @@ def run(data, folder, epochs, ckpt_path=None, **options):
 
 
 def by_definition(task, data, nodes):
-    """T of each node, by a loop over its in-edges."""
+    """Compute T of each node by a loop over its in-edges."""
     graph, states = data.graph, task.states
     rows = torch.cat([torch.from_numpy(data.x), states], 1)
     found = []

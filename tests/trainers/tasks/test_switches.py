@@ -1,4 +1,4 @@
-"""Lightning's own switches: each works as its documentation says, or is refused before anything is trained."""
+"""Lightning's own options: each works as documented, or is rejected before training."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ CASES = [(switches, wanted, is_of_loaders) for switches, *both in COUNTS for is_
 
 
 class Counted:
-    """Counts the batches of each stage, and keeps the seeds of the training's."""
+    """A mixin that counts the batches of each stage, and records the training seeds."""
 
     def on_train_batch_start(self, batch, batch_idx):
         self.seeds.append(batch.node_ids[: batch.num_seeds].tolist())
@@ -71,11 +71,11 @@ class Counted:
 
 
 class OfData(Counted, NodeClassifier):
-    """hoptrain's task."""
+    """The task of hoptrain."""
 
 
 class Plain(Counted, LightningModule):
-    """A user's model."""
+    """A user's own model."""
 
     def __init__(self):
         super().__init__()
@@ -100,7 +100,7 @@ def trainer_of(**options):
 
 
 def model_and_data(dataset, is_of_loaders):
-    """The model, and what each stage is given."""
+    """Return the model, and the arguments of each stage."""
     if is_of_loaders:
         model, loaders = Plain(), {split: (lambda split=split: loader(dataset, split)) for split in ("train", "val", "test")}
     else:
@@ -135,7 +135,7 @@ def test_each_switch_works_or_is_refused(dataset, switches, wanted, is_of_loader
 
 
 def test_lightning_does_not_shard_what_the_data_module_has_sharded(dataset):
-    """With its default ``use_distributed_sampler=True`` it would evaluate each rank's share in part."""
+    """With Lightning's default ``use_distributed_sampler=True``, each rank's share would be sharded again."""
     data = NodeDataModule(dataset, NeighborSampler([3]), num_workers=0)
     data.trainer = trainer = Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_checkpointing=False)
     evaluated = data.val_dataloader()

@@ -1,4 +1,4 @@
-"""Knowledge graph completion as a task: its loss and its scores counted out, runs that learn, go on bit for bit and share ranks, and mistakes."""
+"""Knowledge graph completion: loss and metrics equal slow computations, runs learn and resume bit-identically, ranks agree, and input errors."""
 
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ SMALL = {"hidden_channels": 8, "num_blocks": 2}
 
 
 def groups(number=60):
-    """Four groups of entities; relation r leads from any of a group to all of the r-th next one."""
+    """Return four groups of entities; relation r leads from each entity of a group to all of the r-th next group."""
     entities = np.arange(number)
     head, relation, tail = (part.ravel() for part in np.meshgrid(entities, np.arange(3), entities))
     rows = np.stack([head, relation, tail], axis=1)[(head + relation) % 4 == tail % 4]
@@ -50,7 +50,7 @@ def trainer_of(folder, callbacks=(), **options):
 
 @pytest.mark.parametrize("decoder", ["distmult", "complex", "transe", "rotate"])
 def test_the_loss_among_all_entities_is_the_cross_entropy(decoder):
-    """In both directions; that of K entities, drawn again and again, has the same sum over entities in the mean."""
+    """In both directions; with K drawn entities, the mean over draws estimates the same sum over entities."""
     module = module_of((), num_negatives=None)
     model = model_of(module, decoder=decoder, dropout=0.0)
     batch = next(iter(module.train_dataloader())).to("cpu")
@@ -83,7 +83,7 @@ def test_the_loss_among_all_entities_is_the_cross_entropy(decoder):
 
 
 def test_scores_are_counted_out(tmp_path, monkeypatch):
-    """In parts, by R-GCN; each rank has its share of the triples, and their vectors are those of all."""
+    """Ranks equal a loop, by parts and with R-GCN; each rank has its share of the triples and the vectors of all."""
     monkeypatch.setattr(ranks, "MOST_NUMBERS", 500)
     module = module_of()
     model = model_of(module)
@@ -117,7 +117,7 @@ class Stop(Callback):
 
 @pytest.mark.parametrize("fanouts", [(), (3, 2)])
 def test_a_run_that_is_resumed_in_mid_epoch(tmp_path, fanouts):
-    """Twelve steps an epoch: stopped in the second, its batches made by a worker before; moments of the table too."""
+    """With twelve steps an epoch, the run stops in the second; a worker made the earlier batches. The table's moments are equal too."""
 
     def fit(workers=0, callbacks=(), ckpt_path=None):
         module = module_of(fanouts, num_workers=workers)
@@ -172,7 +172,7 @@ def command(name, *options):
 
 @pytest.mark.parametrize("decoder", ["distmult", "complex", "rotate"])
 def test_the_command_learns(folder, capsys, decoder):
-    """All other true tails are known, so that who tells the groups is right. No translation leads around a ring: not for transe."""
+    """Other true tails are filtered, so a model that finds the groups ranks first. Transe is excluded: no translation leads around a ring."""
     assert command("fit", "--trainer.max_epochs", "8", "--model.decoder", decoder) in (0, None)
     assert float(capsys.readouterr().out.rsplit("test MRR ", 1)[1]) > 0.5
     last = next((folder / "runs").rglob("last.ckpt"))
@@ -182,7 +182,7 @@ def test_the_command_learns(folder, capsys, decoder):
 
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_and_one_judge_alike(folder, capsys):
-    """On the same weights: shares of the vectors and of the queries."""
+    """With the same weights, two ranks that share vectors and queries compute the metrics of one."""
     assert command("fit") in (0, None)
     capsys.readouterr()
     test = ("test", "--config", "run.yaml", "--data.root=.", "--ckpt_path", next((folder / "runs").rglob("last.ckpt")))

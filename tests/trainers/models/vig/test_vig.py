@@ -1,4 +1,4 @@
-"""The Vision GNN: its size, its graphs, its convolutions against slow ones, and what a pipeline needs of it."""
+"""The Vision GNN: its number of parameters, its graphs, its convolutions against slow ones, and its layers for a pipeline."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_every_weight_learns(conv, graph):
 
 
 def naive_neighbors(x, k, step):
-    """For every node the rows of its neighbours, found by sorting."""
+    """Return the rows of every node's neighbours, found by sorting."""
     directions = F.normalize(x, dim=2)
     rows = []
     for image in range(len(x)):

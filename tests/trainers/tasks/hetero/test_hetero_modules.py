@@ -1,4 +1,4 @@
-"""Typed graphs: modules of a user's, PyG's ``to_hetero`` among them, and labels that are no classes."""
+"""Heterogeneous graphs with custom modules, including PyG's ``to_hetero``, and with other labels than classes."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_to_hetero_is_trained_and_evaluated_as_on_the_whole_graph(kind):
 
 
 def test_han_along_metapaths_learns():
-    """An author's papers have one class; of authors and subjects, which stand on no end of a path, nothing is asked."""
+    """An author's papers have one class; types that are not at the end of a metapath are not used."""
     torch.manual_seed(0)
     random, authors = np.random.default_rng(0), np.arange(300) % 60
     papers = authors % 3 + 3 * random.integers(0, 30, 300)
@@ -80,7 +80,7 @@ def test_han_along_metapaths_learns():
 
 
 class Mapped(nn.Module):
-    """GIN knows one width: a linear map for each type before it."""
+    """A GIN with a linear map per type, since GIN needs equal widths."""
 
     def __init__(self, kind):
         super().__init__()
@@ -92,7 +92,7 @@ class Mapped(nn.Module):
 
 
 class OfBlocks(nn.Module):
-    """ForwardInputs what a ``HeteroGNN`` takes."""
+    """A module with the inputs of a ``HeteroGNN``."""
 
     def __init__(self, module):
         super().__init__()
@@ -103,7 +103,7 @@ class OfBlocks(nn.Module):
 
 
 def test_a_module_of_blocks():
-    """The same weights give the same scores, whether layers are said or not."""
+    """The same weights give the same logits, with and without layer-wise inference."""
     data = hetero_module(hetero_data())
     inner, model = hetero_classifier(data), HeteroClassifier(model=OfBlocks(data))
     model.model.gnn.load_state_dict(inner.model.state_dict())
@@ -128,7 +128,7 @@ TEST = DATA.split("test")
 
 
 def fitted(y, **options):
-    """(outputs for the test split, its labels, the logged score) after an epoch."""
+    """Return outputs for the test split, its labels and the logged metric after one epoch."""
     data = hetero_module(hetero_data(y=y))
     assert sizes_of(data)["num_classes"] == (y.shape[1] if y.ndim == 2 else 1 if y.dtype.kind == "f" else 3)
     model = hetero_classifier(data, multilabel=data.is_multilabel, **options)
@@ -155,7 +155,7 @@ def test_targets():
 
 
 def test_class_weights(monkeypatch):
-    """Of a step: each node's cross-entropy times N / (C n)."""
+    """The loss of a step is each node's cross-entropy times N / (C n)."""
     y = np.where(np.arange(90) % 10 == 0, 2, np.arange(90) % 2)
     data = hetero_module(hetero_data(y=y))
     model = hetero_classifier(data, class_weight="balanced", dropout=0.0)

@@ -1,4 +1,4 @@
-"""Classification on heterogeneous graphs: what is trained on, runs that learn and that go on, and data that are refused."""
+"""Classification on heterogeneous graphs: training, resumed runs, and invalid data."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ class Stop(Callback):
 
 
 def fit(folder, workers=0, callbacks=(), **options):
-    """Four steps an epoch, three epochs; the weights and the optimiser's state at the end."""
+    """Train three epochs of four steps, and return the weights and the optimiser's state."""
     torch.manual_seed(0)
     module = hetero_module(str(folder / "data"), num_workers=workers)
     model = hetero_classifier(module)
@@ -44,7 +44,7 @@ def fit(folder, workers=0, callbacks=(), **options):
 
 
 def test_killed_and_resumed_with_other_workers(tmp_path):
-    """From a step in the middle of the second epoch, by two workers, then by none: bit for bit, the table's moments too."""
+    """Resumed within the second epoch, with two workers and then none: bit-identical, including the moments of the embeddings."""
     hetero_data().save(tmp_path / "data")
     whole = fit(tmp_path)
     for file in (tmp_path / "checkpoints").iterdir():
@@ -81,7 +81,7 @@ def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
 
 
 def test_features_of_edges_are_learnt_from(tmp_path):
-    """Papers' own features are noise, and the edges that lead there tell the class: by the command line, which asks the data for their number."""
+    """Node features are noise, and edge features tell the class; the command line takes their number from the data."""
     data, relation = hetero_data(), ("author", "writes", "paper")
     columns, x = data.graph.relations[relation], np.random.default_rng(1).random((90, 3), dtype=np.float32)
     rows = np.empty((columns.num_edges, 3), np.float32)
@@ -105,7 +105,7 @@ def test_features_of_edges_are_learnt_from(tmp_path):
 
 
 def test_a_step_weighs_seeds_alike(monkeypatch):
-    """The loss of a step is the sum over its seeds, shared by the ranks' seeds together."""
+    """The loss of a step is the sum over its seeds, divided by all ranks' seeds."""
     module = hetero_module(hetero_data())
     model = hetero_classifier(module, dropout=0.0)
     trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
@@ -120,7 +120,7 @@ def test_a_step_weighs_seeds_alike(monkeypatch):
 
 
 def without(relation=None, kind=None):
-    """The graph without edges of a relation, or nodes of a type."""
+    """Return the graph without edges of a relation, or without nodes of a type."""
     graph = hetero_graph()
     numbers = NUM_NODES | ({kind: 0} if kind else {})
     none = np.empty(0, np.int64)
@@ -147,7 +147,7 @@ def test_splits_by_name():
 
 
 def load(**changes):
-    """Batches of the data with the changes."""
+    """Return a data module of the data with changes."""
     return hetero_module(hetero_data(**changes)).train_dataloader()
 
 

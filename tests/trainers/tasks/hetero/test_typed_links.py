@@ -1,4 +1,4 @@
-"""Links of heterogeneous graphs: runs that learn, exact evaluation beside a slow one, what is dealt out, and what is refused."""
+"""Links of heterogeneous graphs: runs that learn, full-neighbour evaluation against a slow one, training batches, and input errors."""
 
 import operator
 from dataclasses import replace
@@ -23,7 +23,7 @@ BUYS, BOUGHT, KNOWS = ("user", "buys", "item"), ("item", "bought", "user"), ("us
 
 
 def shop():
-    """Users buy items of their own group of four; users know those of their group."""
+    """Return users who buy items of their own group of four, and who know users of their group."""
     rng = np.random.default_rng(1)
     user, item = rng.integers(0, 60, 900), rng.integers(0, 10, 900)
     item = user % 4 + 4 * item
@@ -73,7 +73,7 @@ def pairs_of(columns):
 
 
 def vectors_by_type(module, predictor):
-    """Of all users and all items, from batches with all neighbours."""
+    """Return the vectors of all users and all items, from batches with all neighbours."""
     numbers = {kind: np.arange(number) for kind, number in module.data.graph.num_nodes.items()}
     whole = HeteroSampler([-1, -1]).sample(module.data.graph, module.data.graph.numbered(numbers)).to("cpu")
     x = {name: torch.from_numpy(rows)[whole.node_ids[name].long()] for name, rows in module.data.x.items()}
@@ -82,7 +82,7 @@ def vectors_by_type(module, predictor):
 
 
 def ranks_of_a_slow_program(links, scores, known):
-    """Of each link's destination and of its source, filtered; pair by pair, in plain loops."""
+    """Return filtered ranks of each link's destination and source, computed pair by pair."""
     ranks, (num_sources, num_destinations) = [], (len(scores), len(scores[0]))
     for u, v in links:
         for own in (
@@ -253,7 +253,7 @@ def test_labels_are_left_out():
 
 
 def fit(given=None, to=None, **options):
-    """One run of a model with the options that is made for ``shop``, on the data ``to``."""
+    """Fit a model that is built for ``shop`` on the data ``to``."""
     module = module_of()
     trainer_of(**given or {}).fit(predictor_of(module, **options), module if to is None else to)
 

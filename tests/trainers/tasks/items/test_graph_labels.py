@@ -1,4 +1,4 @@
-"""Small graphs with targets, several labels, features of edges and categories, in this process and through workers."""
+"""Small graphs with targets, several labels, edge features and categories, in this process and with workers."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ SPLITS = {"train": np.arange(40), "val": np.arange(40, 50), "test": np.arange(50
 
 
 def pyg_graphs(y, x=None, edges=True):
-    """Sixty rings with chords; ``y`` is a function of a graph's number and its features."""
+    """Return sixty rings with chords; ``y`` is a function of a graph's number and its features."""
     generator = torch.Generator().manual_seed(2)
     graphs = []
     for number in range(60):
@@ -41,7 +41,7 @@ def target(number, x):
 
 
 def several(number, x):
-    """Three labels, of which some are unknown."""
+    """Return three labels, some of which are unknown."""
     y = (x[:, :3].mean(0) > 0).float()
     y[number % 7 if number % 7 < 3 else 3 :] = float("nan")
     return y.reshape(1, -1)
@@ -96,7 +96,7 @@ def test_labels_that_are_unknown():
 
 
 def test_unknown_labels_are_no_zeros():
-    """And an example without any known one has no loss."""
+    """Unknown labels do not count as 0; an example without known labels has no loss."""
     module = module_of(several, edges=False)
     model = model_of(module, metric="ap").double()
     x, y = module.collate(np.arange(12), None)
@@ -110,7 +110,7 @@ def test_unknown_labels_are_no_zeros():
 
 @pytest.mark.parametrize("arch", ["gine", "gatv2", "transformer", "nnconv"])
 def test_features_of_edges_count(arch):
-    """Scores of a batch are those of its graphs one by one, and change with a feature of an edge in the graph that has it."""
+    """Logits of a batch equal those of single graphs, and change with an edge feature of the same graph."""
     module = module_of(classes)
     model = model_of(module, arch=arch, heads=2).double().eval()
     items = np.array([5, 2, 9, 33])
@@ -130,7 +130,7 @@ def test_features_of_edges_count(arch):
 
 
 def test_the_model_is_pygs():
-    """GIN with features of edges and sums, beside PyG's layers, pooling and batches."""
+    """GIN with edge features and sums equals PyG's layers, pooling and batches."""
     from torch_geometric.nn import global_add_pool
 
     module = module_of(classes)
@@ -144,7 +144,7 @@ def test_the_model_is_pygs():
 
 
 def test_categories():
-    """Each feature's categories have vectors of their own, as many as there are values."""
+    """Each feature has an embedding per category, as many as it has values."""
     module = module_of(classes, x=lambda size, generator: torch.randint(0, 5, (size, 2), generator=generator), categorical=True)
     assert module.node_categories == (5, 5)
     assert module.edge_categories == (3, 3)

@@ -1,4 +1,4 @@
-"""Tasks on independent items (images, small graphs, features of hops): their batches, and the command from end to end."""
+"""Tasks on independent items (images, small graphs, hop features): batches, and the command line end to end."""
 
 import csv
 from itertools import chain, pairwise
@@ -27,7 +27,7 @@ QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=
 
 
 class Numbers(ItemDataModule):
-    """Items that are their own numbers."""
+    """A task whose items are their own numbers."""
 
     def collate(self, items, address):
         return torch.from_numpy(items), torch.from_numpy(items % 3)
@@ -100,7 +100,7 @@ def test_images_change_by_their_address():
 
 @pytest.fixture
 def rings(tmp_path, monkeypatch):
-    """40 small graphs of 4 to 7 nodes, rings or paths; the folder of their file."""
+    """Write 40 small graphs of 4 to 7 nodes, rings or paths, and return the folder."""
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     sizes, y = 4 + np.arange(40) % 4, np.arange(40) // 4 % 2
     ptr = np.concatenate([[0], np.cumsum(sizes)])
@@ -170,7 +170,7 @@ SMALL_VIG = ("--model.num_blocks=1", "--model.width=16", "--data.batch_size=200"
 
 @pytest.fixture
 def vig_run(tmp_path, monkeypatch):
-    """Two epochs on the digits; the folder of the run."""
+    """Train two epochs on the digits, and return the folder of the run."""
     monkeypatch.chdir(tmp_path)
     cli = fit("digits_vig", *SMALL_VIG, "--trainer.max_epochs=2")
     return Path(cli.trainer.log_dir)
@@ -179,7 +179,7 @@ def vig_run(tmp_path, monkeypatch):
 @pytest.mark.promise
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")  # its callback was that of another command
 def test_images(vig_run, capsys):
-    """A run that is resumed in the middle of an epoch ends as the one in one piece; a checkpoint predicts, and fits its own model only."""
+    """A run resumed in the middle of an epoch equals an uninterrupted one; its checkpoint predicts, and fits only its own model."""
     wanted = column(vig_run, "train_loss_step")
     assert len(wanted) == 2 * -(-1078 // 200)
     fit("digits_vig", *SMALL_VIG, "--trainer.max_steps=8", *EVERY_4)
@@ -200,7 +200,7 @@ def test_images(vig_run, capsys):
 
 @pytest.mark.timeout(2 * START_S)
 def test_images_in_a_pipeline(vig_run, tmp_path):
-    """Two stages, three chunks: the losses and scores of the run in one process, but for rounding."""
+    """With two stages and three chunks, losses and metrics equal those of one process up to rounding."""
     options = ("--trainer.max_epochs=2", "--trainer.strategy.init_args.chunks=3", "--trainer.strategy.init_args.balance=[2,1]")
     arguments = ["fit", "--config", str(CONFIGS / "digits_vig_pipeline.yaml"), *QUIET, *SMALL_VIG, *options]
     hoptrain(*arguments, cwd=tmp_path)
@@ -254,7 +254,7 @@ def test_hops(tmp_path, monkeypatch, capsys):
 
 
 def test_sign_in_chunks():
-    """The gradients of a batch in parts add up to those of the whole; its layers are what a pipeline needs."""
+    """Gradients of chunks add up to those of the batch; SIGN's layers suit a pipeline."""
     torch.manual_seed(0)
     model = SIGN(5, 3, num_hops=2, hidden_channels=4, num_layers=3, dropout=0.0).double()
     assert isinstance(model, PipelineModule)

@@ -1,4 +1,4 @@
-"""Training on the whole graph: by chunks and by ranks the gradient of one batch of all training nodes with all their neighbourhoods."""
+"""Full-batch training: by chunks and by ranks, the gradient equals that of one batch of all training nodes with full neighbourhoods."""
 
 import threading
 from itertools import accumulate, pairwise
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """Two wait for each other longer than either computes, in layers as small as these."""
+    """Use one thread: in such small layers, two threads wait for each other longer than they compute."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -34,7 +34,7 @@ def _one_thread():
 
 @pytest.fixture(scope="module")
 def data():
-    """60 nodes with multi-edges, self loops, a hub, and some that have no in-edges."""
+    """Return 60 nodes with parallel edges, self loops and a hub; some nodes have no in-edges."""
     generator = np.random.default_rng(2)
     src, dst = generator.integers(0, 60, 500), np.minimum(generator.integers(0, 60, 500), generator.integers(0, 80, 500)) % 55
     x, y = generator.normal(size=(60, 7)).astype(np.float32), generator.integers(0, 3, 60)
@@ -59,7 +59,7 @@ def gradients(model, loss):
 
 
 def of_one_batch(data, model):
-    """The slow path: a batch of all training nodes, hop after hop."""
+    """Compute the gradient slowly, from a batch of all training nodes, hop by hop."""
     train = data.splits["train"]
     batch = NeighborSampler([-1] * 3).sample(data.graph, train).to("cpu")
     degrees = torch.from_numpy(data.graph.in_degrees()).double()
@@ -68,7 +68,7 @@ def of_one_batch(data, model):
 
 
 def of_part(data, model, chunk_edges, rank=0, world_size=1):
-    """Of a rank's part, and how many chunks it has."""
+    """Return the gradient of a rank's partition, and its number of chunks."""
     own = part.WholePart.of(data, chunk_edges, normalize=False, device=CPU, rank=rank, world_size=world_size)
     object.__setattr__(own, "x", own.x.double())
     for piece in own.pieces:
@@ -93,7 +93,7 @@ def test_chunks_have_the_gradient_of_one_batch(data, arch, chunk_edges):
 
 
 def through_threads(monkeypatch, number):
-    """Let rows go between threads of this process, where ranks would send them."""
+    """Exchange rows between threads of this process, instead of between ranks."""
     board, meeting = [None] * number, threading.Barrier(number, timeout=20)
 
     def sent(out, rows, expected, sizes, group):
@@ -152,7 +152,7 @@ def test_training_learns_and_repeats_to_the_bit(data):
 
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
-    """Under DDP, whose collectives run beside those of the boundaries."""
+    """Training works under DDP, whose collectives run concurrently with those of the boundaries."""
     monkeypatch.chdir(tmp_path)
     data.save(tmp_path / "small")
     weights = []
