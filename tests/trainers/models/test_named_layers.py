@@ -29,7 +29,7 @@ ARGS = {
     "CGConv": {"dim": 2},
     "GMMConv": {"dim": 2, "kernel_size": 2},
 }
-"""What those that run need, beside channels."""
+"""Required arguments of convolutions, in addition to channels."""
 RNG = np.random.default_rng(3)
 X = RNG.random((60, 8), dtype=np.float32)
 EDGES = RNG.integers(0, 60, (2, 400))

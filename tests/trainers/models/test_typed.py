@@ -52,7 +52,7 @@ def exact(model, nodes, data=DATA, **options):
 @pytest.mark.parametrize("most_edges", [200, 1 << 20])
 def test_exact_inference_equals_blocks_of_all_neighbours(name, most_edges):
     model = make(name)
-    asked = np.concatenate([NODES, np.setdiff1d(np.arange(90), NODES)]) if name == "han" else NODES  # whose scores depend on all nodes
+    asked = np.concatenate([NODES, np.setdiff1d(np.arange(90), NODES)]) if name == "han" else NODES  # its logits depend on all nodes
     with torch.no_grad():
         at_once = model(*whole(HeteroSampler([-1, -1], "paper").sample(DATA.graph, asked)))["paper"][: len(NODES)]
     torch.testing.assert_close(exact(model, NODES, chunk_edges=most_edges), at_once, rtol=1e-4, atol=1e-5)

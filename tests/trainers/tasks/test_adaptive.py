@@ -48,7 +48,7 @@ def test_value_and_gradient_are_unbiased():
         gradients.append(torch.autograd.grad(value, log_scores)[0].numpy())
     for found, expected in ((np.array(values)[:, None], exact.item()), (np.array(gradients), exact_gradient.numpy())):
         error, spread = found.mean(0) - expected, found.std(0, ddof=1) / np.sqrt(len(found))
-        seen = np.count_nonzero(found, 0) > 60  # a rarely drawn node's mean is not normal
+        seen = np.count_nonzero(found, 0) > 60  # the mean of a rarely drawn node is not normally distributed
         assert seen.any()
         assert (np.abs(error)[seen] < 4 * spread[seen]).all()
     assert (np.abs(exact_gradient.numpy()) > 10 * spread).any()  # a gradient of the wrong sign, or none, would have failed
@@ -56,7 +56,7 @@ def test_value_and_gradient_are_unbiased():
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_too_few_draws_tell_nothing(graph, count):
-    seeds = np.array([0]) if count else np.array([graph.num_nodes - 1])  # the last nodes have no in-edge
+    seeds = np.array([0]) if count else np.array([graph.num_nodes - 1])  # the last nodes have no in-edges
     sampled = ASGCNSampler([1]).sample(graph, seeds).to("cpu")
     nodes, block = sampled.node_ids.long(), sampled.blocks[0]
     scores = torch.zeros(len(nodes), requires_grad=True)

@@ -85,7 +85,7 @@ def on_the_whole_graph(model, dataset):
     ids=["blocks", "layers", "degrees", "edge_index"],
 )
 def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, forward_inputs, how):
-    torch.manual_seed(0)  # of some weights all outputs are 0, and nothing is learnt
+    torch.manual_seed(0)  # with some initial weights, all outputs are 0 and nothing is learnt
     model = make()
     before = [parameter.clone() for parameter in model.parameters()]
     caplog.set_level(logging.INFO, "pytorch_lightning.utilities.rank_zero")

@@ -24,5 +24,5 @@ def test_two_epochs(name, tmp_path):
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
     )  # fmt: skip
     trainer.fit(model, module)
-    assert trainer.callback_metrics["train_loss"] < 1.2  # log(10) = 2.3 where nothing was learnt
+    assert trainer.callback_metrics["train_loss"] < 1.2  # log(10) = 2.3 without learning
     assert trainer.callback_metrics["val_acc"] > 0.7

@@ -145,7 +145,7 @@ def fit(data, epochs=1, model=None, **options):
 def test_training_learns_and_repeats_to_the_bit(data):
     found = [fit(data, 15, dropout=0.3) for _ in range(2)]
     assert all(trainer.global_step == 15 for _, trainer in found)
-    assert float(found[0][1].callback_metrics["train_loss"]) < 0.9  # log(3) = 1.1 where nothing was learnt
+    assert float(found[0][1].callback_metrics["train_loss"]) < 0.9  # log(3) = 1.1 without learning
     for one, other in zip(*(task.parameters() for task, _ in found), strict=True):
         assert torch.equal(one, other)
 
