@@ -28,7 +28,7 @@ from hoptrain.trainers.models.layered import LayerwiseModule
 if TYPE_CHECKING:
     from hoptrain.trainers.multinode.owned import Computed, LocalNodes
 
-Hidden: TypeAlias = Mapping[str, Any]
+LayerInputs: TypeAlias = Mapping[str, Any]
 """Input rows (V_t, C) of a layer by node type: a tensor, the ``Computed`` rows of several machines, or None for the stored features."""
 
 CHUNK_EDGES = 1 << 20
@@ -47,11 +47,14 @@ CHUNK_SEEDS = 512
 """Number of nodes whose full neighbourhoods form a batch, for a model that does not offer its layers."""
 
 
-Place: TypeAlias = Callable[[int], torch.device]
-"""A function that returns the device that is to hold a number of bytes."""
+ChooseDevice: TypeAlias = Callable[[int], torch.device]
+"""A function that selects the device for a given number of bytes."""
 
-ApplyLayer: TypeAlias = Callable[[int, str, Hidden, Array, Place], Tensor]
-"""A function that computes output rows (N, C) of a layer from its number, a node type, its input rows, nodes (N,) of the type, and the output's place."""
+ApplyLayer: TypeAlias = Callable[[int, str, LayerInputs, Array, ChooseDevice], Tensor]
+"""A function that computes output rows (N, C) of a layer.
+
+Its arguments are the layer's number, a node type, the layer's input rows, nodes (N,) of the type, and a function that selects the output's device.
+"""
 
 
 class LayerLoop:
@@ -62,7 +65,7 @@ class LayerLoop:
 
     Attributes:
         free: bytes of GPU memory that one type's rows may use a quarter of.
-        place: returns the device that holds a given number of bytes: the GPU where they fit in a quarter of ``free``, else the CPU.
+        choose: returns the device for a given number of bytes: the GPU where they fit in a quarter of ``free``, else the CPU.
     """
 
     def __init__(
@@ -95,9 +98,9 @@ class LayerLoop:
         self._own, self._is_partial = own, is_partial
         free = free_memory(device) if free_bytes is None else free_bytes
         self._chunk_edges, self.free = chunk_edges or edges_in(free), free // max(1, num_types)
-        self.place: Place = partial(device_for, device, free=self.free)
+        self.choose: ChooseDevice = partial(device_for, device, free=self.free)
 
-    def run(self, apply: ApplyLayer, hidden: Hidden, needed: Sequence[Sequence[str]], nodes: Mapping[str, Array]) -> dict[str, Tensor]:
+    def run(self, apply: ApplyLayer, hidden: LayerInputs, needed: Sequence[Sequence[str]], nodes: Mapping[str, Array]) -> dict[str, Tensor]:
         """Apply all layers and return the last one's rows (N_t, C) for ``nodes`` (N_t,) of each type t, on the device.
 
         Args:
@@ -116,25 +119,25 @@ class LayerLoop:
         share = rows_per_rank(number, self._world_size)
         return np.arange(number)[self._rank * share : (self._rank + 1) * share]
 
-    def all_rows(self, kind: str, compute: Callable[[Array, Place], Tensor]) -> Tensor | Computed:
+    def all_rows(self, kind: str, compute: Callable[[Array, ChooseDevice], Tensor]) -> Tensor | Computed:
         """Return rows (V_t, C) of all nodes of a type: ``compute`` gives this rank's, the other ranks send theirs."""
         total = len(self._indptr[kind]) - 1
         if self._own is not None:
             return self._own.compute(lambda ids: compute(ids, _on_host), np.arange(total))
-        part = compute(self.share(kind), self.place)
+        part = compute(self.share(kind), self.choose)
         if self._world_size == 1:
             return part
         return gather_parts(part, rows_per_rank(total, self._world_size), total, self._device, self.free)
 
-    def _last_rows(self, compute: Callable[[Array, Place], Tensor], nodes: Array) -> Tensor:
+    def _last_rows(self, compute: Callable[[Array, ChooseDevice], Tensor], nodes: Array) -> Tensor:
         """Return rows of ``nodes`` on the device. A rank that lacks the edges into them takes the rows from the ranks that have these."""
         if self._own is None or not self._is_partial:
             return compute(nodes, lambda _: self._device)
         return self._own.compute(lambda ids: compute(ids, _on_host), self._own.asked(nodes)).all_at_once(nodes).to(self._device)
 
-    def by_chunks(self, kind: str, nodes: Array, output: Callable[[Array], Tensor], place: Place) -> Tensor:
+    def by_chunks(self, kind: str, nodes: Array, output: Callable[[Array], Tensor], choose: ChooseDevice) -> Tensor:
         """Return ``output`` of ``nodes`` (N,) of a type, chunk by chunk, as one tensor (N, C). Without nodes, one chunk tells the width C."""
-        return join_rows(map(output, self.chunks(kind, nodes if len(nodes) else np.zeros(1, np.int64))), len(nodes), place)
+        return join_rows(map(output, self.chunks(kind, nodes if len(nodes) else np.zeros(1, np.int64))), len(nodes), choose)
 
     def chunks(self, kind: str, nodes: Array) -> Iterator[Array]:
         """Yield ``nodes`` of a type in chunks of bounded numbers of edges."""
@@ -199,7 +202,7 @@ def layerwise_inference(
     loop = LayerLoop({"": graph.indptr}, device, own=own, is_partial=graph is not data.graph, **options)
     features = features_of(data, normalize, device, loop.free if x is None else 0)
     apply = _layers(loop, model, data, graph, forward_inputs, features, device)
-    return loop.run(apply, {"": None if x is None else x.to(loop.place(x.nbytes))}, [[""]] * model.num_layers, {"": nodes})[""]
+    return loop.run(apply, {"": None if x is None else x.to(loop.choose(x.nbytes))}, [[""]] * model.num_layers, {"": nodes})[""]
 
 
 def _own_vertices(data: Dataset) -> LocalNodes | None:
@@ -229,9 +232,9 @@ def _layers(
         inputs = features(batch.node_ids) if hidden is None else rows_of(hidden, batch.node_ids, device)
         return model.layer(i, inputs, *side_inputs(forward_inputs, batch.to(device).blocks[0], degrees))
 
-    def apply(i: int, kind: str, hidden: Hidden, nodes: Array, place: Place) -> Tensor:
+    def apply(i: int, kind: str, hidden: LayerInputs, nodes: Array, choose: ChooseDevice) -> Tensor:
         before: Tensor | Computed | None = hidden[kind]
-        rows = loop.by_chunks(kind, nodes, partial(output, i, before), place)
+        rows = loop.by_chunks(kind, nodes, partial(output, i, before), choose)
         if before is None:
             finish_rows(data.x)
         elif not isinstance(before, Tensor):
@@ -241,8 +244,8 @@ def _layers(
     return apply
 
 
-def join_rows(pieces: Iterable[Tensor], number: int, place: Place) -> Tensor:
-    """Return the first ``number`` rows of one or more pieces as one tensor, on the device that ``place`` returns for its bytes.
+def join_rows(pieces: Iterable[Tensor], number: int, choose: ChooseDevice) -> Tensor:
+    """Return the first ``number`` rows of one or more pieces as one tensor, on the device that ``choose`` returns for its number of bytes.
 
     In addition to this tensor, memory holds one piece at a time.
     """
@@ -250,7 +253,7 @@ def join_rows(pieces: Iterable[Tensor], number: int, place: Place) -> Tensor:
     for piece in pieces:
         if not begin:
             num_bytes = number * piece[:1].nbytes
-            out = torch.empty(number, *piece.shape[1:], dtype=piece.dtype, device=place(num_bytes))
+            out = torch.empty(number, *piece.shape[1:], dtype=piece.dtype, device=choose(num_bytes))
         end = min(begin + len(piece), number)
         out[begin:end] = piece[: end - begin]
         begin = end

@@ -18,7 +18,7 @@ from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.models.features import to_device, to_input, with_edge_features
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.layers import Blocks, Hidden
-from hoptrain.trainers.models.inference import CHUNK_SEEDS, LayerLoop, Place, join_rows, rows_of
+from hoptrain.trainers.models.inference import CHUNK_SEEDS, ChooseDevice, LayerLoop, join_rows, rows_of
 
 _ROWS = 1 << 16
 """Number of nodes whose features are embedded at once."""
@@ -76,10 +76,10 @@ class _TypedLayers:
         self._normalize, self._device, self._is_alone = normalize, device, is_alone
         self._samplers, self._workspace = {kind: HeteroSampler([-1], kind) for kind in data.graph.num_nodes}, Workspace()
 
-    def embed(self, kind: str, nodes: Array, place: Place) -> Tensor:
+    def embed(self, kind: str, nodes: Array, choose: ChooseDevice) -> Tensor:
         """Return input rows (N, H) of the first layer for ``nodes`` (N,) of a type."""
         pieces = np.array_split(nodes, max(1, -(-len(nodes) // _ROWS)))
-        return join_rows((self._embed_chunk(kind, ids) for ids in pieces), len(nodes), place)
+        return join_rows((self._embed_chunk(kind, ids) for ids in pieces), len(nodes), choose)
 
     def _embed_chunk(self, kind: str, ids: Array) -> Tensor:
         x = {}
@@ -87,7 +87,7 @@ class _TypedLayers:
             x = {kind: to_input(to_device(as_tensor(take_rows(self._data.x[kind], ids)), self._device), self._normalize)}
         return self._model.embed(x, {kind: torch.from_numpy(ids).to(self._device)})[kind]
 
-    def apply(self, i: int, kind: str, hidden: Hidden, nodes: Array, place: Place) -> Tensor:
+    def apply(self, i: int, kind: str, hidden: Hidden, nodes: Array, choose: ChooseDevice) -> Tensor:
         """Return output rows (N, C) of layer ``i`` for ``nodes`` (N,) of a type."""
         if not any(relation[2] == kind for relation in self._model.relations[i]):
             return self._model.alone(i, kind, rows_of(hidden[kind], nodes, self._device))
@@ -96,7 +96,7 @@ class _TypedLayers:
         def output(chunk: Array) -> Tensor:
             return self._model.layer(i, *self._inputs(kind, hidden, chunk), weights)[kind]
 
-        return self._loop.by_chunks(kind, nodes, output, place)
+        return self._loop.by_chunks(kind, nodes, output, choose)
 
     def _weights(self, i: int, kind: str, hidden: Hidden) -> dict[str, Tensor]:
         """Return the weights of the relations into a type, from their mean score over all of its nodes."""
