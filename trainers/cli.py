@@ -1,6 +1,6 @@
-"""The command ``hoptrain``: picks the subcommand, turns a user's mistake into one line and exit code 2.
+"""The command ``hoptrain``: runs the subcommand, and reports an input error in one line with exit code 2.
 
-The engine is imported when it is needed, since ``hoptrain doctor`` has to work where it cannot be.
+The engine is imported only when it is needed: ``hoptrain doctor`` must also work where the engine cannot be imported.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from hoptrain import __version__
-from hoptrain.trainers.watchdog.member import watched
+from hoptrain.trainers.watchdog.rank_agent import watched
 
 LIGHTNING = {
-    "fit": "train, then test the best checkpoint",
+    "fit": "train a model, then test its best checkpoint",
     "validate": "evaluate a checkpoint on the validation split",
     "test": "evaluate a checkpoint on the test split",
-    "predict": "write the scores of all nodes",
-    "export": "write the model of a checkpoint as a file that runs without hoptrain's models",
+    "predict": "write a checkpoint's outputs for all nodes to predictions.npy",
+    "export": "write a trained model as a .pt2 or .onnx file",
 }
+"""Subcommands with Lightning's options, and the help text of each."""
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 LINES = "\n\t"
-"""What a worker's traceback keeps when it is shown."""
+"""Control characters of a worker's traceback that are printed as they are, not escaped."""
 
 
 @contextmanager
@@ -43,27 +44,30 @@ _UNUSED: dict[str, dict[str, Any]] = {
     "matplotlib.axes": {"Axes": object},
     "matplotlib.pyplot": {"Figure": object, "style": SimpleNamespace(context=_style)},
 }
-"""What torchmetrics imports and a run does not use, with what it asks of it at once: whether SciPy still has a function, and types for its plots."""
+"""Modules that torchmetrics imports and a run does not use, by name, with the attributes that torchmetrics reads while it is imported.
+
+It looks up a function of SciPy, and types of matplotlib for its plots.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0, 1 for a failure of ours, 2 for a mistake in the input."""
+    """Run the command and return its exit code: 0, 1 after a failure, 2 after an input error, or 130 after a Ctrl-C."""
     with redirect_stderr(_Lossy(sys.stderr)):
         return _main(list(sys.argv[1:] if arguments is None else arguments))
 
 
 def _main(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):  # of a notebook
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a character that the encoding lacks ends no run
-    atexit.register(gc.freeze)  # else the interpreter, at its end, looks for a second or more at torch's objects, which go with the process
+        with suppress(AttributeError):  # a notebook's streams lack the method
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # else a character that the encoding lacks would end the run
+    atexit.register(gc.freeze)  # else the interpreter spends a second or more at exit collecting torch's objects
     try:
         return _doctor(arguments) if arguments[:1] == ["doctor"] else _run(arguments)
     except KeyboardInterrupt:
         if os.environ.get("LOCAL_RANK", "0") == "0":  # one line for all ranks
             print("hoptrain: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as in `hoptrain data list | head`
+    except BrokenPipeError:  # the reader of stdout has closed it, as in `hoptrain data list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
 
@@ -92,12 +96,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _check_threads() -> None:
-    """Refuse a number of threads at which Numba would fail when the first parallel kernel starts."""
+    """Raise ``InputError`` if NUMBA_NUM_THREADS is a value with which Numba would fail at the first parallel kernel."""
     from hoptrain.engine import InputError
 
     value = os.environ.get("NUMBA_NUM_THREADS", "")
     if value and not (value.isascii() and value.isdigit() and int(value) > 0):
-        raise InputError(f"NUMBA_NUM_THREADS is {value!r}: it is a number of threads, 1 or more; correct it, or unset it")
+        raise InputError(f"NUMBA_NUM_THREADS is {value!r}: it must be an integer, 1 or more; give a number of threads, or unset it")
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -108,16 +112,16 @@ def _dispatch(arguments: list[str]) -> int:
             from hoptrain.trainers.commands.configs import with_paths
 
             arguments = with_paths(arguments)
-            # Else torch leaves a folder in the temporary one.
+            # Else torch leaves a folder in the system's temporary folder.
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor"))
-            gc.disable()  # else it looks through all that torch and Lightning define, again and again
-            # torch and Lightning take seconds to import: only where they are needed.
+            gc.disable()  # else the collector scans everything that torch and Lightning define, repeatedly
+            # torch and Lightning take seconds to import, so only these subcommands import them.
             with ExitStack() as unused:
                 for name, attributes in _UNUSED.items():
                     unused.enter_context(lazy_import(name, **attributes))
                 from hoptrain.trainers.commands.lightning import run
 
-            gc.freeze()  # it is never garbage: also the training's own collections leave it out
+            gc.freeze()  # what was imported is never garbage: later collections skip it
             gc.enable()
             run(arguments, LIGHTNING[arguments[0]])
         return 0
@@ -132,12 +136,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 @contextmanager
 def _unwound_at_sigterm() -> Iterator[None]:
-    """Let SIGTERM end what runs as an error would, so that a folder half written goes; where a program calls this from a thread, that is its own affair."""
+    """Make SIGTERM raise SystemExit inside the context, so that a half-written folder is removed. Outside the main thread this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    listener = signal.set_wakeup_fd(-1)  # of a run before in this process, which would end it at once
+    listener = signal.set_wakeup_fd(-1)  # an earlier run in this process may have set one, which would end the process at once
     try:
         yield
     finally:
@@ -146,7 +150,7 @@ def _unwound_at_sigterm() -> Iterator[None]:
 
 
 class _Lossy:
-    """A stream that loses what cannot be written: a run does not end because its messages go to a full disk, or to a reader that has gone."""
+    """A stream that drops text that cannot be written, so that a full disk or a closed pipe behind stderr does not end a run."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -155,7 +159,7 @@ class _Lossy:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with suppress(OSError, AttributeError):  # there is no stream where the process was started without a stderr
+        with suppress(OSError, AttributeError):  # the stream is None if the process was started without a stderr
             self._stream.write(text)
         return len(text)
 
@@ -165,7 +169,7 @@ class _Lossy:
 
 
 class _DoctorParser(argparse.ArgumentParser):
-    """Reports a mistake in the same words, but has no InputError."""
+    """A parser that reports an input error as other commands do, without importing the engine."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(MISTAKE, f"hoptrain: {message}; see 'hoptrain doctor --help'\n")
@@ -177,11 +181,12 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="hoptrain",
-        description="Train graph neural networks on sampled mini-batches. Begin with: hoptrain fit --config quickstart",
-        epilog="'hoptrain COMMAND --help' shows the options of a command.",
+        description="Train graph neural networks on sampled mini-batches.\n\nStart with: hoptrain fit --config quickstart",
+        epilog="'hoptrain COMMAND --help' describes a command and its options.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hoptrain {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, help_text in LIGHTNING.items():
         subparsers.add_parser(name, help=help_text)
     for command in (configs, data, doctor, explain, bench):

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from hoptrain.trainers.watchdog.member import Member, current, watched
+from hoptrain.trainers.watchdog.rank_agent import RankAgent, current, watched
 
 
 def act(action):
@@ -30,9 +30,9 @@ def act(action):
 
 def main():
     if sys.argv[2:]:
-        member = Member(0, int(sys.argv[2]))
-        member.join(member.address)
-        print(member.address, flush=True)
+        agent = RankAgent(0, int(sys.argv[2]))
+        agent.join(agent.address)
+        print(agent.address, flush=True)
     with watched():
         if sys.argv[1] != "late":
             current().arrive()

@@ -114,17 +114,17 @@ def test_an_exception_in_one_rank_s_worker_is_told_by_that_rank_and_its_cause_by
         end_all(run)
 
 
-KILLED = "was killed by SIGKILL, by hand or since memory ran out"
+KILLED = "was killed by SIGKILL, by hand or because memory ran out"
 RAISED = "failed: RuntimeError: this rank fails (at "
 EXITED = "ended with exit code 3 before the run was done"
 CAUSES = {
     "constructor raise": RAISED,
     "constructor exit": EXITED,
-    "constructor sleep": "has not arrived: it does nothing for 12 s while another waits for it (last seen at ",
+    "constructor sleep": "has not arrived: it was idle for 12 s while another rank waits for it (last seen at ",
     "early kill": KILLED,
     "step kill": KILLED,
     "step crash": "was killed by SIGSEGV at ",
-    "step stop": "was stopped (SIGSTOP) and did not go on for 10 s (last seen at epoch ",
+    "step stop": "was stopped (SIGSTOP) and not continued for 10 s (last seen at epoch ",
     "step exit": EXITED,
     "step leave": "ended by sys.exit(3) before the run was done (at ",
     "step raise": RAISED,
@@ -191,7 +191,7 @@ def test_a_killed_rank_is_started_again_and_the_metrics_are_those_of_an_undistur
             end_all(run)
         assert run.returncode == 0, errors
         assert done.exists()
-        assert errors.count("hoptrain: no last.ckpt is in runs yet: training starts anew\n") == 1
+        assert errors.count("hoptrain: runs has no last.ckpt to resume from: a new run starts\n") == 1
         assert ("Restored all states from the checkpoint" in errors) == (name == "killed")
         scores.append((out.strip().splitlines()[-1], *(column(folder, key) for key in ("train_loss", "val_loss", "val_acc", "test_acc"))))
     assert scores[0] == scores[1]

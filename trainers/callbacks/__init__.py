@@ -1,1 +1,1 @@
-"""What goes on around a run: what it shows, its time line, its ranks, its end."""
+"""Lightning callbacks, loggers and launchers of a run: displays, measurements, termination, and the rendezvous of ranks."""

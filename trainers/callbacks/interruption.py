@@ -1,7 +1,7 @@
-"""A Ctrl-C ends a run also where Python cannot raise it.
+"""Makes Ctrl-C end a run even where Python cannot raise KeyboardInterrupt.
 
-Python raises KeyboardInterrupt in whatever the main thread is in. In a ``__del__`` or in a callback of the garbage collector, of which torch and
-Lightning have many, it is printed as ignored, and the run goes on.
+Python raises it in whatever code the main thread runs. In a ``__del__`` or a callback of the garbage collector, of which torch and Lightning have
+many, Python prints it as ignored, and the run continues.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import signal
 import sys
 import threading
 
-_AGAIN_S = 0.05  # by then the main thread has left what could not raise it; if not, it comes here again
+_AGAIN_S = 0.05  # by then the main thread has usually left that code; if not, the signal is ignored and sent again
 
 
 def raise_lost_interrupts() -> None:
-    """Send this process the signal again whenever the exception was ignored."""
+    """Send SIGINT to this process again whenever a KeyboardInterrupt was ignored."""
     sys.unraisablehook = _on_unraisable
 
 

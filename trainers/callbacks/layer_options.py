@@ -1,4 +1,4 @@
-"""What may stand around a model's layers while it is trained: activations computed again in place of kept ones, and torch.compile."""
+"""Callbacks that wrap a model's layers during training: activation checkpointing and torch.compile."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ from hoptrain.engine import InputError
 from hoptrain.trainers.models.layered import LayerwiseModule
 
 Layer: TypeAlias = Callable[..., Any]
-"""``layer(i, x, ...)`` of a ``LayerwiseModule`` model."""
+"""Type of ``layer(i, x, ...)`` of a ``LayerWise`` model."""
 _VARIANTS = 8
-"""Programs that torch may make of a layer, as for one row and for several, before it gives up."""
+"""Most variants of a layer that torch.compile may make, for example for one row and for several."""
 
 
 class LayerOption(Callback):
-    """Calls the layers of the module's ``LayerwiseModule`` models in another way in training; evaluation, weights and their names stay as they are."""
+    """A callback that wraps the layers of the module's ``LayerWise`` models in training. Evaluation, weights and their names do not change."""
 
     _models: Sequence[Any] = ()
 
     @abstractmethod
     def wrap(self, model: Any, layer: Layer) -> Layer:
-        """What is called in training in place of ``layer``, that of ``model``."""
+        """Return the function that training calls instead of ``layer`` of ``model``."""
 
     def put_on(self, trainer: Trainer, module: LightningModule) -> None:
-        """Take the place of the layers.
+        """Wrap the layers of all ``LayerWise`` models of the module.
 
         Raises:
-            InputError: no model says its layers, or stages of a pipeline call them.
+            InputError: the module has no ``LayerWise`` model, or the strategy is a pipeline.
         """
         name = type(self).__name__
         self._models = [model for model in module.modules() if isinstance(model, LayerwiseModule) and model.num_layers]
         self._was_called = False
         if not self._models:
-            raise InputError(f"{name} with {type(module).__name__}: it goes layer by layer, and this model says no layers; leave it out")
+            raise InputError(f"{name} with {type(module).__name__}: the model must be a LayerWise model with num_layers; leave {name} out")
         if hasattr(trainer.strategy, "plan"):
-            raise InputError(f"{name} with a pipeline: its stages keep what a chunk's layers need; leave it out, or cut more chunks")
+            raise InputError(
+                f"{name} with a pipeline: they cannot be combined; leave {name} out, and raise the number of chunks to save memory"
+            )
         for model in self._models:
             model.layer = partial(self._call, model, model.layer, self.wrap(model, model.layer))
 
@@ -55,31 +57,31 @@ class LayerOption(Callback):
         return wrapped(*inputs, **options)
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *_: Any) -> None:
-        """See whether training calls the layers.
+        """Check that the training step has called the wrapped layers.
 
         Raises:
-            InputError: it does not.
+            InputError: the training step does not call ``layer``.
         """
         if not self._was_called:
             raise InputError(
-                f"{type(self).__name__}: the training does not call layer(i, x, ...) of {type(self._models[0]).__name__}, as with VRGCNSampler, "
-                "which uses the weights in its own way; leave it out"
+                f"{type(self).__name__}: training does not call layer(i, x, ...) of {type(self._models[0]).__name__}, for example since VRGCNSampler "
+                f"uses the weights itself; leave {type(self).__name__} out"
             )
 
     def on_fit_end(self, trainer: Trainer, module: LightningModule) -> None:
-        """Leave the layers as they were."""
+        """Restore the layers."""
         for model in self._models:
             vars(model).pop("layer", None)
 
     def on_exception(self, trainer: Trainer, module: LightningModule, exception: BaseException) -> None:
-        """Leave the layers as they were."""
+        """Restore the layers."""
         self.on_fit_end(trainer, module)
 
 
 class ActivationCheckpointing(LayerOption):
-    """Keeps of each layer what enters it, and computes the layer again for its gradient: less memory, a second forward pass (Chen et al. 2016).
+    """A callback that keeps only the inputs of each layer, and computes the layer again in the backward pass (Chen et al. 2016).
 
-    Weights, losses and dropout are the same bit for bit as without it.
+    This saves memory, at the cost of a second forward pass. Weights, losses and dropout are bit-identical to those without it.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -93,17 +95,17 @@ class ActivationCheckpointing(LayerOption):
     """
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Begin, around layers that were compiled before."""
+        """Wrap the layers. ``CompiledLayers`` has wrapped them before, in ``on_fit_start``."""
         self.put_on(trainer, module)
 
     def wrap(self, model: Any, layer: Layer) -> Layer:
-        """See ``LayerOption``."""
+        """Return ``layer`` with activation checkpointing."""
         return partial(checkpoint, layer, use_reentrant=False, context_fn=lambda: (nullcontext(), _means_apart(model)))
 
 
 @contextmanager
 def _means_apart(model: nn.Module) -> Iterator[None]:
-    """A batch counts once in the running means of BatchNorm, also where a layer is computed twice: the second time copies take it."""
+    """Give BatchNorm copies of its running statistics inside the context, so that computing a layer again does not update them twice."""
     norms = [each for each in model.modules() if isinstance(each, _BatchNorm)]
     buffers = [(norm, name, buffer) for norm in norms for name, buffer in norm.named_buffers(recurse=False)]
     for norm, name, buffer in buffers:
@@ -116,31 +118,31 @@ def _means_apart(model: nn.Module) -> Iterator[None]:
 
 
 class CompiledLayers(LayerOption):
-    """Trains by ``torch.compile`` of each layer, for all numbers of nodes and edges: the first steps take seconds, for compiling.
+    """A callback that compiles each layer with ``torch.compile``, for any number of nodes and edges. The first steps take seconds, to compile.
 
-    Sums and dropout are those of torch's compiler: losses repeat, but differ from those of a training without it.
+    Compiled code sums in another order and draws other dropout masks: losses are reproducible, but differ from those without it.
 
     Examples:
         >>> from hoptrain import CompiledLayers
-        >>> type(CompiledLayers()).__mro__[1].__name__  # Trainer(callbacks=[CompiledLayers()]), or behind fit: --trainer.callbacks+=CompiledLayers
+        >>> type(CompiledLayers()).__mro__[1].__name__  # Trainer(callbacks=[CompiledLayers()]), or fit --trainer.callbacks+=CompiledLayers
         'LayerOption'
     """
 
     def __init__(self, backend: str = "inductor") -> None:
-        """State the compiler.
+        """Create the callback.
 
         Args:
-            backend: as of ``torch.compile``.
+            backend: backend of ``torch.compile``, such as ``inductor`` or ``eager``.
         """
         super().__init__()
         self._backend = backend
 
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Begin."""
+        """Wrap the layers."""
         self.put_on(trainer, module)
 
     def wrap(self, model: Any, layer: Layer) -> Layer:
-        """See ``LayerOption``."""
+        """Return ``layer`` compiled."""
         from torch._dynamo import config
         from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 
@@ -153,7 +155,7 @@ class CompiledLayers(LayerOption):
             except (TorchDynamoException, FailOnRecompileLimitHit) as error:
                 line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
                 raise InputError(
-                    f"CompiledLayers: torch.compile takes no layer of this {type(model).__name__} ({line}); leave it out"
+                    f"CompiledLayers: torch.compile cannot compile the layers of {type(model).__name__} ({line}); leave CompiledLayers out"
                 ) from error
 
         return call

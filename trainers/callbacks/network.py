@@ -1,4 +1,4 @@
-"""What a run's ranks meet by: checked before any process is started, and kept on this machine where all ranks are here."""
+"""Network settings for the rendezvous of ranks, checked before any process starts, and limited to loopback on one machine."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from hoptrain.engine import InputError
 
 _INTERFACES = "GLOO_SOCKET_IFNAME"
 _LOOPBACK = "lo"
-_FILES = 64  # that a rank opens for itself: logs, checkpoints, libraries
-_FILES_OF_RANK = 4  # that it opens for each other one: connections of the process groups
+_FILES = 64  # open files of a rank for itself: logs, checkpoints, libraries
+_FILES_OF_RANK = 4  # open files of a rank for each other rank: connections of the process groups
 
 
 def is_one_machine(trainer: Trainer) -> bool:
-    """Return whether all ranks are on this machine. Launchers that start all ranks, as Ray does, leave ``num_nodes`` at 1 and set the environment variable."""
+    """Return whether all ranks are on this machine.
+
+    Launchers that start all ranks, such as Ray, leave ``num_nodes`` at 1; they set LOCAL_WORLD_SIZE.
+    """
     return trainer.num_nodes == 1 and int(os.environ.get("LOCAL_WORLD_SIZE", trainer.world_size)) == trainer.world_size
 
 
 def prepare_network(trainer: Trainer) -> None:
-    """Check what the ranks meet by; where all are on this machine, let torch's store and gloo listen on its loopback interface alone.
+    """Check the network settings. If all ranks are on this machine, make torch's store and gloo listen on the loopback interface alone.
 
     Raises:
         InputError: MASTER_PORT is no port, GLOO_SOCKET_IFNAME names no interface, or this process may open too few files.
@@ -37,20 +40,22 @@ def prepare_network(trainer: Trainer) -> None:
 
 
 def check_port(port: str | None) -> None:
-    """Raise if the value of MASTER_PORT is no port.
+    """Check the value of MASTER_PORT, which may be None.
 
     Raises:
-        InputError: it is not in [1, 65535].
+        InputError: ``port`` is not an integer in [1, 65535].
     """
     if port is not None and not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535):
-        raise InputError(f"MASTER_PORT is {port!r}: it must be a number in [1, 65535]; give one that is free, or unset it on one machine")
+        raise InputError(
+            f"MASTER_PORT is {port!r}: it must be a port in [1, 65535]; give one that is free, or unset it if all ranks are on one machine"
+        )
 
 
 def check_interfaces(value: str | None) -> None:
-    """Raise if GLOO_SOCKET_IFNAME names an interface that this machine does not have.
+    """Check the value of GLOO_SOCKET_IFNAME, names separated by commas, which may be None.
 
     Raises:
-        InputError: one of the names, separated by commas, is of no interface.
+        InputError: one of the names is no network interface of this machine.
     """
     names = _names()
     for name in (value or "").split(",") if value else []:
@@ -61,16 +66,16 @@ def check_interfaces(value: str | None) -> None:
 
 
 def check_files(world_size: int) -> None:
-    """Raise if this process may open too few files for the connections between ranks.
+    """Check that this process may open enough files for the connections between ranks.
 
     Raises:
-        InputError: the limit is too low.
+        InputError: the limit on open files is too low.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _FILES + _FILES_OF_RANK * world_size
     if limit < needed:
         raise InputError(
-            f"this process may open {limit} files: each of {world_size} ranks needs {needed}; raise the limit with 'ulimit -n {needed}'"
+            f"the limit on open files is {limit}: each of {world_size} ranks needs {needed}; raise it with 'ulimit -n {needed}'"
         )
 
 

@@ -1,4 +1,4 @@
-"""Where Lightning's runs begin to be watched: the first failure of a rank ends all ranks, with its cause (``hoptrain.trainers.watchdog``)."""
+"""Starts failure detection for ranks in Lightning's runs: the callback and the launchers (see ``hoptrain.trainers.watchdog``)."""
 
 from __future__ import annotations
 
@@ -12,75 +12,75 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from hoptrain.trainers.callbacks.network import is_one_machine, prepare_network
-from hoptrain.trainers.callbacks.roll_call import meet, serve
+from hoptrain.trainers.callbacks.rendezvous import rendezvous, serve
 from hoptrain.trainers.callbacks.stop_iteration import raise_stop_iterations
 from hoptrain.trainers.watchdog.launcher import end_with_launcher
-from hoptrain.trainers.watchdog.member import ADDRESS, Member, current
+from hoptrain.trainers.watchdog.rank_agent import ADDRESS, RankAgent, current
 
 
 class RankWatch(Callback):
-    """Watches a run with several ranks. One rank alone ends with torchrun, too, and loses no StopIteration of a hook (``stop_iteration.py``).
+    """A callback that ends all ranks at the first failure of one, and reports the cause on each. A failed rank has 12 s to print its error.
 
-    In a script of one's own the watch begins when the ranks have met, and ends with ``fit``; ``hoptrain fit`` has it from a rank's first second.
-    A rank that fails has 12 s to tell its error, and is killed then.
+    In a script of your own the detection starts after the rendezvous of the ranks, and ends with ``fit``. ``hoptrain fit`` has it from a rank's first
+    second. With one rank or several, the callback also ends a rank when its torchrun ends, and turns a StopIteration of a hook into an error.
     """
 
     def __init__(self) -> None:
-        """Start nothing yet."""
-        self._own: Member | None = None
+        """Create the callback; detection starts in ``setup``."""
+        self._own: RankAgent | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Begin to watch, if nobody has."""
+        """Start the watchdog of this rank, unless it has one."""
         end_with_launcher()
         raise_stop_iterations(trainer)
-        member = current()
-        if member is None and trainer.world_size > 1:
+        agent = current()
+        if agent is None and trainer.world_size > 1:
             host = "127.0.0.1" if is_one_machine(trainer) else os.environ.get("MASTER_ADDR", "127.0.0.1")
-            self._own = member = Member(trainer.global_rank, trainer.world_size, host)
-            member.join(trainer.strategy.broadcast(member.address))
-            member.arrive()
-        if member is not None:
-            member.works_at(partial(_place, trainer))
+            self._own = agent = RankAgent(trainer.global_rank, trainer.world_size, host)
+            agent.join(trainer.strategy.broadcast(agent.address))
+            agent.arrive()
+        if agent is not None:
+            agent.works_at(partial(_position, trainer))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Tell the others why this rank ends; it ends here if that is another's doing."""
-        if (member := current()) is not None:
-            member.fail(exception)
+        """Report to the other ranks why this rank ends. If another rank's failure is the cause, the process ends here."""
+        if (agent := current()) is not None:
+            agent.fail(exception)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Stop to watch, if this callback began it."""
+        """End the watchdog, if this callback started it."""
         if self._own is not None:
             self._own.close()
             self._own = None
 
 
-def _place(trainer: Trainer) -> str:
-    """What a rank works on; a pipeline's strategy knows better where in it."""
+def _position(trainer: Trainer) -> str:
+    """Return what a rank works on: epoch and step, or the ``place`` that the strategy of a pipeline reports."""
     return getattr(trainer.strategy, "place", "") or f"epoch {trainer.current_epoch}, step {trainer.global_step}"
 
 
 def watch_launch(trainer: Trainer) -> None:
-    """Let the ranks that this trainer launches on this machine, if it does, be watched from their first second; others hear who does not come."""
+    """Replace Lightning's launcher, so that launched ranks have a watchdog from their first second, and others a rendezvous with a deadline."""
     launcher = trainer.strategy.launcher
     if isinstance(launcher, _SubprocessScriptLauncher) and trainer.world_size > 1:
         prepare_network(trainer)
-        kind = _WatchedLauncher if trainer.num_nodes == 1 else _MeetingLauncher
+        kind = _WatchedLauncher if trainer.num_nodes == 1 else _RendezvousLauncher
         trainer.strategy._launcher = kind(launcher.cluster_environment, launcher.num_processes, launcher.num_nodes)
 
 
-class _MeetingLauncher(_SubprocessScriptLauncher):
-    """Lightning's launcher, whose ranks do not wait for one that does not come."""
+class _RendezvousLauncher(_SubprocessScriptLauncher):
+    """A launcher whose ranks wait for one another for a limited time (see ``rendezvous``)."""
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
-        def met(*args: Any, **kwargs: Any) -> Any:
-            kept = None if trainer is None else meet(trainer)  # noqa: F841 - rank 0's store, until the process group has it
+        def after_rendezvous(*args: Any, **kwargs: Any) -> Any:
+            kept = None if trainer is None else rendezvous(trainer)  # noqa: F841 - keeps the store of rank 0 alive until the process group exists
             return function(*args, **kwargs)
 
-        return super().launch(met, *args, trainer=trainer, **kwargs)
+        return super().launch(after_rendezvous, *args, trainer=trainer, **kwargs)
 
 
-class _WatchedLauncher(_MeetingLauncher):
-    """Without Lightning's observer, which kills all ranks when one has died, before anybody can say of what."""
+class _WatchedLauncher(_RendezvousLauncher):
+    """A launcher without Lightning's observer, which kills all ranks when one has died, before the cause is reported."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -91,24 +91,24 @@ class _WatchedLauncher(_MeetingLauncher):
         if not self.cluster_environment.creates_processes_externally:
             kept = serve(self.cluster_environment.main_address, self.cluster_environment.main_port, self.num_processes)  # noqa: F841 - see above
             if current() is None:
-                Member(0, self.num_processes)
-        if (member := current()) is not None:
-            member.arrive()
+                RankAgent(0, self.num_processes)
+        if (agent := current()) is not None:
+            agent.arrive()
         return super().launch(function, *args, trainer=trainer, **kwargs)
 
     def _call_children_scripts(self) -> None:
-        if (member := current()) is None:
-            raise RuntimeError("ranks are launched before their watch: call launch, which begins it")
-        member.join(member.address)
-        os.environ[ADDRESS] = member.address
+        if (agent := current()) is None:
+            raise RuntimeError("ranks cannot be launched without a watchdog: call launch, which starts it")
+        agent.join(agent.address)
+        os.environ[ADDRESS] = agent.address
         try:
             super()._call_children_scripts()
         finally:
             del os.environ[ADDRESS]
-        member.launched({rank: process.pid for rank, process in enumerate(self.procs, 1)})
-        self._launched, self.procs = self.procs, []  # the observer gets the empty list, and is content
+        agent.launched({rank: process.pid for rank, process in enumerate(self.procs, 1)})
+        self._launched, self.procs = self.procs, []  # the observer gets an empty list, so it kills nothing
 
     def kill(self, signum: int) -> None:
-        """As Lightning does it, after a Ctrl-C or a SIGTERM."""
+        """Send a signal to the launched ranks. Lightning calls this after a Ctrl-C or a SIGTERM."""
         for process in self._launched:
             process.send_signal(signum)

@@ -1,4 +1,4 @@
-"""The folder of a run, ``version_N``, with ``metrics.csv``, the checkpoints, and TensorBoard's files where tensorboard is installed."""
+"""The loggers of a run, which write to its folder ``version_N``: ``metrics.csv``, and TensorBoard files if tensorboard is installed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 
 
 class RunFolder(CSVLogger):
-    """A ``CSVLogger`` whose folder no other run has: the first rank makes it, and takes the next number where another run was faster."""
+    """A ``CSVLogger`` whose folder belongs to one run: rank 0 creates it, and takes the next number if another run has created the same one."""
 
     def _get_next_version(self) -> int:
         version = super()._get_next_version()
-        if getattr(rank_zero_only, "rank", 0) != 0:  # the other ranks are told by the first one where checkpoints go, and log nothing
+        if getattr(rank_zero_only, "rank", 0) != 0:  # other ranks log nothing, and rank 0 broadcasts the folder of the checkpoints
             return version
         os.makedirs(self.root_dir, exist_ok=True)
         while True:
@@ -30,7 +30,7 @@ class Curves(TensorBoardLogger):
     """A ``TensorBoardLogger`` that writes into the folder of another logger.
 
     Args:
-        table: that logger.
+        table: the logger whose folder is used.
     """
 
     def __init__(self, table: RunFolder) -> None:
@@ -43,6 +43,6 @@ class Curves(TensorBoardLogger):
 
 
 def make_loggers(folder: str) -> list[Logger]:
-    """Return the loggers of a run in ``folder``: a ``RunFolder``, and ``Curves`` where tensorboard is installed."""
+    """Return the loggers of a run below ``folder``: a ``RunFolder``, and ``Curves`` if tensorboard is installed."""
     table = RunFolder(folder, name="")
     return [table, Curves(table)] if find_spec("tensorboard") else [table]

@@ -1,6 +1,6 @@
-"""A StopIteration that a hook raises by mistake ends the run.
+"""Turns a StopIteration that a hook raises by mistake into an error that ends the run.
 
-Lightning's loops end by StopIteration. One that a hook raises would end the epoch or the training of that rank without a word, and the others would wait.
+Lightning's loops end by StopIteration. One from a hook would silently end the epoch or the training of that rank, and the other ranks would wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytorch_lightning.profilers import Profiler
 def raise_stop_iterations(trainer: Any) -> None:
     """Turn a StopIteration that a hook raises into a RuntimeError, as PEP 479 does for generators.
 
-    Lightning runs each hook in the context of its profiler, which the stubs of ``Trainer`` do not know.
+    Lightning runs each hook in a context of its profiler, so that context is replaced.
     """
     if type(trainer.profiler).profile is Profiler.profile:
         trainer.profiler.profile = partial(_profile, trainer)
@@ -25,7 +25,7 @@ def raise_stop_iterations(trainer: Any) -> None:
 
 @contextmanager
 def _profile(trainer: Any, action_name: str) -> Iterator[str]:
-    """As ``Profiler.profile``, which this replaces, so that a hook takes no longer."""
+    """Profile an action like ``Profiler.profile``, and convert its StopIteration. It replaces that method, so hooks are not slower."""
     try:
         trainer.profiler.start(action_name)
         yield action_name
@@ -33,12 +33,14 @@ def _profile(trainer: Any, action_name: str) -> Iterator[str]:
         kind, _, hook = action_name.partition("]")
         if kind not in ("[Callback", "[LightningModule", "[LightningDataModule", "[Strategy") or _takes_iterator(trainer):
             raise
-        text = f"{hook} raised StopIteration, which Lightning would take for the end of the data"
-        raise RuntimeError(text).with_traceback(error.__traceback__) from None  # with a cause contextlib would raise that one
+        text = f"{hook} raised StopIteration, which Lightning would treat as the end of the data: catch it in the hook"
+        raise RuntimeError(text).with_traceback(
+            error.__traceback__
+        ) from None  # with the StopIteration as its cause, contextlib would raise that instead
     finally:
         trainer.profiler.stop(action_name)
 
 
 def _takes_iterator(trainer: Any) -> bool:
-    """Return whether the module's step takes batches from the loader itself, and ends by StopIteration."""
+    """Return whether the module's step takes batches from an iterator itself, which ends by StopIteration."""
     return isinstance(getattr(trainer._active_loop, "_data_fetcher", None), _DataLoaderIterDataFetcher)

@@ -1,7 +1,7 @@
-"""SIGTERM ends a run within seconds: after the batch that is under way, or at once where that one takes long.
+"""Ends a run within seconds after SIGTERM: when the current batch is done, or at once if that batch takes long.
 
-Lightning's handler notes the signal, and its loops look at the note between batches: a batch that is waited for, or a validation, goes on for as
-long as it takes. With several ranks the handler also starts a collective, in whatever the others are in the middle of.
+Lightning's handler only sets a flag, which its loops check between batches. A wait for a batch, or a validation, continues for as long as it takes.
+With several ranks the handler also starts a collective, whatever the other ranks are doing.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from typing import Any, ClassVar
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-_BATCH_S = 1.0  # how long the batch that is under way may take; a checkpoint that is written between batches resumes bit for bit
-_STUCK_S = 1.5  # how long the main thread may take to leave what it is in; in a collective whose other ranks have gone it never does
+_BATCH_S = 1.0  # for the current batch to finish: a checkpoint written between two batches resumes bit-identically
+_STUCK_S = 1.5  # for the main thread to return from compiled code; from a collective whose other ranks have ended it never does
 
 
 class InterruptedByTermError(SIGTERMException):
-    """Raised wherever this rank was; with several ranks the others are elsewhere, and no collective is to be begun."""
+    """SIGTERM in the middle of a batch. Other ranks may be elsewhere, so no collective may be started after it."""
 
 
 class Termination(Callback):
-    """ForwardInputs the place of Lightning's handler of SIGTERM, in the process's main thread. It is the first of the callbacks.
+    """A callback that replaces Lightning's SIGTERM handler. It must be the first callback, and acts only in the main thread.
 
     Attributes:
-        asked: whether the signal has come. What fails afterwards, as a collective does whose other ranks have ended, fails because of it.
+        asked: whether SIGTERM has arrived. A later failure, such as that of a collective whose other ranks have ended, is its consequence.
     """
 
     asked: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        """Nothing was asked for yet."""
+        """Create the callback; the handler is installed in ``setup``."""
         self._trainer: Trainer | None = None
         self._thread: threading.Thread | None = None
         self._is_asked = self._is_ending = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Wait for the signal; between fit and its test, too."""
+        """Install the handler, which stays between ``fit`` and its test."""
         self._trainer = trainer
         if trainer.world_size > 1:
             trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = self._end_together  # type: ignore[method-assign]
         self._listen()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Lightning has set its own handler since."""
+        """Install the handler again, since Lightning has installed its own."""
         self._listen()
 
     on_validation_start = on_test_start = on_predict_start = on_train_start
 
     def on_exception(self, *_: Any) -> None:
-        """The run ends already, perhaps with a checkpoint: nothing is to disturb that."""
+        """Cancel the interruption: the run ends already, and may be writing a checkpoint."""
         self._is_ending = True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _listen(self) -> None:
-        if threading.current_thread() is not threading.main_thread():  # no other may
+        if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
             return
         signal.signal(signal.SIGTERM, self._ask)
         if self._thread is None:
@@ -69,10 +69,10 @@ class Termination(Callback):
             self._thread.start()
 
     def _end_stuck(self, signals: int) -> None:
-        """Python's handler waits until the main thread is back from compiled code; this thread sees the signal at once."""
+        """End the process if the main thread does not react. Python's handler waits for compiled code; this thread sees the signal at once."""
         while (came := os.read(signals, 16)) and signal.SIGTERM not in came:
             pass
-        if not came:  # nobody can write any more
+        if not came:  # the pipe was closed
             return
         Termination.asked = True
         if self._trainer is not None and self._trainer.strategy.launcher is not None:
@@ -83,11 +83,11 @@ class Termination(Callback):
             os._exit(128 + signal.SIGTERM)
 
     def _ask(self, number: int, frame: Any) -> None:
-        """End the run soon; a rank may be asked again, by rank 0."""
+        """Handle SIGTERM: end the run soon. Rank 0 may send the signal a second time."""
         trainer = self._trainer
         if self._is_asked or trainer is None:
             return
-        if self._is_ending:  # by a failure
+        if self._is_ending:  # after a failure
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
         self._is_asked = True
@@ -96,7 +96,7 @@ class Termination(Callback):
         signal.setitimer(signal.ITIMER_REAL, _BATCH_S)
 
     def _end_together(self) -> None:
-        """Called by Lightning before each batch of several ranks: all end there once one was asked to, and none is left in a collective."""
+        """End all ranks before the same batch if one got SIGTERM. Lightning calls this before each batch, so no rank is left in a collective."""
         trainer = self._trainer
         if trainer is not None and trainer.strategy.reduce_boolean_decision(self._is_asked, all=False):
             raise SIGTERMException
@@ -107,6 +107,6 @@ def _end(number: int, frame: Any) -> None:
 
 
 def say_terminated() -> None:
-    """One line for all ranks."""
+    """Print that the run was terminated, on one rank of each machine."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         print("hoptrain: terminated (SIGTERM)", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Measures where the time of each training batch goes; for the logs, for a trace file, and for one sentence at the end."""
+"""Measures where the time of each training batch goes, for the logs, a trace file, and the line about the bottleneck."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from hoptrain.engine.timeline import BatchTimes, Span, Timeline, bottleneck
 from hoptrain.engine.trace import TraceFile, trace_path
 from hoptrain.samplers.loader.epochs import EpochLoader, Timed
 
-_PATIENCE_S = 5.0  # how long the end of a run waits for a GPU to finish its last steps
+_PATIENCE_S = 5.0  # for a GPU to finish its last steps at the end of a run
 
 
 class BatchTraceCallback(Callback):
-    """Logs an epoch's mean seconds a batch, sampled, gathered, waited, copied and trained, as ``time/STAGE``, and the queue's depth as ``queue_mean``.
+    """A callback that logs how long each stage of a batch takes, and prints the bottleneck at the end of the run.
 
-    ``time/step`` are those since the batch before. At the end of the run it prints what the bottleneck is. The logs and the sentence are those of rank 0.
-    On a GPU, copying is the time for which the training's stream waits for a batch; it and the step are read from CUDA events once they have passed, so
-    that nothing is held up.
+    It logs means over an epoch, on rank 0: ``time/STAGE`` in seconds per batch for the stages sample, gather, wait, copy and train; ``time/step``,
+    the seconds from one batch to the next; and ``queue_mean``, the mean number of batches ready in the queue.
+    On a GPU, copy is the time for which the training stream waits for a batch. GPU times are read from CUDA events after they have passed, so
+    nothing waits for the GPU.
 
     Examples:
         >>> import json, pathlib, tempfile
@@ -43,23 +44,24 @@ class BatchTraceCallback(Callback):
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        """Measure.
+        """Create the callback.
 
         Args:
-            path: file for a trace of every batch (see ``hoptrain.engine.trace``); with several ranks one each, ``out.rank0.json`` for ``out.json``.
+            path: file to write a trace of every batch to (see ``hoptrain.engine.trace``). With several ranks each writes its own file, such as
+                ``out.rank0.json`` for ``out.json``. None writes no trace.
         """
         self.path: Path | None = None if path is None else Path(path)
         self._trace: TraceFile | None = None
         self._timeline = Timeline()
-        self._pending: deque[_Pending] = deque()  # on a GPU the steps that it has not finished, else empty
+        self._pending: deque[_Pending] = deque()  # steps that the GPU has not finished; empty on a CPU
         self._clock: _Clock = _HostClock()
-        self._marks: list[Any] = []  # of the batch at hand; none if it comes from another loader
+        self._marks: list[Any] = []  # times of the current batch; empty if it comes from another loader
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Open the trace file.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: the trace file cannot be written.
         """
         if stage == "fit":
             self._clock = _DeviceClock() if trainer.strategy.root_device.type == "cuda" else _HostClock()
@@ -68,11 +70,11 @@ class BatchTraceCallback(Callback):
                 self._trace = TraceFile(trace_path(self.path, trainer.global_rank, trainer.world_size), trainer.global_rank)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin the sums: a run that goes on in the middle of an epoch does not start that one."""
+        """Start the sums. A run resumed in the middle of an epoch has no ``on_train_epoch_start`` for it."""
         self.on_train_epoch_start(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin an epoch's sums; its first batch is asked for after this."""
+        """Start the sums of an epoch, before its first batch is requested."""
         self._timeline.new_epoch()
         if isinstance(trainer.train_dataloader, EpochLoader):
             trainer.train_dataloader.on_batch = self._on_delivery
@@ -81,12 +83,12 @@ class BatchTraceCallback(Callback):
         self._marks = [self._clock.mark()]
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """The batch is on the device."""
+        """Mark the time at which the batch is on the device."""
         if self._marks:
             self._marks.append(self._clock.mark())
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """The step is done, or queued on the GPU."""
+        """Mark the time at which the step is done, or is queued on the GPU."""
         loader = trainer.train_dataloader
         if self._marks and isinstance(loader, EpochLoader) and isinstance(batch, Timed):
             marks, self._marks = [*self._marks, self._clock.mark()], []
@@ -103,11 +105,11 @@ class BatchTraceCallback(Callback):
                 self._trace.add(batch)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the means of the epoch's batches whose times are known."""
+        """Log the means over the batches of the epoch whose times are known."""
         pl_module.log_dict(self._timeline.epoch.means(), batch_size=1, rank_zero_only=True)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Read the last steps' times."""
+        """Read the times of the last steps, waiting for the GPU for a limited time."""
         deadline = time.monotonic() + _PATIENCE_S
         self._collect()
         while self._pending and time.monotonic() < deadline:
@@ -115,13 +117,13 @@ class BatchTraceCallback(Callback):
             self._collect()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Complete the trace file; rank 0 names the bottleneck."""
+        """Complete the trace file; rank 0 prints the bottleneck."""
         if stage == "fit":
             self._close()
             self._print(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Complete the trace file: steps that a GPU has not finished are left out."""
+        """Complete the trace file, without steps that a GPU has not finished."""
         self._close()
         if isinstance(exception, KeyboardInterrupt):
             self._print(trainer)
@@ -148,11 +150,11 @@ class _Pending(NamedTuple):
 
 
 def _feed_times(batch: Timed, wait: Span) -> dict[str, Any]:
-    """What the loader knows about a batch, as the fields of ``BatchTimes``."""
+    """Return what the loader measured about a batch, as fields of ``BatchTimes``."""
     if batch.made_at:
         begin, sampled = batch.made_at, batch.made_at + batch.sample_s
         gathered = sampled + batch.gather_s
-    else:  # one of a bulk that this process made: what was not gathering of the wait was for the bulk
+    else:  # sampled by this process in a bulk: the wait without gathering was for the bulk
         begin, gathered = wait
         sampled = max(begin, gathered - batch.gather_s)
     spans = {"sample": (begin, sampled), "gather": (sampled, gathered), "wait": wait}
@@ -161,10 +163,10 @@ def _feed_times(batch: Timed, wait: Span) -> dict[str, Any]:
 
 class _Clock(Protocol):
     def mark(self) -> Any:
-        """Now, in the order of the device's work."""
+        """Record the current time in the order of the device's work."""
 
     def read(self, marks: list[Any]) -> list[float] | None:
-        """The times of a batch's marks by ``time.perf_counter``; None while the device has not come to the last one."""
+        """Return the times of a batch's marks on the clock of ``time.perf_counter``; None if the device has not reached the last one."""
 
 
 class _HostClock:
@@ -176,10 +178,10 @@ class _HostClock:
 
 
 class _DeviceClock:
-    """Marks are CUDA events on the current stream; their differences are the device's, their place on the host's axis is carried along."""
+    """A clock whose marks are CUDA events. Differences are measured by the device, and then placed on the host's time axis."""
 
     def __init__(self) -> None:
-        self._last: tuple[Any, float] | None = None  # the event read last, and its time
+        self._last: tuple[Any, float] | None = None  # the last event read, and its time
 
     def mark(self) -> tuple[Any, float]:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -193,7 +195,7 @@ class _DeviceClock:
         first, queued = marks[0]
         offsets = [first.elapsed_time(event) / 1e3 for event, _ in marks[1:]]
         begin = queued if self._last is None else self._last[1] + self._last[0].elapsed_time(first) / 1e3
-        # The two clocks drift apart: an event comes neither before it was queued nor after it was seen to have passed.
+        # The clocks drift apart, so the time is clamped: not before the event was queued, nor after it was seen to have passed.
         begin = max(min(begin, known_by - offsets[-1]), queued)
         times = [begin, *(begin + offset for offset in offsets)]
         self._last = marks[-1][0], times[-1]

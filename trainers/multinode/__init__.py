@@ -1,1 +1,1 @@
-"""A run whose features lie in parts on several machines: what connects these, by torch's collectives."""
+"""Connects the machines of a run with partitioned features, through collectives of torch.distributed."""

@@ -1,4 +1,4 @@
-"""An exchange by gloo's collectives, which run on host memory over TCP."""
+"""Exchanges arrays between processes with gloo, whose collectives work on host memory over TCP."""
 
 from __future__ import annotations
 
@@ -16,40 +16,44 @@ from hoptrain.engine.partition.exchange import exchange_by
 from hoptrain.engine.queue.message_slot import Message, split
 
 MOST_BYTES = 1 << 29
-"""Of one collective, sent or received: counts are 32 bits wide below it."""
+"""Most bytes that one collective sends or receives, since its counts are 32 bits wide."""
 
 
 class GlooExchange:
-    """One of a process group that exchange: counts first, then what they count, in as many pieces as all need.
+    """An exchange between the processes of a gloo group: first the sizes, then the data, in pieces of limited size.
 
     Attributes:
-        rank: in the group.
-        size: of the group.
+        rank: rank of this process in the group.
+        size: number of processes in the group.
     """
 
     def __init__(self, group: Any = None) -> None:
-        """Take a group of gloo's; by default that of this process."""
+        """Use the process group ``group``, by default the one of all processes."""
         self._group = group
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
 
     def exchange(self, to: Sequence[Message]) -> list[Array]:
-        """See ``hoptrain.engine.partition.exchange.Exchange``."""
+        """Send each process its message and return the received ones, as ``Exchange`` in ``hoptrain.engine.partition.exchange`` describes."""
         return exchange_by(self, to)
 
     def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
-        """See ``hoptrain.engine.partition.exchange.Swap``."""
+        """Send and receive data in one buffer each, as ``Swap`` in ``hoptrain.engine.partition.exchange`` describes.
+
+        Raises:
+            InputError: the connection to another machine has broken.
+        """
         try:
             return self._swap(sent, sizes, room)
-        except RuntimeError as error:  # torch has no other class for what its connections do
+        except RuntimeError as error:  # torch raises no other class for broken connections
             text = " ".join(str(error).split())
             raise InputError(
-                f"rows of other machines do not come any more: one of them has ended, and says why (gloo: {text})" + explain_hint("rows")
+                f"the connection to another machine is lost: one of them has ended, and has printed why (gloo: {text})" + see("rows")
             ) from None
 
     def _swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
         counts = [torch.zeros(self.size, dtype=torch.int64) for _ in range(self.size)]
         distributed.all_gather(counts, torch.tensor(sizes, dtype=torch.int64), group=self._group)
-        of_all = torch.stack(counts).numpy()  # what each sends to each
+        of_all = torch.stack(counts).numpy()  # bytes from each rank (row) to each (column)
         came: list[int] = of_all[:, self.rank].tolist()
         received, piece = room(came), MOST_BYTES // self.size
         if of_all.max() <= piece:

@@ -1,4 +1,4 @@
-"""Layers over nodes that ranks share out: each computes its own, and takes rows of others from the ranks that computed them."""
+"""Layer-wise inference over nodes that are sharded across ranks: each computes its own nodes, and fetches the rows of others."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hoptrain.engine.schedule import rows_per_rank
 
 
 def own_vertices(data: Dataset) -> LocalNodes | None:
-    """Which nodes each rank computes; None where features are not on several machines. Every rank calls this.
+    """Return the assignment of nodes to ranks; None if features are not on several machines. Every rank must call this.
 
-    Where each machine has the graph, ranks have the nodes that they have on one machine, so that sums over a chunk of them have the same bits. Where it has
-    the columns of its own nodes alone, these are shared out among its ranks.
+    If each machine has the whole graph, nodes are assigned as on one machine, so that sums over a chunk of them are bit-identical. If it has only
+    the columns of its own nodes, these are sharded across its ranks.
 
     Raises:
-        InputError: as ``PartitionedFeatures.meet``.
+        InputError: the machines disagree about the partition, or cannot exchange rows.
     """
     rows, graph = codes_of(data.x), data.graph
     taken = rows.rank_rows() if isinstance(rows, PartitionedFeatures) else None
@@ -43,18 +43,18 @@ def own_vertices(data: Dataset) -> LocalNodes | None:
 
 
 class LocalNodes:
-    """Which nodes each rank computes.
+    """The assignment of nodes to ranks, and the computation of a layer over it.
 
     Attributes:
-        graph: has all edges into those of this rank.
+        graph: graph with all edges into the nodes of this rank.
     """
 
     def __init__(self, graph: Graph, rank_of: Array, exchange: Exchange) -> None:
-        """Take the rank of every node (V,) int32, and an exchange among all ranks."""
+        """Assign each node to a rank by ``rank_of`` (V,) int32. ``exchange`` is among all ranks."""
         self.graph, self._rank_of, self._exchange = graph, rank_of, exchange
 
     def compute(self, layer: Callable[[Array], Tensor], wanted: Array) -> Computed:
-        """What ``layer`` gives for the nodes ``wanted`` (N,), ascending, each on its rank; every rank calls this with the same ones."""
+        """Compute ``layer`` for the nodes ``wanted`` (N,), ascending, each on its rank. Every rank must call this with the same nodes."""
         ranks = self._rank_of[wanted]
         number = np.empty(len(self._rank_of), np.int64)
         for rank in range(self._exchange.size):
@@ -63,7 +63,7 @@ class LocalNodes:
         return Computed(layer(wanted[ranks == self._exchange.rank]), self._rank_of, number, self._exchange)
 
     def asked(self, nodes: Array) -> Array:
-        """The nodes that any rank asks for by ``nodes`` (N,), ascending."""
+        """Return the union, ascending, of the ``nodes`` (N,) of all ranks."""
         mine = np.zeros(len(self._rank_of), np.uint8)
         mine[nodes] = 1
         others = self._exchange.exchange(
@@ -75,10 +75,10 @@ class LocalNodes:
 
 
 class Computed:
-    """Rows (N, C) of nodes, each on the rank that computed it, as ``RankRows`` takes them: a part is a rank's."""
+    """Rows (N, C) of nodes, each on the rank that computed it, in the interface of ``RankRows``, where a partition is a rank."""
 
     def __init__(self, own: Tensor, rank_of: Array, number: Array, exchange: Exchange) -> None:
-        """Take what this rank computed (n, C), the rank of every node (V,), and where its row stands there (V,)."""
+        """Wrap the rows ``own`` (n, C) of this rank, the rank of each node (V,), and the index of its row on that rank (V,)."""
         self._own = own.detach().cpu().contiguous()
         self._rank_of, self._number = rank_of, number
         self.row_bytes: int = self._own.shape[1] * self._own.element_size()
@@ -91,28 +91,28 @@ class Computed:
         return len(self._rank_of)
 
     def owner(self, ids: Array) -> Array:
-        """The rank of each node."""
+        """Return the rank of each node."""
         return self._rank_of[ids]
 
     def numbers(self, ids: Array, part: int) -> Array:
-        """Where they stand there."""
+        """Return the index of each node's row on its rank."""
         return self._number[ids]
 
     def of_own(self, numbers: Array) -> Array:
-        """Rows (N, row_bytes) uint8 of this rank."""
+        """Return the rows of this rank with these indices, (N, row_bytes) uint8."""
         return self._own[torch.from_numpy(numbers.astype(np.int64))].view(torch.uint8).numpy().reshape(len(numbers), self.row_bytes)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """Rows of nodes (N,); every rank takes some at a time, until it calls ``finish``."""
+        """Fetch the rows of nodes (N,) from all ranks. Every rank does so repeatedly, until it calls ``finish``."""
         taken = torch.from_numpy(self._taken.take(rows.numpy()))
-        return taken.view(self._own.dtype) if len(taken) else self._own[:0]  # torch views no empty rows as wider numbers
+        return taken.view(self._own.dtype) if len(taken) else self._own[:0]  # torch cannot view empty rows as a wider dtype
 
     def all_at_once(self, nodes: Array) -> Tensor:
-        """The rows of this rank's ``nodes`` (N,)."""
+        """Fetch the rows of ``nodes`` (N,), and finish."""
         rows = self[torch.from_numpy(np.asarray(nodes))]
         self.finish()
         return rows
 
     def finish(self) -> None:
-        """This rank takes no more; it answers those that do."""
+        """Stop fetching, but answer the requests of other ranks until all have finished."""
         self._taken.finish()

@@ -47,10 +47,10 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, th
         InputError: ``world_size`` is below 1, or the function belongs to the main script.
         RankError: a process failed, was killed, or did not end in time; all processes have been killed.
     """
-    if world_size < 1 or function.__module__ == "__main__":
-        raise InputError(
-            f"{world_size} processes for {function.__module__}.{function.__name__}: give at least one process, and a function of an importable module"
-        )
+    if world_size < 1:
+        raise InputError(f"world_size is {world_size}: it must be at least 1; give the number of processes")
+    if function.__module__ == "__main__":
+        raise InputError(f"function is {function.__name__} of the main script: new processes cannot import it; define it in a module")
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "job").write_bytes(pickle.dumps(sys.path) + pickle.dumps((_rank, world_size, threads, deadline_s, function, arguments)))

@@ -1,1 +1,1 @@
-"""Going on from a checkpoint, bit for bit."""
+"""Checkpoints, and bit-identical resuming from them."""

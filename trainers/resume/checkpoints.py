@@ -1,8 +1,9 @@
-"""Checkpoint files: found by name, written whole or not at all, and read with an answer to what may be wrong with them."""
+"""Checkpoint files: finds the last one, writes them atomically, and reports what is wrong with one that cannot be read."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import io
 import os
@@ -26,14 +27,14 @@ from hoptrain.engine.errors import explain_hint
 
 _HOST = socket.gethostname()
 _SURE_S = 60.0
-"""A writer in another container may have this machine's name and process ids of its own."""
-_REMEDY = "give a .ckpt file that a run has written" + explain_hint("checkpoint")
+"""Age in seconds after which a temporary file counts as abandoned. A writer in another container may have the same host name, but other process ids."""
+_REMEDY = "give another .ckpt file" + see("checkpoint")
 
 
 def last_checkpoint(*folders: str, below: str = "") -> str | None:
-    """Return the newest ``last.ckpt`` in ``folders``, or in the folders under them that match ``below`` (``**`` stands for any), if there is one.
+    """Return the newest ``last*.ckpt`` in ``folders``, or in their subfolders that match the pattern ``below``, or None.
 
-    Of a link its own time counts, since it may lead nowhere.
+    A symbolic link counts with its own time, since its target may be missing.
     """
     patterns = [os.path.join(glob.escape(folder), below, "last*.ckpt") for folder in folders]
     found = [path for pattern in patterns for path in glob.glob(pattern, recursive=True)]
@@ -41,17 +42,18 @@ def last_checkpoint(*folders: str, below: str = "") -> str | None:
 
 
 class BestAndLast(ModelCheckpoint):
-    """Lightning's, whose ``last.ckpt`` is that of the last time it looked, where Lightning's is that of the last time a score was better."""
+    """Lightning's ``ModelCheckpoint``, except that ``last.ckpt`` is the latest state. Lightning writes it only when the metric improved."""
 
     def _save_topk_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         super()._save_topk_checkpoint(trainer, monitor_candidates)
         if self.save_last:
-            self._last_global_step_saved = trainer.global_step  # by which it sees whether the last one is due
+            self._last_global_step_saved = trainer.global_step  # Lightning compares it to decide whether last.ckpt is due
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Name the best files so far by the folder that the run resumes in, and forget those that are gone.
+        """Restore the paths of the best checkpoints in the folder of the resumed run, without files that are missing.
 
-        Lightning compares the folder's name with that in the checkpoint, and forgets the best so far if the folder was moved, or is named from another one.
+        Lightning compares the folder's name with the one in the checkpoint. It forgets the best checkpoint if the folder was moved, or if a relative
+        name is given from another working directory.
         """
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
         resumed = os.path.dirname(os.path.abspath(trainer.ckpt_path or ""))
@@ -61,12 +63,12 @@ class BestAndLast(ModelCheckpoint):
             if isinstance(callback, ModelCheckpoint) and state is not None:
                 is_own = callback.dirpath is not None and os.path.realpath(callback.dirpath) == os.path.realpath(resumed)
                 found[callback.state_key] = _with_files_there(state, str(callback.dirpath) if is_own else None)
-        # Ranks that differed here would wait for one another at the next checkpoint; only the first rank's machine need have the files.
+        # Broadcast, since ranks with different states would deadlock at the next checkpoint, and only rank 0 may have the files.
         checkpoint["callbacks"].update(trainer.strategy.broadcast(found))
 
 
 def _with_files_there(state: dict[str, Any], folder: str | None) -> dict[str, Any]:
-    """Return the state of a ``ModelCheckpoint`` without the files that are gone; those of its ``dirpath`` are looked for in ``folder`` if given."""
+    """Return the state of a ``ModelCheckpoint`` without files that are missing. If ``folder`` is given, files are looked for there, not in ``dirpath``."""
 
     def find(path: str) -> str:
         path = path if folder is None else os.path.join(folder, os.path.basename(path))
@@ -81,7 +83,7 @@ def _with_files_there(state: dict[str, Any], folder: str | None) -> dict[str, An
 
 
 def resume_in_folders_of(path: str, trainer: Trainer) -> None:
-    """Let each ``ModelCheckpoint`` without a folder of its own write into the one that it wrote into before the checkpoint ``path``."""
+    """Make each ``ModelCheckpoint`` without a folder write into the folder that the checkpoint ``path`` records for it."""
     states = CheckpointFiles().load_checkpoint(path, weights_only=True).get("callbacks", {})
     for callback in trainer.checkpoint_callbacks:
         folder = states.get(callback.state_key, {}).get("dirpath") or ""
@@ -90,58 +92,65 @@ def resume_in_folders_of(path: str, trainer: Trainer) -> None:
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Lightning's checkpoints, each written beside its place and then moved there: what was there before stays whole until then.
+    """A ``TorchCheckpointIO`` that writes a temporary file in the checkpoint's folder and renames it, so that the old file stays intact until then.
 
-    Lightning writes into the system's temporary folder and moves the file from there. Where that is another disk, the move is a copy: a run
-    that is killed in it, or a disk that is full, would leave half a ``last.ckpt`` in place of the old one.
+    Lightning writes to the system's temporary folder and moves the file. If that is another disk, the move is a copy: a killed run or a full disk
+    would replace the old ``last.ckpt`` by half a file.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        """Write ``path``, atomically.
+        """Write the checkpoint ``path`` atomically.
 
         Raises:
-            InputError: it cannot be written; the file that was there is still whole.
+            InputError: the file cannot be written. A file that existed before is intact.
         """
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        content = io.BytesIO()  # torch ends the process where a file that it writes to itself has no room
+        content = io.BytesIO()  # not directly to the file: torch aborts the process if the disk is full
         torch.save(checkpoint, content)
         write_whole(Path(path), content.getbuffer(), "checkpoint", "checkpoint.dirpath")
 
     def load_checkpoint(self, path: str | Path, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None) -> Any:
-        """Read ``path``.
+        """Read the checkpoint ``path``.
 
         Raises:
-            InputError: it is damaged, holds code, or is no checkpoint.
+            InputError: the file is damaged, contains pickled code, or is no checkpoint.
         """
         check_whole(path)
         try:
             checkpoint = super().load_checkpoint(path, map_location, weights_only)
         except UnpicklingError as error:
-            raise InputError(f"checkpoint {path} is damaged or holds more than weights and plain values: {_REMEDY}") from error
-        except (EOFError, KeyError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:  # whatever torch makes of other files
-            text = "it is of another format" if isinstance(error, KeyError) else " ".join(str(error).split())[:100] or "it is empty"
+            raise InputError(f"checkpoint {path} is damaged, or has objects other than tensors and plain values: {_REMEDY}") from error
+        except (
+            EOFError,
+            KeyError,
+            RuntimeError,
+            OSError,
+            ValueError,
+            zipfile.BadZipFile,
+        ) as error:  # torch raises many classes for other files
+            text = "it has another format" if isinstance(error, KeyError) else _reason(error)
             raise InputError(f"checkpoint {path} is damaged ({text}): {_REMEDY}") from error
         if not isinstance(checkpoint, Mapping) or not {"state_dict", "pytorch-lightning_version"} <= checkpoint.keys():
-            raise InputError(f"checkpoint {path} is a file of torch, but no checkpoint: {_REMEDY}")
+            raise InputError(f"{path} is a torch file, but no checkpoint of Lightning: {_REMEDY}")
         return checkpoint
 
 
 def keep_checkpoints_whole(trainer: Any) -> None:
-    """Let a trainer write and read its checkpoints by ``CheckpointFiles``, unless the user gave it another way."""
+    """Make a trainer write and read checkpoints with ``CheckpointFiles``, unless the user gave it another checkpoint plugin."""
     strategy = getattr(trainer, "strategy", None)
     if strategy is not None and type(strategy.checkpoint_io) is TorchCheckpointIO:
         strategy.checkpoint_io = CheckpointFiles()
 
 
 def check_whole(path: str | Path) -> None:
-    """Compare the checksums in a checkpoint's archive with its contents, at some GB/s. torch does not: a flipped bit would become a weight.
+    """Verify the checksums in a checkpoint's zip archive, at some GB/s. torch does not, so a flipped bit would go unnoticed into the weights.
 
-    Files of other formats are left to whoever reads them.
+    Files of other formats are not checked.
 
     Raises:
-        InputError: a part differs from its checksum, or the path is no regular file.
+        InputError: an entry does not match its checksum, or the path is no regular file.
     """
     if "://" in str(path):
         return
@@ -151,56 +160,75 @@ def check_whole(path: str | Path) -> None:
             return
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:  # as a damaged directory has it
-        raise InputError(f"checkpoint {path} is damaged ({' '.join(str(error).split())[:100]}): {_REMEDY}") from error
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        OSError,
+        EOFError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # zipfile raises any for a damaged directory
+        raise InputError(f"checkpoint {path} is damaged ({_reason(error)}): {_REMEDY}") from error
     if damaged is not None:
-        raise InputError(f"checkpoint {path} is damaged (the checksum of {damaged} differs): {_REMEDY}")
+        raise InputError(f"checkpoint {path} is damaged (the checksum of its entry {damaged} is wrong): {_REMEDY}")
+
+
+def _reason(error: Exception) -> str:
+    """Return why a file cannot be read. In a truncated file zipfile seeks before its start (EINVAL), and torch finds no central directory."""
+    text = " ".join(str(error).split())[:100]
+    if "central directory" in text or (isinstance(error, OSError) and error.errno == errno.EINVAL):
+        return "it is truncated, for example by an incomplete copy or download"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return text or "it is empty"
 
 
 def check_regular(path: str | Path) -> None:
-    """Raise unless the path is a regular file: a FIFO would block.
+    """Check that the path is a regular file, since a FIFO would block.
 
     Raises:
-        InputError: it is something else, or nothing.
+        InputError: the path does not exist, or is no regular file.
     """
     if not os.path.isfile(path):
-        what = "is no regular file" if os.path.lexists(path) else "is not there"
-        raise InputError(f"checkpoint {path} {what}: give the path of a .ckpt file that a run has written, or last")
+        what = "is no regular file" if os.path.lexists(path) else "does not exist"
+        raise InputError(f"checkpoint {path} {what}: give the path of a .ckpt file, or last")
 
 
-def write_whole(place: Path, content: bytes | memoryview, what: str, option: str) -> None:
-    """Write a file beside its place and move it there.
+def write_whole(path: Path, content: bytes | memoryview, what: str, option: str) -> None:
+    """Write a file atomically: write a temporary file in the same folder, and rename it.
 
     Args:
-        place: the file.
-        content: what it is to hold.
-        what: it is, for people.
-        option: that names its place.
+        path: file to write.
+        content: content of the file.
+        what: description of the file for the error message.
+        option: option that sets the folder, for the error message.
 
     Raises:
-        InputError: it cannot be written; what was there is still whole.
+        InputError: the file cannot be written. A file that existed before is intact.
     """
-    part = place.with_name(f".{place.name}.{_HOST}-{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}.part")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _remove_parts_of_dead_writers(place)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_parts_of_dead_writers(path)
         with part.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(place)
+        part.replace(path)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        kept = "; the one before is whole" if place.is_file() else ""
-        raise InputError(f"{what} {place} cannot be written ({reason}){kept}: make room, or name another folder by {option}") from error
+        kept = "; the previous one is intact" if path.is_file() else ""
+        raise InputError(
+            f"{what} {path} cannot be written ({reason}){kept}: free space on the disk, or give another folder by {option}"
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def _remove_parts_of_dead_writers(place: Path) -> None:
-    """Remove what killed processes of this machine have left of a file: a process writes at least once a minute while it lives."""
-    for part in place.parent.glob(f".{glob.escape(place.name)}.{glob.escape(_HOST)}-*.part"):
+def _remove_parts_of_dead_writers(path: Path) -> None:
+    """Remove temporary files that killed processes of this machine have left. A living writer touches its file within ``_SURE_S``."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.{glob.escape(_HOST)}-*.part"):
         number = part.stem.rpartition("-")[2]
-        with contextlib.suppress(OSError):  # another process may have been faster
+        with contextlib.suppress(OSError):  # another process may have removed it
             if number.isdecimal() and not Path(f"/proc/{number}").exists() and time.time() - part.stat().st_mtime > _SURE_S:
                 part.unlink()

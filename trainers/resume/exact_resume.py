@@ -1,7 +1,8 @@
-"""A run that goes on from a checkpoint goes on bit for bit: what Lightning's checkpoints lack is added to them, and put back.
+"""Bit-identical resuming: adds to checkpoints what Lightning leaves out, and restores it.
 
-Added are the place in the training (``place.py``), each rank's share of the epoch's figures and what its model keeps beside the weights, half-summed
-gradients, and the figures that schedulers and stopping rules watch. The data module attaches this callback to its trainer.
+Added are the position in the training (``loop_position.py``); for each rank its share of the epoch's metrics, the state that its model keeps in
+addition to weights, and partly accumulated gradients; and the values that schedulers and stopping rules monitor. The data module adds this callback
+to its trainer.
 """
 
 from __future__ import annotations
@@ -18,37 +19,37 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import explain_hint
-from hoptrain.trainers.resume.place import After, Place, place_of, write_counters
+from hoptrain.engine.errors import see
+from hoptrain.trainers.resume.loop_position import After, LoopPosition, loop_position, write_counters
 
 _KEY = "hoptrain"
 _WeightAveraging: Any = getattr(pytorch_lightning.callbacks, "WeightAveraging", ())
-"""Lightning 2.5 has none."""
+"""Lightning's ``WeightAveraging``; an empty tuple with Lightning 2.5, which lacks it."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A model with more than weights: figures of the epoch so far, tables that its batches fill."""
+    """A model with state in addition to weights, such as metrics of the current epoch or memory that its batches update."""
 
     def commit(self) -> None:
-        """Take over what the last batch changed. Called when the batch is done, so that one that was interrupted leaves no trace."""
+        """Apply the changes of the last batch. Called when the batch is done, so that an interrupted batch changes nothing."""
 
     def rank_state(self) -> dict[str, Tensor]:
-        """What this rank keeps beside the weights, by name."""
+        """Return the state that this rank keeps in addition to weights, by name."""
 
     def load_rank_state(self, state: dict[str, Tensor]) -> None:
-        """Take it back."""
+        """Restore the state that ``rank_state`` returned."""
 
 
 class ExactResume(Callback):
-    """Notes what is under way, and completes checkpoints by it.
+    """A callback that tracks the position in the training, completes checkpoints, and restores them.
 
     Attributes:
-        is_swapped: whether callbacks that average weights have exchanged them for the averages, for a validation.
+        is_swapped: whether callbacks that average weights have swapped in the averages, for a validation.
     """
 
     def __init__(self) -> None:
-        """Know of no run."""
+        """Create the callback; ``attach`` adds it to a trainer."""
         self._saved: dict[str, Any] | None = None
         self._schedulers: list[Any] = []
         self._patience: dict[EarlyStopping, int] = {}
@@ -66,94 +67,94 @@ class ExactResume(Callback):
         self._gradients: dict[str, Tensor] = {}
 
     def attach(self, trainer: Trainer) -> None:
-        """Enter the trainer's callbacks: before the others, which may write checkpoints, and where a run is resumed also after them."""
+        """Add this callback before the others, which may write checkpoints, and a second one after them, which resumes the run."""
         trainer.callbacks[:] = [self, *trainer.callbacks, _AfterOthers(self)]  # type: ignore[attr-defined]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse to average what is no weight.
+        """Check that callbacks that average weights leave out buffers that batches write to.
 
         Raises:
-            InputError: a callback is to average buffers that the batches fill, such as the nodes' memory.
+            InputError: a callback averages buffers, and the model has buffers that batches write to, such as the node memory of TGN.
         """
         tables = getattr(pl_module, "tables_of_rank", ())
         for callback in _weight_averages(trainer):
             if tables and callback._use_buffers:
                 raise InputError(
-                    f"{type(callback).__name__} averages buffers, and the buffer {tables[0]} of {type(pl_module).__name__} holds what batches "
-                    "wrote, no weights: give it use_buffers: false"
+                    f"{type(callback).__name__} has use_buffers: true: it must not average the buffer {tables[0]} of {type(pl_module).__name__}, which "
+                    "batches write to; set use_buffers: false"
                 )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Forget an earlier run."""
+        """Reset the state of an earlier run."""
         self._forget()
         self._has_buffers = bool(_persistent_buffers(pl_module))
         self._counted = trainer.fit_loop.epoch_loop._batches_that_stepped
         self._asked_to_accumulate = trainer.accumulate_grad_batches
 
     def resume(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go on where the checkpoint was written. All callbacks have had ``on_train_start``, in which some check what is set here."""
+        """Resume at the position of the checkpoint. This runs after ``on_train_start`` of all callbacks, since some of them check what is set here."""
         saved, self._saved = self._saved, None
         if saved is None:
             return
-        place = Place(**saved["place"])
+        position = LoopPosition(**saved["place"])
         trainer._logger_connector._callback_metrics.update(saved["watched"])
         asked, used = saved.get("accumulate", (None, None))
-        if place.begun and asked == trainer.accumulate_grad_batches:  # else this run is to accumulate otherwise
-            trainer.accumulate_grad_batches = used  # a callback may have set it when the epoch began
+        if position.begun and asked == trainer.accumulate_grad_batches:  # else this run was given another value
+            trainer.accumulate_grad_batches = used  # a callback may have changed it at the start of the epoch
         self._load_rank_state(saved["ranks"], trainer, pl_module)
-        is_stopped = _is_still_stopped(self._patience) and saved["stopped"]
+        is_stopped = _still_stops(self._patience) and saved["stopped"]
         is_done = is_stopped and trainer.fit_loop._can_stop_early
-        if place.begun or not is_done:  # else it would average for an epoch that does not begin
-            _go_on_averaging(trainer, pl_module)
+        if position.begun or not is_done:  # else it would average for an epoch that does not start
+            _resume_averaging(trainer, pl_module)
         if is_done:
-            _close(place, trainer)
+            _stay_stopped(position, trainer)
             return
-        trainer.should_stop = is_stopped  # as soon as min_epochs and min_steps permit
-        if place.begun:
-            self._go_on_within(place, trainer)
+        trainer.should_stop = is_stopped  # takes effect when min_epochs and min_steps are reached
+        if position.begun:
+            self._resume_within_epoch(position, trainer)
         else:
-            _begin_an_epoch(place, trainer)
+            _start_epoch(position, trainer)
 
-    def _go_on_within(self, place: Place, trainer: Trainer) -> None:
-        """Make Lightning do what was still to come after a batch, and no more."""
+    def _resume_within_epoch(self, position: LoopPosition, trainer: Trainer) -> None:
+        """Make Lightning perform exactly the actions that were left after the last batch."""
         loop = trainer.fit_loop
         inner = loop.epoch_loop
-        loop._restarting = False  # else it leaves out the schedulers that watch a figure, at the epoch's end
+        loop._restarting = False  # else Lightning skips schedulers that monitor a metric at the end of the epoch
         fetcher: Any = loop._data_fetcher
         validates = inner._should_check_val_fx(fetcher)
         counts = not inner._should_accumulate()
-        self._after = "nothing" if place.after == "epoch" else place.after
-        if place.after == "batch" and validates:
+        self._after = "nothing" if position.after == "epoch" else position.after
+        if position.after == "batch" and validates:
             inner.val_loop._restart_stage = "restarted_mid_evaluation"
             inner.val_loop.batch_progress.current.reset()
-        elif place.after == "batch" and counts:
+        elif position.after == "batch" and counts:
             self._after = "nothing"
             inner.update_lr_schedulers("step", update_plateau_schedulers=True)
             inner._batches_that_stepped += 1
-        elif place.after in ("nothing", "epoch") and validates:
-            # Lightning goes once more through what follows a validation: it must change nothing.
+        elif position.after in ("nothing", "epoch") and validates:
+            # Lightning repeats the actions after a validation, so they must change nothing.
             inner._batches_that_stepped -= counts
             self._schedulers = list(trainer.strategy.lr_scheduler_configs)
             trainer.strategy.lr_scheduler_configs.clear()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Where nothing was left to train Lightning leaves out the end of a training, too: do what the checkpoint was written before."""
+        """Perform the end of the training if no step was left. Lightning skips it then, but the checkpoint was written before it."""
         saved, self._saved = self._saved, None
         if saved is None:
             return
-        place = Place(**saved["place"])
+        position = LoopPosition(**saved["place"])
         trainer._logger_connector._callback_metrics.update(saved["watched"])
         self._load_rank_state(saved["ranks"], trainer, pl_module)
-        if place.begun:
-            _end_the_epoch(place, trainer)
+        if position.begun:
+            _finish_epoch(position, trainer)
         else:
-            _begin_an_epoch(place, trainer)
+            _start_epoch(position, trainer)
         trainer.strategy.on_train_end()
         for callback in (*_averages(trainer), *_weight_averages(trainer)):
             callback.on_train_end(trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Keep what the batch changes beside the weights while it is under way."""
+        """Save what this batch will change in addition to weights: buffers and accumulated gradients."""
         self._restore_schedulers(trainer)
         self._after, self._is_stepping = "nothing", False
         if self._has_buffers:
@@ -166,48 +167,48 @@ class ExactResume(Callback):
         self._schedulers = []
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        """From here to the end of the batch the weights may be half changed."""
+        """Note that weights may be partly updated from here to the end of the batch."""
         self._is_stepping = True
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """The batch is done. Other callbacks, which may write a checkpoint now, come after this one."""
+        """Note that the batch is done. Other callbacks, which may write a checkpoint now, run after this one."""
         self._after, self._is_stepping = "batch", False
         self._counted = trainer.fit_loop.epoch_loop._batches_that_stepped
         if isinstance(pl_module, Stateful):
             pl_module.commit()
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Callbacks that average weights exchange them again."""
+        """Note that callbacks that average weights swap the weights back."""
         self.is_swapped = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The validation after a batch is done."""
+        """Note that the validation after a batch is done."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._after = "validation"
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """An epoch without a batch of its own, of which the rest was done before: its schedulers are there."""
+        """Restore the schedulers for the end of an epoch whose batches were all done before the run resumed."""
         self._restore_schedulers(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Of a failure the other ranks know nothing; a SIGTERM all obey together, between two batches."""
+        """Note whether this rank fails alone, and swap averaged weights back. After a SIGTERM all ranks stop together, between two batches."""
         self._restore_schedulers(trainer)
         self._fails_alone = type(exception) is not SIGTERMException
-        if self.is_swapped and trainer.state.fn == TrainerFn.FITTING:  # a checkpoint that is written now takes the weights for the averages
+        if self.is_swapped and trainer.state.fn == TrainerFn.FITTING:  # else a checkpoint written now would store averages as weights
             self.is_swapped = False
             for callback in _weight_averages(trainer):
                 callback.on_validation_epoch_end(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add what is lacking. Every rank takes part, but where it fails alone."""
-        place = self.place(trainer)
+        """Add what Lightning leaves out. This is a collective of all ranks, unless this rank fails alone."""
+        position = self.position(trainer)
         is_torn = _is_within_a_batch(trainer)
         if is_torn:
             checkpoint["state_dict"].update(self._before)
         state = pl_module.rank_state() if isinstance(pl_module, Stateful) else {}
-        state |= self._half_summed(trainer, pl_module, place, is_torn)
+        state |= self._half_summed(trainer, pl_module, position, is_torn)
         checkpoint[_KEY] = {
-            "place": place._asdict(),
+            "place": position._asdict(),
             "world_size": trainer.world_size,
             "ranks": _gathered(state, trainer, alone=self._fails_alone),
             "watched": {name: figure.detach().cpu() for name, figure in trainer.callback_metrics.items()},
@@ -216,48 +217,52 @@ class ExactResume(Callback):
             "half_stepped": is_torn and self._is_stepping,
         }
 
-    def place(self, trainer: Trainer) -> Place:
-        """Where the training is."""
+    def position(self, trainer: Trainer) -> LoopPosition:
+        """Return the current position of the training."""
         inner = trainer.fit_loop.epoch_loop
         went_on = inner._batches_that_stepped > self._counted or _is_within_a_batch(trainer)
-        return place_of(trainer, "nothing" if went_on else self._after)
+        return loop_position(trainer, "nothing" if went_on else self._after)
 
-    def _half_summed(self, trainer: Trainer, module: LightningModule, place: Place, is_torn: bool) -> dict[str, Tensor]:
-        """Gradients that no step has used yet, by name."""
-        if not place.begun or place.ended or place.step % trainer.accumulate_grad_batches == 0:
+    def _half_summed(self, trainer: Trainer, module: LightningModule, position: LoopPosition, is_torn: bool) -> dict[str, Tensor]:
+        """Return accumulated gradients that no optimiser step has used yet, by name."""
+        if not position.begun or position.ended or position.step % trainer.accumulate_grad_batches == 0:
             return {}
         return self._gradients if is_torn else _gradients_of(module)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take what was added, and correct Lightning's counters, which are read after this."""
+        """Read what was added, and correct Lightning's counters, which Lightning reads after this.
+
+        Raises:
+            InputError: the checkpoint is from within an optimiser step or from one of several ranks, or the number of ranks differs within an epoch.
+        """
         saved = checkpoint.get(_KEY)
         if trainer.state.fn != TrainerFn.FITTING or saved is None:
             return
         if saved["half_stepped"]:
             raise InputError(
-                "the checkpoint was written while the optimiser was changing the weights (an exception, or a second Ctrl-C): they are of no step; "
-                "go on from another one, last.ckpt for instance" + explain_hint("checkpoint")
+                "the checkpoint was written within an optimiser step (after an exception, or a second Ctrl-C), so its weights are partly updated; "
+                "resume from another one, such as last.ckpt" + see("checkpoint")
             )
-        place, ranks = Place(**saved["place"]), saved["ranks"]
+        position, ranks = LoopPosition(**saved["place"]), saved["ranks"]
         if len(ranks) < saved["world_size"]:
             raise InputError(
-                f"the checkpoint has the state of rank {min(ranks)} alone: an exception in one of {saved['world_size']} ranks wrote it; go on from "
-                "another one, last.ckpt for instance" + explain_hint("checkpoint")
+                f"the checkpoint has only the state of rank {min(ranks)} of {saved['world_size']}: that rank wrote it after an exception; resume from "
+                "another one, such as last.ckpt" + see("checkpoint")
             )
-        if place.begun and set(ranks) != set(range(trainer.world_size)):
+        if position.begun and set(ranks) != set(range(trainer.world_size)):
             raise InputError(
-                f"the checkpoint has the state of rank {', '.join(map(str, ranks))} in the middle of an epoch, and the run has {trainer.world_size} ranks: "
-                "go on with as many, or from a checkpoint of an epoch's end" + explain_hint("checkpoint")
+                f"the checkpoint is from the middle of an epoch with {len(ranks)} ranks, and this run has {trainer.world_size}: "
+                f"resume with {len(ranks)} ranks, or from a checkpoint of the end of an epoch" + see("checkpoint")
             )
-        write_counters(checkpoint["loops"]["fit_loop"], place)
+        write_counters(checkpoint["loops"]["fit_loop"], position)
         self._saved = saved
         rules = (callback for callback in trainer.callbacks if isinstance(callback, EarlyStopping))  # type: ignore[attr-defined]
-        self._patience = {rule: rule.patience for rule in rules}  # the checkpoint's comes over it when their state is loaded, after this
+        self._patience = {rule: rule.patience for rule in rules}  # kept here, since loading the checkpoint overwrites it after this
 
     def _load_rank_state(self, ranks: dict[int, dict[str, Tensor]], trainer: Trainer, module: LightningModule) -> None:
-        for callback in _weight_averages(trainer):  # an exception may have come before it; what it has averaged already it leaves
+        for callback in _weight_averages(trainer):  # an exception may have skipped this; a batch averaged already is not averaged again
             callback.on_train_batch_end(trainer, module, None, None, 0)
-        # With other ranks than before, which an epoch's end permits, a new one takes what the first had.
+        # At the end of an epoch the number of ranks may change; a new rank takes the state of the first.
         state = dict(ranks.get(trainer.global_rank, ranks[min(ranks)]))
         for name, parameter in module.named_parameters():
             gradient = state.pop(f"gradient.{name}", None)
@@ -267,7 +272,7 @@ class ExactResume(Callback):
 
 
 class _AfterOthers(Callback):
-    """Tells ``ExactResume`` when all other callbacks have had a hook."""
+    """A callback that calls ``ExactResume`` after all other callbacks have run a hook."""
 
     def __init__(self, resume: ExactResume) -> None:
         self._resume = resume
@@ -285,7 +290,7 @@ def _is_within_a_batch(trainer: Trainer) -> bool:
 
 
 def _persistent_buffers(module: LightningModule) -> list[tuple[str, Tensor]]:
-    """Those that a checkpoint has, running means of a normalisation for instance; most models have none."""
+    """Return the buffers that a checkpoint includes, such as running means of BatchNorm. Most models have none."""
     kept = module.state_dict(keep_vars=True)
     return [(name, value) for name, value in kept.items() if not isinstance(value, torch.nn.Parameter)]
 
@@ -296,7 +301,7 @@ def _gradients_of(module: LightningModule, copied: bool = False) -> dict[str, Te
 
 
 def _gathered(state: dict[str, Tensor], trainer: Trainer, *, alone: bool) -> dict[int, dict[str, Tensor]]:
-    """The ranks' states on rank 0, which writes."""
+    """Gather the states of all ranks on rank 0, which writes the checkpoint. With ``alone``, return only that of this rank."""
     if trainer.world_size == 1 or alone:
         return {trainer.global_rank: state}
     parts: list[Any] | None = [None] * trainer.world_size if trainer.global_rank == 0 else None
@@ -304,32 +309,32 @@ def _gathered(state: dict[str, Tensor], trainer: Trainer, *, alone: bool) -> dic
     return dict(enumerate(parts or []))
 
 
-def _begin_an_epoch(place: Place, trainer: Trainer) -> None:
-    """Lightning takes a run with ``max_steps`` for one that stands in an epoch, also at its end."""
+def _start_epoch(position: LoopPosition, trainer: Trainer) -> None:
+    """Let the run start a new epoch. Lightning treats a run with ``max_steps`` as one within an epoch, even at the end of it."""
     loop = trainer.fit_loop
     super(type(loop), type(loop)).restarting.fset(loop, False)  # type: ignore[attr-defined]
-    if place.after == "epoch":
-        loop.epoch_progress.current.completed -= 1  # schedulers count the epoch that ends
+    if position.after == "epoch":
+        loop.epoch_progress.current.completed -= 1  # schedulers must see the epoch as not yet completed
         loop.epoch_loop.update_lr_schedulers("epoch", update_plateau_schedulers=True)
         loop.epoch_progress.current.completed += 1
 
 
-def _end_the_epoch(place: Place, trainer: Any) -> None:
-    """What is still to come after the last batch, of which nothing more follows."""
+def _finish_epoch(position: LoopPosition, trainer: Any) -> None:
+    """Perform the actions that are left after the last batch of the training."""
     loop = trainer.fit_loop
-    if place.after == "epoch":
+    if position.after == "epoch":
         loop.epoch_progress.increment_processed()
         loop.epoch_progress.increment_completed()
         return
     loop._restarting = loop.epoch_loop._restarting = False
-    loop.epoch_loop._skip_next_val = place.after == "validation"
-    if place.after != "nothing":
+    loop.epoch_loop._skip_next_val = position.after == "validation"
+    if position.after != "nothing":
         loop.epoch_loop.on_advance_end(loop._data_fetcher)
     loop.on_advance_end()
 
 
 def _averages(trainer: Any) -> list[StochasticWeightAveraging]:
-    """Those that have begun."""
+    """Return the ``StochasticWeightAveraging`` callbacks that have started."""
     return [each for each in trainer.callbacks if isinstance(each, StochasticWeightAveraging) and each._scheduler_state is not None]
 
 
@@ -337,8 +342,8 @@ def _weight_averages(trainer: Any) -> list[Any]:
     return [each for each in trainer.callbacks if isinstance(each, _WeightAveraging)]
 
 
-def _go_on_averaging(trainer: Any, module: LightningModule) -> None:
-    """Lightning's averaging of weights begins anew in the next epoch only, and then sets the learning rate back."""
+def _resume_averaging(trainer: Any, module: LightningModule) -> None:
+    """Resume stochastic weight averaging in this epoch. Lightning would resume it in the next epoch, and reset the learning rate."""
     for callback in _averages(trainer):
         if callback.swa_start <= trainer.current_epoch <= callback.swa_end:
             rates = [group["lr"] for group in trainer.optimizers[0].param_groups]
@@ -347,8 +352,8 @@ def _go_on_averaging(trainer: Any, module: LightningModule) -> None:
                 group["lr"] = rate
 
 
-def _is_still_stopped(asked: dict[EarlyStopping, int]) -> bool:
-    """Return whether a rule that had stopped a run would stop it now; give each the patience that this run asks for in place of the checkpoint's."""
+def _still_stops(asked: dict[EarlyStopping, int]) -> bool:
+    """Return whether an ``EarlyStopping`` rule that stopped the run would still stop it. Set the patience of each rule to that of this run."""
     is_stopped = False
     for rule, patience in asked.items():
         kept, rule.patience = rule.patience, patience
@@ -357,11 +362,11 @@ def _is_still_stopped(asked: dict[EarlyStopping, int]) -> bool:
     return is_stopped
 
 
-def _close(place: Place, trainer: Any) -> None:
-    """Train no further; what was still to come of the epoch is done."""
-    rank_zero_info("EarlyStopping had ended the run that goes on here: a larger patience lets it train further")
-    if place.begun:
-        _end_the_epoch(place, trainer)
+def _stay_stopped(position: LoopPosition, trainer: Any) -> None:
+    """Finish the actions that are left of the epoch, and train no further."""
+    rank_zero_info("EarlyStopping ended the resumed run, so it does not train further: raise its patience to continue")
+    if position.begun:
+        _finish_epoch(position, trainer)
     else:
-        _begin_an_epoch(place, trainer)
+        _start_epoch(position, trainer)
     trainer.should_stop = True

@@ -61,10 +61,10 @@ class SharedDataModule(LightningDataModule):
 
     @property
     def trainer(self) -> Trainer | None:
-        """Lightning's trainer. It is set when a run begins, before its ranks connect, so custom training scripts are checked here.
+        """Lightning's trainer. Lightning sets it when a run begins, before the rendezvous of its ranks, so ranks of a custom script are checked here.
 
         Raises:
-            InputError: the ranks of the run do not agree, see ``hoptrain.trainers.callbacks.roll_call.meet``.
+            InputError: the ranks do not find one another (see ``rendezvous``).
         """
         return self._trainer
 
@@ -74,9 +74,9 @@ class SharedDataModule(LightningDataModule):
         if isinstance(trainer, Trainer):  # by default Lightning would shard each rank's share once more
             trainer._accelerator_connector.use_distributed_sampler = False
         if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING and trainer.world_size > 1:
-            from hoptrain.trainers.callbacks.roll_call import meet
+            from hoptrain.trainers.callbacks.rendezvous import rendezvous
 
-            self._met = meet(trainer, calls_roll=self._is_partitioned)  # keeps the connection open until the process group uses it
+            self._store = rendezvous(trainer, waits_for_all=self._is_partitioned)  # kept alive until the process group exists
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
@@ -139,7 +139,7 @@ class SharedDataModule(LightningDataModule):
         """Return the position after the last trained batch, for a checkpoint."""
         if self.loader is None or self._resume is None or self.trainer is None:
             return {}
-        place = self._resume.place(self.trainer)
+        place = self._resume.position(self.trainer)
         return {"epoch": place.epoch, "step": place.step, "ended": place.ended, "schedule": _facts(self.loader.schedule)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,11 +1,13 @@
-"""The first failure of a rank ends all ranks, with its cause. Standard library only: a rank is watched before it has imported anything else.
+"""Failure detection for ranks: the first failure of a rank ends all ranks, and every rank reports its cause.
 
-A rank that fails leaves the others in a collective that cannot finish, and they learn of it late or never, by a broken connection, not by the
-cause. So every rank has a small process beside it, its watch, which is there from its first second and still there after its last:
+Without it, a failed rank leaves the others in a collective that cannot finish. They notice late, by a broken connection, or never. So each rank
+has a watchdog, a small process that runs from the rank's first second until after its end. This package uses the standard library only, since a
+watchdog must run before its rank has imported anything else.
 
-``launcher.py``  in the rank: ends it with torchrun.
-``member.py``    in the rank: starts the watch, tells it how the rank fares and how it fails, ends the rank at its word.
-``process.py``   the watch: looks at the rank (``sight.py``), tells the hub, ends its rank and says why.
-``hub.py``       in the watch of rank 0, not in rank 0: hears all watches and decides which failure was the first.
-``channel.py``   how they talk.
+``launcher.py``       in the rank: ends the rank when torchrun has ended.
+``rank_agent.py``     in the rank: starts the watchdog, reports progress and failures to it, and ends the rank at its request.
+``process.py``        the watchdog: observes the rank (``process_probe.py``), reports to the coordinator, ends the rank and prints why.
+``coordinator.py``    in the watchdog of rank 0: collects the reports of all watchdogs and decides which failure was the first.
+``server.py``         in the watchdog of rank 0: the connections of the coordinator to all watchdogs.
+``channel.py``        messages between rank, watchdog and coordinator.
 """

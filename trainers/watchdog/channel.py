@@ -1,6 +1,6 @@
-"""Messages between a rank, its watch and the hub: one JSON object to a line, over a stream socket. No call waits.
+"""Messages between a rank, its watchdog and the coordinator: one JSON object per line, over a stream socket. No call blocks.
 
-Where strangers can connect, the first line is a key. Nothing else is read, let alone parsed, before it was compared.
+On a socket that other programs can connect to, the first line is a key. Nothing after it is read before the key was compared.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-_LONGEST = 1 << 16  # bytes of a line; who sends more is none of us
+_LONGEST = 1 << 16  # most bytes of a line; a longer one closes the channel
 
 
 class Channel:
-    """One end."""
+    """One end of a message connection."""
 
     def __init__(self, end: socket.socket, key: str = "") -> None:
-        """Take over a connected socket; the other end has to send ``key`` before its first message, if there is one."""
+        """Wrap a connected socket. If ``key`` is not empty, the other end must send it before its first message."""
         end.setblocking(False)
         self._socket = end
-        self._awaited = f"{key}\n".encode() if key else b""
+        self._expected = f"{key}\n".encode() if key else b""
         self._rest = b""
-        self._lock = threading.Lock()  # in a rank two threads send
+        self._lock = threading.Lock()  # two threads of a rank send
 
     def fileno(self) -> int:
-        """The socket's descriptor, to wait for."""
+        """Return the file descriptor of the socket, for a selector."""
         return self._socket.fileno()
 
     def send_key(self, key: str) -> None:
-        """Send the key that the other end awaits."""
+        """Send the key that the other end expects."""
         with self._lock, suppress(OSError):
             self._socket.sendall(f"{key}\n".encode())
 
     def send(self, **message: Any) -> None:
-        """Send, or drop it: whoever takes nothing any more is found missing by his silence."""
+        """Send a message, or drop it on an error. A receiver that has gone is detected by its silence."""
         with self._lock, suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[dict[str, Any]] | None:
-        """What has arrived since the last time; None if nothing will any more."""
+        """Return the messages that have arrived since the last call; None if the connection has ended."""
         try:
-            data = self._socket.recv(len(self._awaited) - len(self._rest) if self._awaited else 1 << 16)
+            data = self._socket.recv(len(self._expected) - len(self._rest) if self._expected else 1 << 16)
         except BlockingIOError:
             return []
         except OSError:
             return None
-        if self._awaited:
+        if self._expected:
             return self._compare(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if not data or len(self._rest) > _LONGEST:
@@ -61,12 +61,12 @@ class Channel:
 
     def _compare(self, data: bytes) -> list[dict[str, Any]] | None:
         self._rest += data
-        if b"\n" in data or len(self._rest) == len(self._awaited):
-            if not hmac.compare_digest(self._rest, self._awaited):
+        if b"\n" in data or len(self._rest) == len(self._expected):
+            if not hmac.compare_digest(self._rest, self._expected):
                 return None
-            self._rest = self._awaited = b""
+            self._rest = self._expected = b""
         return [] if data else None
 
     def close(self) -> None:
-        """Let go of the socket; what was sent still arrives."""
+        """Close the socket; what was sent still arrives."""
         self._socket.close()

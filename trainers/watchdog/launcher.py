@@ -1,4 +1,4 @@
-"""A rank ends with torchrun, which has started it: killed by SIGKILL, that can end no rank itself."""
+"""Ends a rank when the torchrun process that started it has ended. A torchrun killed by SIGKILL cannot end its ranks itself."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import time
 from contextlib import suppress
 from select import POLLIN, poll
 
-from hoptrain.trainers.watchdog.sight import Sight
+from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 
 _MARK = b"\0TORCHELASTIC_USE_AGENT_STORE=True\0"
-_LOOK_S = 1.0  # where the kernel has no descriptors of processes
+_LOOK_S = 1.0  # between two looks, if the kernel has no pidfd
 _CONNECT_S = 5.0
 _THREAD = "hoptrain-launcher"
 
 
 def end_with_launcher() -> None:
-    """Let this process end when torchrun has ended, if it was started by that. Nothing happens in other processes, or the second time.
+    """End this process when torchrun ends, if torchrun started it. In other processes, and on a second call, this does nothing.
 
     Raises:
-        RuntimeError: torchrun has ended already.
+        RuntimeError: torchrun has already ended.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or any(thread.name == _THREAD for thread in threading.enumerate()):
         return
-    launcher = Sight(_launcher())
-    _check_store()  # after the look: if torchrun had ended before it, the process that was seen is another
+    launcher = ProcessProbe(_launcher())
+    _check_store()  # after the probe is made: if torchrun had ended before, the probe observes another process
     threading.Thread(target=_end_with, args=(launcher,), name=_THREAD, daemon=True).start()
 
 
 def _launcher() -> int:
-    """Return the process id of torchrun: the nearest process above without the variable that it sets, since a script may stand between."""
+    """Return the process id of torchrun: the nearest ancestor without the variable that torchrun sets. A script may be between it and this process."""
     pid = os.getppid()
     while pid > 1 and _MARK in b"\0" + _read(f"/proc/{pid}/environ"):
         pid = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
@@ -47,20 +47,20 @@ def _read(path: str) -> bytes:
 
 
 def _check_store() -> None:
-    """Raise if torchrun's store is gone, which is there before any rank.
+    """Check that the store of torchrun, which starts before any rank, still listens.
 
     Raises:
-        RuntimeError: nothing listens where it was.
+        RuntimeError: nothing listens at its address.
     """
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         with suppress(TimeoutError, socket.gaierror):
             socket.create_connection(address, _CONNECT_S).close()
     except ConnectionRefusedError:
-        raise RuntimeError(f"torchrun has ended: nothing listens at {address[0]}:{address[1]}, where its store was") from None
+        raise RuntimeError(f"torchrun has ended: its store at {address[0]}:{address[1]} does not listen any more") from None
 
 
-def _end_with(launcher: Sight) -> None:
+def _end_with(launcher: ProcessProbe) -> None:
     waiting = poll()
     if launcher.end is not None:
         waiting.register(launcher.end, POLLIN)

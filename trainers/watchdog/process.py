@@ -1,4 +1,4 @@
-"""The watch of one rank, a process of its own: it sees the rank's end, however that comes, and outlives it long enough to say why."""
+"""The watchdog of one rank: a separate process that detects how the rank ends, and outlives it long enough to print why."""
 
 from __future__ import annotations
 
@@ -15,219 +15,219 @@ from math import inf
 from typing import Any
 
 from hoptrain.trainers.watchdog.channel import Channel
-from hoptrain.trainers.watchdog.hub import SILENCE_S, Verdict, last_seen
+from hoptrain.trainers.watchdog.coordinator import SILENCE_S, Failure, last_seen
+from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 from hoptrain.trainers.watchdog.server import Server
-from hoptrain.trainers.watchdog.sight import Sight
 
 _TICK_S = 0.1
 _BEAT_S = 1.0
 _LONGEST_TICK_S = 1.0
-"""A job that was suspended goes on with the clock far ahead: a tick counts for so much at most."""
+"""Most seconds that one tick adds to the watchdog's clock. The system clock jumps ahead while a job is suspended."""
 _CONNECT_S = 10.0
-_END_S = 2.0  # for a rank to end at its watch's word, before it is killed
-_OWN_S = 12.0  # for the rank that failed to tell its error
-_ASKED_S = 3.0  # for a rank that was not asked to end, where another was
-_TIDY_S = 30.0  # for a rank that was asked to end
-_KERNEL_S = 5.0  # for the kernel to end a process
+_END_S = 2.0  # for a rank to end at the request of its watchdog, before it is killed
+_OWN_S = 12.0  # for the rank that failed to print its error
+_ASKED_S = 3.0  # for a rank that got no signal, while another rank was asked to end by one
+_TIDY_S = 30.0  # for a rank that was asked to end by a signal
+_KERNEL_S = 5.0  # for the kernel to end a killed process
 
 
 def main() -> None:
-    """Entry of the process: ``argv`` has the rank's process id, rank, world size, host, and descriptors of its socket and of its crash report."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # it ends with its rank
+    """Run a watchdog. ``argv`` has the rank's process id, rank, world size, host, and the descriptors of its socket and of its crash report."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the watchdog ends after its rank
         signal.signal(number, signal.SIG_IGN)
     pid, rank, world_size = map(int, sys.argv[1:4])
-    watch = Watch(pid, rank, socket.socket(fileno=int(sys.argv[5])), int(sys.argv[6]))
+    watchdog = WatchdogProcess(pid, rank, socket.socket(fileno=int(sys.argv[5])), int(sys.argv[6]))
     if rank == 0:
-        watch.serve(sys.argv[4], world_size)
-    watch.run()
+        watchdog.serve(sys.argv[4], world_size)
+    watchdog.run()
 
 
-class Watch:
-    """Looks at a rank, tells the hub, and does what the verdict asks for."""
+class WatchdogProcess:
+    """The watchdog of a rank: it observes the rank, reports to the coordinator, and ends the rank when the coordinator names a failure."""
 
     def __init__(self, pid: int, rank: int, link: socket.socket, crash: int) -> None:
-        """Begin to look.
+        """Start to observe a rank.
 
         Args:
-            pid: the rank's process.
-            rank: its number.
-            link: socket to it.
-            crash: where its crash report can be read.
+            pid: process id of the rank.
+            rank: number of the rank.
+            link: socket to the rank.
+            crash: file descriptor of the pipe with the rank's crash report.
         """
-        self._rank, self._sight, self._crash = rank, Sight(pid), crash
-        self._link = Channel(link)
+        self._rank, self._probe, self._crash = rank, ProcessProbe(pid), crash
+        self._rank_channel = Channel(link)
         self._server: Server | None = None
-        self._hub: Channel | None = None  # the way to it
+        self._coordinator: Channel | None = None  # connection to the coordinator
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._link, selectors.EVENT_READ, self._hear_rank)
-        if self._sight.end is not None:  # to look before its parent has asked how it ended
-            self._selector.register(self._sight.end, selectors.EVENT_READ, self._see_end)
-        self._now = self._beat_due = self._hub_heard = 0.0
-        self._place = self._kind = ""
+        self._selector.register(self._rank_channel, selectors.EVENT_READ, self._on_rank)
+        if self._probe.end is not None:  # the exit code must be read before the rank's parent reaps the process
+            self._selector.register(self._probe.end, selectors.EVENT_READ, self._check_end)
+        self._now = self._beat_due = self._coordinator_heard = 0.0
+        self._position = self._kind = ""
         self._has_arrived = self._is_done = False
-        self._verdict: Verdict | None = None
-        self._line = ""  # to be said when the rank is told to end, or when it has gone
+        self._failure: Failure | None = None
+        self._line = ""  # printed when the rank is asked to end, or has ended
         self._tell_at = self._kill_at = self._give_up_at = inf
 
     def serve(self, host: str, world_size: int) -> None:
-        """Have the hub here."""
+        """Run the coordinator in this process, and send its address to the rank."""
         self._server = Server(self._selector, host, world_size)
-        self._link.send(address=self._server.address)
+        self._rank_channel.send(address=self._server.address)
 
     def run(self) -> None:
-        """Watch until there is nothing left to see or to say."""
-        looked = time.monotonic()
+        """Observe the rank until it has ended and its end is reported; then serve other watchdogs as long as needed."""
+        last_tick = time.monotonic()
         is_over = False
         while not is_over or (self._server is not None and self._server.is_needed):
             for key, _ in self._selector.select(_TICK_S):
                 key.data()
             now = time.monotonic()
-            self._now += min(now - looked, _LONGEST_TICK_S)
-            looked = now
+            self._now += min(now - last_tick, _LONGEST_TICK_S)
+            last_tick = now
             if self._server is not None:
                 self._server.tick(self._now)
             if not is_over and self._step():
                 is_over = True
-                if self._hub is not None:
-                    self._selector.unregister(self._hub)
-                    self._hub.close()
+                if self._coordinator is not None:
+                    self._selector.unregister(self._coordinator)
+                    self._coordinator.close()
 
     def _step(self) -> bool:
-        """Look at the rank and act; returns whether that was all."""
-        self._see_end()
+        """Check the rank and act on what is due. Return whether the rank needs no watchdog any more."""
+        self._check_end()
         if self._now >= self._beat_due:
             self._beat_due = self._now + _BEAT_S
-            self._sight.look_for_work()
-            state = "stopped" if self._sight.is_stopped else "still" if self._sight.is_still else ""
-            self._tell(state=state, place=self._place, **({"arrived": True} if self._has_arrived else {}))
-        if self._hub is not None and self._now > self._hub_heard + SILENCE_S:
-            self._lose_hub(f"rank 0 is cut off: nothing was heard from its machine for {SILENCE_S:.0f} s")
+            self._probe.look_for_work()
+            state = "stopped" if self._probe.is_stopped else "still" if self._probe.is_still else ""
+            self._report(state=state, place=self._position, **({"arrived": True} if self._has_arrived else {}))
+        if self._coordinator is not None and self._now > self._coordinator_heard + SILENCE_S:
+            self._lose_coordinator(f"rank 0 is cut off: no message came from its machine for {SILENCE_S:.0f} s")
         if self._now >= self._tell_at:
             self._tell_at, self._kill_at = inf, self._now + _END_S
-            self._say()
-            self._link.send(end=True)
-        if self._now >= self._kill_at and not self._sight.is_gone:
+            self._print_line()
+            self._rank_channel.send(end=True)
+        if self._now >= self._kill_at and not self._probe.is_gone:
             self._kill_at = inf
             self._give_up_at = self._now + _KERNEL_S
             with suppress(ProcessLookupError):
-                os.kill(self._sight.pid, signal.SIGKILL)
+                os.kill(self._probe.pid, signal.SIGKILL)
         if self._is_done or self._now >= self._give_up_at:
             return True
-        if self._sight.is_gone and self._verdict is not None:
-            if self._verdict.rank == self._rank or self._verdict.kind != "asked":
-                self._say()
+        if self._probe.is_gone and self._failure is not None:
+            if self._failure.rank == self._rank or self._failure.kind != "asked":
+                self._print_line()
             return True
         return False
 
-    def _see_end(self) -> None:
-        """Look whether the rank is there still; if not, tell how it ended, once."""
-        was_gone = self._sight.is_gone
-        self._sight.look()
-        if was_gone or not self._sight.is_gone:
+    def _check_end(self) -> None:
+        """Check whether the rank still runs; if not, report how it ended, once."""
+        was_gone = self._probe.is_gone
+        self._probe.look()
+        if was_gone or not self._probe.is_gone:
             return
-        if self._sight.end is not None:
-            self._selector.unregister(self._sight.end)
-        self._hear_rank()  # its last words
+        if self._probe.end is not None:
+            self._selector.unregister(self._probe.end)
+        self._on_rank()  # its last messages
         if not self._kind and not self._is_done:
             what, where = _crash_of(self._crash)
-            kind = "asked" if self._sight.was_asked() else "died"
-            self._end(kind, f"{self._sight.how_it_ended(what)}{where}{last_seen(self._place)}")
+            kind = "asked" if self._probe.was_asked() else "died"
+            self._end(kind, f"{self._probe.how_it_ended(what)}{where}{last_seen(self._position)}")
 
     def _end(self, kind: str, text: str) -> None:
-        """The rank ends, or has ended."""
+        """Report that the rank ends, or has ended."""
         self._kind = kind
         self._give_up_at = self._now + _TIDY_S + _KERNEL_S
-        if self._hub is not None:
-            self._tell(kind=kind, text=text)
-        else:  # nobody to ask
+        if self._coordinator is not None:
+            self._report(kind=kind, text=text)
+        else:  # no coordinator to decide
             kind = kind if kind in ("died", "asked") else "failed"
-            self._obey(Verdict(self._rank, kind, f"rank {self._rank} {text}"))
+            self._act_on(Failure(self._rank, kind, f"rank {self._rank} {text}"))
 
-    def _tell(self, **message: Any) -> None:
-        if self._hub is not None:
-            self._hub.send(**message)
+    def _report(self, **message: Any) -> None:
+        if self._coordinator is not None:
+            self._coordinator.send(**message)
 
-    def _hear_rank(self) -> None:
-        messages = self._link.receive()
-        if messages is None:  # its end is seen otherwise: a process that it has forked may hold the socket
-            if self._link in {key.fileobj for key in self._selector.get_map().values()}:
-                self._selector.unregister(self._link)
+    def _on_rank(self) -> None:
+        messages = self._rank_channel.receive()
+        if messages is None:  # not yet the end of the rank: a process that it forked may keep the socket open, or have closed it
+            if self._rank_channel in {key.fileobj for key in self._selector.get_map().values()}:
+                self._selector.unregister(self._rank_channel)
             return
         for message in messages:
-            self._place = message.get("place", self._place)
+            self._position = message.get("place", self._position)
             if "join" in message:
                 self._join(message["join"])
             if "launched" in message and self._server is not None:
                 self._server.launched(message["launched"])
             self._has_arrived = self._has_arrived or "arrived" in message
             if "kind" in message and not self._kind:
-                self._hear_of_failure(message["kind"], message["text"])
+                self._on_rank_failure(message["kind"], message["text"])
             if "done" in message:
                 self._is_done = True
-                self._tell(done=True)
+                self._report(done=True)
 
-    def _hear_of_failure(self, kind: str, text: str) -> None:
-        """The rank waits to be told whether it is the cause, unless it was asked to end."""
-        if self._verdict is None:
+    def _on_rank_failure(self, kind: str, text: str) -> None:
+        """Handle a failure that the rank reports. The rank waits for the coordinator's decision, unless it was asked to end by a signal."""
+        if self._failure is None:
             self._end(kind, text)
-        elif kind == "asked":  # others were too
+        elif kind == "asked":  # other ranks were asked, too
             self._kind, self._line = kind, ""
             self._tell_at, self._kill_at = inf, self._now + _TIDY_S
 
     def _join(self, address: str) -> None:
         host, port, key = address.split()
         try:
-            self._hub = hub = Channel(socket.create_connection((host, int(port)), _CONNECT_S))
+            self._coordinator = channel = Channel(socket.create_connection((host, int(port)), _CONNECT_S))
         except OSError:
-            self._lose_hub("rank 0 is gone: nothing answers where its watch was")
+            self._lose_coordinator("rank 0 has ended: its watchdog does not answer")
             return
-        self._hub_heard = self._now
-        self._selector.register(hub, selectors.EVENT_READ, partial(self._hear_hub, hub))
-        hub.send_key(key)
-        self._tell(rank=self._rank)
+        self._coordinator_heard = self._now
+        self._selector.register(channel, selectors.EVENT_READ, partial(self._on_coordinator, channel))
+        channel.send_key(key)
+        self._report(rank=self._rank)
 
-    def _hear_hub(self, hub: Channel) -> None:
-        messages = hub.receive()
-        self._hub_heard = self._now
+    def _on_coordinator(self, channel: Channel) -> None:
+        messages = channel.receive()
+        self._coordinator_heard = self._now
         for message in messages or []:
-            if "verdict" in message:
-                self._obey(Verdict(**message["verdict"]))
+            if "failure" in message:
+                self._act_on(Failure(**message["failure"]))
             if "end" in message:
                 self._hurry()
         if messages is None:
-            self._selector.unregister(hub)
-            hub.close()
-            self._hub = None
-            self._lose_hub("rank 0 is gone, and its watch with it")
+            self._selector.unregister(channel)
+            channel.close()
+            self._coordinator = None
+            self._lose_coordinator("rank 0 has ended, and so has its watchdog")
 
-    def _lose_hub(self, text: str) -> None:
-        """Nobody is left to give a verdict, or the word to end."""
-        self._obey(Verdict(0, "died", text))
+    def _lose_coordinator(self, text: str) -> None:
+        """End the rank without the coordinator, which can neither decide nor ask it to end."""
+        self._act_on(Failure(0, "died", text))
         self._hurry()
 
     def _hurry(self) -> None:
-        """End the rank now, if it is to be ended at all."""
+        """If the rank is to be ended, end it now."""
         if self._tell_at < inf:
             self._tell_at = self._now
 
-    def _obey(self, verdict: Verdict) -> None:
-        """End the rank, or let it end, and prepare what is to be said; the first verdict counts."""
-        if self._verdict is not None:
+    def _act_on(self, failure: Failure) -> None:
+        """End the rank, or let it end, and prepare the line to print. Only the first failure counts."""
+        if self._failure is not None:
             return
-        self._verdict = verdict
-        is_ours, now = verdict.rank == self._rank, self._now
-        if verdict.kind == "over" or (verdict.kind == "failed" and is_ours):
-            self._link.send(yours=True)
-            self._line, self._kill_at = verdict.text, now + _OWN_S
-        elif verdict.kind == "asked" and (is_ours or self._kind == "asked"):
+        self._failure = failure
+        is_ours, now = failure.rank == self._rank, self._now
+        if failure.kind == "over" or (failure.kind == "failed" and is_ours):
+            self._rank_channel.send(yours=True)
+            self._line, self._kill_at = failure.text, now + _OWN_S
+        elif failure.kind == "asked" and (is_ours or self._kind == "asked"):
             self._kill_at = now + _TIDY_S
         elif is_ours:
-            self._line, self._kill_at = verdict.text, now
+            self._line, self._kill_at = failure.text, now
         else:
-            self._line = f"rank {self._rank} ends, because {verdict.text}"
-            self._tell_at = now + (_ASKED_S if verdict.kind == "asked" else _OWN_S)
+            self._line = f"rank {self._rank} ends, because {failure.text}"
+            self._tell_at = now + (_ASKED_S if failure.kind == "asked" else _OWN_S)
 
-    def _say(self) -> None:
+    def _print_line(self) -> None:
         if self._line:
             with suppress(OSError):
                 os.write(2, f"hoptrain: {self._line}\n".encode())
@@ -235,7 +235,7 @@ class Watch:
 
 
 def _crash_of(report: int) -> tuple[str, str]:
-    """What a process wrote when it crashed, and where it was; empty if it did not."""
+    """Return what a process wrote when it crashed, and the line of code; two empty strings if it did not crash."""
     os.set_blocking(report, False)
     try:
         text = os.read(report, 1 << 16).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A run that ``torchrun --max-restarts`` starts again meets with all its ranks."""
+"""Rendezvous of ranks that ``torchrun --max-restarts`` has restarted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 if TYPE_CHECKING:
-    from pytorch_lightning import Trainer  # a rank's watch needs this module before Lightning is imported
+    from pytorch_lightning import Trainer  # this module is needed before Lightning is imported
 
-_MEETING_S = 120.0
+_RENDEZVOUS_S = 120.0
 
 
 def rejoin_process_group(trainer: Trainer) -> None:
-    """Let the ranks of a restarted job meet under names of their own.
+    """Create the process group of a restarted job under keys of its own; in a first attempt do nothing.
 
-    torchrun may keep one store for all attempts (it does with its default, static rendezvous), where the addresses of the ranks before still
-    stand; whoever reads these waits for processes that are gone. Lightning takes a process group that is there already.
+    With its default (static) rendezvous torchrun keeps one store for all attempts. It still has the addresses of earlier ranks, and a rank that
+    reads them waits for processes that have ended. Lightning uses a process group that exists already.
     """
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if attempt == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or trainer.world_size == 1:
@@ -37,25 +37,28 @@ def rejoin_process_group(trainer: Trainer) -> None:
 
 
 def exchange(address: str) -> str:
-    """Rank 0's ``address`` for all ranks of torchrun, by the store of its agent, which is there before them.
+    """Broadcast the coordinator's address from rank 0 to all ranks, through the store of torchrun's agent, which starts before them.
 
     Args:
-        address: rank 0's; nothing on the others.
+        address: address of the coordinator on rank 0; empty on other ranks.
+
+    Returns:
+        The address of the coordinator.
 
     Raises:
-        RuntimeError: rank 0 was not heard of in time.
+        RuntimeError: rank 0 did not store its address in time.
     """
-    store = _agent_store(timedelta(seconds=_MEETING_S))
+    store = _agent_store(timedelta(seconds=_RENDEZVOUS_S))
     if address:
         store.set("hoptrain watch", address)
         return address
     try:
         return store.get("hoptrain watch").decode()
     except RuntimeError as error:
-        raise RuntimeError(f"rank 0 has not arrived: nothing was heard of it for {_MEETING_S:.0f} s") from error
+        raise RuntimeError(f"rank 0 has not arrived: no message came from it for {_RENDEZVOUS_S:.0f} s") from error
 
 
 def _agent_store(timeout: timedelta = timedelta(minutes=5)) -> Store:
-    """The store of torchrun's agent, under names of this attempt's own."""
+    """Return the store of torchrun's agent, with keys that belong to this attempt alone."""
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False, timeout)
     return PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

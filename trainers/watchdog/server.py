@@ -1,4 +1,4 @@
-"""The hub's sockets, in the watch of rank 0: every watch is connected, rank 0's own as well."""
+"""The coordinator's connections, in the watchdog of rank 0. Every watchdog connects, also that of rank 0."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from functools import partial
 from typing import Any
 
 from hoptrain.trainers.watchdog.channel import Channel
-from hoptrain.trainers.watchdog.hub import Hub
-from hoptrain.trainers.watchdog.sight import Sight
+from hoptrain.trainers.watchdog.coordinator import Coordinator
+from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 
 _BEAT_S = 1.0
 _LINGER_S = 10.0
-"""How long the hub stays after a verdict: those that are being started have to hear it too."""
-_GREETING_S = 10.0  # within which a connection has to send the key; a watch sends it at once
-MOST_STRANGERS = 64  # connections without the key that are kept: each is an open file
+"""Seconds that the server stays after a failure, since ranks that are still starting must be informed too."""
+_GREETING_S = 10.0  # within which a new connection must send the key; a watchdog sends it at once
+MOST_UNAUTHENTICATED = 64  # most connections kept that have not sent the key: each is an open file
 
 
 class Server:
-    """Listens; hears the watches and tells them the verdict.
+    """A server that passes messages of watchdogs to the coordinator, and sends its decision to all of them.
 
     Attributes:
-        address: for the watches: host, port and a key that tells them from strangers.
+        address: address for the watchdogs: host, port, and a key without which a connection is refused.
     """
 
     def __init__(self, selector: selectors.BaseSelector, host: str, world_size: int) -> None:
-        """Begin to listen; on this machine alone, if that is where all ranks are."""
-        self._hub = Hub(world_size)
+        """Listen on the network of ``host``: only on this machine, if it is a loopback address."""
+        self._coordinator = Coordinator(world_size)
         self._selector = selector
-        self._strangers: dict[Channel, float] = {}  # and until when each may stay
+        self._unauthenticated: dict[Channel, float] = {}  # by the time at which each is closed
         self._peers: dict[Channel, int] = {}
-        self._launched: dict[int, Sight] = {}
+        self._launched: dict[int, ProcessProbe] = {}
         self._key = secrets.token_hex(16)
         self._now = self._due = 0.0
         self._told_at: float | None = None
@@ -49,70 +49,72 @@ class Server:
     def _accept(self) -> None:
         try:
             channel = Channel(self._socket.accept()[0], self._key)
-        except OSError:  # it has gone again
+        except OSError:  # the other end has closed it already
             return
-        if len(self._strangers) >= MOST_STRANGERS:
-            self._drop(next(iter(self._strangers)))
-        self._strangers[channel] = self._now + _GREETING_S
+        if len(self._unauthenticated) >= MOST_UNAUTHENTICATED:
+            self._drop(next(iter(self._unauthenticated)))
+        self._unauthenticated[channel] = self._now + _GREETING_S
         self._selector.register(channel, selectors.EVENT_READ, partial(self._hear, channel))
 
     def _hear(self, channel: Channel) -> None:
-        if channel not in self._strangers and channel not in self._peers:  # dropped since the selector saw it
+        if channel not in self._unauthenticated and channel not in self._peers:  # closed since the selector reported it
             return
         messages = channel.receive()
         for message in messages or []:
-            if channel not in self._peers and not self._greet(channel, message):
+            if channel not in self._peers and not self._authenticate(channel, message):
                 messages = None
                 break
-            self._hub.take(self._peers[channel], message, self._now)
+            self._coordinator.update(self._peers[channel], message, self._now)
         if messages is None:
             self._drop(channel)
             if channel in self._peers:
-                self._hub.take(self._peers.pop(channel), {"kind": "died", "text": "is gone, and its watch with it"}, self._now)
+                self._coordinator.update(
+                    self._peers.pop(channel), {"kind": "died", "text": "has ended, and so has its watchdog"}, self._now
+                )
 
     def _drop(self, channel: Channel) -> None:
-        self._strangers.pop(channel, None)
+        self._unauthenticated.pop(channel, None)
         self._selector.unregister(channel)
         channel.close()
 
-    def _greet(self, channel: Channel, message: dict[str, Any]) -> bool:
+    def _authenticate(self, channel: Channel, message: dict[str, Any]) -> bool:
         rank = message.get("rank")
-        if not isinstance(rank, int) or not 0 <= rank < len(self._hub.members):
+        if not isinstance(rank, int) or not 0 <= rank < len(self._coordinator.ranks):
             return False
-        del self._strangers[channel]
+        del self._unauthenticated[channel]
         self._peers[channel] = rank
-        if self._hub.verdict is not None:
-            channel.send(verdict=asdict(self._hub.verdict))
+        if self._coordinator.failure is not None:
+            channel.send(failure=asdict(self._coordinator.failure))
         return True
 
     def launched(self, pids: list[list[int]]) -> None:
-        """Look at these processes until their own watches do: rank and process id."""
-        self._launched = {rank: Sight(pid) for rank, pid in pids}
+        """Observe launched processes, given as (rank, process id), until their own watchdogs do."""
+        self._launched = {rank: ProcessProbe(pid) for rank, pid in pids}
 
     def tick(self, now: float) -> None:
-        """Decide, and let the watches hear that the hub is there; ``now`` as the hub has it."""
+        """Let the coordinator decide, and send heartbeats to the watchdogs. ``now`` is the time of ``Coordinator.update``."""
         self._now = now
-        while self._strangers and now > (first := next(iter(self._strangers.items())))[1]:
+        while self._unauthenticated and now > (first := next(iter(self._unauthenticated.items())))[1]:
             self._drop(first[0])
-        for rank, sight in self._launched.items():
-            if self._hub.members[rank].heard is None:
-                sight.look()
-                if sight.is_gone:
-                    self._hub.take(rank, {"kind": "died", "text": sight.how_it_ended()}, now)
-        verdict = self._hub.decide(now)
-        if verdict is not None and self._told_at is None:
+        for rank, probe in self._launched.items():
+            if self._coordinator.ranks[rank].heard is None:
+                probe.look()
+                if probe.is_gone:
+                    self._coordinator.update(rank, {"kind": "died", "text": probe.how_it_ended()}, now)
+        failure = self._coordinator.decide(now)
+        if failure is not None and self._told_at is None:
             self._told_at = now
             for channel in self._peers:
-                channel.send(verdict=asdict(verdict))
-        if verdict is not None and verdict.kind in ("died", "failed"):
-            self._give_turns(verdict.rank)
+                channel.send(failure=asdict(failure))
+        if failure is not None and failure.kind in ("died", "failed"):
+            self._end_in_order(failure.rank)
         if now >= self._due:
             self._due = now + _BEAT_S
             for channel in self._peers:
                 channel.send(beat=True)
 
-    def _give_turns(self, cause: int) -> None:
-        """Let the ranks end in order: first the one that failed, which tells its error, and last rank 0, since a shell goes on when that has ended."""
+    def _end_in_order(self, cause: int) -> None:
+        """End the ranks in order: first the failed one, which prints its error, and last rank 0, since the shell continues when rank 0 has ended."""
         working = self._working()
         others = working - {0}
         turn = set() if cause in working else others or working
@@ -122,33 +124,33 @@ class Server:
         self._ended |= turn
 
     def _working(self) -> set[int]:
-        """Ranks whose watches are there and well."""
-        return {rank for rank in self._peers.values() if self._now < (self._hub.members[rank].heard or 0.0) + 2 * _BEAT_S}
+        """Return the ranks whose watchdogs are connected and sent a message within two heartbeats."""
+        return {rank for rank in self._peers.values() if self._now < (self._coordinator.ranks[rank].heard or 0.0) + 2 * _BEAT_S}
 
     @property
     def ranks(self) -> set[int]:
-        """Ranks whose watches are connected."""
+        """Ranks whose watchdogs are connected."""
         return set(self._peers.values())
 
     @property
     def is_needed(self) -> bool:
-        """Whether a watch is still to be heard or told."""
-        members = self._hub.members
+        """True while a watchdog still has to report, or to be informed of the failure."""
+        ranks = self._coordinator.ranks
         if self._told_at is None:
-            return not all(member.is_done for member in members)
-        is_complete = not self._working() and all(member.heard is not None for member in members)
+            return not all(state.is_done for state in ranks)
+        is_complete = not self._working() and all(state.heard is not None for state in ranks)
         return not is_complete and self._now < self._told_at + _LINGER_S
 
 
 def listen(host: str, port: int = 0) -> socket.socket:
-    """Listen where ``host`` leads to, on that network alone.
+    """Return a socket that listens only on the network of ``host``.
 
-    A name may lead to this machine's loopback here and to its network elsewhere, as Debian's ``/etc/hosts`` has it, or to an address that another machine
-    translates: then listen on all networks.
+    It listens on all networks in two cases: ``host`` resolves to the loopback interface here but to the network elsewhere, as with Debian's
+    ``/etc/hosts``; or its address belongs to another machine that forwards to this one (NAT).
 
     Args:
-        host: a name or an address of this machine.
-        port: where to listen; 0 lets the system choose.
+        host: name or address of this machine.
+        port: port to listen at; 0 lets the system choose one.
 
     Raises:
         OSError: the port is in use, or reserved.

@@ -1,4 +1,4 @@
-"""What a run says of itself: a loss that is lost, the model's parts, splits that overlap, a checkpoint from further on."""
+"""Messages of a run: a NaN loss, the table of modules, overlapping splits, a checkpoint beyond max_epochs."""
 
 import errno
 import re
@@ -35,10 +35,10 @@ def _in_a_folder(tmp_path, monkeypatch):
 
 def test_a_loss_that_is_no_number(capsys):
     assert main([*QUICK, "--model.lr=1e30", "--trainer.max_epochs=3"]) == 0
-    said = [line for line in capsys.readouterr().err.splitlines() if "no finite number" in line]
+    said = [line for line in capsys.readouterr().err.splitlines() if "NaN or infinite" in line]
     assert len(said) == 1
     assert "at step" in said[0]
-    assert "give a lower lr" in said[0]
+    assert "lower model.lr" in said[0]
 
 
 def test_the_parts_of_a_model(capsys):
@@ -47,14 +47,14 @@ def test_the_parts_of_a_model(capsys):
     assert "GNN" in out
     assert "19,082 parameters, 0.0763 MB" in out
     assert "FLOPs" not in out
-    assert "no finite number" not in err
+    assert "NaN or infinite" not in err
     assert "model summary" not in err
 
 
 def test_a_checkpoint_from_further_on(capsys):
     assert main([*QUICK, "--trainer.max_epochs=3"]) == 0
     assert main([*QUICK, "--trainer.max_epochs=1", "--ckpt_path=last"]) == 2
-    assert "max_epochs=1): give --trainer.max_epochs of the checkpoint's epoch or more" in capsys.readouterr().err
+    assert "max_epochs=1): raise --trainer.max_epochs to the checkpoint's epoch or more" in capsys.readouterr().err
 
 
 def test_splits_that_overlap(capsys):
@@ -66,7 +66,7 @@ def test_splits_that_overlap(capsys):
 
 
 def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
-    """The bar has the share of hits in the place of the queue, the log too, and the end names the disk."""
+    """The bar shows the hit rate instead of the queue, the logs have it too, and the last line names the disk."""
     shown = []
     monkeypatch.setattr(ProgressBar, "get_metrics", lambda *args, whole=ProgressBar.get_metrics: (shown.append(whole(*args)), shown[-1])[1])
     monkeypatch.setattr(Tier, "run", slowly(Tier.run))
@@ -84,7 +84,7 @@ def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
 
 
 def test_the_wait_for_the_start_of_a_run_does_not_count():
-    """As in the line at its end: of a run's first batch neither the wait nor the time counts."""
+    """Neither wait nor time of a run's first batch counts, as in the line at its end."""
     logged = {}
     module = SimpleNamespace(log_dict=lambda figures, **_: logged.update(figures))
     loader = NodeDataModule("digits-knn", NeighborSampler([4]), batch_size=512, num_workers=0).train_dataloader()
@@ -103,7 +103,7 @@ def test_the_wait_for_the_start_of_a_run_does_not_count():
 
 
 def test_figures_are_logged_no_oftener_than_the_bar_is_drawn(monkeypatch):
-    """As tensors of the CPU, for which no GPU is waited; an epoch's first at once, since Lightning forgets those of the one before."""
+    """Values are CPU tensors, so that nothing waits for a GPU. The first of an epoch is logged at once, since Lightning drops those of the epoch before."""
     logged, now = [], [0.0]
     module = SimpleNamespace(log_dict=lambda figures, **_: logged.append((now[0], figures)))
     monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: now[0]))
@@ -120,7 +120,7 @@ def test_figures_are_logged_no_oftener_than_the_bar_is_drawn(monkeypatch):
 
 
 def slowly(run):
-    """As if most of a run had been waiting for reads."""
+    """Pretend that most of a run was spent waiting for reads."""
 
     def slow(self, *args):
         for batch in run(self, *args):
@@ -157,7 +157,7 @@ def test_in_a_notebook_the_bar_is_a_line_of_text_that_changes(monkeypatch):
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_bar_is_ascii_where_the_terminal_is(monkeypatch, width):
-    """It ended the run in a UnicodeEncodeError."""
+    """A UnicodeEncodeError once ended the run."""
     shown = TextIOWrapper(BytesIO(), encoding="ascii")
     console = Console(file=shown, width=width, force_terminal=True)
     monkeypatch.setattr(callbacks, "get_console", lambda: console)
@@ -205,7 +205,7 @@ def test_two_bars_or_one_that_is_switched_off_are_refused(capsys, options, line)
 
 
 class Broken(StringIO):
-    """A stream that takes nothing, as stderr on a full disk."""
+    """A stream that raises at each write, like stderr on a full disk."""
 
     def __init__(self, number):
         super().__init__()
@@ -221,7 +221,7 @@ class Broken(StringIO):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE, errno.EIO])
 def test_a_run_lives_on_where_stderr_takes_nothing(monkeypatch, capsys, number):
-    """With a line of ours, warnings, and a bar that writes there."""
+    """Log lines, warnings and the bar are written there."""
     monkeypatch.setattr(sys, "stderr", stream := Broken(number))
     assert main([*BAR[:-1], "--trainer.limit_train_batches=0", "--trainer.callbacks+=TQDMProgressBar"]) == 0
     assert stream.tried

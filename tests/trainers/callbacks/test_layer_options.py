@@ -1,4 +1,4 @@
-"""bf16, activation checkpointing and torch.compile with each task: docs/training.md has the table of what is found here."""
+"""bf16, activation checkpointing and torch.compile with each task. docs/training.md has the table of the results."""
 
 import re
 from dataclasses import replace
@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 
 
 def parts(task, folder, **case):
-    """Data module and model of a task, with weights that are the same at each call."""
+    """Return data module and model of a task, with the same weights at each call."""
     torch.manual_seed(1)
     known = str(folder / "data" / "random")
     if task == "full_batch":
@@ -58,7 +58,7 @@ def parts(task, folder, **case):
 
 
 def trained(module, model, *callbacks, steps=3, **options):
-    """Loss of each step, after which the weights have moved."""
+    """Train, and return the loss of each step, after checking that weights have changed."""
     losses, before = [], {name: value.clone() for name, value in model.named_parameters()}
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     limits = {"max_steps": steps, "limit_val_batches": 1, "num_sanity_val_steps": 0, "use_distributed_sampler": False}
@@ -72,7 +72,7 @@ def trained(module, model, *callbacks, steps=3, **options):
 
 
 def without_dropout(model):
-    """torch's compiler draws other numbers."""
+    """Switch dropout off, since torch's compiler draws other random numbers."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -97,7 +97,7 @@ def test_recomputed_layers_give_the_same_weights_to_the_bit(task, folder):
 
 
 def test_what_a_layer_keeps_is_what_enters_it(folder):
-    """Bytes that wait for the gradient, of a model whose layers make much of little."""
+    """Counts bytes saved for the backward pass, in a model whose layers make large outputs from small inputs."""
 
     def kept(*callbacks):
         storages = {}
@@ -117,8 +117,8 @@ def test_what_a_layer_keeps_is_what_enters_it(folder):
 
 @pytest.mark.parametrize("option", [ActivationCheckpointing, CompiledLayers])
 def test_what_has_no_layers_to_take_is_refused_in_a_line(option, folder):
-    with refused("Scheduled", f"{option.__name__} layer model no layers", "leave out"):
-        trained(*parts("temporal_links", folder), option())
+    with refused("Scheduled", f"{option.__name__} model LayerWise num_layers", "leave out"):
+        trained(*parts("events", folder), option())
     with refused("VRGCNSampler", f"{option.__name__} training call layer(i, x, ...) GNN", "leave out"):
         trained(*parts("vrgcn", folder), option())
 
@@ -134,19 +134,19 @@ def test_a_training_leaves_the_layers_as_they_were(folder):
 
 
 def compiled_as_plain(make, backend):
-    """Whether losses of compiled layers are those of the plain ones."""
+    """Return whether losses of compiled layers equal those of plain layers."""
     (module, plain), (other, model) = make(), make()
     expected = trained(module, without_dropout(plain))
     torch.testing.assert_close(trained(other, without_dropout(model), CompiledLayers(backend)), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_compiled_layers_give_the_same_losses(folder):
-    """By the compiler that is the default; what it can follow of other layers needs no machine code to see."""
+    """Uses the default compiler. For other layers it suffices that they can be traced, without machine code."""
     compiled_as_plain(lambda: parts("nodes", folder, norm="none"), "inductor")
 
 
 def found(option, make):
-    """Whether an option is taken, or refused in a line."""
+    """Return whether an option is accepted, or rejected in one line."""
     try:
         if option == "CompiledLayers":
             compiled_as_plain(make, "aot_eager")

@@ -1,4 +1,4 @@
-"""What ranks meet by is checked before any of them is started, and stays on this machine where all are here."""
+"""Network settings are checked before any rank starts, and ranks of one machine listen on loopback alone."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from torch import distributed
 
 from hoptrain.trainers.callbacks import network
 from hoptrain.trainers.callbacks.network import check_files, check_interfaces, check_port, is_one_machine, prepare_network
-from hoptrain.trainers.callbacks.roll_call import serve
+from hoptrain.trainers.callbacks.rendezvous import serve
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "RANK")
 
@@ -38,7 +38,7 @@ def test_an_interface_that_is_none():
 
 def test_too_few_files(monkeypatch):
     monkeypatch.setattr(network.resource, "getrlimit", lambda _: (32, 1024))
-    with refused("32 files", "process open 2 ranks 72", "limit 'ulimit -n 72'"):
+    with refused("32 files", "limit open 2 ranks 72", "raise 'ulimit -n 72'"):
         check_files(2)
     monkeypatch.setattr(network.resource, "getrlimit", lambda _: (72, 1024))
     check_files(2)
@@ -65,7 +65,7 @@ def test_what_the_user_has_set_stays(monkeypatch):
 
 
 def listeners():
-    """Addresses and ports, as the kernel writes them, at which this process listens."""
+    """Return the addresses and ports at which this process listens, in the format of the kernel."""
     own = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
@@ -77,7 +77,7 @@ def listeners():
 
 
 def test_a_process_group_listens_on_the_loopback_alone(monkeypatch):
-    """torch finds the store that is there, and gloo takes the interface."""
+    """torch finds the existing store, and gloo uses the interface."""
     port, before = free_port(), listeners()
     prepare_network(SimpleNamespace(num_nodes=1, world_size=2))
     store = serve("127.0.0.1", port, 1, 20.0)
@@ -101,7 +101,7 @@ def prepare_with(monkeypatch, variable, value):
 MISTAKES = {
     **{
         f"the port {name}": Mistake(
-            lambda port=port: check_port(port), value=f"'{port}'", rule="MASTER_PORT number [1, 65535]", remedy="free unset one machine"
+            lambda port=port: check_port(port), value=f"'{port}'", rule="MASTER_PORT port [1, 65535]", remedy="free unset one machine"
         )
         for name, port in (
             ("above the last", "70000"),
@@ -119,7 +119,7 @@ MISTAKES = {
     "a port in the environment": Mistake(
         lambda monkeypatch: prepare_with(monkeypatch, "MASTER_PORT", "abc"),
         value="'abc'",
-        rule="MASTER_PORT number [1, 65535]",
+        rule="MASTER_PORT port [1, 65535]",
         remedy="free unset one machine",
     ),
     "an interface in the environment": Mistake(

@@ -1,4 +1,4 @@
-"""Where a run of Lightning begins to be watched: in a script of one's own, when its ranks have met."""
+"""Failure detection in a Lightning script of your own starts after the rendezvous of its ranks."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import sys
 from pytorch_lightning import Trainer
 
 from hoptrain.trainers.callbacks.rank_watch import RankWatch, watch_launch
-from hoptrain.trainers.watchdog.member import current
+from hoptrain.trainers.watchdog.rank_agent import current
 
 SCRIPT = """
 import os, signal, warnings
@@ -16,7 +16,7 @@ warnings.simplefilter("ignore")
 from pytorch_lightning import LightningModule, Trainer
 from torch import nn, optim, ones
 from hoptrain.trainers.callbacks.rank_watch import RankWatch
-from hoptrain.trainers.watchdog.member import current
+from hoptrain.trainers.watchdog.rank_agent import current
 
 class Model(LightningModule):
     def __init__(self):
@@ -39,7 +39,7 @@ for epochs in (1, 2):
 
 
 def test_a_script_of_one_s_own(tmp_path):
-    """The first fit ends in order; in the second rank 0 is killed."""
+    """The first fit finishes; in the second rank 0 is killed."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     run = subprocess.run(
@@ -47,7 +47,7 @@ def test_a_script_of_one_s_own(tmp_path):
     )
     assert run.returncode == -signal.SIGKILL
     assert run.stdout.count("fitted") == 2
-    cause = "rank 0 was killed by SIGKILL, by hand or since memory ran out (last seen at epoch 0, step "
+    cause = "rank 0 was killed by SIGKILL, by hand or because memory ran out (last seen at epoch 0, step "
     lines = [line for line in run.stderr.splitlines() if line.startswith("hoptrain: ")]
     assert sorted(line.partition(cause)[0] for line in lines) == ["hoptrain: ", "hoptrain: rank 1 ends, because "], run.stderr
     assert run.stderr.splitlines()[-1] in lines

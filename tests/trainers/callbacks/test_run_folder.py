@@ -1,4 +1,4 @@
-"""Runs that start together have folders of their own."""
+"""Runs that start together have separate folders."""
 
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""A StopIteration that a hook raises is no end of the data."""
+"""A StopIteration that a hook raises does not count as the end of the data."""
 
 import pytest
 from cases.mistakes import refused
@@ -27,7 +27,7 @@ class Model(LightningModule):
 
 
 class Iterating(Model):
-    """ForwardInputs the batches itself, and says by StopIteration that there are none left."""
+    """A module that takes the batches from the iterator itself, and ends by StopIteration."""
 
     def training_step(self, dataloader_iter):
         return super().training_step(*next(dataloader_iter)[:2])

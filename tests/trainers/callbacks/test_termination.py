@@ -1,4 +1,4 @@
-"""SIGTERM ends a run after the batch that is under way, or in the middle of what takes long. With several ranks: ``test_fit_faults.py``."""
+"""SIGTERM ends a run after the current batch, or within something that takes long. ``test_fit_faults.py`` tests several ranks."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from hoptrain.trainers.callbacks.termination import Termination
 
 
 class Asked(Callback):
-    """Asks its own process to end in the middle of a batch, or before validation; ``then`` is what comes next there."""
+    """A callback that sends SIGTERM to its own process within a batch, or before validation; ``then`` runs next."""
 
     def __init__(self, hook, then=lambda: None):
         self.hook, self.then = hook, then
@@ -62,7 +62,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run
 
 
 def test_the_batch_under_way_is_finished(fit):
-    """So that a checkpoint resumes behind it."""
+    """A checkpoint then resumes after that batch."""
     trainer, module = fit(Asked("step"))
     assert trainer.global_step == 4
     assert trainer.fit_loop.epoch_loop.batch_progress.current.completed == 4
@@ -77,7 +77,7 @@ def test_what_takes_long_is_left(fit, hook):
 
 
 def test_a_signal_while_a_failure_ends_the_run_ends_the_process(fit):
-    """At once, as if nobody had a handler."""
+    """The process ends at once, as without a handler."""
     termination = Termination()
     termination.setup(Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, barebones=True), None, "fit")
     termination.on_exception(None, None, RuntimeError())

@@ -1,4 +1,4 @@
-"""The timeline of whole runs: what they print, log and write, also where they end early."""
+"""The timeline of whole runs: what they print, log and write, even if they end early."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def tiny(dataset, tmp_path):
 
 
 def spans_of(path):
-    """The spans of a trace, (begin, end) by (epoch, batch) and stage; the rows' names by number; all events."""
+    """Return the spans of a trace, (begin, end) by (epoch, batch) and stage; the names of its rows by number; and all events."""
     events = json.loads(path.read_text())["traceEvents"]
     spans = defaultdict(dict)
     for event in events:
@@ -79,7 +79,7 @@ def _check_logs(folder, num_workers):
 
 
 class EndsAt(Callback):
-    """Raises in the fourth step."""
+    """A callback that raises in the fourth step."""
 
     def __init__(self, error):
         self.error = error
@@ -123,7 +123,7 @@ def test_help_names_the_option(capsys):
 
 
 class Event:
-    """Passed at ``at`` seconds of the device's own clock, once it has passed."""
+    """A CUDA event that passes at ``at`` seconds of the device's clock."""
 
     def __init__(self, at, passed=True):
         self.at, self.passed = at, passed

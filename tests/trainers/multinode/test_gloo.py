@@ -1,4 +1,4 @@
-"""Exchanges by gloo between real processes: what comes is what threads of one process get, in one piece and in many."""
+"""Exchanges by gloo between real processes give the results of threads in one process, in one piece or many."""
 
 import json
 

@@ -24,21 +24,21 @@ SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
 NAMED_S = 30
 PROCESSES = {
     "rank": "trainers.cli",
-    "carrier": "parts.carrier",
+    "carrier": "parts.comm_process",
     "filler": r"worker import main; main\(\) 0 ",
     "sampler": r"worker import main; main\(\) [1-9]",
     "watch": "watch.process",
     "machine": "",
 }
-LOST = "rank {rank} (is gone|was killed|is cut off: nothing was heard from its machine for 10 s)"
+LOST = "rank {rank} (is gone|was killed|is cut off: no message came from its machine for 10 s)"
 STOPPED = r"was stopped \(SIGSTOP\)"
 FATAL = {
-    "machine cut off": "rank {rank} is cut off: nothing was heard from its machine for 10 s",
+    "machine cut off": "rank {rank} is cut off: no message came from its machine for 10 s",
     "rank KILL": LOST,
     "carrier STOP": f"rank {{rank}} failed: InputError: the process that exchanges rows with other machines {STOPPED}",
     "machine KILL": LOST,
     "filler STOP": f"rank {{rank}} failed: InputError: the process that fetches rows of other machines {STOPPED}",
-    "rank STOP": f"rank {{rank}} {STOPPED} and did not go on for 10 s",
+    "rank STOP": f"rank {{rank}} {STOPPED} and not continued for 10 s",
     "carrier KILL": "rank {rank} failed: InputError: the process that exchanges rows with other machines was killed",
     "machine STOP": LOST,
     "filler KILL": "rank {rank} failed: .* was killed",
@@ -60,7 +60,7 @@ pytestmark = pytest.mark.timeout(3 * START_S)
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """The digits in two parts with the graph whole, with the graph in parts, and cut at other places."""
+    """The digits in two partitions: with the whole graph, with a partitioned graph, and with other partition bounds."""
     cuts = {graph: ("range", graph) for graph in GRAPHS} | {f"other {graph}": ("stream", graph) for graph in GRAPHS}
     return {name: digits_in_parts(tmp_path_factory.mktemp("digits"), *cut) for name, cut in cuts.items()}
 
@@ -76,7 +76,7 @@ def record(*facts):
 
 
 def victims(folder, which):
-    """Processes of a machine."""
+    """Return the processes of a machine."""
     return [pid for pid, command in processes_in(folder).items() if re.search(PROCESSES[which], command)]
 
 
@@ -89,7 +89,7 @@ def wait_until_trained(folder, ranks):
 
 
 def disturb(folder, net, draw):
-    """A machine sends slowly and a process stands still, both for a moment, or a sampler process is killed, which is replaced; returns what was done."""
+    """Slow down a machine and pause a process, both for a moment, or kill a sampler process, which is replaced. Return what was done."""
     machine, who = draw.randrange(2), draw.choice(["rank", "carrier", "filler", "machine", "sampler"])
     if net:
         net.slow(machine, 500)
@@ -176,7 +176,7 @@ def test_a_run_that_is_disturbed_learns_the_same(tmp_path, parts, undisturbed, n
 
 @pytest.fixture(scope="module")
 def undisturbed(parts, tmp_path_factory):
-    """What is learnt with each graph: the same weights; scores of a graph in parts are summed by other chunks."""
+    """The weights that an undisturbed run trains with each graph. Logits of a partitioned graph are summed in other chunks."""
     found = {}
     for graph in PLAYED:
         folder = tmp_path_factory.mktemp(f"undisturbed-{graph}")

@@ -18,7 +18,7 @@ from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_
 
 RUNS = int(os.environ.get("HOPTRAIN_FAULTS", "1")) // 10 or 1
 SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
-STRUCK = {"machine": "", "rank": "trainers.cli", "carrier": "parts.carrier", "filler": r"worker import main; main\(\) 0 "}
+STRUCK = {"machine": "", "rank": "trainers.cli", "carrier": "parts.comm_process", "filler": r"worker import main; main\(\) 0 "}
 pytestmark = pytest.mark.timeout(4 * START_S)
 
 
@@ -28,7 +28,7 @@ def parts(tmp_path_factory, request):
 
 
 def start_agents(folder, port, restarts=2):
-    """torchrun on both machines."""
+    """Start torchrun on both machines."""
     agents = []
     for machine in range(2):
         torchrun = ["--nnodes=2", f"--node-rank={machine}", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
@@ -43,7 +43,7 @@ def start_agents(folder, port, restarts=2):
 
 
 def wait_until_trained(folder, agents):
-    """Until an epoch's checkpoint is there; then the next one has begun, or is about to."""
+    """Wait until the checkpoint of an epoch exists, so that the next epoch has begun or is about to."""
     deadline = time.monotonic() + START_S
     while not (folder / "runs/version_0/checkpoints/last.ckpt").exists():
         assert time.monotonic() < deadline
@@ -52,7 +52,7 @@ def wait_until_trained(folder, agents):
 
 
 def result(folder, told):
-    """The weights at the end, and the test's line."""
+    """Return the weights at the end, and the line of the test."""
     weights, _ = learnt(folder / "runs")
     return weights, re.findall(r"test accuracy 0\.\d+", told[0][0])
 
@@ -66,7 +66,7 @@ def undisturbed(parts, tmp_path_factory):
 
 @pytest.mark.parametrize("number", range(RUNS))
 def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
-    """All of a machine but torchrun is killed, or one of its processes."""
+    """Everything on a machine except torchrun is killed, or one of its processes."""
     place(tmp_path, parts)
     draw, who = random.Random(1000 * SEED + number), STRUCK[list(STRUCK)[number % len(STRUCK)]]
     agents = start_agents(tmp_path, free_port())
@@ -82,7 +82,7 @@ def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
 
 @EACH_FAULT
 def test_a_run_is_started_again_by_hand(tmp_path, parts, undisturbed):
-    """All of a machine is killed, torchrun included; what is left ends, or is ended, and both machines are started anew."""
+    """Everything on a machine is killed, torchrun included. The rest ends or is ended, and both machines are restarted."""
     place(tmp_path, parts)
     agents = start_agents(tmp_path, free_port())
     wait_until_trained(tmp_path, agents)

@@ -1,4 +1,4 @@
-"""The option ``partitions`` of a data module: one machine with all parts learns what it does without, and what does not go with parts is one line."""
+"""The option ``partitions`` of a data module: one machine with all partitions trains as without them, and conflicts are one line."""
 
 import pytest
 from cases.mistakes import Mistake, each_of
@@ -8,7 +8,7 @@ from hoptrain import LinkDataModule, NeighborSampler, NodeClassifier, NodeDataMo
 from hoptrain.engine import InputError, load_dataset
 from hoptrain.engine.partition.folder import write_partition
 from hoptrain.samplers import LinkSampler
-from hoptrain.trainers.watchdog.member import report
+from hoptrain.trainers.watchdog.rank_agent import report
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def parts(tmp_path_factory):
 
 
 def learnt(**options):
-    """Weights after two steps, and the scores of an exact evaluation."""
+    """Return the weights after two steps, and the logits of full-neighbour evaluation."""
     seed_everything(1)
     data = NodeDataModule("digits-knn", NeighborSampler([3, 3]), batch_size=64, num_workers=0, seed=1, **options)
     task = NodeClassifier(data.num_features, data.num_classes, num_layers=2, hidden_channels=8)
@@ -35,7 +35,7 @@ def test_one_machine_with_all_parts(parts):
 
 
 def test_a_connection_that_broke_is_no_first_cause():
-    kind, _ = report(InputError("rows of other machines do not come any more: one of them has ended, and says why (gloo: closed)"))
+    kind, _ = report(InputError("the connection to another machine is lost: one of them has ended, and has printed why (gloo: closed)"))
     assert kind == "lost"
 
 

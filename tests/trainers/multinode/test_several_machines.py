@@ -1,4 +1,4 @@
-"""``hoptrain fit`` with features in parts: machines are processes of this one here, that tell one another apart by HOPTRAIN_MACHINE and speak by gloo."""
+"""``hoptrain fit`` with partitioned features. Machines are processes of this one, which differ in HOPTRAIN_MACHINE and communicate by gloo."""
 
 import os
 import re
@@ -73,7 +73,7 @@ def test_a_machine_that_is_lost_is_named(tmp_path, parts, what):
         assert all(rank.poll() is None for rank in ranks), [rank.communicate() for rank in ranks]
         time.sleep(0.1)
     processes = processes_in(tmp_path / "m1")
-    [carrier] = [pid for pid, command in processes.items() if "trainers.multinode.carrier" in command]
+    [carrier] = [pid for pid, command in processes.items() if "trainers.multinode.comm_process" in command]
     send({"machine": processes, "rank": [ranks[1].pid], "carrier": [carrier]}[what], signal.SIGKILL)
     (_, first), (_, second) = ended(tmp_path, ranks, 30)
     cause = (

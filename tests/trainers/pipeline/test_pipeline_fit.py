@@ -109,7 +109,7 @@ sys.exit(main())
         ),
         (
             "os.kill(os.getpid(), signal.SIGKILL)",
-            "rank 1 was killed by SIGKILL, by hand or since memory ran out (last seen at rank 1, stage 1 (layer 1), chunk",
+            "rank 1 was killed by SIGKILL, by hand or because memory ran out (last seen at rank 1, stage 1 (layer 1), chunk",
         ),
     ],
 )

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(4 * LIMIT_S)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A folder with data for all."""
+    """A folder with the data of all tasks."""
     folder = tmp_path_factory.mktemp("resume")
     (folder / "data").mkdir()
     resume_case.write_data(folder / "data")
@@ -40,7 +40,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(data):
-    """Where processes train; what takes seconds at the start is done once, in the process that every training is forked from."""
+    """The folder in which processes train. Slow imports happen once, in the process that all trainings are forked from."""
     _CONTEXT.set_forkserver_preload(["resume_warm"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(resume_case.__file__).parent), prepend=os.pathsep)  # it looks nowhere else
@@ -51,7 +51,7 @@ def folder(data):
 
 
 def train(case, folder, name, checkpoint=None):
-    """Every rank's exit code. A rank that waits for one that is gone, or that does not end by itself once it was struck, is killed."""
+    """Train, and return the exit code of each rank. Ranks that wait for a rank that has ended, or hang after being hit, are killed."""
     port = free_port()
     out = folder / str(case["number"]) / name
     ranks = [_CONTEXT.Process(target=resume_case.train, args=(case, folder, out, checkpoint, rank, port)) for rank in range(case["ranks"])]
@@ -80,7 +80,7 @@ def result(folder, case, name, rank):
 
 
 def differences(one, other, path=""):
-    """Where two structures of tensors and plain values differ."""
+    """Return where two structures of tensors and plain values differ."""
     if isinstance(one, torch.Tensor):
         return [] if one.shape == other.shape and torch.equal(one.nan_to_num(7), other.nan_to_num(7)) else [path]
     if isinstance(one, list | tuple):
@@ -93,7 +93,7 @@ def differences(one, other, path=""):
 
 
 def compare(folder, case):
-    """Weights, optimiser, the last addresses and the last rows of what was logged."""
+    """Compare weights, optimiser state, the last addresses and the last logged rows."""
     found = []
     for rank in range(case["ranks"]):
         whole, resumed = (result(folder, case, name, rank) for name in ("whole", "resumed"))
@@ -104,7 +104,7 @@ def compare(folder, case):
 
 
 def resume_newest(folder, case):
-    """Resume from the newest checkpoint that can be used; its name."""
+    """Resume from the newest usable checkpoint, and return its name."""
     files = sorted((folder / str(case["number"]) / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for file in [*files, None]:
         # A resumption that was refused may have left a checkpoint by its exception, which Lightning would take where none is named.
@@ -123,7 +123,7 @@ def test_a_run_that_is_stopped_and_resumed(folder, number):
 
 
 def stop_and_resume(folder, case):
-    """Train in one piece and in two, and compare; the checkpoint between the two."""
+    """Train uninterrupted and interrupted, compare, and return the checkpoint in between."""
     (folder / str(case["number"])).mkdir()
     assert train(case, folder, "whole") == [0] * case["ranks"], f"{case}\n{said(folder, case, 'whole')}"
     codes = train(case, folder, "stopped")
@@ -137,7 +137,7 @@ def stop_and_resume(folder, case):
 
 
 def resumed_in_process(case, data, out):
-    """Resume from the newest checkpoint that can be used; what it is compared by, and the checkpoint."""
+    """Resume from the newest usable checkpoint; return the result to compare, and the checkpoint."""
     for file in [*sorted((out / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True), None]:
         shutil.rmtree(out / "resumed", ignore_errors=True)  # where an exception may have left a checkpoint, as in resume_newest
         torch.manual_seed(0)
@@ -197,7 +197,7 @@ SOME_KILLS = [(task, 1 + number % 2) for number, task in enumerate(KILLED_AT)]
 
 @pytest.mark.parametrize(("task", "ranks"), EVERY_KILL if "HOPTRAIN_FAULTS" in os.environ else SOME_KILLS)
 def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
-    """The run goes on with another number of workers."""
+    """The run resumes with another number of workers."""
     at, workers = KILLED_AT[task], (0, 2) if ranks == 1 else (2, 0)
     case = resume_case.draw(SEED, resume_case.TASKS.index(task)) | {
         "number": f"{ranks}-ranks-{task}", "ranks": ranks, "workers": workers[0], "accumulate": 1, "limit": None,
@@ -217,5 +217,5 @@ def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
 
 
 def test_every_task_is_killed():
-    """But for samplers of task nodes, and for two tasks of items without a graph, whose trainings are drawn."""
-    assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"sign", "images", "graphs"}
+    """Except samplers of task nodes, and two tasks without a graph, whose trainings are drawn."""
+    assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"hops", "images", "graphs"}

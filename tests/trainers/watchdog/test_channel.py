@@ -1,4 +1,4 @@
-"""What is read of a connection: nothing before its key was compared, and nothing malformed after it."""
+"""Channels read nothing before the key was compared, and nothing malformed after it."""
 
 import json
 import socket

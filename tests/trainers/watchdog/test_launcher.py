@@ -1,4 +1,4 @@
-"""A rank ends with torchrun, also where that is killed: a small process stands for torchrun, another for the rank."""
+"""A rank ends with torchrun, even if torchrun is killed. A small process plays torchrun, another the rank."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_a_rank_that_starts_after_torchrun_has_ended(monkeypatch):
     port = free_port()
     for name, value in {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
         monkeypatch.setenv(name, value)
-    with refused(f"127.0.0.1:{port}", "torchrun ended listens store", error=RuntimeError):
+    with refused(f"127.0.0.1:{port}", "torchrun ended store listen", error=RuntimeError):
         launcher.end_with_launcher()
 
 
@@ -67,7 +67,7 @@ TRAIN = "-m hoptrain.trainers.cli fit --config quickstart --trainer.accelerator 
 
 
 def running(mark):
-    """Processes that have this in their environment."""
+    """Return the processes that have this in their environment."""
     found = []
     for folder in Path("/proc").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""The failure of one rank ends all of them within seconds, with its cause, whichever it is: processes without torch, each with its watch."""
+"""The failure of one rank ends all of them within seconds, with its cause. Ranks are processes without torch, each with its watchdog."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(3 * END_S)
 
 
 class Ranks:
-    """Three ranks that wait in a collective for ever, but for one."""
+    """Three ranks that wait in a collective forever, except for one."""
 
     def __init__(self, folder):
         self.folder, self.ranks, self.address = folder, [], ""
@@ -62,7 +62,7 @@ class Ranks:
                 process.stdin.flush()
 
     def wait(self):
-        """How all have ended, and the last line of each, once its watch has gone too."""
+        """Wait until all ranks and watchdogs have ended; return the exit code and the last line of each."""
         deadline = time.monotonic() + END_S
         for process in self.ranks:
             process.wait(max(0.0, deadline - time.monotonic()))
@@ -82,7 +82,7 @@ class Ranks:
 
 
 def connections_to(port):
-    """How many there are to what listens at a port of this machine."""
+    """Return the number of connections to a port of this machine."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
 
@@ -116,7 +116,7 @@ SEEN = " (last seen at epoch 2, step 31)"
         ("raise", "failed: RuntimeError: worker 3 failed at batch 7: ... ValueError: too deep (at ", 1),
         ("leave4", "ended by sys.exit(4) before the run was done (at ", 4),
         ("exit", "ended with exit code 3 before the run was done" + SEEN, 3),
-        ("KILL", "was killed by SIGKILL, by hand or since memory ran out" + SEEN, -signal.SIGKILL),
+        ("KILL", "was killed by SIGKILL, by hand or because memory ran out" + SEEN, -signal.SIGKILL),
         ("crash", f"was killed by SIGSEGV at {sys.prefix}", -signal.SIGSEGV),
     ],
 )
@@ -139,14 +139,14 @@ def test_a_stopped_rank_and_one_that_holds_the_interpreter_are_killed(ranks):
     ranks.start("STOP", "hold", "wait")
     codes, lines = ranks.wait()
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 1]
-    cause = "rank 0 was stopped (SIGSTOP) and did not go on for 10 s" + SEEN
+    cause = "rank 0 was stopped (SIGSTOP) and not continued for 10 s" + SEEN
     assert lines == [[f"hoptrain: {cause}"], [f"hoptrain: rank 1 ends, because {cause}"], [f"hoptrain: rank 2 ends, because {cause}"]]
 
 
 def test_a_rank_that_waits_for_ever_before_it_arrives(ranks):
     ranks.start("wait", "late", "wait")
     _, lines = ranks.wait()
-    cause = "rank 1 has not arrived: it does nothing for 12 s while another waits for it" + SEEN
+    cause = "rank 1 has not arrived: it was idle for 12 s while another rank waits for it" + SEEN
     assert [errors[-1] for errors in lines] == [
         f"hoptrain: rank 0 ends, because {cause}",
         f"hoptrain: {cause}",
@@ -186,18 +186,18 @@ def test_ranks_that_end_in_order_say_nothing(ranks, action):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_without_its_watch_ends(ranks, victim):
-    """As when a whole machine goes."""
+    """This happens when a whole machine goes down."""
     ranks.start("wait", "wait", "wait")
     (watch,) = set(of_session(ranks.ranks[victim].pid)) - {ranks.ranks[victim].pid}
     os.kill(watch, signal.SIGKILL)
     codes, lines = ranks.wait()
     assert codes == [1, 1, 1]
-    assert lines[victim] == ["hoptrain: this rank ends, because its watch is gone"]
-    assert lines[2] == [f"hoptrain: rank 2 ends, because rank {victim} is gone, and its watch with it"]
+    assert lines[victim] == ["hoptrain: this rank ends, because its watchdog has ended"]
+    assert lines[2] == [f"hoptrain: rank 2 ends, because rank {victim} has ended, and so has its watchdog"]
 
 
 def greet(address, rank, key=None):
-    """A watch of a machine that is then cut off: nothing is sent any more, nothing is closed."""
+    """Connect like the watchdog of a machine that is then cut off: it sends nothing more and closes nothing."""
     host, port, its_key = address.split()
     connection = socket.create_connection((host, int(port)), 10)
     connection.sendall(f"{key or its_key}\n".encode() + json.dumps({"rank": rank}).encode() + b"\n")
@@ -210,7 +210,7 @@ def test_a_machine_that_is_cut_off(ranks):
         ranks.go()
         codes, lines = ranks.wait()
     assert codes == [1, 1]
-    cause = "rank 2 is cut off: nothing was heard from its machine for 10 s"
+    cause = "rank 2 is cut off: no message came from its machine for 10 s"
     assert lines == [[f"hoptrain: rank {rank} ends, because {cause}"] for rank in (0, 1)]
 
 
@@ -221,7 +221,7 @@ def test_the_machine_that_is_cut_off_from_rank_0(ranks):
         ranks.go()
         codes, lines = ranks.wait()
     assert codes == [1]
-    assert lines == [["hoptrain: rank 1 ends, because rank 0 is cut off: nothing was heard from its machine for 10 s"]]
+    assert lines == [["hoptrain: rank 1 ends, because rank 0 is cut off: no message came from its machine for 10 s"]]
 
 
 def test_a_rank_that_comes_when_rank_0_has_gone(ranks):
@@ -231,7 +231,7 @@ def test_a_rank_that_comes_when_rank_0_has_gone(ranks):
     ranks.begin("absent", "wait")
     codes, lines = ranks.wait()
     assert codes == [1]
-    assert lines == [["hoptrain: rank 1 ends, because rank 0 is gone: nothing answers where its watch was"]]
+    assert lines == [["hoptrain: rank 1 ends, because rank 0 has ended: its watchdog does not answer"]]
 
 
 @pytest.mark.parametrize("key", ["guessed", None])

@@ -1,4 +1,4 @@
-"""Where the hub listens, and that strangers who connect change nothing."""
+"""The server listens where it should, and connections without the key change nothing."""
 
 import selectors
 import socket
@@ -8,7 +8,7 @@ import pytest
 
 from hoptrain.trainers.watchdog import server as server_module
 from hoptrain.trainers.watchdog.channel import Channel
-from hoptrain.trainers.watchdog.server import MOST_STRANGERS, Server
+from hoptrain.trainers.watchdog.server import MOST_UNAUTHENTICATED, Server
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def server(selector):
 
 @pytest.fixture
 def serve(selector, server):
-    """Lets the server hear all that was sent, and decide."""
+    """Let the server receive all that was sent, and decide."""
 
     def serve(now=0.0):
         while ready := selector.select(0.05):
@@ -71,16 +71,16 @@ def test_a_stranger_ends_only_his_own_connection(server, serve, text):
     second = rank(server, 1)
     serve()
     assert server.ranks == {0, 1}
-    assert first.receive() == [{"beat": True}], "and no verdict"
+    assert first.receive() == [{"beat": True}], "and no failure"
     first.close()
     second.close()
 
 
 def test_strangers_who_only_wait_take_few_files(server, serve):
     with ExitStack() as stack:
-        strangers = [stack.enter_context(connect(server)) for _ in range(MOST_STRANGERS + 10)]
+        strangers = [stack.enter_context(connect(server)) for _ in range(MOST_UNAUTHENTICATED + 10)]
         serve()
-        assert [is_open(each) for each in strangers] == [False] * 10 + [True] * MOST_STRANGERS
+        assert [is_open(each) for each in strangers] == [False] * 10 + [True] * MOST_UNAUTHENTICATED
         stack.enter_context(closing(rank(server, 1)))
         serve(5.0)
         serve(11.0)

@@ -95,7 +95,7 @@ class NodeDataModule(SampledDataModule):
         if not self.of_vertices:
             raise InputError(f"partitions with {type(self).__name__}: they are for node-level tasks, such as task: nodes; leave it out")
         from hoptrain.engine.partition.rows import open_partitioned
-        from hoptrain.trainers.multinode.carrier import links
+        from hoptrain.trainers.multinode.comm_process import links
 
         data = open_partitioned(partitions, links())
         if options["scale"] != data.meta.get("scale", 1.0):

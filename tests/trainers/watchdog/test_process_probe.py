@@ -1,4 +1,4 @@
-"""What is seen of another process."""
+"""A probe reports how another process runs and ends."""
 
 import os
 import signal
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hoptrain.trainers.watchdog.sight import Sight
+from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 
-KILLED = "was killed by SIGKILL, by hand or since memory ran out"
+KILLED = "was killed by SIGKILL, by hand or because memory ran out"
 
 
 @pytest.fixture
 def start():
-    """Starts a process that runs a line and tells when it is about to."""
+    """Start a process that announces and then runs a line of code."""
     processes = []
 
     def start_one(line):
@@ -31,12 +31,12 @@ def start():
         process.communicate()
 
 
-def look_until(sight, what, look=Sight.look):
+def look_until(probe, what, look=ProcessProbe.look):
     deadline = time.monotonic() + 30
-    while not getattr(sight, what):
+    while not getattr(probe, what):
         assert time.monotonic() < deadline, what
         time.sleep(0.2)
-        look(sight)
+        look(probe)
 
 
 @pytest.mark.parametrize(
@@ -50,62 +50,62 @@ def look_until(sight, what, look=Sight.look):
     ],
 )
 def test_how_a_process_ended(start, line, how, was_asked):
-    sight = Sight(start(line).pid)
-    look_until(sight, "is_gone")
-    assert (sight.how_it_ended(), sight.was_asked()) == (how, was_asked)
+    probe = ProcessProbe(start(line).pid)
+    look_until(probe, "is_gone")
+    assert (probe.how_it_ended(), probe.was_asked()) == (how, was_asked)
 
 
 def test_a_process_whose_parent_was_faster(start):
     process = start("time.sleep(100)")
-    sight = Sight(process.pid)
+    probe = ProcessProbe(process.pid)
     process.kill()
     process.wait()
-    sight.look()
-    assert sight.is_gone
-    assert sight.how_it_ended() in (
+    probe.look()
+    assert probe.is_gone
+    assert probe.how_it_ended() in (
         KILLED,
-        "ended without a word: it was killed (SIGKILL, by hand or since memory ran out), or left by os._exit",
+        "ended without a message: it was killed (SIGKILL, by hand or because memory ran out), or called os._exit",
     )
 
 
 def test_a_process_of_which_nothing_is_known(start):
     process = start("time.sleep(100)")
-    sight = Sight(process.pid)
-    if sight.end is not None:  # older kernels have no such descriptor
-        os.close(sight.end)
-        sight.end = None
+    probe = ProcessProbe(process.pid)
+    if probe.end is not None:  # older kernels have no such descriptor
+        os.close(probe.end)
+        probe.end = None
     process.kill()
     process.wait()
-    sight.look()
-    assert sight.how_it_ended() == "ended without a word: it was killed (SIGKILL, by hand or since memory ran out), or left by os._exit"
-    assert sight.how_it_ended("crashed: Segmentation fault") == "crashed: Segmentation fault"
+    probe.look()
+    assert probe.how_it_ended() == "ended without a message: it was killed (SIGKILL, by hand or because memory ran out), or called os._exit"
+    assert probe.how_it_ended("crashed: Segmentation fault") == "crashed: Segmentation fault"
 
 
 def test_a_stopped_process(start):
     process = start("time.sleep(100)")
-    sight = Sight(process.pid)
+    probe = ProcessProbe(process.pid)
     process.send_signal(signal.SIGSTOP)
-    look_until(sight, "is_stopped")
+    look_until(probe, "is_stopped")
     process.send_signal(signal.SIGCONT)
     deadline = time.monotonic() + 30
-    while sight.is_stopped and time.monotonic() < deadline:
-        sight.look()
-    assert not sight.is_stopped
+    while probe.is_stopped and time.monotonic() < deadline:
+        probe.look()
+    assert not probe.is_stopped
 
 
 def test_a_process_that_stands_still(start):
-    sight = Sight(start("time.sleep(100)").pid)
-    look_until(sight, "is_still", Sight.look_for_work)
+    probe = ProcessProbe(start("time.sleep(100)").pid)
+    look_until(probe, "is_still", ProcessProbe.look_for_work)
 
 
 @pytest.mark.parametrize("line", ["while True: pass", "__import__('subprocess').run(['sleep', '100'])"])
 def test_a_process_that_works_or_waits_for_a_child(start, line):
     process = start(line)
-    sight = Sight(process.pid)
+    probe = ProcessProbe(process.pid)
     time.sleep(1)
     for _ in range(3):
         time.sleep(0.5)
-        sight.look_for_work()
-        assert not sight.is_still
+        probe.look_for_work()
+        assert not probe.is_still
     for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
         os.kill(int(child), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What can be seen of another process of this user without its help: whether it runs, stands or is stopped, and how it ended."""
+"""Observes another process of this user through /proc: whether it runs, is idle or stopped, and how it ended."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-_STATE, _CPU, _STARTED, _EXIT_CODE = 0, slice(11, 13), 19, 49  # fields of /proc/PID/stat behind the name
-_GET_INFO, _INFO_EXIT = 0xC040FF0B, 8  # ioctl of a pidfd, and the wish for the exit code, since Linux 6.15: Python has no names for them
+_STATE, _CPU, _STARTED, _EXIT_CODE = 0, slice(11, 13), 19, 49  # indices of the fields of /proc/PID/stat after the name
+_GET_INFO, _INFO_EXIT = 0xC040FF0B, 8  # PIDFD_GET_INFO and PIDFD_INFO_EXIT of Linux 6.15, for which Python has no names
 _INFO = struct.Struct("Q52xi")
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Sight:
-    """One process.
+class ProcessProbe:
+    """A probe of one process. The attributes are those of the last ``look``.
 
     Attributes:
-        is_gone: it has ended.
-        is_stopped: it was stopped by a signal. A debugger's stop does not count: somebody is at work there.
-        is_still: since the last look it neither ran, nor waited for a disk, nor had a child to wait for.
-        end: a descriptor that becomes readable when it ends; None where the kernel has no such thing.
+        is_gone: the process has ended.
+        is_stopped: the process was stopped by a signal. A stop by a debugger does not count, since somebody is at work there.
+        is_still: the process was idle since the last ``look_for_work``: it neither ran, nor waited for a disk, nor had child processes.
+        end: a file descriptor that becomes readable when the process ends; None if the kernel has no pidfd.
     """
 
     def __init__(self, pid: int) -> None:
-        """Begin to look."""
+        """Start to observe the process with this id."""
         self.pid = pid
         self.end: int | None = None
         with suppress(OSError):
             self.end = os.pidfd_open(pid)
         self.is_gone = self.is_stopped = self.is_still = False
-        self._code: int | None = None  # as waitpid's status
+        self._code: int | None = None  # encoded like the status of waitpid
         self._started = ""
         self._cpu = 0
         self.look()
 
     def look(self) -> None:
-        """Look once. How a process ended can be seen until its parent has asked for it, and from the newest kernels later as well."""
+        """Update the attributes. The exit code is available until the parent reaps the process, and with Linux 6.15 also later."""
         if self.is_gone:
             return
         fields = _fields(f"/proc/{self.pid}/stat")
@@ -52,7 +52,7 @@ class Sight:
         self.is_stopped = fields[_STATE] == "T"
 
     def look_for_work(self) -> None:
-        """See whether it has worked since the last call; to be called every second or so."""
+        """Update ``is_still``: whether the process was idle since the last call. Call this about every second."""
         fields = _fields(f"/proc/{self.pid}/stat")
         if fields:
             cpu = sum(map(int, fields[_CPU]))
@@ -67,24 +67,24 @@ class Sight:
         return False
 
     def was_asked(self) -> bool:
-        """Whether it ended by a signal that asks to end."""
+        """Return whether a signal that asks a process to end (SIGTERM, SIGINT or SIGHUP) ended it."""
         return self._code is not None and self._code & 0x7F in _ASKING
 
     def how_it_ended(self, crash: str = "") -> str:
-        """In words; ``crash`` is what it wrote about a crash."""
+        """Return how the process ended, as a clause. ``crash`` is the process's own crash report, if it wrote one."""
         if self._code is None:
             if crash:
                 return crash
-            return "ended without a word: it was killed (SIGKILL, by hand or since memory ran out), or left by os._exit"
+            return "ended without a message: it was killed (SIGKILL, by hand or because memory ran out), or called os._exit"
         number = self._code & 0x7F
         if not number:
             return f"ended with exit code {self._code >> 8} before the run was done"
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        return f"was killed by {name}" + (", by hand or since memory ran out" if number == signal.SIGKILL else "")
+        return f"was killed by {name}" + (", by hand or because memory ran out" if number == signal.SIGKILL else "")
 
 
 def _kept_code(end: int | None) -> int | None:
-    """The exit code that the kernel keeps with a descriptor of the process."""
+    """Return the exit code that the kernel keeps for a pidfd, or None."""
     info = bytearray(_INFO.pack(_INFO_EXIT, 0))
     try:
         fcntl.ioctl(end if end is not None else -1, _GET_INFO, info)

@@ -1,4 +1,4 @@
-"""What a rank tells of its own failure."""
+"""A rank reports its own failure."""
 
 import signal
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hoptrain.trainers.watchdog.member import current, report, watched
+from hoptrain.trainers.watchdog.rank_agent import current, report, watched
 
 
 class DistBackendError(RuntimeError):
@@ -66,7 +66,7 @@ def test_a_process_alone_is_not_watched(monkeypatch):
 
 def test_a_crash_of_a_process_alone_is_reported(tmp_path):
     (tmp_path / "crash.py").write_text(
-        "import os, signal\nfrom hoptrain.trainers.watchdog.member import watched\nwith watched():\n    os.kill(os.getpid(), signal.SIGBUS)\n"
+        "import os, signal\nfrom hoptrain.trainers.watchdog.rank_agent import watched\nwith watched():\n    os.kill(os.getpid(), signal.SIGBUS)\n"
     )
     done = subprocess.run([sys.executable, "crash.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGBUS

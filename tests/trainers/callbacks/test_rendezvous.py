@@ -1,4 +1,4 @@
-"""Ranks that are started one by one: who waits for one that does not come says so, in a line, and soon."""
+"""Ranks that are started one by one: those that wait for a missing rank report it soon, in one line."""
 
 import os
 import re
@@ -12,24 +12,24 @@ import pytest
 from ranks.on_machines import START_S, digits_in_parts, ended, free_port, place, start
 
 from hoptrain.engine import InputError
-from hoptrain.trainers.callbacks.roll_call import roll_call, serve
+from hoptrain.trainers.callbacks.rendezvous import serve, wait_for_ranks
 
 FIT = """
 import sys
-from hoptrain.trainers.callbacks import roll_call
+from hoptrain.trainers.callbacks import rendezvous
 from hoptrain.trainers.cli import main
-roll_call.MEETING_S = 6.0
+rendezvous.RENDEZVOUS_S = 6.0
 sys.exit(main())
 """
 
 
 def call(ranks, world_size, port):
-    """What the ranks hear, each in a thread; ``ranks`` has the patience of each."""
+    """Run each rank in a thread and return what it gets or raises; ``ranks`` has the timeout of each."""
     heard, stores = {}, []
 
     def one(rank, patience_s):
         try:
-            stores.append(roll_call("127.0.0.1", port, rank, world_size, patience_s))
+            stores.append(wait_for_ranks("127.0.0.1", port, rank, world_size, patience_s))
             heard[rank] = ""
         except InputError as error:
             heard[rank] = str(error)
@@ -50,14 +50,16 @@ def test_all_hear_who_has_not_come_of_the_first_whose_time_is_over():
     begin = time.monotonic()
     heard = call({0: 1, 1: 60}, 4, free_port())
     assert time.monotonic() - begin < 30
-    line = "rank 2, 3 of 4 has not come to meet the others within 1 s: it was not started, or ended before and said why"
+    line = "rank 2, 3 of 4 has not arrived at the rendezvous within 1 s: it was not started, or it has failed"
     assert heard.keys() == {0, 1}
     assert all(each.startswith(line) for each in heard.values()), heard
 
 
 def test_rank_0_that_does_not_come_is_named_with_the_place_where_it_should_be():
     port = free_port()
-    assert call({1: 2}, 2, port)[1].startswith(f"rank 0 of 2 has not come at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT) within 2 s: ")
+    assert call({1: 2}, 2, port)[1].startswith(
+        f"rank 0 of 2 has not arrived at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT) within 2 s: "
+    )
 
 
 def test_a_run_that_is_prepared_twice_has_one_store():
@@ -77,7 +79,7 @@ def test_a_port_that_is_taken_is_told():
 @pytest.mark.timeout(2 * START_S)
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_path_factory, failing):
-    """``hoptrain fit`` as two real processes, one of which names a folder that is not there."""
+    """Two real processes run ``hoptrain fit``; one names a folder that does not exist."""
     place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
     (tmp_path / f"m{failing}" / "parts").rename(tmp_path / f"m{failing}" / "elsewhere")
     ranks = start(
@@ -90,7 +92,7 @@ def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_pat
     told = ended(tmp_path, ranks, START_S)
     lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in told]
     assert re.search("parts holds no parts of a data set", lines[failing]), told
-    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not come "), told
+    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not arrived "), told
     assert [rank.returncode for rank in ranks] == [2, 2]
     assert "Traceback" not in told[1 - failing][1]
 
@@ -98,8 +100,8 @@ def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_pat
 SCRIPT = """
 from pytorch_lightning import Trainer
 from hoptrain import NodeDataModule, NeighborSampler, NodeClassifier
-from hoptrain.trainers.callbacks import roll_call
-roll_call.MEETING_S = {seconds}
+from hoptrain.trainers.callbacks import rendezvous
+rendezvous.RENDEZVOUS_S = {seconds}
 data = NodeDataModule("digits-knn", NeighborSampler([4, 3]), partitions="parts", num_workers=0, seed=1)
 task = NodeClassifier(data.num_features, data.num_classes, num_layers=2)
 trainer = Trainer(max_epochs=1, accelerator="cpu", num_nodes=2, devices=1, use_distributed_sampler=False, logger=False, enable_checkpointing=False)
@@ -124,4 +126,4 @@ def test_ranks_of_a_script_that_takes_lightning_s_trainer_itself_meet_too(tmp_pa
     if present == 2:
         assert [rank.returncode for rank in ranks] == [0, 0], told
     else:
-        assert "InputError: rank 1 of 2 has not come to meet the others within 2 s: it was not started, or ended before" in told[0][1]
+        assert "InputError: rank 1 of 2 has not arrived at the rendezvous within 2 s: it was not started, or it has failed" in told[0][1]

@@ -1,4 +1,4 @@
-"""A rank's own part: it starts its watch, tells it how it fares and why it fails, and ends when the watch says so."""
+"""The agent in a rank: it starts the watchdog, reports progress and failures to it, and ends the rank when the watchdog asks."""
 
 from __future__ import annotations
 
@@ -20,92 +20,92 @@ from hoptrain.trainers.watchdog.channel import Channel
 from hoptrain.trainers.watchdog.launcher import end_with_launcher
 
 ADDRESS = "HOPTRAIN_WATCH"
-"""Environment variable with the hub's address, for the ranks that rank 0 launches."""
+"""Name of the environment variable with the coordinator's address, for ranks that rank 0 launches."""
 _BEAT_S = 1.0
-_START_S = 60.0  # how long the watch may take to start: on a busy machine an interpreter needs seconds
-_VERDICT_S = 30.0  # longer than any verdict takes, but an error has to be told even if none comes
+_START_S = 60.0  # for the watchdog to start: on a busy machine an interpreter needs seconds
+_DECISION_S = 30.0  # longer than any decision takes; an error must be printed even if none comes
 _BROKEN = {"DistError", "LostStageError", "ConnectionError", "EOFError"}
-"""Classes of exceptions that tell of a connection that broke; torch raises plain RuntimeErrors as well."""
+"""Classes of exceptions raised for a broken connection. torch also raises plain RuntimeErrors, known by ``_BROKEN_TEXTS``."""
 _BROKEN_TEXTS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 
-_current: Member | None = None
+_current: RankAgent | None = None
 _reports_on_stderr = False
-"""Whether crashes of this process are reported on stderr (``_report_crashes``); a watch takes that over."""
+"""True while crashes of this process are reported on stderr (see ``_report_crashes``). A watchdog, once started, reports them instead."""
 
 
-def current() -> Member | None:
-    """This process as a watched rank, if it is one."""
+def current() -> RankAgent | None:
+    """Return the agent of this process, or None if it is no watched rank."""
     return _current
 
 
-class Member:
-    """This process, one rank of several.
+class RankAgent:
+    """The agent of this process, one rank of several.
 
     Attributes:
-        address: where the watches meet; only rank 0 has it from the start.
+        address: address of the coordinator; empty on ranks other than 0.
     """
 
     def __init__(self, rank: int, world_size: int, host: str = "127.0.0.1") -> None:
-        """Start the watch.
+        """Start the watchdog of this rank.
 
         Args:
-            rank: of all processes of the run.
-            world_size: how many there are.
-            host: the name by which other machines find that of rank 0.
+            rank: rank of this process in the run.
+            world_size: number of ranks.
+            host: name or address by which other machines find rank 0.
 
         Raises:
-            RuntimeError: rank 0's watch does not start.
+            RuntimeError: the watchdog of rank 0 does not start in time.
         """
         global _current
         self.address = ""
-        self._place: Callable[[], str] = _innermost_frame
+        self._position: Callable[[], str] = _innermost_frame
         self._is_ending = False
         self._is_closed = False
-        self._verdict = threading.Event()
+        self._decision = threading.Event()
         self._listens = threading.Event()
         ours, theirs = socket.socketpair()
         read_end, self._crash = os.pipe()
         with theirs:
             self._process = _start(rank, world_size, host, theirs.fileno(), read_end)
         os.close(read_end)
-        self._reports_crashes = _reports_on_stderr or not faulthandler.is_enabled()  # else the user has them where he wants them
+        self._reports_crashes = _reports_on_stderr or not faulthandler.is_enabled()  # else the user has enabled faulthandler elsewhere
         if self._reports_crashes:
-            faulthandler.enable(self._crash, all_threads=False)  # where a segmentation fault was
+            faulthandler.enable(self._crash, all_threads=False)  # reports the line of a segmentation fault
         self._channel = Channel(ours)
         threading.Thread(target=self._run, name="hoptrain-watch", daemon=True).start()
         if rank == 0 and not self._listens.wait(_START_S):
-            raise RuntimeError(f"the watch of rank 0 does not start within {_START_S:.0f} s")
+            raise RuntimeError(f"the watchdog of rank 0 did not start within {_START_S:.0f} s")
         _current = self
 
     def join(self, address: str) -> None:
-        """Let the watch meet the others at this address, which is rank 0's ``address``."""
+        """Connect the watchdog to the coordinator at this address, the ``address`` of rank 0."""
         self._channel.send(join=address)
 
     def arrive(self) -> None:
-        """This rank has come through its constructors, and goes to meet the others."""
+        """Report that this rank has left its constructors and waits for the others."""
         self._channel.send(arrived=True)
 
-    def works_at(self, place: Callable[[], str]) -> None:
-        """Let others see every second what ``place`` says this rank works on; until then it is the line of code where it is."""
-        self._place = place
-        self._tell_place()
+    def works_at(self, position: Callable[[], str]) -> None:
+        """Report every second what ``position`` returns as the work of this rank. Before this call the agent reports the current line of code."""
+        self._position = position
+        self._report_position()
 
     def launched(self, pids: dict[int, int]) -> None:
-        """Which processes this one has launched, by rank: their own watches may not have started yet."""
+        """Report the ids of processes that this one has launched, by rank, since their own watchdogs may not have started yet."""
         self._channel.send(launched=list(pids.items()))
 
     def fail(self, error: BaseException) -> None:
-        """Tell why this rank ends. Returns if that is what ends the run; if another's failure is, the process ends here, and says so."""
+        """Report why this rank ends, and wait for the decision. Return if this failure ends the run; if another does, the process ends here."""
         if self._is_ending:
             return
         self._is_ending = True
         kind, text = report(error)
         self._channel.send(kind=kind, text=text)
         if kind != "asked":
-            self._verdict.wait(_VERDICT_S)
+            self._decision.wait(_DECISION_S)
 
     def close(self) -> None:
-        """This rank's work is done: nobody needs to watch it any more. After a failure the watch stays until this process has ended."""
+        """Report that this rank has finished, so that its watchdog ends. After a failure the watchdog stays until this process has ended."""
         global _current
         if self._is_closed or self._is_ending:
             return
@@ -114,12 +114,12 @@ class Member:
         if self._reports_crashes:
             faulthandler.disable()
         os.close(self._crash)
-        with suppress(subprocess.TimeoutExpired):  # rank 0's may have to stay for the others
+        with suppress(subprocess.TimeoutExpired):  # the watchdog of rank 0 may have to stay for the others
             self._process.wait(_BEAT_S)
         _current = None
 
     def _run(self) -> None:
-        """Hear what the watch says, and tell it every second what this rank works on."""
+        """Receive messages of the watchdog, and report every second what this rank works on."""
         waiting = select.poll()
         waiting.register(self._channel, select.POLLIN)
         due = time.monotonic() + _BEAT_S
@@ -128,31 +128,31 @@ class Member:
             if messages is None:
                 break
             for message in messages:
-                self._heed(message)
+                self._on_message(message)
             if time.monotonic() >= due and not self._is_closed:
                 due = time.monotonic() + _BEAT_S
-                self._tell_place()
+                self._report_position()
         self._channel.close()
         if not self._is_closed and not self._is_ending:
-            os.write(2, b"hoptrain: this rank ends, because its watch is gone\n")
+            os.write(2, b"hoptrain: this rank ends, because its watchdog has ended\n")
             os._exit(1)
 
-    def _tell_place(self) -> None:
-        with suppress(Exception):  # what the place is read from may be half built, or half gone
-            self._channel.send(place=self._place())
+    def _report_position(self) -> None:
+        with suppress(Exception):  # objects that the position is read from may be incomplete at start and end
+            self._channel.send(place=self._position())
 
-    def _heed(self, message: dict[str, object]) -> None:
+    def _on_message(self, message: dict[str, object]) -> None:
         if "end" in message:
-            os._exit(1)  # a thread cannot raise in a collective that waits for ever
+            os._exit(1)  # the main thread may be in a collective that never returns, where no exception can be raised
         if "yours" in message:
-            self._verdict.set()
+            self._decision.set()
         if "address" in message:
             self.address = str(message["address"])
             self._listens.set()
 
 
 def _start(rank: int, world_size: int, host: str, link: int, crash: int) -> subprocess.Popen[bytes]:
-    """A watch: in a process group of its own, which a Ctrl-C in the terminal or a launcher's signal does not reach."""
+    """Start a watchdog in a process group of its own, which signals of a terminal or a launcher do not reach."""
     program = "from hoptrain.trainers.watchdog.process import main; main()"
     return subprocess.Popen(
         python("-c", program, os.getpid(), rank, world_size, host, link, crash),
@@ -165,7 +165,7 @@ def _start(rank: int, world_size: int, host: str, link: int, crash: int) -> subp
 
 
 def report(error: BaseException) -> tuple[str, str]:
-    """What an exception means to the others: its kind, as the hub has them, and a line without the rank."""
+    """Return the kind of an exception, as ``Coordinator`` defines it, and a clause that describes it without the rank."""
     was_interrupted = isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
     classes = {base.__name__ for base in type(error).__mro__}
     if isinstance(error, SystemExit):
@@ -193,10 +193,10 @@ def _innermost_frame() -> str:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Watch this process while the context lasts, if it was started as one of several ranks; tell the watch if it fails.
+    """Run a watchdog for this process inside the context, if the process is one of several ranks, and report exceptions to it.
 
-    The ranks that Lightning launches have the hub's address in their environment. Those of torchrun exchange it by the store of its agent.
-    Rank 0 of Lightning's own launcher becomes a member when it launches the others, and other launchers' ranks when they have met.
+    Ranks that Lightning launches have the coordinator's address in their environment. Ranks of torchrun exchange it through the store of its agent.
+    Rank 0 of Lightning's launcher gets its watchdog when it launches the others; ranks of other launchers get theirs after the rendezvous.
     """
     try:
         _begin()
@@ -211,7 +211,7 @@ def watched() -> Iterator[None]:
 
 
 def _report_crashes() -> None:
-    """Let Python say where this process was when a signal ends it, as a bus error does where a mapped file was cut off."""
+    """Enable faulthandler, which prints the line of code when a signal ends this process, such as SIGBUS for a truncated mapped file."""
     global _reports_on_stderr
     if not faulthandler.is_enabled() and sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__, all_threads=False)
@@ -222,11 +222,11 @@ def _begin() -> None:
     end_with_launcher()
     address = os.environ.pop(ADDRESS, "")
     if address:
-        Member(int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])).join(address)
+        RankAgent(int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])).join(address)
     elif os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and int(os.environ["WORLD_SIZE"]) > 1:
         is_one_machine = os.environ["WORLD_SIZE"] == os.environ.get("LOCAL_WORLD_SIZE")
         host = "127.0.0.1" if is_one_machine else os.environ["MASTER_ADDR"]
-        member = Member(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), host)
+        agent = RankAgent(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), host)
         from hoptrain.trainers.watchdog.restarts import exchange  # imports torch, which takes seconds
 
-        member.join(exchange(member.address))
+        agent.join(exchange(agent.address))

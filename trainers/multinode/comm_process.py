@@ -1,0 +1,128 @@
+"""The communication process: one on each machine, which only runs the collectives by which machines exchange rows.
+
+It has its own process group, never that of DDP. It finds the other machines through the store of the run (``MASTER_ADDR`` and ``MASTER_PORT``), and
+ends with the rank that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from datetime import timedelta
+from itertools import count
+
+import numpy as np
+from torch import distributed
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from hoptrain.engine import InputError
+from hoptrain.engine.errors import see
+from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
+from hoptrain.engine.partition.rows import Links, PartitionedFeatures
+from hoptrain.engine.queue.message_slot import FAILURE, SharedMessageSlot
+from hoptrain.kernels.child_process import import_path, python
+from hoptrain.samplers.loader.tier import FETCH_S
+from hoptrain.trainers.multinode.gloo import GlooExchange
+from hoptrain.trainers.watchdog.process_probe import ProcessProbe
+from hoptrain.trainers.watchdog.rank_agent import current
+
+_GONE_CHECKS, _STOPPED_CHECKS = 3, 10
+"""Checks, one per second, of a process that has ended or is stopped, after which its rank ends. A process that waits for it may notice earlier."""
+_numbers = count()
+"""Numbers the communication processes of this rank. All machines start theirs in the same order."""
+
+
+def links() -> Links:
+    """Return the connections between machines and between ranks of a run."""
+    return Links(machines=_start, ranks=lambda: GlooExchange(distributed.new_group(backend="gloo", timeout=timedelta(seconds=FETCH_S))))
+
+
+def _start(rows: PartitionedFeatures) -> CarriedExchange:
+    """Start a communication process, and return its exchange. The process ends when the exchange is garbage-collected.
+
+    Raises:
+        InputError: the run has no store, or the process cannot be started.
+    """
+    if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
+        raise InputError(
+            "MASTER_ADDR and MASTER_PORT are not set: machines find one another by them; start the ranks with torchrun, or set both"
+        )
+    name = f"hoptrain communication {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{next(_numbers)}"
+    requests, answers = SharedMessageSlot.make(), SharedMessageSlot.make()
+    program = "from hoptrain.trainers.multinode.comm_process import main; main()"
+    try:
+        process = subprocess.Popen(
+            python("-c", program, requests.path, answers.path, rows.machine, len(rows.ranks), name),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=os.environ | import_path() | {"OMP_NUM_THREADS": "1"},
+            process_group=0,
+        )
+    except OSError as error:
+        raise InputError(
+            f"the process that exchanges rows with other machines cannot be started ({error.strerror}): check the limits with ulimit -a"
+        ) from error
+    exchange = CarriedExchange(rows.machine, len(rows.ranks), requests, answers, process.pid, 2 * FETCH_S)
+    is_over = threading.Event()
+    threading.Thread(target=_guard, args=(requests.path, process.pid, is_over), name="hoptrain-guard", daemon=True).start()
+    weakref.finalize(exchange, _end, process, is_over)
+    return exchange
+
+
+def _guard(requests: str, comm_pid: int, is_over: threading.Event) -> None:
+    """End this rank if the communication process, or the process that fetches rows, has ended or is stopped.
+
+    Otherwise this rank could stay in a collective in which others wait for these rows.
+    """
+    slot, probes, counts = SharedMessageSlot(requests), dict[int, ProcessProbe](), dict[int, int]()
+    while not is_over.wait(1.0):
+        for pid, what in ((comm_pid, "exchanges rows with"), (slot.writer, "fetches rows of")):
+            if not pid:
+                continue
+            probe = probes.setdefault(pid, ProcessProbe(pid))
+            probe.look()
+            counts[pid] = counts.get(pid, 0) + 1 if probe.is_gone or probe.is_stopped else 0
+            if counts[pid] >= (_GONE_CHECKS if probe.is_gone else _STOPPED_CHECKS):
+                how = probe.how_it_ended() if probe.is_gone else f"was stopped (SIGSTOP) for {_STOPPED_CHECKS} s"
+                _fail(InputError(f"the process that {what} other machines {how}" + see("rows")))
+
+
+def _fail(error: InputError) -> None:
+    """Report the error and end this process, whatever its main thread waits for."""
+    if (agent := current()) is not None:
+        agent.fail(error)
+    else:
+        os.write(2, f"hoptrain: {error}\n".encode())
+    os._exit(1)
+
+
+def _end(process: subprocess.Popen[bytes], is_over: threading.Event) -> None:
+    is_over.set()
+    process.kill()
+    process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def main() -> None:
+    """Run the communication process. ``argv`` has both message slots, the number of this machine, the number of machines, and the name of the group."""
+    requests, answers = SharedMessageSlot(sys.argv[1]), SharedMessageSlot(sys.argv[2])
+    rank, size, name = int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    timeout = timedelta(seconds=FETCH_S)
+    try:
+        store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False, timeout)
+        distributed.init_process_group("gloo", store=PrefixStore(name, store), rank=rank, world_size=size, timeout=timeout)
+        carry(requests, answers, GlooExchange())
+    except Exception as error:
+        text = f"machines cannot connect to exchange rows (gloo: {' '.join(str(error).split())})"
+        answers.put(1, [np.frombuffer(text.encode(), np.uint8)], FAILURE)
+    threading.Event().wait()  # other machines notice a failure in their own collectives; this process waits to be killed
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
