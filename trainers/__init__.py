@@ -1,7 +1,6 @@
-"""Lightning: command line, data modules, tasks, models, inference, and models in stages.
+"""The Lightning layer: command line, data modules, tasks, models, inference, pipelines, resuming and export.
 
-The names are imported when they are first used, so that ``hoptrain data`` and ``hoptrain doctor`` need not wait for torch, and the doctor
-works where torch does not.
+Public names are imported on first use. So ``hoptrain data`` need not wait for torch, and ``hoptrain doctor`` works where torch does not load.
 """
 
 from importlib import import_module

@@ -74,7 +74,7 @@ def test_an_empty_train_split(fails, tiny):
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol 4")
 def test_a_checkpoint_that_is_none(fails, tmp_path):
     (tmp_path / "foreign.ckpt").write_bytes(pickle.dumps(Path("x")))
-    assert "foreign.ckpt is damaged or holds more than weights" in fails(
+    assert "foreign.ckpt is damaged, or has objects other than tensors" in fails(
         "test", "--config", QUICKSTART, "--ckpt_path", tmp_path / "foreign.ckpt"
     )
 
@@ -146,7 +146,7 @@ def test_several_labels_a_vertex_are_scored_by_f1(tiny, dataset, tmp_path, monke
 @pytest.mark.parametrize("value", ["0", "-1", "abc", "1.5", "²"])
 def test_a_number_of_threads_that_numba_cannot_have(fails, monkeypatch, value):
     monkeypatch.setenv("NUMBA_NUM_THREADS", value)
-    assert f"NUMBA_NUM_THREADS is {value!r}: it is a number of threads, 1 or more" in fails("fit", "--config", "quickstart")
+    assert f"NUMBA_NUM_THREADS is {value!r}: it must be an integer, 1 or more" in fails("fit", "--config", "quickstart")
 
 
 def test_names_in_a_file_do_not_steer_the_terminal(fails, tiny, capsys):
@@ -186,7 +186,7 @@ def test_version_and_help(capsys, monkeypatch):
     """Also in a checkout that is not installed."""
     real = importlib.metadata.distribution
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: real(name if name != "hoptrain" else "no-such-distribution"))
-    for option, words in (("--version", "hoptrain 0."), ("--help", "train, then test the best checkpoint")):
+    for option, words in (("--version", "hoptrain 0."), ("--help", "train a model, then test its best checkpoint")):
         with pytest.raises(SystemExit) as end:
             main([option])
         assert end.value.code == 0

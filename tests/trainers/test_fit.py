@@ -78,7 +78,7 @@ def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, run_here, tmp_p
 
 
 def test_a_run_at_its_end_says_that_nothing_is_left_to_train(run_here):
-    said = "no step was left to train: the checkpoint is at step 9, the end"
+    said = "nothing left to train: the checkpoint is at the last step (9)"
     assert said not in run_here(*quick_fit("--data.num_workers", 0, epochs=1)).err
     assert said in run_here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=1)).err
     assert said not in run_here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=2)).err
@@ -87,8 +87,8 @@ def test_a_run_at_its_end_says_that_nothing_is_left_to_train(run_here):
 @pytest.mark.parametrize(
     ("limits", "line"),
     [
-        (("--trainer.limit_test_batches", 0), "trainer.limit_test_batches is 0: nothing was tested"),
-        (("--trainer.limit_train_batches", 0), "the weights that the model began with; --trainer.limit_train_batches is 0"),
+        (("--trainer.limit_test_batches", 0), "nothing was tested: trainer.limit_test_batches is 0"),
+        (("--trainer.limit_train_batches", 0), "so the initial weights are tested; trainer.limit_train_batches is 0"),
     ],
 )
 def test_a_limit_of_no_batch_is_obeyed_and_named(run_here, limits, line):

@@ -1,1 +1,1 @@
-"""The subcommands of ``hoptrain`` that do not train."""
+"""The subcommands of ``hoptrain``, and the parsers of their options."""

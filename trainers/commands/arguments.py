@@ -1,4 +1,4 @@
-"""The parser of the commands that take their own options; ``fit`` and its like have Lightning's (``hoptrain.trainers.commands.parser``)."""
+"""The argument parser of ``data``, ``bench`` and the other commands without Lightning. For ``fit`` see ``hoptrain.trainers.commands.parser``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hoptrain.engine.errors import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a mistake as InputError, like everything else; takes no option by a part of its name, as Lightning's commands do not."""
+    """A parser that raises ``InputError`` instead of exiting, and accepts no abbreviated options, as ``fit`` does."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse would print."""
+        """Raise ``InputError`` with the message that argparse would print, and the nearest valid name."""
         hint = ""
         if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             names = choice[2].replace("'", "")
-            message, hint = f"there is no {choice[1]!r}: choose one of {names}", did_you_mean(choice[1], names.split(", "))
+            message, hint = f"{choice[1]!r} is unknown: it must be one of {names}", did_you_mean(choice[1], names.split(", "))
         elif unknown := re.match(r"unrecognized arguments: (--\S+)", message):
             hint = did_you_mean(unknown[1], sorted(set(_options(self))))
         hint = hint or f"see '{self.prog} --help'"
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """The options of a parser and of its subcommands."""
+    """Yield the option strings of a parser and of its subcommands."""
     for action in parser._actions:
         yield from action.option_strings
         for inner in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():

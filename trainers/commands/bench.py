@@ -1,6 +1,6 @@
-"""``hoptrain bench NAME``: run one benchmark, print its table, write its ``results.json``.
+"""``hoptrain bench NAME``: runs one benchmark, prints its table, and writes its ``results.json``.
 
-The benchmarks are found by looking: every module of ``hoptrain.benchmarks``, or folder, that defines ``run``. Only the chosen one is imported.
+A benchmark is a module or package in ``hoptrain.benchmarks`` that defines ``run``. Only the chosen one is imported.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pkgutil
 import re
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
@@ -23,43 +24,48 @@ PACKAGE = "hoptrain.benchmarks"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
-    """Add the subcommand ``bench``. The options behind NAME belong to the benchmark and are parsed once it is known."""
-    lines = [f"  {name:<18}{question}" for name, question in questions().items()]
+    """Add the subcommand ``bench``. Options after NAME belong to the benchmark, and are parsed when it has been imported."""
+    width = max(60, get_terminal_size().columns - 2)
+    lines = [
+        textwrap.fill(question, width, initial_indent=f"  {name:<18}", subsequent_indent=" " * 20) for name, question in questions().items()
+    ]
     parser = subparsers.add_parser(
         "bench",
-        help="measure something and write down the numbers",
-        description="Run one benchmark. 'hoptrain bench NAME --help' shows its options.",
-        epilog="\n".join(["benchmarks:", *lines]),
+        help="run a benchmark",
+        description="Run one benchmark, print its table and write results.json.\n'hoptrain bench NAME --help' shows its options.",
+        epilog="\n".join(["benchmarks, with the question that each answers:", *lines]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("benchmark", metavar="NAME", help="one of the benchmarks below")
-    parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="--quick, --out DIR and the benchmark's own options")
+    parser.add_argument("benchmark", metavar="NAME", help="a benchmark from the list below")
+    parser.add_argument(
+        "options", nargs=argparse.REMAINDER, metavar="...", help="--quick, --out DIR, and the options of the benchmark itself"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the benchmark named by the arguments; returns 0.
+    """Run the benchmark named by the arguments; return 0.
 
     Raises:
-        InputError: no such benchmark, options it does not have, or results that cannot be written.
+        InputError: the benchmark does not exist, does not have one of the options, or its results cannot be written.
     """
-    # Here, so that other commands do not wait for what only a benchmark needs.
+    # Imported here, so that other commands do not wait for it.
     from hoptrain.benchmarks.common.harness import commit, write_results
     from hoptrain.engine import InputError
     from hoptrain.engine.errors import did_you_mean
 
     known = questions()
     if args.benchmark not in known:
-        hint = did_you_mean(args.benchmark, list(known)) or f"choose one of {', '.join(known) or 'none'}"
-        raise InputError(f"there is no benchmark {args.benchmark!r}: {hint}")
+        hint = did_you_mean(args.benchmark, list(known)) or "see 'hoptrain bench --help'"
+        raise InputError(f"{args.benchmark!r} is no benchmark: it must be one of {', '.join(known) or 'none'}; {hint}")
     module = importlib.import_module(f"{PACKAGE}.{args.benchmark.replace('-', '_')}")
     options = option_parser(args.benchmark, known[args.benchmark], module).parse_args(args.options)
-    revision = commit()  # before the run: the tree may change while a long one goes on
+    revision = commit()  # before the run, since the working tree may change during a long one
     result = module.run(options)
     command = shlex.join(["hoptrain", "bench", args.benchmark, *args.options])
     print(
         table(result.records, get_terminal_size(fallback=(sys.maxsize, 0)).columns)
-    )  # before the file: a long run is not lost to a full disk
+    )  # before the file is written, so that a full disk does not lose the results of a long run
     print()
     print(table([{"summary": name, "value": value} for name, value in result.summary.items()]))
     path = write_results(options.out, args.benchmark, result, quick=options.quick, command=command, revision=revision)
@@ -68,10 +74,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def questions() -> dict[str, str]:
-    """The question of every benchmark by name: the first line of its docstring, read without importing it."""
+    """Return the question of each benchmark, by name: the first line of its docstring, read without importing it."""
     found = {}
     for name, path in sorted(_sources().items()):
-        text = path.read_text(encoding="utf-8")  # parsing all of them would take longer than the rest of the command's start
+        text = path.read_text(encoding="utf-8")  # parsing all files would take longer than the rest of the command's start
         if re.search(r"^def run\(", text, re.MULTILINE):
             question = re.match('"""(.*)', text)
             found[name.replace("_", "-")] = question[1].removesuffix('"""') if question else ""
@@ -79,7 +85,7 @@ def questions() -> dict[str, str]:
 
 
 def _sources() -> dict[str, Path]:
-    """Modules and folders by name."""
+    """Return the source file of each module and package of ``PACKAGE``, by name."""
     spec = importlib.util.find_spec(PACKAGE)
     folders = list(spec.submodule_search_locations or []) if spec else []
     modules = [(Path(folder) / module.name, module) for folder in folders for module in pkgutil.iter_modules([folder])]
@@ -87,10 +93,16 @@ def _sources() -> dict[str, Path]:
 
 
 def option_parser(name: str, question: str, module: Any) -> argparse.ArgumentParser:
-    """The parser of the options every benchmark has, and of those that its module adds."""
+    """Return a parser for the options that all benchmarks have, and those that this benchmark's module adds."""
     parser = Parser(prog=f"hoptrain bench {name}", description=question)
-    parser.add_argument("--quick", action="store_true", help="a glance: less than a minute, on a small scale")
-    parser.add_argument("--out", type=Path, default=Path("runs", "bench", name), metavar="DIR", help="folder of results.json (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="run at a small scale, in less than a minute")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs", "bench", name),
+        metavar="DIR",
+        help="folder to write results.json to (default: %(default)s)",
+    )
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)
     return parser

@@ -1,4 +1,4 @@
-"""``hoptrain data list|info|convert|import|partition``: what data sets there are, what is in one, and one as a folder, whole or in parts."""
+"""``hoptrain data``: lists, describes, converts, imports and partitions data sets."""
 
 from __future__ import annotations
 
@@ -24,45 +24,73 @@ from hoptrain.trainers.commands.table import aligned, megabytes
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``data`` to the subparsers of ``hoptrain``; the parsed arguments carry ``run``."""
-    parser = subparsers.add_parser("data", help="list, inspect, convert, import and part data sets", description=__doc__)
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="the data sets that anybody can get, and those on this machine")
-    info = actions.add_parser("info", help="sizes, degrees and splits of a data set; verifies its checksums")
-    convert = actions.add_parser("convert", help="write a data set as a folder that opens at once, memory-mapped")
+    """Add the subcommand ``data``."""
+    parser = subparsers.add_parser(
+        "data",
+        help="list, describe, convert, import and partition data sets",
+        description="List, describe, convert, import and partition data sets.",
+        epilog="'hoptrain data ACTION --help' describes an action and its options.",
+    )
+    actions = parser.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser(
+        "list",
+        help="list public data sets, and those on this machine",
+        description="List the public data sets that hoptrain can load, and the data sets found on this machine.",
+    )
+    info = actions.add_parser(
+        "info",
+        help="print sizes, degrees and splits of a data set",
+        description="Verify the checksums of a data set, and print its sizes, degrees and splits. "
+        "With --memory, also predict the reads of out-of-core training.",
+    )
+    import_tables.add_parser(actions)
+    convert = actions.add_parser(
+        "convert",
+        help="write a data set as a memory-mapped folder",
+        description="Write a data set as a hoptrain folder. It is memory-mapped, so opening it takes no time.",
+    )
     parts = partition.add_action(actions)
     for action in (info, convert, parts):
-        action.add_argument("name", help="a name from 'hoptrain data list', a .npz file or a hoptrain folder")
-    import_tables.add_parser(actions)
+        action.add_argument("name", help="a name that 'hoptrain data list' shows, an .npz file, or a hoptrain folder")
     for action in (convert, parts):
-        action.add_argument("dest", help="the new folder; it must not exist")
-    convert.add_argument("--features", choices=FORMATS, help="a narrower format of the features of nodes and edges; by default as they are")
+        action.add_argument("dest", help="the folder to write; it must not exist")
+    convert.add_argument(
+        "--features", choices=FORMATS, help="store the features of nodes and edges in this smaller format (default: in their own)"
+    )
     for action in (listing, info, convert, parts):
-        action.add_argument("--root", help="a folder that holds data sets")
+        action.add_argument("--root", metavar="FOLDER", help="folder of data sets (default: $HOPTRAIN_DATA)")
     for action in (info, convert, parts):
-        action.add_argument("--scale", type=float, default=1.0, help="share of a synthetic: set, in (0, 1]")
-    info.add_argument("--memory", help="say what reading the features would take with so much memory, such as 8GiB, or auto")
-    info.add_argument(
+        action.add_argument(
+            "--scale",
+            type=float,
+            default=1.0,
+            help="size of a synthetic:NAME data set as a fraction of the full size, in (0, 1] (default: 1)",
+        )
+    reads = info.add_argument_group(
+        "out-of-core prediction", "Predict the reads and the seconds of an epoch whose features, and edges, are read from disk."
+    )
+    reads.add_argument("--memory", metavar="SIZE", help="memory for the feature cache, such as 8GiB, or auto for what is free")
+    reads.add_argument(
         "--fanouts",
         nargs="+",
         metavar="N,N",
-        help="with --memory: neighbours at each hop, such as 15,10,5 (default 10,10); of a heterogeneous graph also RELATION=15,10,5, relation by relation",
+        help="neighbours to sample at each hop, such as 15,10,5 (default: 10,10); on a heterogeneous graph also by relation: RELATION=15,10,5",
     )
-    info.add_argument("--weighted", action="store_true", default=None, help="with --memory: edges are drawn by their weights")
-    info.add_argument("--split", help="with --memory: what the seeds are (default train)")
-    info.add_argument("--batch-size", type=int, help="with --memory: seeds of a step (default 1024)")
+    reads.add_argument("--weighted", action="store_true", default=None, help="draw edges in proportion to their weights")
+    reads.add_argument("--split", help="split whose nodes are the seeds (default: train)")
+    reads.add_argument("--batch-size", type=int, metavar="N", help="seeds per step (default: 1024)")
     for action, run in ((listing, run_list), (info, run_info), (convert, run_convert)):
         action.set_defaults(run=run)
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """Print what anybody can get, and what lies on this machine; returns 0."""
+    """Print the public data sets and those on this machine; return 0."""
     entries = list_datasets(args.root)
     found = [entry for entry in entries if entry.is_found]
     print(aligned([["name", *_COUNTS, "state", "from", "what"], *map(_known, (e for e in entries if not e.is_found))], right=_NUMBERS))
-    print("\nabsent: fetched when it is first used, into --root or $HOPTRAIN_CACHE/downloads; graphs serve --task nodes, links and hops")
+    print("\nabsent: downloaded on first use, into --root or $HOPTRAIN_CACHE/downloads\ngraphs: for --task nodes, links and hops")
     if found:
-        print("\nfiles and folders of this machine (--root, $HOPTRAIN_DATA):")
+        print("\non this machine (--root, $HOPTRAIN_DATA):")
         print(aligned([["name", *_COUNTS, "what"], *([e.name, *_counts(e), e.about] for e in found)], right=_NUMBERS))
     return 0
 
@@ -80,22 +108,24 @@ def _counts(entry: Entry) -> list[str]:
 
 
 def run_info(args: argparse.Namespace) -> int:
-    """Print what a data set holds, after its checksums have been verified, and what a memory size would give; returns 0."""
+    """Verify the checksums of a data set, print its contents and, with ``--memory``, the predicted reads; return 0."""
     for option in ("fanouts", "batch_size", "split", "weighted"):
         if args.memory is None and (given := getattr(args, option)) is not None:
             name, value = option.replace("_", "-"), " ".join(given) if isinstance(given, list) else "on" if given is True else given
-            raise InputError(f"--{name} is {value} without --memory: it tells what is read from the disk; leave it out")
+            raise InputError(
+                f"--{name} is {value}, but --memory is not given: it is for the prediction of reads; give --memory, or leave it out"
+            )
     fanouts = _fanouts(args.fanouts or ["10,10"])
     if args.memory is not None:
-        from hoptrain.samplers.loader.memory_left import memory_bytes  # here, lest other commands wait for samplers
+        from hoptrain.samplers.loader.memory_left import memory_bytes  # imported here, since other commands need not wait for it
         from hoptrain.trainers.commands.memory_facts import memory_facts
 
-        memory_bytes(args.memory)  # a wrong size is refused before all files are read
+        memory_bytes(args.memory)  # raises for an invalid size before all files are read
     if kind_of(Path(args.name)) == PARTITION:
         return _print_partition(args)
     path = load_any(args.name, root=args.root, scale=args.scale).path
     data = open_either(Path(str(path)), verify=True)
-    print(aligned(facts(data) if isinstance(data, Dataset) else typed_facts(data)))
+    print(aligned(facts(data) if isinstance(data, Dataset) else hetero_facts(data)))
     print("checksums ok")
     if args.memory is not None:
         batch_size = 1024 if args.batch_size is None else args.batch_size
@@ -104,17 +134,19 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def _fanouts(words: list[str]) -> list[int | float] | dict[str, list[int | float]]:
-    """Those of all relations; or by relation, "" for the others."""
+    """Return one list of fanouts for all relations, or a list for each relation, with "" for the relations that are not named."""
     found = dict[str, list[int | float]]()
     for name, _, numbers in (word.rpartition("=") for word in words):
         if name in found:
-            raise InputError(f"--fanouts is {' '.join(words)}: {name or 'what all relations have'} is given twice; leave one of them out")
+            raise InputError(
+                f"--fanouts is {' '.join(words)}: {name or 'the value for all relations'} is given twice; leave one of them out"
+            )
         try:
             found[name] = [float(number) if "." in number else int(number) for number in numbers.strip("[]").split(",")]
         except ValueError:
             raise InputError(
-                f"--fanouts is {' '.join(words)}: it is numbers, or shares, with commas between them; give for instance 15,10,5 or 0.5,10, or "
-                "of a relation author:writes:paper=15,10,5"
+                f"--fanouts is {' '.join(words)}: it must be integers or fractions separated by commas; give for example 15,10,5 or 0.5,10, or "
+                "for one relation author:writes:paper=15,10,5"
             ) from None
     return found[""] if set(found) == {""} else found
 
@@ -122,7 +154,7 @@ def _fanouts(words: list[str]) -> list[int | float] | dict[str, list[int | float
 def _print_partition(args: argparse.Namespace) -> int:
     if args.memory is not None:
         raise InputError(
-            f"--memory is {args.memory}, but {args.name} is a data set in parts: reads are foretold for one that is whole; leave it out"
+            f"--memory is {args.memory}, but {args.name} is partitioned: reads are predicted only for data sets that are not; leave --memory out"
         )
     print(aligned(partition.facts(open_partition(args.name, verify=True), verify=True)))
     print("checksums ok")
@@ -130,7 +162,7 @@ def _print_partition(args: argparse.Namespace) -> int:
 
 
 def run_convert(args: argparse.Namespace) -> int:
-    """Write a data set as a folder; returns 0."""
+    """Write a data set as a folder; return 0."""
     data = load_any(args.name, root=args.root, scale=args.scale)
     data.save(args.dest, features=args.features)
     number = data.graph.num_nodes if isinstance(data, Dataset) else sum(data.graph.num_nodes.values())
@@ -139,7 +171,7 @@ def run_convert(args: argparse.Namespace) -> int:
 
 
 def facts(data: Dataset) -> list[list[str]]:
-    """Lines (what, value) about a data set."""
+    """Return (name, value) rows that describe a data set."""
     graph, degrees = data.graph, data.graph.in_degrees()
     lines = [
         ["name", data.name],
@@ -148,7 +180,7 @@ def facts(data: Dataset) -> list[list[str]]:
         ["edges", f"{graph.num_edges:,}"],
         ["features", f"{data.num_features:,}{_as_format(data.x)}"],
         *([] if data.edge_attr is None else [["edge features", f"{data.num_edge_features:,}{_as_format(data.edge_attr)}"]]),
-        ["classes", f"{data.num_classes:,}{' (several per vertex)' if data.is_multilabel else ''}"],
+        ["classes", f"{data.num_classes:,}{' (several per node)' if data.is_multilabel else ''}"],
         ["in-degree", f"min {degrees.min()}, mean {degrees.mean():.2f}, max {degrees.max()}" if len(degrees) else "-"],
         ["isolated", f"{count_isolated(data):,}"],
         ["self loops", f"{count_self_loops(data):,}"],
@@ -164,8 +196,8 @@ def _as_format(rows: Rows | None) -> str:
     return "" if rows is None else f" ({format_of(rows)})"
 
 
-def typed_facts(data: HeteroDataset) -> list[list[str]]:
-    """Lines (what, value) about a data set on a heterogeneous graph."""
+def hetero_facts(data: HeteroDataset) -> list[list[str]]:
+    """Return (name, value) rows that describe a heterogeneous data set."""
     lines = [["name", data.name], ["folder", str(data.path)]]
     for kind, number in data.graph.num_nodes.items():
         x = data.x.get(kind)
@@ -175,12 +207,12 @@ def typed_facts(data: HeteroDataset) -> list[list[str]]:
         rows = data.edge_attr.get(relation)
         features = "" if rows is None else f", {rows.shape[1]:,} features{_as_format(rows)}"
         lines.append([f"relation {relation_name(relation)}", f"{columns.num_edges:,} edges{features}"])
-    lines.append(["trained on", f"{data.seed_type}, {data.num_classes:,} classes"])
+    lines.append(["labels", f"of {data.seed_type}: {data.num_classes:,} classes"])
     return lines + _split_facts(data) + _meta_facts(data)
 
 
 def _split_facts(data: Dataset | HeteroDataset) -> list[list[str]]:
-    order = {split: place for place, split in enumerate(("train", "val", "test"))}
+    order = {split: position for position, split in enumerate(("train", "val", "test"))}
     splits = sorted(data.splits, key=lambda split: (order.get(split, len(order)), split))
     return [[f"split {split}", f"{len(data.splits[split]):,}"] for split in splits]
 
@@ -190,14 +222,14 @@ def _meta_facts(data: Dataset | HeteroDataset) -> list[list[str]]:
 
 
 def count_isolated(data: Dataset) -> int:
-    """Nodes without any edge, in or out."""
+    """Return the number of nodes without any edge, in or out."""
     is_joined = data.graph.in_degrees() > 0
     is_joined[data.graph.indices] = True
     return int((~is_joined).sum())
 
 
 def count_self_loops(data: Dataset) -> int:
-    """Edges from a node to itself, counted by ranges of nodes so that memory stays small."""
+    """Return the number of edges from a node to itself. Nodes are processed in ranges, to keep memory small."""
     indptr, indices = data.graph.indptr, data.graph.indices
     total = 0
     for begin in range(0, data.graph.num_nodes, 1 << 20):

@@ -1,6 +1,6 @@
-"""``hoptrain doctor``: what this machine offers and what stands in the way, one line for each check; ``--gpu`` tries out what a GPU has to do.
+"""``hoptrain doctor``: checks this machine and the installed packages, one line for each check; ``--gpu`` tests sampling on a GPU.
 
-Nothing heavy is imported here: packages that can fail to load, or crash while loading, are asked in a child process.
+Packages that can fail to load, or crash while loading, are imported in a child process, never here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     functools.partial(packages.optional, "numba-cuda", ("numba-cuda",), "sampling on NVIDIA GPUs", needs_driver=True),
     packages.check_cupy,
     functools.partial(packages.required, "torch-geometric"),
-    functools.partial(packages.optional, "dgl", ("dgl",), "graphs and layers of DGL"),
+    functools.partial(packages.optional, "dgl", ("dgl",), "hoptrain.dgl and the convolutions of DGL"),
     functools.partial(packages.required, "ogb"),
     machine.check_shm,
     machine.check_memfd,
@@ -40,21 +40,26 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     machine.check_kernel_cache,
     machine.check_data,
 )
-_NO_GPU = "install NVIDIA's driver and a torch for CUDA, in a container give it the GPU (--gpus all); training on the CPU needs none"
+_NO_GPU = "install NVIDIA's driver and a CUDA build of torch; in a container, pass the GPU to it (--gpus all); the CPU needs none of this"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Add the subcommand ``doctor``."""
-    parser = subparsers.add_parser("doctor", help="look for what is missing or wrong on this machine", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser = subparsers.add_parser(
+        "doctor",
+        help="check this machine and the installed packages",
+        description="Check this machine and the installed packages: one line for each check, with a remedy below it. "
+        "The exit code is 1 if something is wrong.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument(
-        "--gpu", action="store_true", help="try out, on this machine's GPU, each thing that sampling there relies on: a minute or more"
+        "--gpu", action="store_true", help="test sampling on this machine's GPU instead, step by step; takes a minute or more"
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run every check and print what was found; returns 0, or 1 if a check found something wrong or there is no GPU to check."""
+    """Run all checks and print their findings; return 1 if something is wrong, or no GPU can be tested, else 0."""
     reason = gpu.reason_against() if args.gpu else None
     if reason and not args.json:
         print(f"hoptrain: {reason}", file=sys.stderr)
@@ -73,22 +78,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def general() -> list[Finding]:
-    """What the checks of the machine and its packages found."""
-    with ThreadPoolExecutor() as pool:  # most of the time goes into children that import a package
+    """Return the findings of the checks of the machine and its packages."""
+    with ThreadPoolExecutor() as pool:  # most of the time is spent in child processes that import a package
         return list(pool.map(examine, CHECKS))
 
 
 def examine(check: Callable[[], Finding]) -> Finding:
-    """Run one check; one that fails itself is a finding too, since a doctor must not die of the disease."""
+    """Run one check and return its finding. An exception in the check itself becomes a finding too."""
     try:
         return check()
     except Exception as error:
         name = getattr(check, "__name__", repr(check)).removeprefix("check_").replace("_", " ")
-        return Finding(name, "wrong", f"the check failed: {type(error).__name__}: {error}", "report this line to the authors of hoptrain")
+        return Finding(
+            name, "wrong", f"the check itself failed: {type(error).__name__}: {error}", "report this line to the authors of hoptrain"
+        )
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """One line for each finding, its remedy below; wrapped to 120 columns or the terminal's width."""
+    """Print each finding with its remedy below, wrapped to the width of the terminal, at most 120 columns."""
     width = max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
     for finding in findings:
         for text, lead in ((finding.found, f"{finding.status:<6}{finding.name:<18}"), (finding.remedy, " " * 24 + "-> ")):

@@ -1,4 +1,4 @@
-"""``hoptrain explain NAME``: the cause and the cure of what a message could not tell in a line."""
+"""``hoptrain explain NAME``: the cause and the remedy of an error whose one-line message has no space for them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from hoptrain.engine.errors import EXPLAINED, check_choice
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Add the subcommand ``explain``."""
-    parser = subparsers.add_parser("explain", help="tell more about a message that ends with its name", description=__doc__)
-    parser.add_argument("name", nargs="?", help=f"what stands after 'hoptrain explain' in the message: {', '.join(EXPLAINED)}")
+    parser = subparsers.add_parser(
+        "explain",
+        help="explain an error whose message ends with [hoptrain explain NAME]",
+        description="Print the cause and the remedy of an error. Messages with an explanation end with [hoptrain explain NAME].",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help=f"one of {', '.join(EXPLAINED)}; without it, all names are listed")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the entry, or the names that there are; returns 0.
+    """Print the explanation, or all names if none is given; return 0.
 
     Raises:
-        InputError: there is none of this name.
+        InputError: no explanation has this name.
     """
     if args.name is None:
         print("\n".join(EXPLAINED))

@@ -1,4 +1,4 @@
-"""``hoptrain export``: a trained classifier of nodes as one file, compared with the model before it is written."""
+"""``hoptrain export``: writes a trained node classifier as one file, after comparing its outputs with the model's."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ from hoptrain.trainers.tasks.options import check_folder
 
 _BATCHES = 10
 _TOLERANCE = 1e-4
-"""Of the largest score: sums are float32, and a program adds up in another order than the model."""
+"""Largest allowed difference of logits, relative to the largest logit. Sums are float32, and a program may add in another order than the model."""
 
 
 class Exporter(Trainer):
-    """A trainer that also writes models. ``sampler`` is the training's, as its configuration names it."""
+    """A trainer that can also export a model.
+
+    Attributes:
+        sampler: the sampler of the training, as its configuration names it.
+    """
 
     sampler: dict[str, Any] | None = None
 
@@ -37,42 +41,42 @@ class Exporter(Trainer):
         """Write the model of a checkpoint as a program that needs neither Lightning nor the model's code.
 
         Args:
-            model: the task.
-            datamodule: its data: what the program is tried on.
-            out: the file to write: .pt2 for torch.export, .onnx for ONNX.
-            ckpt_path: the checkpoint.
-            weights_only: as of ``Trainer.predict``.
+            model: the trained task.
+            datamodule: data of the task, on which the exported program is compared with the model.
+            out: file to write: .pt2 for torch.export, .onnx for ONNX.
+            ckpt_path: checkpoint to export.
+            weights_only: read only tensors and plain values from the checkpoint, and no pickled code.
 
         Raises:
-            InputError: a task or layer that cannot be exported, another kind of file, or a program that computes something else.
+            InputError: the task or a layer cannot be exported, ``out`` has another suffix, or the program computes other logits than the model.
         """
-        place = Path(out)
-        check_choice("the end of --out", place.suffix, list(FORMATS))
-        check_folder("--out", str(place.absolute().parent))
+        path = Path(out)
+        check_choice("the suffix of --out", path.suffix, list(FORMATS))
+        check_folder("--out", str(path.absolute().parent))
         if not isinstance(model, NodeClassifier):
             raise InputError(
-                f"export of {type(model).__name__}: what is exported classifies nodes, task: nodes or whole; train one of these"
+                f"export of {type(model).__name__}: the model must be a node classifier; give a checkpoint of --task nodes or whole"
             )
         if ckpt_path is not None:
             _load(model, ckpt_path, weights_only)
         served = Served(model.eval())
         program = traced(served, _example(datamodule, 0))
-        content, read = FORMATS[place.suffix](program.exported, self._facts(model, datamodule, program.fewest))
+        content, read = FORMATS[path.suffix](program.exported, self._facts(model, datamodule, program.fewest))
         examples = [_example(datamodule, number, program.fewest) for number in range(_BATCHES)]
         with torch.no_grad():
             worst = max(_difference(served(*inputs), read(inputs)) for inputs in examples)
         if not worst <= _TOLERANCE:
             raise InputError(
-                f"the exported program's scores differ by {worst:.1g} of the largest, where {_TOLERANCE:g} is rounding: {out} is not written; "
-                "take another arch"
+                f"{out} is not written: the logits of the exported program differ from the model's by {worst:.1g} of the largest, more than {_TOLERANCE:g}; "
+                "choose another --model.arch"
             )
-        write_whole(place, content, "the exported model", "--out")
+        write_whole(path, content, "the exported model", "--out")
         print(
-            f"{out}: {len(content) / 1e6:.2f} MB; on {_BATCHES} batches scores differ from the model's by {worst:.1g} of the largest at most"
+            f"{out}: {len(content) / 1e6:.2f} MB; on {_BATCHES} batches its logits differ from the model's by at most {worst:.1g} of the largest"
         )
 
     def _facts(self, model: NodeClassifier, datamodule: Any, fewest: int) -> dict[str, Any]:
-        """What the program is to be fed with, in JSON's types."""
+        """Return the facts that a caller of the program needs, in types that JSON has."""
         data = datamodule.data
         return {
             "hoptrain": __version__,
@@ -88,25 +92,29 @@ class Exporter(Trainer):
 
 
 def with_run_config(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the configuration of the run that wrote the checkpoint, where none is named and it lies where a run leaves it.
+    """Return the arguments, with ``--config`` of the run that wrote the checkpoint if none is given.
+
+    A run saves its ``config.yaml`` one folder above that of its checkpoints.
 
     Raises:
-        InputError: no checkpoint, or no file to write, is named; or no configuration is named or found.
+        InputError: ``--ckpt_path`` or ``--out`` is missing, or no configuration is given or found.
     """
     options = dict(options_of(arguments))
     if "--help" not in arguments and short_help.ALL not in arguments and "-h" not in arguments:
         for name in ("--ckpt_path", "--out"):
             if not options.get(name):
-                raise InputError(f"{name} is missing: hoptrain export --ckpt_path runs/version_0/checkpoints/last.ckpt --out model.pt2")
+                raise InputError(f"{name} is missing: give for example --ckpt_path runs/version_0/checkpoints/last.ckpt --out model.pt2")
     given = options.get("--ckpt_path", "")
     if given and given not in ("last", "best") and not Path(given).is_file():
-        raise InputError(f"--ckpt_path {given} is no file: give the path of a checkpoint that is there")
+        raise InputError(f"--ckpt_path is {given}: it must be a file; give the path of an existing checkpoint")
     found = Path(given).absolute().parents[1:2]
     config = [str(folder / "config.yaml") for folder in found if (folder / "config.yaml").is_file()]
     if "--config" in options or "-c" in options or not given:
         return list(arguments)
     if not config:
-        raise InputError(f"no config.yaml lies in the folder above that of {given}, where a run leaves its own: name the run's by --config")
+        raise InputError(
+            f"no config.yaml is found one folder above {given}, where a run saves it: give the configuration of the run by --config"
+        )
     return [arguments[0], "--config", config[0], *arguments[1:]]
 
 
@@ -117,7 +125,7 @@ def _load(model: NodeClassifier, path: str, weights_only: bool | None) -> None:
 
 
 def _example(datamodule: Any, number: int, fewest: int = 2) -> Inputs:
-    """A batch as it is trained on, the later ones of fewer seeds."""
+    """Return inputs from a training batch; batches with a higher ``number`` have fewer seeds."""
     data, sampler = datamodule.data, datamodule.sampler
     most = min(datamodule.batch_size, len(data.split("train"))) if sampler.by_seeds else datamodule.batch_size
     size = max(min(fewest, most), most >> number)
@@ -127,6 +135,6 @@ def _example(datamodule: Any, number: int, fewest: int = 2) -> Inputs:
 
 
 def _difference(expected: Tensor, found: Tensor) -> float:
-    """Of two tensors of scores, as a share of the largest; infinite where they are no numbers."""
+    """Return the largest difference of two tensors of logits, relative to the largest logit; infinity if one has NaN."""
     difference = (expected - found).abs().max() / expected.abs().max().clamp(min=1e-12)
     return float(difference.nan_to_num(nan=float("inf")))

@@ -1,4 +1,4 @@
-"""``hoptrain data import``: your edges, features, labels and splits, from text files, Parquet or .npy, as a folder that opens at once."""
+"""``hoptrain data import``: makes a data set folder from your own edges, features, labels and splits in text, Parquet or .npy files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from hoptrain.engine.datasets.tables.rows import Progress
 
 _EXAMPLES = """\
-for example:
+examples:
   hoptrain data import --edges web-Google.txt.gz --out google
-  hoptrain data import --edges edges.csv --features x.csv --labels y.csv --split split.csv --undirected --out mine
-  hoptrain data import --edges events.tsv --columns src,dst,time,- --features x.npy --labels y.npy --split random --out events
+  hoptrain data import --edges edges.csv --features x.csv --labels y.csv \\
+      --split split.csv --undirected --out mine
+  hoptrain data import --edges events.tsv --columns src,dst,time,- \\
+      --features x.npy --labels y.npy --split random --out events
 
-then: hoptrain fit --data.dataset mine --data.sampler NeighborSampler --data.sampler.fanouts "[10, 10]"
+then train on it:
+  hoptrain fit --data.dataset mine --data.sampler NeighborSampler \\
+      --data.sampler.fanouts "[10, 10]"
 """
 
 
@@ -30,38 +34,52 @@ def add_parser(actions: Any) -> None:
     """Add ``import`` to the actions of ``hoptrain data``."""
     parser = actions.add_parser(
         "import",
-        help="make a data set of your own tables: edge lists, CSV, Parquet, .npy",
-        description="Make a data set of your own tables. Text may be compressed (.gz), with a header or without; lines that begin with # or % are comments.",
+        help="make a data set from your own tables (text, CSV, Parquet, .npy)",
+        description="Make a data set from your own tables: edge lists, CSV, Parquet or .npy files.\n"
+        "Text files may be compressed (.gz) and may have a header line. Lines that begin\nwith # or % are comments.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = parser.add_argument
-    add("--edges", required=True, type=Path, metavar="FILE", help="src, dst and perhaps weight, time and features, a row an edge")
-    add("--out", required=True, type=Path, metavar="FOLDER", help="the new folder; it must not exist")
-    add("--features", type=Path, metavar="FILE", help="id and features, a row a node; or .npy, row i for the node whose id is i")
-    add("--labels", type=Path, metavar="FILE", help="id and label: classes as numbers from 0 on or as names, or targets; or .npy")
-    add("--split", metavar="FILE", help="id and the name of a split: train, val, test; or 'random', 60/20/20 of the labelled nodes")
+    add = parser.add_argument_group("tables and output").add_argument
+    add(
+        "--edges",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="one row per edge: source, destination, and optional weight, time and edge features",
+    )
+    add("--out", required=True, type=Path, metavar="FOLDER", help="the folder to write; it must not exist")
+    add("--features", type=Path, metavar="FILE", help="one row per node: id and features; or an .npy file whose row i belongs to node i")
+    add(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="one row per node: id and label; classes are names or integers from 0, targets numbers; or an .npy file",
+    )
+    add("--split", metavar="FILE", help="one row per node: id and train, val or test; or the word random: 60/20/20 of the labelled nodes")
+    add("--name", help="name of the data set (default: the name of the --out folder)")
+    add = parser.add_argument_group("how edges become a graph").add_argument
     add(
         "--undirected",
         action="store_true",
-        help="add the reverse of each edge; two nodes are joined once, by the first row, unless edges have times",
+        help="add the reverse of each edge; of several rows for one pair of nodes, keep the first, unless edges have times",
     )
+    add = parser.add_argument_group("how tables are read").add_argument
     add(
         "--columns",
         metavar="A,B,...",
-        help="what the columns of the edges are: src, dst, weight, time, the name of a feature, or - for none",
+        help="meaning of each column of --edges: src, dst, weight, time, the name of a feature, or - to ignore it (default: from the header)",
     )
-    add("--drop", default="", metavar="A,B,...", help="columns of any table that are left out")
-    add("--delimiter", metavar="MARK", help="what parts cells: one character, 'tab' or 'space'; by default what the first line has")
-    add("--header", action=argparse.BooleanOptionalAction, help="whether the first lines name the columns; by default that is looked at")
-    add("--ids", choices=("auto", "text"), default="auto", help="text: take ids for names, also where they look like numbers")
-    add("--skip-bad-rows", action="store_true", help="tell the rows that cannot be read, and leave them out")
-    add("--name", help="of the data set; by default the folder's")
+    add("--drop", default="", metavar="A,B,...", help="names of columns to ignore, in any table")
+    add("--delimiter", metavar="CHAR", help="separator of cells: one character, tab or space (default: detected in the first line)")
+    add("--header", action=argparse.BooleanOptionalAction, help="whether the first line names the columns (default: detected)")
+    add("--ids", choices=("auto", "text"), default="auto", help="text: treat ids as text, even if all of them look like numbers")
+    add("--skip-bad-rows", action="store_true", help="report rows that cannot be read and leave them out, instead of stopping")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, check and write it; returns 0."""
+    """Read and check the tables, and write the data set; return 0."""
     from hoptrain.engine.dataset import Dataset
     from hoptrain.engine.datasets.tables.bad_rows import BadRows
     from hoptrain.engine.datasets.tables.plain import IDS, read_plain, write_ids
@@ -89,16 +107,16 @@ def run(args: argparse.Namespace) -> int:
         data.write_to(writer)
         if ids is not None:
             write_ids(writer.folder, ids)
-    left = {"rows left out": sum(bad.skipped.values()), "rows that join a pair again, left out": data.meta.get("repeated_rows", 0)}
+    left = {"unreadable rows left out": sum(bad.skipped.values()), "repeated edges left out": data.meta.get("repeated_rows", 0)}
     print(f"{args.out}: {data}{_of_edges(data)}" + "".join(f"; {what}: {number:,}" for what, number in left.items() if number))
     if ids is not None:
-        print(f"{args.out / IDS} says which id each node has")
-    print(f"hoptrain data info {args.out} tells more")
+        print(f"your id of each node: {args.out / IDS}")
+    print(f"details: hoptrain data info {args.out}")
     return 0
 
 
 def _of_edges(data: Dataset) -> str:
-    """What edges have, so that a column that was taken for something else is seen."""
+    """Return the names of the edge data as text, so that the user notices a misread column."""
     graph, number = data.graph, data.num_edge_features
     features = [f"features ({number})"] if number else []
     found = [name for name in ("weights", "times") if getattr(graph, name) is not None] + features
@@ -112,13 +130,13 @@ def _names(text: str) -> list[str]:
 def _delimiter(given: str | None) -> str | None:
     mark = {"tab": "\t", "\\t": "\t", "space": " "}.get(given or "", given)
     if mark is not None and len(mark) != 1:
-        raise InputError(f"--delimiter is {given!r}: it is one character, 'tab' or 'space'; give one")
+        raise InputError(f"--delimiter is {given!r}: it must be one character, tab or space; give for example ','")
     return mark
 
 
 @contextmanager
 def _progress() -> Iterator[Progress | None]:
-    """A bar for each file, on a terminal."""
+    """Yield a function that updates a progress bar for each file; None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""What a memory size would give for features and edges that are read from a disk: a plan of the first epochs, and a short measurement of the reads."""
+"""Predicts the reads of out-of-core training for ``hoptrain data info --memory``: plans the first epochs, and briefly measures the disk."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ from hoptrain.samplers.superbatch.handover import boxes_of
 from hoptrain.trainers.commands.table import counted, megabytes
 
 PLAN_S, _READ_S = 20.0, 2.0
-"""How long the plan may take, and the reads."""
+"""Most seconds to spend on the plan, and on the measurement of the disk."""
 _KNOWN_EPOCHS = 3
+"""Epochs whose steps are planned. The first two are simulated; the third is only known in advance."""
 _WORKERS = 2
-"""As a run has by default."""
+"""Number of sampler processes of a run by default."""
 _KEPT_READS = 64
-"""Sets of rows, those of some steps each, that are read for the measurement."""
+"""Most sets of rows to keep for the measurement of the disk. Each set has the rows of some steps."""
 
 
 class _Steps(NamedTuple):
-    """What steps took.
+    """The outcome of planning some steps.
 
     Attributes:
-        used: rows of each.
-        missed: those of them that are read.
-        rows: by table the rows read at once, of some steps each.
-        edges: what was read of edges for all steps that were sampled.
-        num_sampled: how many these were, those that were not planned yet included.
-        step_s: seconds to sample and plan a step, reads left out.
+        used: number of rows that each step uses.
+        missed: number of those rows that are read from disk.
+        rows: sets of rows that are read at once, by table. Each set has the rows of some steps.
+        edges: reads of edges for all steps that were sampled.
+        num_sampled: number of steps that were sampled, including those that were not planned yet.
+        step_s: seconds to sample and plan a step, without reads.
     """
 
     used: list[int]
@@ -66,24 +67,26 @@ def memory_facts(
     split: str = "train",
     weighted: bool = False,
 ) -> list[list[str]]:
-    """Lines (what, value) about an epoch with so much memory.
+    """Return (name, value) rows that predict an epoch of out-of-core training.
 
     Args:
         data: a ``Dataset`` or a ``HeteroDataset``, opened from a folder.
-        memory: as ``SampleLoader``'s.
-        fanouts: of neighbour sampling; of a heterogeneous graph maybe by relation, those of "" for all that are not named.
-        batch_size: seeds of a step.
-        split: what the seeds are.
-        weighted: whether edges are drawn by weight.
+        memory: size of the feature cache, such as ``8GiB``, or ``auto`` for the memory that is free.
+        fanouts: fanouts of neighbour sampling. For a heterogeneous graph they may be given by relation, with "" for all relations that are not named.
+        batch_size: seeds per step.
+        split: name of the split whose nodes are the seeds.
+        weighted: draw edges in proportion to their weights.
 
     Raises:
-        InputError: a size that cannot be, or is too small; data without features.
+        InputError: ``feature_cache`` is no size or is too small, or the data set has no features on disk.
     """
     sampler, schedule = plain_schedule(data, _sampler(data, fanouts, weighted), split=split, batch_size=batch_size)
     stores, _ = split_columns(sampler.stores_of(data))
     files = feature_files(stores)
     if not files:
-        raise InputError(f"memory is {memory}: {data.name} has no features to be read from a disk; leave it out")
+        raise InputError(
+            f"--memory is {memory}: {data.name} must have features that are read from disk, and it has none; leave --memory out"
+        )
     task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
     given = memory_bytes(memory)
     if are_edges_read(task, given, files):
@@ -115,18 +118,20 @@ def _sampler(data: Any, fanouts: Sequence[int | float] | Mapping[str, Sequence[i
         own: Any = {"fanouts": named, "default": common} if named else {"fanouts": common}
         return HeteroSampler(seed_type=data.seed_type, weighted=weighted, **own)
     if named or common is None:
-        raise InputError(f"fanouts name {', '.join(named)}, and {data.name} has one kind of edges: give numbers alone, such as 10,10")
+        raise InputError(f"--fanouts names {', '.join(named)}: {data.name} has no relations; give numbers alone, such as 10,10")
     return NeighborSampler(common, weighted=weighted)
 
 
 def _shown(fanouts: Any) -> str:
     if not isinstance(fanouts, Mapping):
         return f"{list(fanouts)}"
-    return ", ".join(f"{list(own)} of {name or ('the others' if len(fanouts) > 1 else 'all')}" for name, own in fanouts.items())
+    return ", ".join(
+        f"{list(own)} for {name or ('other relations' if len(fanouts) > 1 else 'all relations')}" for name, own in fanouts.items()
+    )
 
 
 def _planned(rows_of: StepRows, topology: Topology | None, budget: Budget, num_steps: int) -> _Steps:
-    """Two epochs, or as many of their steps as there is time for."""
+    """Plan the steps of two epochs, or as many of them as ``PLAN_S`` allows."""
 
     def too_little() -> InputError:
         return budget.too_little(dict(zip(budget.sizes, _largest(rows_of, num_steps), strict=True)))
@@ -148,13 +153,13 @@ def _planned(rows_of: StepRows, topology: Topology | None, budget: Budget, num_s
     def foresee(number: int) -> None:
         for _ in range(number):
             rows = topology.rows_of_next(later) if topology else next((rows_of(*at) for at in later), None)
-            for plan, own in zip(plans, rows or (), strict=False):  # none behind the last step
+            for plan, own in zip(plans, rows or (), strict=False):  # there are no rows after the last step
                 plan.foresee(own)
 
     used, missed, at_once = list[int](), list[int](), list[list[Array]]()
     begin = time.perf_counter()
     foresee(1)
-    while (number := len(used)) < 2 * num_steps:  # in the order of hoptrain.engine.storage.filler
+    while (number := len(used)) < 2 * num_steps:  # the same order of steps as in hoptrain.engine.storage.filler
         epoch_end = (number // num_steps + 1) * num_steps
         coming = iter(range(number + 1, epoch_end + 1))
         hand_over = partial(_hand_over, topology, coming)
@@ -173,12 +178,12 @@ def _planned(rows_of: StepRows, topology: Topology | None, budget: Budget, num_s
 
 
 def _later(num_steps: int) -> Iterator[tuple[int, int]]:
-    """Epochs and steps; those of the third epoch are known, and not gone through."""
+    """Yield (epoch, step) in training order."""
     return ((epoch, step) for epoch in range(_KNOWN_EPOCHS) for step in range(num_steps))
 
 
 def _largest(rows_of: StepRows, num_steps: int) -> list[int]:
-    """The most rows of each table that a step uses, of as many steps as there is time for."""
+    """Return the most rows of each table that a step uses, over as many steps as ``PLAN_S`` allows."""
     begin, found = time.perf_counter(), [0] * rows_of.num_tables
     for at in _later(num_steps):
         found = [max(most, len(rows)) for most, rows in zip(found, rows_of(*at), strict=True)]
@@ -193,17 +198,17 @@ def _hand_over(topology: Topology | None, coming: Iterator[int], landed: int) ->
 
 
 def _edge_lines(steps: _Steps, topology: Superbatch, num_steps: int) -> list[list[str]]:
-    """Of a graph whose edges are read from their file, as they were while the steps were planned."""
+    """Return the rows about edges that are read from their file, scaled from the steps that were sampled."""
     scale = num_steps / steps.num_sampled
     reads, num_bytes, seconds = scale * steps.edges.num_reads, scale * steps.edges.num_bytes, scale * steps.edges.read_s
     size, together = sum(file.shape[0] * file.row_bytes for file in topology.edges.files.values()), topology.num_together
     return [
         [
             "edges",
-            f"{size / 2**20:,.1f} MiB, read from their file for {counted(together, 'step')} at once: "
-            f"{counted(-(-num_steps // together), 'superbatch', 'superbatches')} an epoch",
+            f"{size / 2**20:,.1f} MiB, read from disk for {counted(together, 'step')} at once: "
+            f"{counted(-(-num_steps // together), 'superbatch', 'superbatches')} per epoch",
         ],
-        ["edge reads an epoch", f"{reads:,.0f} of {megabytes(num_bytes)} in all: {seconds:,.1f} s"],
+        ["edge reads per epoch", f"{reads:,.0f} reads, {megabytes(num_bytes)}, {seconds:,.1f} s"],
     ]
 
 
@@ -213,33 +218,33 @@ def _lines(steps: _Steps, files: list[FileRows], budget: Budget, num_steps: int,
     warm = slice(len(steps.used) // 2, None)
     used, missed = (float(np.mean(counts[warm])) * num_steps for counts in (steps.used, steps.missed))
     rows, slots = sum(table.num_rows for table in tables), sum(table.num_slots for table in tables)
-    half = ", of which the second half counts" * (len(steps.used) > 1)
+    half = ", the first half as warm-up" * (len(steps.used) > 1)
     lines = [
         [
             "memory",
-            f"{sum(table.num_bytes for table in tables) / 2**20:,.1f} MiB, room for {slots:,} of {counted(rows, 'row')} ({slots / rows:.0%}){whole}",
+            f"{sum(table.num_bytes for table in tables) / 2**20:,.1f} MiB, which hold {slots:,} of {counted(rows, 'row')} ({slots / rows:.0%}){whole}",
         ],
         ["epoch", f"{counted(num_steps, 'step')} of {batch}; predicted from {counted(len(steps.used), 'step')}{half}"],
-        ["rows an epoch", f"{used:,.0f} used, {missed:,.0f} of them read ({missed / max(1, used):.0%})"],
+        ["rows per epoch", f"{used:,.0f} used, {missed:,.0f} of them read from disk ({missed / max(1, used):.0%})"],
     ]
     num_read, seconds = _timed_reads(steps.rows, files)
     if missed and num_read:
         reads, num_bytes = (sum(getattr(file, name) for file in files) for name in ("num_reads", "num_bytes"))
         lines.append(
-            ["disk", f"{reads / seconds:,.0f} reads and {num_bytes / 1e6 / seconds:,.0f} MB a second, measured for {seconds:.1f} s"]
+            ["disk", f"{reads / seconds:,.0f} reads and {num_bytes / 1e6 / seconds:,.0f} MB per second, measured for {seconds:.1f} s"]
         )
         lines.append(
             [
-                "reads an epoch",
-                f"{missed * reads / num_read:,.0f} of {megabytes(missed * num_bytes / num_read)} in all: {missed / num_read * seconds:,.1f} s",
+                "reads per epoch",
+                f"{missed * reads / num_read:,.0f} reads, {megabytes(missed * num_bytes / num_read)}, {missed / num_read * seconds:,.1f} s",
             ]
         )
-    lines.append(["sampling ahead", f"{steps.step_s * num_steps:,.1f} s an epoch, beside these"])
+    lines.append(["sampling ahead", f"{steps.step_s * num_steps:,.1f} s per epoch, in addition to the reads"])
     return lines
 
 
 def _timed_reads(reads: list[list[Array]], files: list[FileRows]) -> tuple[int, float]:
-    """Read rows for as long as that may take; returns how many these were, and the seconds."""
+    """Read sets of rows until ``_READ_S`` have passed; return the number of rows read and the seconds."""
     number, seconds = 0, 0.0
     for at_once in reversed(reads):
         for file, rows in zip(files, at_once, strict=True):

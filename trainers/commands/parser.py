@@ -1,6 +1,6 @@
-"""The parser of ``hoptrain fit|validate|test|predict``, and its mistakes in the words of who typed them.
+"""The parser of ``hoptrain fit|validate|test|predict|export``, with errors in one line.
 
-jsonargparse tells what its types and parsers did; a user needs the option, what it takes, and the nearest name of what there is.
+The errors of jsonargparse describe its own types and parsers. This module replaces them by the option, the values it takes, and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 from hoptrain.engine.files.untrusted_yaml import check_yaml
 
-_PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a text", NoneType: "null"}
-_MANY = {int: "integers", float: "numbers", str: "texts"}
+_PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a string", NoneType: "null"}
+_MANY = {int: "integers", float: "numbers", str: "strings"}
 _NO_CLASS = (
     r"Problem with given class_path '(?P<value>[^']+)':\s*(?P<reason>.+)",
     r"Expected a path but (?P<value>.+?) either not accessible",
@@ -29,15 +29,15 @@ _NO_CLASS = (
 _LINKED = {
     "num_features": "the features of the data set; leave it out",
     "num_classes": "the classes of the data set; leave it out",
-    "num_edge_features": "the features of the data set's edges; leave it out",
+    "num_edge_features": "the edge features of the data set; leave it out",
     "image_shape": "the size of the images; leave it out",
     "is_multilabel": "the labels of the data set; leave it out",
-    "num_nodes": "the types of the data set; leave it out",
+    "num_nodes": "the node types of the data set; leave it out",
     "relations": "the relations of the data set; leave it out",
     "seed_type": "the data set; leave it out",
-    "num_hops": "the hops of the sampler, for instance one for each of its fanouts; leave it out and change those of data.sampler",
+    "num_hops": "the number of hops of the sampler, such as the number of its fanouts; leave it out and change data.sampler",
 }
-"""Where a size of the model comes from that is not for the user to give, by the property of the data."""
+"""Source of a model option that the user cannot give, by the property of the data module that sets it."""
 
 
 _load = get_loader("yaml")
@@ -52,21 +52,21 @@ set_loader("yaml", _checked, (yaml.YAMLError,))
 
 
 class OptionParser(LightningArgumentParser):
-    """Reports a wrong option or configuration in one line, and takes no abbreviations: they would hide typing errors."""
+    """A parser that raises ``InputError`` for a wrong option or configuration. It accepts no abbreviations, since they would hide typing errors."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As ``LightningArgumentParser``."""
+        """Create a ``LightningArgumentParser`` with the same arguments, without abbreviations."""
         super().__init__(*args, **kwargs, allow_abbrev=False)
 
     def error(self, message: str, ex: Exception | None = None) -> Any:
-        """Raise ``InputError`` with what is wrong, in one line."""
+        """Raise ``InputError`` with a one-line explanation of ``message``."""
         raise InputError(_explain(self, " ".join(message.split()), ex))
 
 
 def _explain(parser: OptionParser, message: str, error: Exception | None) -> str:
     inner = next((str(cause) for cause in causes(error) if isinstance(cause, InputError)), None)
     key = re.match(r'Parser key "([^"]+)"', message)
-    if inner is not None:  # of a class's own arguments, already explained
+    if inner is not None:  # raised for the arguments of a class, so already explained
         return f"{key[1]}: {inner}" if key and not inner.startswith(key[1]) else inner
     if key is not None:
         return _wrong_value(parser, key[1], message)
@@ -76,26 +76,26 @@ def _explain(parser: OptionParser, message: str, error: Exception | None) -> str
         return _unknown(parser, unknown[1])
     if missing := re.match(r"the following arguments are required: (.+)", message):
         names = re.sub(r"\b(fit|validate|test|predict)\.", "", missing[1])
-        return f"needed: {names}; name a configuration with them, for instance --config quickstart, or give them as options"
+        return f"{names} must be given: name a configuration, such as --config quickstart, or give each as an option"
     if linked := re.match(r'Linked "([^"]+)" must be given via "([^"]+)"', message):
         return _linked(parser, *linked.groups())
-    return f"{message}; 'hoptrain {_command(parser)} --help' shows what is accepted"
+    return f"{message}; 'hoptrain {_command(parser)} --help' lists the options"
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what it was raised from, and so on."""
+    """Yield an error, its cause, the cause of that, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def _command(parser: OptionParser) -> str:
-    """``fit`` and so on; the parser of a class's arguments does not know it."""
+    """Return the subcommand, such as ``fit``. The parser of a class's arguments does not know it, and returns ``COMMAND``."""
     return parser.prog.split()[-1] if parser.prog.startswith("hoptrain ") else "COMMAND"
 
 
 def _actions(parser: Any) -> Iterator[Any]:
-    """The options of a parser and of its subcommands."""
+    """Yield the actions of a parser and of its subcommands."""
     for action in parser._actions:
         yield action
         if action.dest == "subcommand":
@@ -109,37 +109,37 @@ def _wrong_value(parser: OptionParser, key: str, message: str) -> str:
         if (found := re.search(pattern, message)) and kind is not None:
             reason = found.groupdict().get("reason")
             known = sorted(set().union(*map(_subclasses, _classes(kind)))) if "No module named" not in (reason or "") else []
-            hint = did_you_mean(found["value"].rpartition(".")[2], known) or "name one by its path, as package.module.Class"
-            return f"{key} is {found['value']}{f' ({reason})' if reason else ''}: it takes {_words(kind)}; {hint}"
+            hint = did_you_mean(found["value"].rpartition(".")[2], known) or "give a class by its path, such as package.module.Class"
+            return f"{key} is {found['value']}{f' ({reason})' if reason else ''}: it must be {_words(kind)}; {hint}"
     if nested := re.search(r"NestedArg\(key='([^']+)'", message):
-        return f"there is no option {key}.{nested[1]}: {key} takes {_words(kind)}, whose own options come behind its name"
+        return f"there is no option {key}.{nested[1]}: {key} must be {_words(kind)}; give the class first, then its options"
     value = re.search(r"(?:Got value|Given value): (.*)$", message)
     if value is None or kind is None:
-        return f"{key}: {message.partition(': ')[2]}; 'hoptrain {_command(parser)} --help' shows what is accepted"
+        return f"{key}: {message.partition(': ')[2]}; 'hoptrain {_command(parser)} --help' describes the option"
     hint = did_you_mean(value[1], [str(choice) for choice in _choices(kind)])
-    return f"{key} is {value[1]}: it takes {_words(kind)}{'; ' + hint if hint else ''}"
+    return f"{key} is {value[1]}: it must be {_words(kind)}{'; ' + hint if hint else ''}"
 
 
 def _unknown(parser: OptionParser, name: str) -> str:
-    """An option that does not exist, with the nearest that does."""
+    """Return the message for an option that does not exist, with the nearest one that does."""
     known = {option.removeprefix("--") for action in _actions(parser) for option in action.option_strings if option.startswith("--")}
     known = {option for option in known if not option.endswith(("help", "+"))}
     hint = did_you_mean(name.removeprefix("--"), sorted(known))
     if name.startswith("--"):
         hint = hint.replace("did you mean ", "did you mean --")
-    if not hint and _command(parser) == "COMMAND":  # of a class, which has few
-        hint = f"there are {', '.join(sorted(known)) or 'none'}"
-    return f"there is no option {name}: " + (hint or f"'hoptrain {_command(parser)} --help' lists those that there are")
+    if not hint and _command(parser) == "COMMAND":  # a class has few options, so all of them are listed
+        hint = f"the options are {', '.join(sorted(known)) or 'none'}"
+    return f"there is no option {name}: " + (hint or f"'hoptrain {_command(parser)} --help' lists the options")
 
 
 def _linked(parser: OptionParser, target: str, source: str) -> str:
     if any(f"--{source}" in action.option_strings for action in _actions(parser)):
-        return f"{target} is no option of its own: it is that of the data; give {source}"
-    return f"{target} is no option: it comes from {_LINKED.get(source.rpartition('.')[2], source)}"
+        return f"{target} cannot be given: it is set from {source}; give {source}"
+    return f"{target} cannot be given: it is set from {_LINKED.get(source.rpartition('.')[2], source)}"
 
 
 def _parts(kind: Any) -> Iterator[Any]:
-    """The alternatives of a type."""
+    """Yield the alternatives of a union type, or the type itself."""
     if get_origin(kind) in (Union, UnionType):
         for part in get_args(kind):
             yield from _parts(part)
@@ -152,7 +152,7 @@ def _choices(kind: Any) -> list[Any]:
 
 
 def _classes(kind: Any) -> Iterator[type]:
-    """The classes that may be given by name, alone or in a list."""
+    """Yield the classes that a value of this type may name, alone or in a list."""
     for part in _parts(kind):
         for one in (part, *get_args(part)):
             if isinstance(one, type) and one not in _PLAIN and get_origin(one) is None:
@@ -160,14 +160,14 @@ def _classes(kind: Any) -> Iterator[type]:
 
 
 def _subclasses(cls: type) -> set[str]:
-    """The names of all public classes below ``cls`` that were imported."""
+    """Return the names of all imported public subclasses of ``cls``, direct and indirect."""
     subclasses: list[type] = cls.__subclasses__()
     below = [sub for sub in subclasses if not sub.__name__.startswith("_")]
     return {sub.__name__ for sub in below}.union(*map(_subclasses, below))
 
 
 def _words(kind: Any) -> str:
-    """What a type takes, for people."""
+    """Return a description of the values of a type, such as ``an integer or null``."""
     words = [f"one of {', '.join(dict.fromkeys(map(str, choices)))}"] if (choices := _choices(kind)) else []
     words += [_word(part) for part in _parts(kind) if get_origin(part) is not Literal]
     return " or ".join(dict.fromkeys(words))
@@ -182,7 +182,7 @@ def _word(part: Any) -> str:
 
 
 def _inner(part: Any) -> str:
-    """What a list is of, and how many where that is fixed."""
+    """Return a description of the elements of a list type, with their number if it is fixed."""
     of = [kind for kind in get_args(part) if kind is not Ellipsis]
     number = f"{len(of)} " if get_origin(part) is tuple and Ellipsis not in get_args(part) else ""
     return number + " or ".join(dict.fromkeys(map(_plural, chain.from_iterable(map(_parts, of)))))

@@ -1,4 +1,4 @@
-"""``hoptrain data partition``: a data set in parts, one for each machine, and what ``hoptrain data info`` says of it."""
+"""``hoptrain data partition``: writes a partitioned data set, and describes one for ``hoptrain data info``."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from hoptrain.trainers.commands.table import aligned
 
 
 def add_action(actions: Any) -> argparse.ArgumentParser:
-    """Add ``partition`` to the actions of ``hoptrain data``; returns its parser."""
+    """Add ``partition`` to the actions of ``hoptrain data``, and return its parser."""
     parser: argparse.ArgumentParser = actions.add_parser(
         "partition",
-        help="write a data set in parts, one for each machine",
-        description="Write a data set as a folder of parts: the graph for all machines (or parted too), and the features of each part apart. "
-        "'hoptrain fit --data.partitions FOLDER' trains from them, on as many machines as parts, or on one that has all.",
+        help="partition a data set, one partition for each machine",
+        description="Partition a data set: write a folder with the features, and if asked the graph, in one partition for each machine. "
+        "Train with 'hoptrain fit --data.partitions FOLDER', on one machine per partition, or on one machine that has all partitions.",
     )
-    parser.add_argument("--parts", type=int, required=True, help="how many parts: as many as machines")
+    parser.add_argument("--parts", type=int, required=True, metavar="N", help="number of partitions, one for each machine")
     parser.add_argument(
         "--method",
         choices=METHODS,
         default="stream",
-        help="stream: few edges between parts, in little memory; metis: the same with all edges in memory; range: by id, at once",
+        help="stream (default): few edges between partitions, in little memory; metis: few edges, but with all edges in memory; "
+        "range: contiguous ranges of node ids, fastest",
     )
     parser.add_argument(
         "--graph",
         choices=GRAPHS,
         default="replicated",
-        help="whole: all machines have the graph; parted: each has the edges into its own nodes",
+        help="whole (default): each machine has the whole graph; parted: each machine has the edges into the nodes of its partition",
     )
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the parts and print what they are; returns 0."""
+    """Write the partitions and print a description of them; return 0."""
     data = load_dataset(args.name, root=args.root, scale=args.scale)
     write_partition(data, args.dest, args.parts, args.method, lambda line: print(line, flush=True), args.graph)
     print(aligned(facts(open_partition(Path(args.dest)))))
@@ -47,20 +48,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def facts(partition: Partition, *, verify: bool = False) -> list[list[str]]:
-    """Lines (what, value) about a data set in parts; ``verify`` compares the parts' checksums."""
+    """Return (name, value) rows that describe a partitioned data set; ``verify`` checks the checksums of its partitions."""
     data, number = partition.data, partition.num_parts
     shared = sum(array.nbytes for array in data.arrays().values()) + partition.place.nbytes
     lines = [
         ["name", data.name],
         ["folder", str(partition.path)],
-        ["parts", f"{number}, by {partition.method}"],
-        ["cut", f"{partition.cut:.2%} of {data.graph.num_edges:,} edges join two parts"],
+        ["partitions", f"{number}, by {partition.method}"],
+        ["edge cut", f"{partition.cut:.2%} of {data.graph.num_edges:,} edges are between two partitions"],
         [
             "every machine",
-            f"{shared / 1e6:,.2f} MB: {'degrees' if partition.has_columns else 'graph'}, labels, splits, and where each node is",
+            f"{shared / 1e6:,.2f} MB: {'degrees' if partition.has_columns else 'graph'}, labels, splits, and the partition of each node",
         ],
     ]
-    return lines + [[f"part {part}", _about(partition, part, verify)] for part in range(number)]
+    return lines + [[f"partition {part}", _about(partition, part, verify)] for part in range(number)]
 
 
 def _about(partition: Partition, part: int, verify: bool) -> str:
@@ -74,4 +75,6 @@ def _about(partition: Partition, part: int, verify: bool) -> str:
         if not partition.has_columns
         else f", {sum(own.nbytes for own in partition.columns(part).graph.arrays().values()) / 1e6:,.2f} MB of edges"
     )
-    return f"{rows:,} nodes, {codes_of(x).nbytes / 1e6:,.2f} MB of features ({format_of(x)}){columns}, {requests:.2f} of an even share of requests"
+    return (
+        f"{rows:,} nodes, {codes_of(x).nbytes / 1e6:,.2f} MB of features ({format_of(x)}){columns}, requests {requests:.2f} times the mean"
+    )

@@ -1,4 +1,4 @@
-"""Tables for the terminal."""
+"""Formats tables and quantities for the terminal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from hoptrain.engine.errors import printable
 
 _LONGEST = 32
-"""Letters of a text in a table that does not fit."""
+"""Characters that are kept of a long text in a table that is wider than the terminal."""
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows of text in columns of equal width; those whose numbers are in ``right`` stand to the right. Control characters are escaped."""
+    """Return rows of text as aligned columns. Columns whose indices are in ``right`` are right-aligned; control characters are escaped."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [[cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)] for row in rows]
@@ -22,17 +22,19 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """A number with what there is so many of."""
+    """Return a number and its noun, such as ``1 step`` or ``2,000 steps``."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
 def table(records: Sequence[Mapping[str, Any]], width: int = sys.maxsize) -> str:
-    """Records as aligned columns, in the order in which their names first appear; numbers to the right, nothing for what is missing.
+    """Return records as aligned columns, in the order in which their names first appear. Numbers are right-aligned; missing values are blank.
+
+    If the table is wider than ``width``, columns with one value for all records become a line below the table, and long texts are cut. Columns that
+    still do not fit are left out and counted.
 
     Args:
-        records: rows, names and plain values.
-        width: of the terminal. Where the columns do not fit, those that are the same in all records are one sentence below the table, long texts are cut, and
-            the last columns left out and counted.
+        records: one mapping from column name to value for each row.
+        width: width of the terminal, in characters.
     """
     columns = list(dict.fromkeys(key for record in records for key in record))
     whole = _aligned(records, columns)
@@ -44,7 +46,7 @@ def table(records: Sequence[Mapping[str, Any]], width: int = sys.maxsize) -> str
     short = [{column: _cut(record.get(column)) for column in varying} for record in records]
     fitting = next((n for n in range(len(varying), 1, -1) if _width(_aligned(short, varying[:n])) <= width), 1)
     told = [f"{column} {value}" for column, value in same.items() if value]
-    left = f"columns left out, all in the file: {len(varying) - fitting}" if fitting < len(varying) else ""
+    left = f"columns that do not fit here: {len(varying) - fitting} (the file has them)" if fitting < len(varying) else ""
     notes = [f"in all rows: {', '.join(told)}" if told else "", left]
     return "\n".join([_aligned(short, varying[:fitting]), *(line for note in notes if note for line in ["", *textwrap.wrap(note, width)])])
 
@@ -60,7 +62,7 @@ def _width(text: str) -> int:
 
 
 def megabytes(count: float) -> str:
-    """Bytes in MB."""
+    """Return a number of bytes as text in MB."""
     return f"{count / 1e6:,.2f} MB"
 
 

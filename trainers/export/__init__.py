@@ -1,1 +1,1 @@
-"""A trained model as a file that a program without Lightning, and without this library's models, can run."""
+"""Writes a trained model as a file that runs without Lightning and without hoptrain's models."""

@@ -1,4 +1,4 @@
-"""A classifier of nodes as a program of tensors, by torch.export: numbers of nodes and edges are left open."""
+"""Traces a node classifier with torch.export, with dynamic numbers of nodes and edges."""
 
 from __future__ import annotations
 
@@ -20,36 +20,41 @@ from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 
 _SIZES: Any = _config
 Inputs = tuple[Tensor, Tensor, list[dict[str, Tensor]]]
-"""What a program takes: x (S, F) features of the input nodes as stored, (S,) float32 in-degrees of these in the whole graph, and of each block the
-arrays: ``indptr``, ``indices``, and where there are some ``weights`` and ``edge_attr``."""
+"""Inputs of an exported program: x (S, F) features of the input nodes as stored; their (S,) float32 in-degrees in the whole graph; and for each block
+a dict of ``indptr``, ``indices`` and, if there are any, ``weights`` and ``edge_attr``."""
 
 
 class ExportedModel(NamedTuple):
-    """``exported``, and the ``fewest`` seeds that it takes: 1, or 2 where a layer's code says something else of one row than of many."""
+    """An exported program.
+
+    Attributes:
+        exported: the program of torch.export.
+        fewest: smallest number of seeds that it accepts: 1, or 2 if the code of a layer treats one row as a special case.
+    """
 
     exported: ExportedProgram
     fewest: int
 
 
 class Served(nn.Module):
-    """A model with what stands before it, from tensors alone."""
+    """A module that computes a model's logits from plain tensors: it builds the blocks and prepares the features."""
 
     def __init__(self, task: NodeClassifier) -> None:
-        """Take a task's model, and how it is fed.
+        """Wrap the model of a task.
 
         Raises:
-            InputError: it takes other things than blocks.
+            InputError: the model takes other inputs than features and blocks.
         """
         super().__init__()
         if task.forward_inputs == "edge_index" or type(task).inputs is not NodeClassifier.inputs:
-            what = "edge_index" if task.forward_inputs == "edge_index" else f"more than features, as {type(task).__name__}'s"
+            what = "edge_index" if task.forward_inputs == "edge_index" else f"further inputs ({type(task).__name__})"
             raise InputError(
-                f"export of a model that takes {what}: what is exported takes features and blocks; give a model that takes these"
+                f"export of a model that takes {what}: it must take features and blocks alone; train a model with --model.forward_inputs blocks"
             )
         self.model, self._takes, self._normalize = task.model, task.forward_inputs, task.normalize_features
 
     def forward(self, x: Tensor, degrees: Tensor, blocks: Sequence[Mapping[str, Tensor]]) -> Tensor:
-        """(B, C) scores of the seeds; see ``Inputs``."""
+        """Return the (B, C) logits of the seeds. The arguments are those of ``Inputs``."""
         made, num_src = [], x.shape[0]
         for arrays in blocks:
             made.append(Block(edge_ids=None, num_src=num_src, **arrays))
@@ -60,7 +65,7 @@ class Served(nn.Module):
 
 
 def inputs_of(batch: MiniBatch, degrees: Tensor) -> Inputs:
-    """A mini-batch of tensors as a program takes it; ``degrees`` (V,) are those of the whole graph."""
+    """Return a mini-batch of tensors as ``Inputs`` of a program; ``degrees`` (V,) are the in-degrees in the whole graph."""
     return batch.x, degrees[batch.node_ids.long()], [_arrays(block) for block in batch.blocks]
 
 
@@ -71,20 +76,22 @@ def _arrays(block: Block) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def traced(served: Served, inputs: Inputs) -> ExportedModel:
-    """The program, from an example of its inputs.
+    """Trace a model with example inputs, and return the program.
 
     Raises:
-        InputError: a layer does what torch.export cannot follow.
+        InputError: torch.export cannot trace a layer.
     """
     sizes = tree_map(lambda array: {0: Dim.DYNAMIC}, inputs)
     reason: Exception | None = None
     for fewest in (1, 2):
         try:
-            # Else one row is another case than several. Of what it cannot follow torch prints all that it has.
+            # The patch keeps torch from specialising on one row. On failure torch prints pages to stderr.
             with _SIZES.patch(backed_size_oblivious=fewest == 1), redirect_stderr(StringIO()):
                 return ExportedModel(torch.export.export(served, inputs, dynamic_shapes=sizes, strict=False), fewest)
         except Exception as error:
             reason = error
     name = getattr(served.model, "arch", type(served.model).__name__)
     line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
-    raise InputError(f"{name} cannot be exported ({line[:150]}): torch.export does not follow its code; take another arch") from reason
+    raise InputError(
+        f"{name} cannot be exported ({line[:150]}): torch.export cannot trace its code; choose another --model.arch"
+    ) from reason

@@ -1,4 +1,4 @@
-"""Programs as files: .pt2 of torch.export, .onnx. Each is made in memory and read back before anything is written."""
+"""Serialises exported programs as .pt2 (torch.export) or .onnx. Each is made in memory and read back before a file is written."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hoptrain.engine import InputError
 from hoptrain.trainers.export.exported import Inputs
 
 FACTS = "hoptrain.json"
-"""The extra file of a .pt2, and the property of an .onnx, that tells what the program is to be fed with."""
-Made: TypeAlias = tuple[bytes, Callable[[Inputs], Tensor]]
-"""What is to be written, and what a reader of it computes."""
+"""Name of the extra file of a .pt2, and of the metadata property of an .onnx, that describes the inputs of the program."""
+ExportedFile: TypeAlias = tuple[bytes, Callable[[Inputs], Tensor]]
+"""Content of the file, and a function that runs the program read back from it."""
 
 
-def as_pt2(exported: ExportedProgram, facts: dict[str, Any]) -> Made:
-    """By ``torch.export.save``."""
+def as_pt2(exported: ExportedProgram, facts: dict[str, Any]) -> ExportedFile:
+    """Serialise a program with ``torch.export.save``."""
     file = io.BytesIO()
     with _quiet():
         torch.export.save(exported, file, extra_files={FACTS: json.dumps(facts)})
@@ -35,28 +35,30 @@ def as_pt2(exported: ExportedProgram, facts: dict[str, Any]) -> Made:
     return file.getvalue(), lambda inputs: read(*inputs)
 
 
-def as_onnx(exported: ExportedProgram, facts: dict[str, Any]) -> Made:
-    """By ``torch.onnx``; it is read by ONNX Runtime.
+def as_onnx(exported: ExportedProgram, facts: dict[str, Any]) -> ExportedFile:
+    """Serialise a program with ``torch.onnx``, and read it back with ONNX Runtime.
 
     Raises:
-        InputError: a package is missing; or ONNX has no word for what a layer does.
+        InputError: a package is missing, or ONNX has no operator for a layer.
     """
     for package in ("onnxscript", "onnxruntime"):
         if find_spec(package) is None:
-            raise InputError(f"--out of .onnx needs {package}: pip install onnx onnxscript onnxruntime; or give --out a name in .pt2")
+            raise InputError(
+                f"--out with the suffix .onnx needs {package}: pip install onnx onnxscript onnxruntime, or give a file with the suffix .pt2"
+            )
     import onnxruntime
 
-    words = default_decompositions()
-    words[torch.ops.aten.repeat_interleave.Tensor] = _owners
+    decompositions = default_decompositions()
+    decompositions[torch.ops.aten.repeat_interleave.Tensor] = _owners
     try:
         with _quiet():
-            made: Any = torch.onnx.export(exported.run_decompositions(words), verbose=False)
-            made.model.metadata_props[FACTS] = json.dumps(facts)
-            content: bytes = made.model_proto.SerializeToString()
+            onnx_program: Any = torch.onnx.export(exported.run_decompositions(decompositions), verbose=False)
+            onnx_program.model.metadata_props[FACTS] = json.dumps(facts)
+            content: bytes = onnx_program.model_proto.SerializeToString()
             session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise InputError(
-            "this model cannot be written as .onnx: ONNX has no word for what a layer does; give --out a name in .pt2"
+            "this model cannot be written as .onnx: ONNX has no operator for one of its layers; give --out a file with the suffix .pt2"
         ) from error
     names = [each.name for each in session.get_inputs()]
 
@@ -67,11 +69,11 @@ def as_onnx(exported: ExportedProgram, facts: dict[str, Any]) -> Made:
     return content, serve
 
 
-FORMATS: dict[str, Callable[[ExportedProgram, dict[str, Any]], Made]] = {".pt2": as_pt2, ".onnx": as_onnx}
+FORMATS: dict[str, Callable[[ExportedProgram, dict[str, Any]], ExportedFile]] = {".pt2": as_pt2, ".onnx": as_onnx}
 
 
 def _owners(repeats: Tensor, output_size: int | None = None) -> Tensor:
-    """``repeat_interleave`` of 0, 1, and so on, in words that ONNX has."""
+    """Compute ``repeat_interleave`` of 0, 1, 2, ... with operators that ONNX has."""
     ends = repeats.long().cumsum(0)
     marks = ends.new_zeros(int(ends[-1]) + 1 if output_size is None else output_size + 1)
     return marks.index_add(0, ends[:-1], torch.ones_like(ends[:-1])).cumsum(0)[:-1]
@@ -79,7 +81,7 @@ def _owners(repeats: Tensor, output_size: int | None = None) -> Tensor:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch and onnxscript say of themselves."""
+    """Suppress log messages and warnings of torch and onnxscript."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -31,7 +31,7 @@ def run(args):
 
 @pytest.fixture
 def benchmarks(tmp_path, monkeypatch):
-    """A package of benchmarks in place of the real one: a toy, one that must not be imported, one that is a folder, a module and a folder that are none."""
+    """A package of stub benchmarks: a toy, one that must not be imported, one that is a folder, and a module and a folder that are none."""
     folder = tmp_path / "benchmarks"
     folder.mkdir()
     (folder / "toy_speed.py").write_text(TOY)
@@ -165,7 +165,7 @@ def test_a_table_that_does_not_fit_says_what_it_leaves_out():
         "in all rows: arch sage",
     ]
     assert table(different, 52).splitlines()[0].split() == ["system", "why", "seconds"]
-    assert table(different, 52).endswith("columns left out, all in the file: 1")
+    assert table(different, 52).endswith("columns that do not fit here: 1 (the file has them)")
     assert table(rows[:1], 10).splitlines()[:2] == ["system", "ours"]
 
 

@@ -37,7 +37,7 @@ def test_the_list_has_a_line_for_each(capsys):
 
 @pytest.mark.parametrize(("name", "epochs", "least"), [("cora_asgcn", 10, 0.35), ("cora_mvs", 30, 0.5)])
 def test_settings_of_papers_train(data_root, tmp_path, monkeypatch, capsys, name, epochs, least):
-    """A part of the epochs that the configuration has."""
+    """Trains for fewer epochs than the configuration has."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOPTRAIN_DATA", str(data_root))
     assert main(["fit", "--config", name, "--trainer.max_epochs", str(epochs), "--trainer.enable_progress_bar", "false"]) == 0

@@ -1,4 +1,4 @@
-"""``hoptrain data``: what is printed, what is written, what is refused."""
+"""``hoptrain data``: what it prints, writes and rejects."""
 
 import argparse
 
@@ -25,7 +25,7 @@ def hoptrain(*arguments):
 
 @pytest.fixture
 def small(tmp_path):
-    """Node 4 is isolated, node 3 has an edge out only, node 0 a self loop."""
+    """Node 4 is isolated, node 3 has only an outgoing edge, node 0 a self loop."""
     graph = Graph.from_edges(np.array([0, 1, 2, 3]), np.array([0, 0, 1, 2]), 5)
     splits = {"test": np.array([2]), "train": np.array([0, 1]), "extra": np.array([4])}
     data = Dataset(name="small", graph=graph, x=np.ones((5, 3), np.float16), y=np.zeros(5, int), num_classes=2, splits=splits)
@@ -111,7 +111,7 @@ def test_partition_writes_parts_and_info_shows_them(small, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines.pop() == "checksums ok"
     assert written[-len(lines) :] == lines
-    assert lines[2].split(maxsplit=1) == ["parts", "2, by range"]
-    assert lines[3].startswith("cut")
-    assert "of 4 edges join two parts" in lines[3]
-    assert [line.split(maxsplit=2)[:2] for line in lines[5:]] == [["part", "0"], ["part", "1"]]
+    assert lines[2].split(maxsplit=1) == ["partitions", "2, by range"]
+    assert lines[3].startswith("edge cut")
+    assert "of 4 edges are between two partitions" in lines[3]
+    assert [line.split(maxsplit=2)[:2] for line in lines[5:]] == [["partition", "0"], ["partition", "1"]]

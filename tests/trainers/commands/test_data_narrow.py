@@ -1,4 +1,4 @@
-"""``hoptrain data convert --features``, what ``data info`` says of it, and a training on it."""
+"""``hoptrain data convert --features``, the output of ``data info`` for it, and a training on it."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from hoptrain.trainers.cli import main
 
 @pytest.fixture
 def real(dataset, tmp_path, monkeypatch):
-    """A folder with features of float32, in the working folder."""
+    """A folder with float32 features in the working directory."""
     monkeypatch.chdir(tmp_path)
     dataset.save(tmp_path / "real")
     return dataset
@@ -39,7 +39,7 @@ def test_convert_and_info(real, capsys, features):
 
 
 def test_what_a_memory_would_give_counts_codes(tmp_path, monkeypatch, capsys):
-    """A row of int8 is a quarter as long, so that more of them stay."""
+    """A row of int8 takes a quarter of the space, so more rows stay in memory."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     x, edges = random.random((3000, 40), dtype=np.float32), random.integers(0, 3000, (2, 9000))
@@ -49,7 +49,7 @@ def test_what_a_memory_would_give_counts_codes(tmp_path, monkeypatch, capsys):
     kept = {}
     for folder in ("real", "narrow"):
         assert hoptrain(f"data info {folder} --memory 140KiB --fanouts 3,2 --batch-size 64") == 0
-        kept[folder] = int(re.search(r"room for ([\d,]+) of 3,000 rows", capsys.readouterr().out)[1].replace(",", ""))
+        kept[folder] = int(re.search(r"hold ([\d,]+) of 3,000 rows", capsys.readouterr().out)[1].replace(",", ""))
     assert 2 * kept["real"] < kept["narrow"] < 3000
 
 
@@ -57,7 +57,7 @@ def test_parts_have_the_codes(real, capsys):
     real.save("narrow", features="int8")
     assert hoptrain("data partition narrow parts --parts 2 --method range") == 0
     assert hoptrain("data info parts") == 0
-    assert len(re.findall(r"part \d .* MB of features \(int8\)", capsys.readouterr().out)) == 4
+    assert len(re.findall(r"partition \d .* MB of features \(int8\)", capsys.readouterr().out)) == 4
     codes = np.concatenate([np.load(f"parts/part-{part}/x_int8.npy") for part in range(2)])
     assert np.array_equal(codes, Dataset.open("narrow").x.codes)
     ids = np.array([5, 0, 5, real.graph.num_nodes - 1])
@@ -67,9 +67,9 @@ def test_parts_have_the_codes(real, capsys):
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("data convert real narrow --features int2", "there is no 'int2': choose one of int8, int4, float16, bfloat16"),
-        ("data convert narrow again --features int8", "random: x is already int8: converting again would round twice"),
-        ("data convert bytes again --features int8", "x is uint8: the format must make a table smaller"),
+        ("data convert real narrow --features int2", "'int2' is unknown: it must be one of int8, int4, float16, bfloat16"),
+        ("data convert narrow again --features int8", "random: x is int8 already: it would be rounded twice"),
+        ("data convert bytes again --features int8", "x is uint8: that makes none smaller"),
     ],
 )
 def test_mistakes_are_one_line(real, capsys, line, answer):

@@ -19,7 +19,7 @@ def parse(*arguments):
 
 @pytest.fixture
 def checks(monkeypatch):
-    """Replaces the list of checks."""
+    """Replace the list of checks."""
     return lambda *findings: monkeypatch.setattr(doctor, "CHECKS", tuple((lambda finding=finding: finding) for finding in findings))
 
 
@@ -66,7 +66,7 @@ def test_a_check_that_fails_is_a_finding(monkeypatch, capsys):
 
     monkeypatch.setattr(doctor, "CHECKS", (check_open_files,))
     assert doctor.run(parse()) == 1
-    assert "wrong open files        the check failed: OSError: no such limit" in capsys.readouterr().out
+    assert "wrong open files        the check itself failed: OSError: no such limit" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_every_finding_that_is_wrong_has_a_remedy(whole_run):
 
 @pytest.fixture(scope="module")
 def hoptrain_doctor(tmp_path_factory):
-    """Runs the command where neither torch nor the engine can be imported."""
+    """Run the command where neither torch nor the engine can be imported."""
     folder = tmp_path_factory.mktemp("nothing_loads")
     for name in ("numba", "numpy", "torch"):
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} is broken')")

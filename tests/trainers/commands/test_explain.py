@@ -1,4 +1,4 @@
-"""Messages that end with an address: each has an entry, and each entry a message."""
+"""Each message with a reference has an explanation, and each explanation a message."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``hoptrain data import``: what is made of tables, and what is said of rows that are wrong."""
+"""``hoptrain data import``: the data set made from tables, and the messages about wrong rows."""
 
 import gzip
 import os
@@ -32,7 +32,7 @@ def imported(*options, code=0):
 
 
 def pairs(data):
-    """Edges in the order of their ids: (source, destination)."""
+    """Return the edges in the order of their ids: (source, destination)."""
     order = np.argsort(data.graph.ids_of(np.arange(data.graph.num_edges)))
     return list(zip(data.graph.indices[order].tolist(), data.graph.destinations()[order].tolist(), strict=True))
 
@@ -90,7 +90,7 @@ def test_an_undirected_graph(tmp_path, capsys):
         (3, 0): 1,
     }  # bob,ann is ann,bob again
     assert both.meta["repeated_rows"] == 1
-    assert "; rows that join a pair again, left out: 1" in capsys.readouterr().out
+    assert "; repeated edges left out: 1" in capsys.readouterr().out
     (tmp_path / "calls.csv").write_text("src,dst,time\n0,1,5\n1,0,6\n1,1,7\n")
     (tmp_path / "mine").rename(tmp_path / "other")
     timed = imported("--edges", "calls.csv", "--undirected")
@@ -160,7 +160,7 @@ def test_each_bad_row_is_told(size, tmp_path, capsys, monkeypatch):
     data = imported("--edges", "bad.csv", "--features", "x.csv", "--skip-bad-rows")
     assert pairs(data) == [(1, 0), (1, 3)]
     assert data.meta["skipped_rows"] == {"bad.csv": 5}
-    assert "rows left out: 5" in capsys.readouterr().out
+    assert "unreadable rows left out: 5" in capsys.readouterr().out
 
 
 LABELLED = {"x": "id,a,label,split\n0,1,2,train\n1,2,3,test\n"}
@@ -192,11 +192,11 @@ def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
             ("--split", "s"),
             "s, line 3: split is 'Valid': splits for training must be named train, val",
         ),
-        ({"e": "0 1\n07 1\n"}, (), "e, line 2: src is '07': the first ids are whole numbers, so all must be"),
-        ({"e": "0 1\n"}, ("--delimiter", "ab"), "--delimiter is 'ab': it is one character, 'tab' or 'space'; give one"),
-        ({"e": "# nothing\n"}, (), "e is empty: a table needs one row per line"),
-        ({"e": "src\n1\n"}, (), "e has the one column src: an edge needs two"),
-        ({"e": "0 1\n", "y": "0,1\n0,2\n"}, ("--labels", "y"), "y, line 2: id is '0': each node must have one row"),
+        ({"e": "0 1\n07 1\n"}, (), "e, line 2: src is '07': the first ids are whole numbers, so all have to be"),
+        ({"e": "0 1\n"}, ("--delimiter", "ab"), "--delimiter is 'ab': it must be one character, tab or space; give for example"),
+        ({"e": "# nothing\n"}, (), "e is empty: a table has a row a line"),
+        ({"e": "src\n1\n"}, (), "e has the one column src: an edge has two ends"),
+        ({"e": "0 1\n", "y": "0,1\n0,2\n"}, ("--labels", "y"), "y, line 2: id is '0': each node has one row"),
         ({"e": "0 1\n", "y": "0,1,5\n0,2,7\n"}, ("--labels", "y"), "y has the columns 0, 1, 2: it needs two, id and label"),
         ({"e": "0 1\n", "y": "0,1\na,2\n"}, ("--labels", "y"), "y, line 2: id is 'a': no node of the edges has this id"),
         ({"e": "0 1\n", "x": "id,a\n0,1\n"}, ("--features", "x"), "e, line 1: dst is '1': no node of x has this id"),

@@ -1,4 +1,4 @@
-"""What ``hoptrain data info --memory`` foretells is what a loader with so much memory reads, and its mistakes are one line each."""
+"""The reads that ``hoptrain data info --memory`` predicts are those of a loader, and its input errors are one line each."""
 
 import re
 
@@ -43,11 +43,11 @@ def test_an_epoch_reads_what_was_foretold(saved):
         before = loader.tier.filled
         list(loader)
         second = loader.tier.filled.minus(before)
-    assert numbers(facts["rows an epoch"])[:2] == [second.num_used, second.num_missed]
+    assert numbers(facts["rows per epoch"])[:2] == [second.num_used, second.num_missed]
     assert 0.1 < second.num_missed / second.num_used < 0.9
     assert numbers(facts["epoch"])[:5] == [13, 32, 3, 2, 26]
     assert numbers(facts["memory"])[-3:-1] == [loader.tier.shared.tables[0].num_slots, 2000]
-    assert numbers(facts["reads an epoch"])[0] <= second.num_missed
+    assert numbers(facts["reads per epoch"])[0] <= second.num_missed
     assert float(facts["sampling ahead"].split()[0]) >= 0
 
 
@@ -55,10 +55,10 @@ def test_edges_that_have_no_room(saved, memory_for_edges):
     memory_for_edges(10_000)
     data, memory = Dataset.open(saved), "600KiB"  # with room for all rows
     facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
-    assert "room for 2,000 of 2,000 rows" in facts["memory"]
+    assert "which hold 2,000 of 2,000 rows" in facts["memory"]
     together, superbatches = numbers(facts["edges"])[-2:]
     assert data.graph.indices.nbytes == 48_000
-    assert facts["edges"].startswith("0.0 MiB, read from their file for ")
+    assert facts["edges"].startswith("0.0 MiB, read from disk for ")
     assert superbatches == -(-13 // together)
     with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, feature_cache=memory) as loader:
         for _ in range(4):
@@ -67,7 +67,7 @@ def test_edges_that_have_no_room(saved, memory_for_edges):
         for _ in range(4):
             list(loader)
         filled = loader.tier.filled.minus(before)  # nearly all rows are there: what is read are edges
-    assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads an epoch"])[0] <= 2.5 * filled.num_reads / 4
+    assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads per epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 
 def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, memory_for_edges):
@@ -83,7 +83,7 @@ def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, memory_for_edges):
     memory_for_edges(10_000)
     data, memory = HeteroDataset.open(tmp_path / "typed"), "600KiB"
     facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
-    assert facts["edges"].startswith("0.0 MiB, read from their file for ")
+    assert facts["edges"].startswith("0.0 MiB, read from disk for ")
     together, superbatches = numbers(facts["edges"])[-2:]
     assert superbatches == -(-13 // together)
     with SampleLoader(data, HeteroSampler([3, 2], "item"), batch_size=32, feature_cache=memory) as loader:
@@ -93,7 +93,7 @@ def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, memory_for_edges):
         for _ in range(4):
             list(loader)
         filled = loader.tier.filled.minus(before)
-    assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads an epoch"])[0] <= 2.5 * filled.num_reads / 4
+    assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads per epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 
 def test_a_plan_for_which_there_is_no_time_is_of_fewer_steps(saved, monkeypatch):
@@ -116,7 +116,7 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
     assert main(["data", "info", str(tmp_path / "typed"), *given]) == 0
     said = dict(re.split("  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line)
     assert said["epoch"].startswith(
-        "13 steps of 32 seeds, fanouts [3, 1] of user:buys:item, [4, 2] of the others by weight; predicted from 26 steps"
+        "13 steps of 32 seeds, fanouts [3, 1] for user:buys:item, [4, 2] for other relations by weight; predicted from 26 steps"
     )
     sampler = HeteroSampler({"user:buys:item": [3, 1]}, "item", weighted=True, default=[4, 2])
     with SampleLoader(HeteroDataset.open(tmp_path / "typed"), sampler, batch_size=32, feature_cache="200KiB") as loader:
@@ -124,7 +124,7 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
         before = loader.tier.filled
         list(loader)
         second = loader.tier.filled.minus(before)
-    assert numbers(said["rows an epoch"])[:2] == [second.num_used, second.num_missed]
+    assert numbers(said["rows per epoch"])[:2] == [second.num_used, second.num_missed]
 
 
 @pytest.mark.parametrize("memory", ["15KiB", "60KiB"])
@@ -139,16 +139,16 @@ def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--memory", "8GiB", "--fanouts", "a:b:a=3,2"], "fanouts name a:b:a, and "),
-        (["--memory", "8GiB", "--fanouts", "3,2", "4,2"], "--fanouts is 3,2 4,2: what all relations have is given twice"),
+        (["--memory", "8GiB", "--fanouts", "a:b:a=3,2"], "--fanouts names a:b:a: "),
+        (["--memory", "8GiB", "--fanouts", "3,2", "4,2"], "--fanouts is 3,2 4,2: the value for all relations is given twice"),
         (["--memory", "8GiB", "--fanouts", "3,2", "--weighted"], "weighted=True, but the graph has no weights"),
-        (["--weighted"], "--weighted is on without --memory"),
-        (["--memory", "0.5"], "feature_cache is 0.5: it is bytes with their unit, or auto"),
-        (["--memory", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it is numbers, or shares, with commas between them"),
-        (["--fanouts", "3,2"], "--fanouts is 3,2 without --memory"),
-        (["--split", "val"], "--split is val without --memory"),
+        (["--weighted"], "--weighted is on, but --memory is not given"),
+        (["--memory", "0.5"], "memory is 0.5: it is bytes with their unit, or auto"),
+        (["--memory", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it must be integers or fractions separated by commas"),
+        (["--fanouts", "3,2"], "--fanouts is 3,2, but --memory is not given"),
+        (["--split", "val"], "--split is val, but --memory is not given"),
         (["--memory", "8GiB", "--split", "best"], "has no split 'best': it has train"),
-        (["--batch-size", "3"], "--batch-size is 3 without --memory"),
+        (["--batch-size", "3"], "--batch-size is 3, but --memory is not given"),
     ],
 )
 def test_mistakes(saved, options, message, capsys):
@@ -159,5 +159,5 @@ def test_mistakes(saved, options, message, capsys):
 def test_data_without_features(tmp_path):
     edges = np.array([[0, 1, 2], [1, 2, 0]])
     Dataset(y=np.zeros(3, np.int64), edge_index=edges, splits={"train": np.arange(3)}).save(tmp_path / "plain")
-    with refused("memory is 8GiB", "no features read disk", "leave out"):
+    with refused("memory is 8GiB", "features read disk none", "leave out"):
         memory_facts.memory_facts(Dataset.open(tmp_path / "plain"), "8GiB", [3], 2)

@@ -1,4 +1,4 @@
-"""The help of a command shows what is common, with examples first; --help-all has every option; no command says what there is."""
+"""The help of a command shows examples and common options; --help-all has every option; without a command the commands are listed."""
 
 import pytest
 

@@ -23,7 +23,7 @@ DATA = Dataset(
 
 
 def exported(out, sampler=None, batch_size=16, data=DATA, **options):
-    """What a task and its data module were, after the task was written to ``out``."""
+    """Export a task to ``out``, and return the task and its data module."""
     module = NodeDataModule(data, sampler or NeighborSampler([4, 3]), batch_size=batch_size, num_workers=0, seed=1)
     torch.manual_seed(0)
     task = NodeClassifier(8, 8, module.num_hops, hidden_channels=8, **options)

@@ -1,4 +1,4 @@
-"""Exported programs compute what the model does, on batches of other sizes than the one they were made from."""
+"""Exported programs compute what the model does, on batches of other sizes than the traced one."""
 
 import re
 import shlex
@@ -58,7 +58,7 @@ def test_what_computes_something_else_is_not_written(tmp_path, monkeypatch):
         return content, lambda inputs: serve(inputs) * 1.001
 
     monkeypatch.setitem(FORMATS, ".pt2", wrong)
-    with refused("0.001", "scores differ 0.0001 rounding m.pt2", "another arch"):
+    with refused("0.001", "logits differ 0.0001 m.pt2", "another arch"):
         exported(tmp_path / "m.pt2")
     assert list(tmp_path.iterdir()) == []
 
@@ -79,8 +79,11 @@ def test_the_command_finds_the_run_s_configuration(tmp_path, monkeypatch, capsys
     assert main(["export", "--ckpt_path", "mine.ckpt", "--out", "m.pt2"]) == 2
     wrong = capsys.readouterr().err.splitlines()
     assert len(wrong) == 3
-    assert "no config.yaml lies in the folder above that of mine.ckpt, where a run leaves its own: name the run's by --config" in wrong[2]
-    assert "the end of --out is '.txt': it is one of .pt2, .onnx" in wrong[0]
+    assert (
+        "no config.yaml is found one folder above mine.ckpt, where a run saves it: give the configuration of the run by --config"
+        in wrong[2]
+    )
+    assert "the suffix of --out is '.txt': it is one of .pt2, .onnx" in wrong[0]
 
 
 @pytest.mark.skipif(HAS_ONNX, reason="onnxscript and onnxruntime are installed")
@@ -91,7 +94,7 @@ def test_onnx_without_its_packages(tmp_path):
 
 @pytest.mark.timeout(600)
 def test_the_page_serves_a_file(tmp_path, monkeypatch, capsys):
-    """Its commands in their order, then its program, which has the scores of the checkpoint's model."""
+    """Runs the commands of the page, then its program, which gives the logits of the checkpoint's model."""
     monkeypatch.chdir(tmp_path)
     lines = re.findall(r"^hoptrain .*", PAGE, re.MULTILINE)
     assert [main(shlex.split(line)[1:]) for line in lines if ".onnx" not in line] == [0] * (len(lines) - 1)

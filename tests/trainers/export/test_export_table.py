@@ -1,4 +1,4 @@
-"""The table of layers in docs/export.md: each of its fields is an export, tried here."""
+"""The table of layers in docs/export.md: each of its cells is tested by an export."""
 
 import re
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ def kinds():
 
 
 def row(arch, options, folder):
-    """What is found of a layer; .onnx is open where its packages are missing."""
+    """Return the table row of a layer; .onnx is left open if its packages are missing."""
     fields = []
     for name in ("m.pt2", "m.onnx") if HAS_ONNX else ("m.pt2",):
         try:

@@ -198,8 +198,8 @@ def test_events_are_not_predicted(folder, capsys):
 
 
 def test_the_nodes_memory_is_not_averaged(tmp_path):
-    """Lightning's averaging callback would average buffers, which here hold events; without buffers it works."""
-    with refused("EMAWeightAveraging", "averages buffers EventPredictor", "use_buffers: false"):
+    """Lightning's callback would average buffers too, which here are what the events wrote; without them it works."""
+    with refused("EMAWeightAveraging", "average buffer EventPredictor", "use_buffers: false"):
         fit(tmp_path, callbacks=[EMAWeightAveraging()])
     fit(tmp_path, callbacks=[EMAWeightAveraging(use_buffers=False)], max_epochs=1)
 

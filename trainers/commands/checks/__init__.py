@@ -1,1 +1,1 @@
-"""What ``hoptrain doctor`` looks at; nothing heavy is imported here, since what is looked for may not be there."""
+"""The checks of ``hoptrain doctor``. They import no package that may be missing or broken, except in a child process."""

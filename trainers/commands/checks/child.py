@@ -1,4 +1,4 @@
-"""Asking a child process what may crash or hang whoever asks."""
+"""Runs code that may crash or hang in a child process, and returns its answer."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ from typing import IO, Any
 from hoptrain.kernels.child_process import import_path, python
 
 LOAD_SECONDS = 120
+"""Default deadline for a child process."""
 _LAST_SECONDS = 10
-"""For which a killed child is waited for: one that the driver of a device holds may not end at all."""
+"""Seconds to wait for a killed child. A child that a device driver blocks may not end at all."""
 
 
 _QUICKLY = "import gc, os, sys\ngc.disable()\n{}\nsys.stdout.flush()\nos._exit(0)"
-"""A third of the time that torch takes goes into the collector's rounds and the interpreter's end."""
+"""Template of the child's program. Garbage collection and interpreter shutdown would take a third of the time of a child that imports torch."""
 
 
-class Asked:
-    """A child process that runs Python code; it writes into files, so that several can be asked at once and none waits to be read.
+class ChildProcess:
+    """A child process that runs Python code and prints its answer.
+
+    Its output goes to temporary files, so several children can run at once and none blocks on a full pipe.
 
     Args:
-        code: What it runs; the last line that it prints is a dict as JSON.
-        seconds: How long it may take, by default ``LOAD_SECONDS``.
-        environment: Variables that it gets besides ours.
+        code: Python code; the last line that it prints must be a dict as JSON.
+        seconds: deadline, by default ``LOAD_SECONDS``.
+        environment: environment variables in addition to those of this process.
     """
 
     def __init__(self, code: str, seconds: float | None = None, **environment: str) -> None:
         self._seconds = LOAD_SECONDS if seconds is None else seconds
-        self._output, self._errors = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115 - closed with the answer
+        self._output, self._errors = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115 - answer() or end() closes them
         self._deadline = time.monotonic() + self._seconds
         self._child = subprocess.Popen(
             python("-c", _QUICKLY.format(code)),
@@ -46,7 +49,7 @@ class Asked:
         )
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the dict; ``{"error": ...}`` where the child fails, crashes, hangs or prints none."""
+        """Wait for the child and return its dict, or ``{"error": ...}`` if it fails, crashes, hangs or prints none."""
         try:
             status = self._child.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -58,7 +61,7 @@ class Asked:
         if status > 0:
             return {"error": (errors or [f"exit code {status}"])[-1]}
         with suppress(ValueError, IndexError):
-            answer = json.loads(output[-1])  # packages may print while they load
+            answer = json.loads(output[-1])  # only the last line: packages may print while they load
             if isinstance(answer, dict):
                 return answer
         return {"error": "ended without an answer"}
@@ -69,18 +72,18 @@ class Asked:
             return file.read().strip().splitlines()
 
     def end(self) -> None:
-        """End the child and what it started."""
+        """Kill the child and its process group."""
         with self._output, self._errors:
             _end(self._child)
 
 
 def ask_child(code: str, seconds: float | None = None, **environment: str) -> dict[str, Any]:
-    """The answer of a child process; see ``Asked``."""
-    return Asked(code, seconds, **environment).answer()
+    """Run code in a child process and return its answer. The arguments are those of ``ChildProcess``."""
+    return ChildProcess(code, seconds, **environment).answer()
 
 
 def _end(child: subprocess.Popen[Any], signals: Sequence[tuple[int, float]] = ((signal.SIGKILL, _LAST_SECONDS),)) -> None:
-    """Send its process group these signals, and wait for the child for so many seconds after each."""
+    """Send each of the (signal, seconds) pairs to the child's process group, and wait for the child for that time."""
     for number, wait in signals:
         with suppress(subprocess.TimeoutExpired, ProcessLookupError):
             os.killpg(child.pid, number)
@@ -88,19 +91,19 @@ def _end(child: subprocess.Popen[Any], signals: Sequence[tuple[int, float]] = ((
 
 
 def run_within(seconds: float, command: Sequence[str], *, grace: float = 0.0, **options: Any) -> tuple[int, Any, Any]:
-    """Run a command and wait for it; whatever ends the waiting, nothing of its process group goes on.
+    """Run a command and wait for it. If the wait ends early, for whatever reason, the command's process group is killed.
 
     Args:
-        seconds: its deadline.
-        command: a program and its arguments.
-        grace: seconds that it then has to end by itself, as upon a Ctrl-C: it can tell how far it came, and end groups that it started.
-        options: those of ``subprocess.Popen``.
+        seconds: deadline of the command.
+        command: program and arguments.
+        grace: seconds between SIGINT and SIGKILL, in which the command can report how far it came and end its own children.
+        options: further arguments of ``subprocess.Popen``.
 
     Returns:
-        Its exit code, and what it wrote to the pipes among ``options``, or None.
+        Exit code, stdout and stderr. The outputs are None unless ``options`` have pipes for them.
 
     Raises:
-        subprocess.TimeoutExpired: it did not end in time.
+        subprocess.TimeoutExpired: the command did not end before the deadline.
     """
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, **options)
     try:

@@ -1,4 +1,4 @@
-"""The result of a check."""
+"""The result of a check, and the exceptions by which a GPU check ends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        name: what was looked at.
-        status: ``ok``; ``note``, fine as it is but good to know; ``wrong``, something will fail.
-        found: what is there.
-        remedy: what to do, if there is anything to do.
+        name: name of the check.
+        status: ``ok``; ``note`` if nothing fails but something is good to know; ``wrong`` if something will fail.
+        found: description of what was found.
+        remedy: what to do; empty if nothing is to be done.
     """
 
     name: str
@@ -27,9 +27,9 @@ class Finding:
     remedy: str = ""
 
 
-class Wrong(Exception):
-    """What a check found wrong, in one line."""
+class CheckFailed(Exception):
+    """A failed check. The message is one line."""
 
 
-class NotHere(Exception):
-    """Why a check cannot be made on this machine, in one line."""
+class CheckSkipped(Exception):
+    """A check that cannot run on this machine. The message is the reason, in one line."""

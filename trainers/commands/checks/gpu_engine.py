@@ -1,4 +1,4 @@
-"""What ``hoptrain doctor --gpu`` looks at of hoptrain's own: memory that goes to the training, the queue's pages, and whole bulks."""
+"""Checks of ``hoptrain doctor --gpu`` for hoptrain's own code: memory passed to torch, pinned queue pages, and sampling in bulks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from hoptrain.kernels.cuda.rows import fill_rows
 from hoptrain.kernels.cuda.thresholds import Thresholds
 from hoptrain.samplers import MiniBatch, NeighborSampler, Workspace
 from hoptrain.samplers.cuda.cost_model import SCHEDULES
-from hoptrain.trainers.commands.checks.finding import Wrong
+from hoptrain.trainers.commands.checks.finding import CheckFailed
 from hoptrain.trainers.commands.checks.gpu_numba import NUMBERS, copy, expect_equal
 from hoptrain.trainers.commands.checks.gpu_torch import busy, needs_torch
 from hoptrain.trainers.commands.checks.packages import CUPY, version_of
 
 STEPS, WIDTH = 20, 1 << 20
-"""Rows that are dropped at once, and the numbers in each."""
+"""Number of rows that the memory check drops, and number of values in each."""
 _SMALL = Thresholds(block=4, max_blocks=2)
-"""In the simulator, which runs every thread of CUDA as one of Python's."""
+"""Block sizes for the simulator, which runs each CUDA thread as a Python thread."""
 
 
 def memory_of_torch() -> str:
-    """Rows that the sampler has handed over are not written again while a training that runs behind still has to read them."""
+    """Check that rows passed to torch are not overwritten while queued work of torch still has to read them."""
     needs_torch()
     stream = DeviceStream()
     sums = []
@@ -43,19 +43,19 @@ def memory_of_torch() -> str:
         stream.hand_to_torch(rows)
         busy()
         sums.append(rows.sum())
-        del rows  # as a loop drops its batch, while the sum is still to come
-    expect_equal("sums of rows that were dropped at once", torch.stack(sums).cpu().numpy(), WIDTH * np.arange(STEPS))
-    return "rows stay as they are until the training has read them"
+        del rows  # as a training loop drops its batch, before the sum has run
+    expect_equal("sums of rows that were dropped early", torch.stack(sums).cpu().numpy(), WIDTH * np.arange(STEPS))
+    return "rows keep their values until torch has read them"
 
 
 def gather() -> str:
-    """Rows are gathered from device memory, pinned memory and both; by which kernels."""
+    """Check that rows are gathered from device memory, pinned memory and both; report by which kernels."""
     stream, table = DeviceStream(), np.arange(200 * 25, dtype=np.float32).reshape(200, 25)
     ids = np.random.default_rng(0).integers(0, len(table), 60)
     for placement, hot in (("device", None), ("pinned", None), ("pinned", ids[:20])):
         thresholds = _SMALL if is_simulated() else None
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # CuPy that does not work is passed over, and a warning says so
+            warnings.simplefilter("error")  # a CuPy that does not work causes a warning, and Numba's kernels are used
             store = DeviceRows(table, stream, placement=placement, hot=None if hot is None else np.unique(hot), thresholds=thresholds)
         rows = store.gather_here(cuda.to_device(ids))
         stream.synchronize()
@@ -67,7 +67,7 @@ def gather() -> str:
 
 
 def locked_pages() -> str:
-    """Pages of a file without a name, as the queue has them, are locked, and the GPU copies from them."""
+    """Check that the anonymous shared memory of the queue can be pinned, and that the GPU copies from it."""
     needs_torch()
     pages = np.frombuffer(reserve(anonymous_file("hoptrain-doctor"), 1 << 20), np.uint8)
     with warnings.catch_warnings():
@@ -75,30 +75,30 @@ def locked_pages() -> str:
         pin_pages(pages)
     tensor = torch.from_numpy(pages)
     if not tensor.is_pinned():
-        raise Wrong("CUDA has registered the queue's pages, but torch does not take them for locked")
+        raise CheckFailed("CUDA has registered the queue's pages, but torch does not recognise them as pinned")
     pages[...] = np.arange(len(pages)) % 251
     copied = tensor.to("cuda", non_blocking=True)
     torch.cuda.synchronize()
-    expect_equal("a copy from locked pages", copied.cpu().numpy(), pages)
-    return "the queue's pages are locked, and the GPU copies from them"
+    expect_equal("a copy from pinned pages", copied.cpu().numpy(), pages)
+    return "the queue's pages are pinned, and the GPU copies from them"
 
 
 def shared_pages() -> str:
-    """A kernel reads pages of a file that ranks share, which are registered read-only where the driver can."""
+    """Check that a kernel reads host memory that ranks share, registered read-only if the driver supports it."""
     fd = anonymous_file("hoptrain-doctor")
     np.frombuffer(reserve(fd, NUMBERS.nbytes), NUMBERS.dtype)[:] = NUMBERS[0]
     source = registered(pages_of(fd, NUMBERS))
     os.close(fd)
     if source is None:
-        raise Wrong("the driver does not register pages of a file without a name")
+        raise CheckFailed("the driver cannot register anonymous shared memory (memfd)")
     target = cuda.device_array(NUMBERS.shape, NUMBERS.dtype)
     copy(source, target)
     expect_equal("registered pages read by a kernel", target.copy_to_host(), NUMBERS)
-    return "a kernel reads pages that ranks share"
+    return "a kernel reads host memory that ranks share"
 
 
 def graph_capture() -> str:
-    """A copy from pinned memory and a launch of Numba's are captured as a bulk is, in a CUDA graph, and replayed."""
+    """Check that a copy from pinned memory and a kernel launch are captured in a CUDA graph, and replayed."""
     needs_torch()
     stream = DeviceStream()
     pinned = cuda.pinned_array(NUMBERS.shape, NUMBERS.dtype)
@@ -109,33 +109,33 @@ def graph_capture() -> str:
         copy(source, target, stream.numba)
 
     pinned[...] = 0
-    work()  # compiled now: nothing can be compiled or loaded during a capture
+    work()  # compiles now: nothing can be compiled or loaded during a capture
     stream.synchronize()
     pinned[...] = NUMBERS
     replay = stream.capture(work)
     stream.synchronize()
-    expect_equal("a launch that is captured and not to run yet", target.copy_to_host(), 0 * NUMBERS)
+    expect_equal("a launch that was captured and must not have run", target.copy_to_host(), 0 * NUMBERS)
     if replay is None:
-        raise Wrong("nothing was captured")
+        raise CheckFailed("nothing was captured")
     pinned[...] = NUMBERS + 1
     replay()
     stream.synchronize()
-    expect_equal("a graph's replay", target.copy_to_host(), NUMBERS + 1)
-    return "a copy and a launch are captured, and their replay reads what is new"
+    expect_equal("a replay of a CUDA graph", target.copy_to_host(), NUMBERS + 1)
+    return "a copy and a kernel launch are captured, and their replay reads new values"
 
 
 def sampling() -> str:
-    """Bulks of both schedules are the CPU's bit for bit; those behind the first are captured and replayed."""
+    """Check that bulks of both schedules are bit-identical to the CPU's. All after the first are captured and replayed."""
     small = is_simulated()
-    vertices, edges, bulks, batches, batch_size = (60, 400, 2, 2, 4) if small else (4_000, 100_000, 4, 4, 128)
+    nodes, edges, bulks, batches, batch_size = (60, 400, 2, 2, 4) if small else (4_000, 100_000, 4, 4, 128)
     rng = np.random.default_rng(0)
-    hubs = (vertices * rng.random(edges) ** 3).astype(np.int64)
-    graph = Graph.from_edges(rng.integers(0, vertices, edges), hubs, vertices)
+    hubs = (nodes * rng.random(edges) ** 3).astype(np.int64)
+    graph = Graph.from_edges(rng.integers(0, nodes, edges), hubs, nodes)
     sampler = NeighborSampler([3, 2] if small else [15, 10, 5])
     spaces = {schedule: Workspace(device="cuda", kernel=schedule) for schedule in SCHEDULES}
     num_edges = 0
     for bulk in range(bulks):
-        seeds = [rng.permutation(vertices)[:batch_size] for _ in range(batches)]
+        seeds = [rng.permutation(nodes)[:batch_size] for _ in range(batches)]
         expected = [*sampler.sample_bulk(graph, seeds, first_batch=bulk * batches)]
         num_edges += sum(batch.num_edges for batch in expected)
         for schedule, workspace in spaces.items():
@@ -143,13 +143,13 @@ def sampling() -> str:
             found = sampler.sample_bulk(graph, seeds, first_batch=bulk * batches, workspace=workspace)
             for number, (batch, other) in enumerate(zip(found, expected, strict=True)):
                 _expect_same(f"schedule {schedule}, bulk {bulk}, batch {number}", batch, other)
-    return f"{bulks} bulks of {batches} batches, {num_edges:,} edges, by both schedules, are the CPU's bit for bit"
+    return f"{bulks} bulks of {batches} batches, {num_edges:,} edges, by both schedules, are bit-identical to the CPU's"
 
 
 def _expect_same(what: str, batch: MiniBatch, expected: MiniBatch) -> None:
     arrays = {name: to_host(array) for name, array in batch.arrays().items()}
     right = expected.arrays()
     if arrays.keys() != right.keys():
-        raise Wrong(f"{what} has the arrays {sorted(arrays)} for {sorted(right)}")
+        raise CheckFailed(f"{what} has the arrays {sorted(arrays)} instead of {sorted(right)}")
     for name, array in arrays.items():
         expect_equal(f"{what}, {name}", array, right[name])

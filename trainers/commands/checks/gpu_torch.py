@@ -1,4 +1,4 @@
-"""What ``hoptrain doctor --gpu`` looks at with torch: whether it and Numba work on one GPU, in one memory and on one stream."""
+"""Checks of ``hoptrain doctor --gpu`` with torch: whether torch and Numba share GPUs, memory and streams."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ from typing import Any
 import torch
 from numba import cuda
 
-from hoptrain.trainers.commands.checks.finding import Wrong
+from hoptrain.trainers.commands.checks.finding import CheckFailed
 from hoptrain.trainers.commands.checks.gpu_numba import NUMBERS, copy, expect_equal, needs_device
 
 _BUSY_SIDE, _BUSY_PRODUCTS = 4096, 16
 
 
 def needs_torch() -> None:
-    """Raise unless torch, too, works with GPUs here."""
+    """Raise ``CheckFailed`` unless torch sees a GPU, and ``CheckSkipped`` in the simulator."""
     needs_device()
     if not torch.cuda.is_available():
         build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for the CPU only"
-        raise Wrong(f"torch {torch.__version__}, {build}, sees no GPU where Numba sees one")
+        raise CheckFailed(f"torch {torch.__version__}, {build}, sees no GPU, but Numba sees one")
 
 
 def busy() -> None:
-    """Queue work for some 50 ms on torch's current stream."""
+    """Queue about 50 ms of work on torch's current stream."""
     square = torch.ones(_BUSY_SIDE, _BUSY_SIDE, device="cuda")
     for _ in range(_BUSY_PRODUCTS):
         torch.mm(square, square)
 
 
 def numbers() -> Any:
-    """``NUMBERS`` on the device, as torch's."""
+    """Return ``NUMBERS`` as a torch tensor on the device."""
     return torch.from_numpy(NUMBERS).cuda()
 
 
 def same_gpus() -> str:
-    """Torch and Numba see the same GPUs in the same order."""
+    """Check that torch and Numba see the same GPUs in the same order."""
     needs_torch()
     ours = [gpu.uuid for gpu in cuda.gpus]
     theirs = [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(torch.cuda.device_count())]
     if ours != theirs:
-        raise Wrong(f"torch sees the GPUs {', '.join(theirs)}, Numba {', '.join(ours)}")
-    return f"{torch.__version__}, CUDA {torch.version.cuda}, sees the GPUs that Numba sees: {len(ours)}"
+        raise CheckFailed(f"torch sees the GPUs {', '.join(theirs)}, Numba {', '.join(ours)}")
+    return f"{torch.__version__}, CUDA {torch.version.cuda}, sees the same GPUs as Numba: {len(ours)}"
 
 
 def stream() -> str:
-    """A kernel of Numba's waits its turn on a stream of torch's."""
+    """Check that a Numba kernel on a torch stream waits for the work queued there before."""
     needs_torch()
     source, target = torch.zeros_like(numbers()), torch.zeros_like(numbers())
     arrays = cuda.as_cuda_array(source), cuda.as_cuda_array(target)
-    copy(*arrays)  # compiled now: the stream is to be busy when the kernel is queued
+    copy(*arrays)  # compiles the kernel now, so that the stream is busy when it is queued below
     right = numbers()
     torch.cuda.synchronize()
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -59,45 +59,45 @@ def stream() -> str:
         result = target + 1
     side.synchronize()
     expect_equal("torch, Numba and torch again on one stream", result.cpu().numpy(), NUMBERS + 1)
-    return "kernels of both run in the order in which they were queued"
+    return "kernels of torch and Numba run in the order in which they were queued"
 
 
 def torch_to_numba() -> str:
-    """Numba works on a tensor without a copy."""
+    """Check that Numba accesses a torch tensor without a copy."""
     needs_torch()
     tensor = torch.zeros_like(numbers())
     torch.cuda.synchronize()
     lent = cuda.as_cuda_array(tensor)
-    _expect_same_place(lent, tensor)
+    _expect_same_address(lent, tensor)
     copy(cuda.to_device(NUMBERS), lent)
     cuda.synchronize()
     expect_equal("a tensor that a kernel has written", tensor.cpu().numpy(), NUMBERS)
-    return "a kernel writes a tensor's own memory"
+    return "a Numba kernel writes to the memory of a tensor"
 
 
 def numba_to_torch() -> str:
-    """Torch works on an array of Numba's without a copy."""
+    """Check that torch accesses a Numba array without a copy."""
     needs_torch()
     array = cuda.to_device(NUMBERS)
     tensor = torch.as_tensor(array, device="cuda")
-    _expect_same_place(array, tensor)
+    _expect_same_address(array, tensor)
     tensor += 1
     torch.cuda.synchronize()
     expect_equal("an array that torch has written", array.copy_to_host(), NUMBERS + 1)
-    return "torch writes a device array's own memory"
+    return "torch writes to the memory of a Numba array"
 
 
-def _expect_same_place(array: Any, tensor: Any) -> None:
-    place = array.__cuda_array_interface__["data"][0]
-    if place != tensor.data_ptr():
-        raise Wrong(f"the array lies at {place:#x}, the tensor at {tensor.data_ptr():#x}: it was copied")
+def _expect_same_address(array: Any, tensor: Any) -> None:
+    address = array.__cuda_array_interface__["data"][0]
+    if address != tensor.data_ptr():
+        raise CheckFailed(f"the array is at {address:#x}, the tensor at {tensor.data_ptr():#x}: it was copied")
 
 
 def peers() -> str:
-    """Which GPUs read one another's memory."""
+    """Report which GPUs can read one another's memory (peer-to-peer access)."""
     needs_torch()
     gpus = range(torch.cuda.device_count())
     if len(gpus) == 1:
-        return "one GPU: nothing to ask"
+        return "only one GPU"
     apart = [f"{a}-{b}" for a in gpus for b in gpus if a != b and not torch.cuda.can_device_access_peer(a, b)]
-    return f"{len(gpus)} GPUs, " + (f"without access: {', '.join(apart)}" if apart else "each reads the memory of all others")
+    return f"{len(gpus)} GPUs, " + (f"no peer-to-peer access: {', '.join(apart)}" if apart else "each can read the memory of all others")

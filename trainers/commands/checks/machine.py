@@ -1,4 +1,4 @@
-"""The machine: its driver, its limits, its memory, and the folders that hoptrain writes."""
+"""Checks of the machine: driver, limits, memory, and the folders that hoptrain writes to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_OPEN_FILES = 1024
 
 
 def driver() -> str | None:
-    """Version of the NVIDIA kernel driver, or None without one."""
+    """Return the version of the NVIDIA kernel driver, or None if none is loaded."""
     try:
         text = (PROC / "driver/nvidia/version").read_text()
     except OSError:
@@ -29,25 +29,27 @@ def driver() -> str | None:
 
 
 def check_shm() -> Finding:
-    """Size of /dev/shm; containers get 64 MiB unless told otherwise."""
+    """Check the size of /dev/shm, which is 64 MiB in a container by default."""
     if not SHM.is_dir():
-        return Finding("/dev/shm", "note", "absent: torch and NCCL cannot share memory between processes", "mount a tmpfs there")
+        return Finding("/dev/shm", "note", "missing: torch and NCCL cannot share memory between processes", "mount a tmpfs there")
     usage = shutil.disk_usage(SHM)
     found = f"{usage.total / GIB:.1f} GiB, {usage.free / GIB:.1f} GiB free"
     if usage.free < GIB:
-        return Finding("/dev/shm", "note", f"{found}: tight for torch and NCCL", "in a container: docker run --shm-size=8g, or --ipc=host")
+        return Finding(
+            "/dev/shm", "note", f"{found}: may be too small for torch and NCCL", "in a container: docker run --shm-size=8g, or --ipc=host"
+        )
     return Finding("/dev/shm", "ok", found)
 
 
 def check_memfd() -> Finding:
-    """Anonymous memory files, which carry the batches of the sampler processes."""
+    """Check for anonymous shared memory (memfd), through which sampler processes pass batches."""
     try:
         fd = os.memfd_create("hoptrain-doctor")
         os.posix_fallocate(fd, 0, 4096)
         os.close(fd)
     except (AttributeError, OSError) as error:
-        found = f"not available ({error}): batches travel through files in {tempfile.gettempdir()}"
-        return Finding("shared memory", "note", found, "use Linux 3.17 or newer for the faster way")
+        found = f"memfd is not available ({error}): batches are passed through files in {tempfile.gettempdir()}"
+        return Finding("shared memory", "note", found, "use Linux 3.17 or newer, which is faster")
     return Finding("shared memory", "ok", "memfd_create works")
 
 
@@ -56,71 +58,74 @@ def _limit(value: int, unit: int = 1) -> str:
 
 
 def check_open_files() -> Finding:
-    """The limit of open files; each sampler process takes a handful."""
+    """Check the limit on open files. Each sampler process needs a handful."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"at most {_limit(soft)} (hard limit {_limit(hard)})"
+    found = f"limit {_limit(soft)} (hard limit {_limit(hard)})"
     if soft != resource.RLIM_INFINITY and soft < MIN_OPEN_FILES:
-        return Finding("open files", "note", f"{found}: few for many workers", f"ulimit -n {MIN_OPEN_FILES} or more, before the start")
+        return Finding(
+            "open files",
+            "note",
+            f"{found}: may be too low for many workers",
+            f"run ulimit -n {MIN_OPEN_FILES} in the shell before the training",
+        )
     return Finding("open files", "ok", found)
 
 
 def check_locked_memory() -> Finding:
-    """The limit of locked memory; InfiniBand needs it, CUDA's pinned memory does not count."""
+    """Report the limit on locked memory. InfiniBand needs it; CUDA's pinned memory does not count towards it."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return Finding("locked memory", "ok", f"at most {_limit(soft, 1024)} KiB" if soft != resource.RLIM_INFINITY else "unlimited")
+    return Finding("locked memory", "ok", f"limit {_limit(soft, 1024)} KiB" if soft != resource.RLIM_INFINITY else "unlimited")
 
 
 def check_cores() -> Finding:
-    """Cores that this process may use."""
+    """Check how many cores this process may use."""
     allowed = allowed_cores()
     quota = cgroup_cores()
     found = f"{allowed} of {os.cpu_count()}" + (f", cgroup quota {quota:.1f}" if quota is not None else "")
     if quota is not None and quota < allowed:
-        remedy = f"give no more than {max(1, int(quota))} workers and threads, or raise the quota"
-        return Finding("cores", "note", f"{found}: more threads than the quota wait for one another", remedy)
+        remedy = f"use at most {max(1, int(quota))} workers and threads, or raise the quota"
+        return Finding("cores", "note", f"{found}: threads beyond the quota slow one another down", remedy)
     return Finding("cores", "ok", found)
 
 
 def check_memory() -> Finding:
-    """Memory of the machine and of our cgroup."""
+    """Check the free memory of the machine and of the cgroup of this process."""
     total, available = machine_memory()
     limit = cgroup_memory()
     found = f"{available / GIB:.1f} GiB available of {total / GIB:.1f} GiB"
     if limit is not None and limit < total:
         found += f", cgroup limit {limit / GIB:.1f} GiB"
     if min(available, limit or available) < 2 * GIB:
-        return Finding("memory", "note", f"{found}: little for torch and a graph", "end other programs, or raise the limit")
+        return Finding("memory", "note", f"{found}: may be too little for torch and a graph", "end other programs, or raise the limit")
     return Finding("memory", "ok", found)
 
 
 def check_kernel_cache() -> Finding:
-    """Return whether compiled kernels can be kept in a folder that nobody else can write; removes those that are damaged."""
+    """Check that compiled kernels can be cached in a folder that no other user can write to. Damaged files are removed."""
     code = (
         "import json; from hoptrain.kernels.machine_code import private_cache_root, remove_damaged; root = private_cache_root(); "
         "whole, removed = remove_damaged(root); print(json.dumps({'root': str(root), 'whole': whole, 'removed': removed}))"
     )
-    with tempfile.TemporaryDirectory() as temporary:  # where the child would put a substitute
+    with tempfile.TemporaryDirectory() as temporary:  # the child would put its substitute cache there
         facts = ask_child(code, TMPDIR=temporary)
         if "error" in facts:
-            return Finding("kernel cache", "wrong", f"the kernels do not load: {facts['error']}", "see numba above")
+            return Finding("kernel cache", "wrong", f"the kernels cannot be loaded: {facts['error']}", "see the line about numba")
         if not facts["root"].startswith(temporary):
             if facts["removed"]:
-                found = f"{facts['root']}: {facts['removed']:,} damaged files were removed, {facts['whole']:,} are whole"
-                return Finding(
-                    "kernel cache", "note", found, "the next run compiles what is missing; if it happens again, look at the disk"
-                )
-            return Finding("kernel cache", "ok", f"{facts['root']}: {facts['whole']:,} files, all whole")
+                found = f"{facts['root']}: removed {facts['removed']:,} damaged files; {facts['whole']:,} files are intact"
+                return Finding("kernel cache", "note", found, "nothing: the next run compiles them again; if it recurs, check the disk")
+            return Finding("kernel cache", "ok", f"{facts['root']}: {facts['whole']:,} files, all intact")
     wanted = Path(os.environ.get("HOPTRAIN_CACHE") or "~/.cache/hoptrain") / "numba"
-    found = f"{wanted} cannot be used, or others may write it or a folder above it: compiled kernels go to a temporary folder"
-    remedy = f"chmod go-w {wanted} and the folders above it that are yours, or set $HOPTRAIN_CACHE to a folder of your own"
+    found = f"{wanted} is not writable, or other users can write to it or to a folder above: kernels are cached in a temporary folder"
+    remedy = f"run chmod go-w on {wanted} and the folders above that you own, or set $HOPTRAIN_CACHE to a private folder"
     return Finding("kernel cache", "note", found, remedy)
 
 
 def check_data() -> Finding:
-    """Where data sets are looked for."""
+    """Check the folder of data sets, $HOPTRAIN_DATA."""
     value = os.environ.get("HOPTRAIN_DATA")
     if not value:
         return Finding("$HOPTRAIN_DATA", "note", "not set: data sets are downloaded into the cache folder")
     if not Path(value).is_dir():
-        return Finding("$HOPTRAIN_DATA", "wrong", f"{value} is not a folder", "make the folder, or unset the variable")
+        return Finding("$HOPTRAIN_DATA", "wrong", f"{value} is not a folder", "create the folder, or unset the variable")
     return Finding("$HOPTRAIN_DATA", "ok", value)

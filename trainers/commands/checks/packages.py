@@ -1,4 +1,4 @@
-"""Packages: which are there, whether they load, and what torch sees."""
+"""Checks of packages: which are installed, whether they load, and which GPUs torch sees."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from hoptrain.trainers.commands.checks.finding import GIB, Finding
 from hoptrain.trainers.commands.checks.machine import driver
 
 TESTED_TORCH = "2.13.0"
+"""Version of torch that hoptrain is tested with."""
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
-"""The distributions that bring CuPy."""
+"""Names of the distributions that contain CuPy."""
 COMPROMISED = {"2.6.2", "2.6.3"}
 """Releases of Lightning that an attacker uploaded (GHSA-w37p-236h-pfx3): importing one steals credentials."""
 
 
 def version_of(*distributions: str) -> str | None:
-    """Name and version of the first of these distributions that is installed; nothing is imported."""
+    """Return name and version of the first of these distributions that is installed, or None. Nothing is imported."""
     for name in distributions:
         try:
             return f"{name} {importlib.metadata.version(name)}"
@@ -43,7 +44,7 @@ _ASKING = threading.Lock()
 
 
 def torch_facts() -> dict[str, Any]:
-    """Version, CUDA version of the build (or None), names and bytes of the GPUs; or an error. Asked once, whoever asks."""
+    """Return torch's version, the CUDA version of its build (or None), and name and bytes of each GPU; or an error. Cached."""
     with _ASKING:
         return _ask_torch()
 
@@ -54,56 +55,58 @@ def _ask_torch() -> dict[str, Any]:
 
 
 def check_python() -> Finding:
-    """Python's version; pip has seen to it that it is new enough."""
+    """Report the version of Python. pip has ensured that it is new enough."""
     return Finding("Python", "ok", f"{platform.python_version()} ({platform.python_implementation()}, {platform.machine()})")
 
 
 def check_hoptrain() -> Finding:
-    """Our own version."""
+    """Report the version of hoptrain."""
     version = version_of("hoptrain")
     if version is None:
-        return Finding("hoptrain", "note", "running from a folder that is not installed", "pip install -e .")
+        return Finding("hoptrain", "note", "running from a source folder that is not installed", "pip install -e .")
     return Finding("hoptrain", "ok", version.split()[-1])
 
 
 def check_torch() -> Finding:
-    """Whether torch is there, loads, and is the tested version."""
+    """Check that torch is installed, loads, and has the tested version."""
     version = version_of("torch")
     if version is None:
         return Finding("torch", "wrong", "not installed", f"pip install torch=={TESTED_TORCH}")
     facts = torch_facts()
     if "error" in facts:
-        remedy = f"install it again: pip install --force-reinstall torch=={TESTED_TORCH}"
+        remedy = f"reinstall it: pip install --force-reinstall torch=={TESTED_TORCH}"
         return Finding("torch", "wrong", f"{version} does not load: {facts['error']}", remedy)
     build = f"CUDA {facts['cuda']}" if facts["cuda"] else "CPU only"
     found = f"{facts['version']}, built for {build}"
     if facts["version"].split("+")[0] != TESTED_TORCH:
-        return Finding("torch", "note", f"{found}; tested is {TESTED_TORCH}", f"if something fails: pip install torch=={TESTED_TORCH}")
+        return Finding(
+            "torch", "note", f"{found}; hoptrain is tested with {TESTED_TORCH}", f"if something fails: pip install torch=={TESTED_TORCH}"
+        )
     return Finding("torch", "ok", found)
 
 
 def check_gpu() -> Finding:
-    """GPUs as torch sees them, and why it sees none where a driver is loaded."""
+    """Report the GPUs that torch sees, or why it sees none although a driver is loaded."""
     facts, version = torch_facts(), driver()
     if facts.get("gpus"):
         gpus = ", ".join(f"{name} ({memory / GIB:.0f} GiB)" for name, memory in facts["gpus"])
         return Finding("GPU", "ok", f"{gpus}; driver {version or 'unknown'}, CUDA {facts['cuda']}")
     if version is None or "error" in facts:
-        return Finding("GPU", "note", "none seen: the CPU backend is used")
+        return Finding("GPU", "note", "none found: training runs on the CPU")
     if facts["cuda"] is None:
         return Finding("GPU", "note", f"driver {version} is loaded, but torch is built for the CPU only", "install a CUDA build of torch")
-    found = f"driver {version} is loaded, but torch (CUDA {facts['cuda']}) sees no GPU: the CPU backend would be used"
+    found = f"driver {version} is loaded, but torch (CUDA {facts['cuda']}) sees no GPU: training would run on the CPU"
     return Finding(
-        "GPU", "wrong", found, "look at nvidia-smi and $CUDA_VISIBLE_DEVICES; update the driver if it is older than torch's CUDA"
+        "GPU", "wrong", found, "check nvidia-smi and $CUDA_VISIBLE_DEVICES; update the driver if it is older than torch's CUDA version"
     )
 
 
 def check_lightning() -> Finding:
-    """Whether pytorch-lightning is there, and no compromised release of it. It is not imported: that is what such a release waits for."""
+    """Check that pytorch-lightning is installed, and is no compromised release. It is not imported, since that would run the malicious code."""
     for distribution in ("pytorch-lightning", "lightning"):
         version = version_of(distribution)
         if version and version.split()[-1] in COMPROMISED:
-            remedy = f"pip uninstall {distribution}, install 2.6.6, and replace every credential this account could read"
+            remedy = f"pip uninstall {distribution}, install 2.6.6, and replace every credential that this account can read"
             return Finding("Lightning", "wrong", f"{version} is a compromised release that steals credentials on import", remedy)
     version = version_of("pytorch-lightning")
     if version is None:
@@ -112,7 +115,7 @@ def check_lightning() -> Finding:
 
 
 def check_numba() -> Finding:
-    """Whether numba is there and loads: every kernel needs it."""
+    """Check that numba is installed and loads, since every kernel needs it."""
     version, llvmlite = version_of("numba"), version_of("llvmlite")
     if version is None or llvmlite is None:
         return Finding("numba", "wrong", f"{version or 'numba not installed'}, {llvmlite or 'llvmlite not installed'}", "pip install numba")
@@ -123,23 +126,23 @@ def check_numba() -> Finding:
 
 
 def check_cupy() -> Finding:
-    """Which kernels gather features on a GPU."""
+    """Report which kernels gather features on a GPU: CUDA C++ if CuPy is installed, else Numba's."""
     version = version_of(*CUPY)
     if version:
-        return Finding("CuPy", "ok", f"{version}: features are gathered on GPUs by kernels in CUDA C++")
+        return Finding("CuPy", "ok", f"{version}: CUDA C++ kernels gather features on GPUs")
     return Finding(
         "CuPy", "note", "not installed: Numba's kernels gather features on GPUs", "pip install 'hoptrain[cuda]'" if driver() else ""
     )
 
 
 def required(name: str) -> Finding:
-    """A package that has to be there; it is not imported."""
+    """Check that a required package is installed. It is not imported."""
     version = version_of(name)
     return Finding(name, "ok", version) if version else Finding(name, "wrong", "not installed", f"pip install {name}")
 
 
 def optional(name: str, distributions: tuple[str, ...], purpose: str, needs_driver: bool = False) -> Finding:
-    """A package that may be absent; one for GPUs is recommended where a driver is loaded."""
+    """Report whether an optional package is installed. One for GPUs is recommended if a driver is loaded."""
     version = version_of(*distributions)
     if version:
         return Finding(name, "ok", version)

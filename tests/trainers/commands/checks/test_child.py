@@ -54,7 +54,7 @@ def test_what_a_command_wrote():
 
 
 def test_a_command_with_some_grace_can_end_what_it_started():
-    """A group of its own, as that of a check of the doctor, is not reached by what ends the command."""
+    """A process group of its own, like that of a doctor's check, is not reached by the signal that ends the command."""
     code = """
 import subprocess, sys
 from hoptrain.trainers.commands.checks.child import run_within

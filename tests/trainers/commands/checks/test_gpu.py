@@ -1,4 +1,4 @@
-"""The checks of ``hoptrain doctor --gpu`` as they are run: each in a process, with a deadline, in order. What they look at: test_gpu_checks.py."""
+"""How the checks of ``hoptrain doctor --gpu`` run: each in a process, with a deadline, in order. test_gpu_checks.py tests the checks themselves."""
 
 import importlib
 import json
@@ -19,11 +19,11 @@ from hoptrain.trainers.commands.checks.finding import Finding
 FAKES = """
 import os, signal, time
 from pathlib import Path
-from hoptrain.trainers.commands.checks.finding import NotHere, Wrong
+from hoptrain.trainers.commands.checks.finding import CheckFailed, CheckSkipped
 
 def fine(): return "it works"
-def absent(): raise NotHere("not in the simulator")
-def broken(): raise Wrong("other numbers")
+def absent(): raise CheckSkipped("not in the simulator")
+def broken(): raise CheckFailed("other numbers")
 def refused(): raise RuntimeError("[700] an illegal\\n address")
 def hangs(): signal.pause()
 def crashes(): os.kill(os.getpid(), signal.SIGSEGV)
@@ -41,7 +41,7 @@ def finds(): return (Path(os.environ["HOPTRAIN_NUMBA_ROOT"]) / "code").read_text
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Makes a check of one of the ``FAKES``, which children can import."""
+    """Make a check of one of the ``FAKES``, which children can import."""
     (tmp_path / "gpu_fakes.py").write_text(FAKES)
     monkeypatch.syspath_prepend(tmp_path)
     return lambda function, **options: gpu.Check(function, f"gpu_fakes:{function}", f"mend {function}", **options)
@@ -66,7 +66,7 @@ def test_a_check_finds_the_machine_code_of_those_before(fake):
 
 
 def test_some_checks_run_at_once_and_end_with_whoever_asks(fake):
-    """Each of the four waits until the last one runs; then one fails and three are left."""
+    """Each of the four waits until the last one runs; then one fails and three remain."""
     waits = [fake("meets") for _ in range(gpu.AT_ONCE)]
     assert [finding.found for finding in gpu.findings(waits)] == ["all are here"] * gpu.AT_ONCE
     asked = gpu.findings([fake("fine"), *(fake("hangs") for _ in range(5))])
@@ -90,7 +90,7 @@ def test_every_check_is_there():
 
 
 def test_the_first_things_come_first():
-    """What others rest on is looked at before them."""
+    """What other checks rely on is checked before them."""
     names = [check.name for check in gpu.CHECKS]
     assert names[:3] == ["numba.cuda", "device", "kernel"]
     assert names.index("kernel") < names.index("kernel cache")
@@ -105,7 +105,7 @@ def test_in_the_simulator_what_it_offers_is_looked_at():
     assert {"kernel", "host memory", "sampling"} <= {name for name, answer in found.items() if answer["status"] == "ok"}
     notes = {name: answer["found"] for name, answer in found.items() if answer["status"] == "note"}
     assert "NUMBA_ENABLE_CUDASIM" in notes.pop("numba.cuda")
-    assert set(notes.values()) == {"not in the simulator"}
+    assert set(notes.values()) == {"skipped: the CUDA simulator cannot check this"}
 
 
 @pytest.mark.timeout(600)

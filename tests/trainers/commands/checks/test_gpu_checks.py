@@ -1,4 +1,4 @@
-"""The checks of ``hoptrain doctor --gpu`` find the fault that each is there for. Stand-ins take the place of a device and of torch on it."""
+"""Each check of ``hoptrain doctor --gpu`` finds its fault. Stubs replace the device and torch on it."""
 
 import sys
 import warnings
@@ -14,14 +14,14 @@ from cuda_case import simulated
 from numba import cuda
 
 from hoptrain.trainers.commands.checks import gpu_engine, gpu_numba, gpu_torch
-from hoptrain.trainers.commands.checks.finding import Wrong
+from hoptrain.trainers.commands.checks.finding import CheckFailed
 
 pytestmark = simulated
 
 
 @pytest.fixture
 def on_device(monkeypatch):
-    """Take the simulator for a device."""
+    """Treat the simulator as a device."""
     monkeypatch.setattr(gpu_numba, "is_simulated", lambda: False)
 
 
@@ -34,10 +34,10 @@ def copy_nothing(source, target, stream=0):
 
 def test_numba_s_own_target_is_found(on_device, monkeypatch):
     monkeypatch.setattr(cuda, "implementation", "Built-in", raising=False)
-    with refused("Numba's own CUDA target", "NVIDIA's", error=Wrong):
+    with refused("Numba's own CUDA target", "NVIDIA's", error=CheckFailed):
         gpu_numba.versions()
     monkeypatch.setattr(cuda, "implementation", "NVIDIA", raising=False)
-    assert gpu_numba.versions().startswith("NVIDIA's: numba-cuda 0.")
+    assert gpu_numba.versions().startswith("numba-cuda 0.")
 
 
 @pytest.mark.parametrize(("driver", "fails"), [((13, 0), False), ((12, 8), True)])
@@ -46,10 +46,10 @@ def test_a_driver_older_than_the_compiler_is_found(on_device, monkeypatch, drive
     for module in ("driver", "runtime"):
         monkeypatch.setitem(sys.modules, f"numba.cuda.cudadrv.{module}", said)
     monkeypatch.setattr(cuda, "gpus", [SimpleNamespace(name="a GPU", compute_capability=(9, 0))])
-    with pytest.raises(Wrong) if fails else nullcontext() as wrong:
+    with pytest.raises(CheckFailed) if fails else nullcontext() as wrong:
         found = gpu_numba.device()
     version = ".".join(map(str, driver))
-    assert str(wrong.value if fails else found) == f"a GPU, compute capability 9.0, driver for CUDA {version}, compiler of CUDA 13.1"
+    assert str(wrong.value if fails else found) == f"a GPU, compute capability 9.0, driver for CUDA {version}, compiler for CUDA 13.1"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_driver_older_than_the_compiler_is_found(on_device, monkeypatch, drive
 )
 def test_a_kernel_that_does_nothing_is_found(monkeypatch, check, what):
     monkeypatch.setattr(gpu_numba, "copy", copy_nothing)
-    with refused(what, "other numbers 1000", error=Wrong):
+    with refused(what, "wrong values 1000", error=CheckFailed):
         check()
 
 
@@ -74,18 +74,18 @@ def test_machine_code_that_is_not_read_is_found(on_device, monkeypatch, hits):
     if hits:
         assert "machine code of another process" in gpu_numba.kernel_again()
     else:
-        with refused("/a/folder", "compiled anew nothing read", error=Wrong):
+        with refused("/a/folder", "compiled again nothing read", error=CheckFailed):
             gpu_numba.kernel_again()
 
 
 @pytest.mark.parametrize("shift", [0, 1])
 def test_memory_that_is_not_the_other_process_s_is_found(on_device, monkeypatch, shift):
-    """``shift`` rows are left out in front of it."""
+    """``shift`` rows are missing at the start."""
     lent = cuda.device_array((10, 100), np.int64)
     monkeypatch.setattr(gpu_numba, "ProcessPoolExecutor", lambda number, mp_context: ThreadPoolExecutor(number))
     monkeypatch.setattr(gpu_numba, "lend", lambda shape, dtype: (lent, "handle"))
     monkeypatch.setattr(gpu_numba, "borrow", lambda handle, shape, dtype: lent[shift:] if handle == "handle" else None)
-    with refused("a row", "second process other numbers", error=Wrong) if shift else nullcontext():
+    with refused("a row", "second process wrong values", error=CheckFailed) if shift else nullcontext():
         gpu_numba.ipc()
 
 
@@ -96,7 +96,7 @@ ARRAY = type(cuda.to_device(np.empty(0)))
 
 
 class Lent:
-    """A device array over the memory of a tensor: the simulator's, with the address that torch and Numba tell each other."""
+    """A device array over the memory of a tensor: the simulator's, with the address that torch and Numba exchange."""
 
     def __init__(self, tensor):
         self.inside = ARRAY(tensor.numpy())
@@ -108,7 +108,7 @@ class Lent:
 
 @pytest.fixture
 def stand_in(on_device, monkeypatch):
-    """torch, as if the simulator were its device."""
+    """A stub of torch that treats the simulator as its device."""
     real = gpu_numba.copy
 
     def copy(source, target, stream=0):
@@ -140,13 +140,13 @@ def test_what_works_is_fine(stand_in, check):
 @pytest.mark.parametrize(("check", "what"), [(gpu_torch.stream, "torch, Numba and torch again"), (gpu_torch.torch_to_numba, "a tensor")])
 def test_a_launch_that_is_lost_is_found(stand_in, monkeypatch, check, what):
     monkeypatch.setattr(gpu_torch, "copy", copy_nothing)
-    with refused(what, "other numbers 999 1000", error=Wrong):
+    with refused(what, "wrong values 999 1000", error=CheckFailed):
         check()
 
 
 def test_a_copy_in_the_place_of_shared_memory_is_found(stand_in, monkeypatch):
     monkeypatch.setattr(cuda, "as_cuda_array", lambda tensor: Lent(tensor.clone()))
-    with refused("0x", "array tensor copied", error=Wrong):
+    with refused("0x", "array tensor copied", error=CheckFailed):
         gpu_torch.torch_to_numba()
 
 
@@ -154,14 +154,14 @@ def test_a_copy_in_the_place_of_shared_memory_is_found(stand_in, monkeypatch):
 def test_a_tensor_that_is_a_copy_is_found(stand_in, monkeypatch, copied):
     monkeypatch.setattr(cuda, "to_device", lambda array: Lent(torch.from_numpy(array.copy())))
     stand_in.as_tensor = lambda array, device: torch.tensor(array.inside._ary) if copied else torch.from_numpy(array.inside._ary)
-    with refused("0x", "array tensor copied", error=Wrong) if copied else nullcontext():
+    with refused("0x", "array tensor copied", error=CheckFailed) if copied else nullcontext():
         gpu_torch.numba_to_torch()
 
 
 def test_torch_without_a_gpu_is_found(on_device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
-    with refused(torch.__version__, "CPU only no GPU Numba", error=Wrong):
+    with refused(torch.__version__, "CPU only no GPU Numba", error=CheckFailed):
         gpu_torch.same_gpus()
 
 
@@ -172,13 +172,13 @@ def test_gpus_in_another_order_are_found(on_device, monkeypatch, order):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)
     monkeypatch.setattr(cuda, "gpus", [SimpleNamespace(uuid=f"GPU-{uuid}") for uuid in order])
-    with refused("GPU-a, GPU-b, Numba GPU-b, GPU-a", "torch sees GPUs", error=Wrong) if order == "ba" else nullcontext():
-        assert gpu_torch.same_gpus().endswith("sees the GPUs that Numba sees: 2")
+    with refused("GPU-a, GPU-b, Numba GPU-b, GPU-a", "torch sees GPUs", error=CheckFailed) if order == "ba" else nullcontext():
+        assert gpu_torch.same_gpus().endswith("sees the same GPUs as Numba: 2")
 
 
 @pytest.mark.parametrize(
     ("number", "found"),
-    [(1, "one GPU: nothing to ask"), (2, "2 GPUs, each reads the memory of all others"), (3, "3 GPUs, without access: 0-2, 2-0")],
+    [(1, "only one GPU"), (2, "2 GPUs, each can read the memory of all others"), (3, "3 GPUs, no peer-to-peer access: 0-2, 2-0")],
 )
 def test_peers(on_device, monkeypatch, number, found):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -191,7 +191,7 @@ def test_peers(on_device, monkeypatch, number, found):
 
 
 class Reused:
-    """A sampler's stream whose memory is one block, which the next rows overwrite before anybody has read those before."""
+    """A sampler's stream whose memory is one block, which the next rows overwrite before the previous ones were read."""
 
     numba = 0
 
@@ -213,7 +213,7 @@ class Reused:
 
 @pytest.mark.parametrize(("blocks", "fails"), [(4, False), (1, True)])
 def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fails):
-    """Nothing is summed up before all rows are written: the training is that far behind."""
+    """Sums are taken only after all rows are written, as in a training that lags behind."""
     monkeypatch.setattr(gpu_engine, "STEPS", 4)
     monkeypatch.setattr(gpu_engine, "WIDTH", 8)
     monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
@@ -221,7 +221,7 @@ def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fai
     monkeypatch.setattr(gpu_engine, "DeviceStream", lambda: Reused(blocks))
     monkeypatch.setattr(gpu_engine, "fill_rows", {((64, 1), 256, 0, 0): lambda block, value: block.fill_(value)})
     monkeypatch.setattr(gpu_engine, "torch", SimpleNamespace(stack=lambda parts: torch.stack([part.sum() for part in parts])))
-    with refused("sums of rows", "dropped other numbers", error=Wrong) if fails else nullcontext():
+    with refused("sums of rows", "dropped wrong values", error=CheckFailed) if fails else nullcontext():
         gpu_engine.memory_of_torch()
 
 
@@ -229,8 +229,8 @@ def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fai
     ("capture", "fault", "rule"),
     [
         (lambda work: work, None, None),
-        (lambda work: work() or work, "a launch that is captured", "not run yet other numbers"),
-        (lambda work: lambda: None, "a graph's replay", "other numbers"),
+        (lambda work: work() or work, "a launch that was captured", "not run wrong values"),
+        (lambda work: lambda: None, "a replay of a CUDA graph", "wrong values"),
         (lambda work: None, "nothing", "captured"),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_graph_that_captures_or_replays_wrongly_is_found(monkeypatch, capture,
     stream = SimpleNamespace(numba=cuda.stream(), empty=cuda.device_array, capture=capture, synchronize=lambda: None)
     monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)
     monkeypatch.setattr(gpu_engine, "DeviceStream", lambda: stream)
-    with refused(fault, rule, error=Wrong) if fault else nullcontext():
+    with refused(fault, rule, error=CheckFailed) if fault else nullcontext():
         gpu_engine.graph_capture()
 
 
@@ -255,7 +255,7 @@ def test_which_kernels_gather_is_told(monkeypatch, reason, found):
 def test_rows_that_are_gathered_wrongly_are_found(monkeypatch, nth, place):
     wrong = [number == nth for number in range(3)]
     monkeypatch.setattr(gpu_engine, "to_host", lambda rows: np.asarray(rows) + wrong.pop(0))
-    with refused(f", {place}: ", "rows table other numbers", error=Wrong):
+    with refused(f", {place}: ", "rows table wrong values", error=CheckFailed):
         gpu_engine.gather()
     assert len(wrong) == 2 - nth
 
@@ -265,22 +265,22 @@ def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):
     monkeypatch.setattr(gpu_engine, "pin_pages", lambda pages: warnings.warn("cannot be page-locked", RuntimeWarning, stacklevel=2))
     with pytest.raises(RuntimeWarning, match="cannot be page-locked"):
         gpu_engine.locked_pages()
-    monkeypatch.setattr(gpu_engine, "pin_pages", lambda pages: None)
-    with refused("the queue's pages", "CUDA registered torch locked", error=Wrong):
+    monkeypatch.setattr(gpu_engine, "pin_memory", lambda pages: None)
+    with refused("the queue's pages", "CUDA registered torch pinned", error=CheckFailed):
         gpu_engine.locked_pages()
 
 
 @pytest.mark.parametrize(
     ("found", "fault"),
     [
-        (lambda pages: None, ("pages of a file without a name", "driver register")),
-        (lambda pages: cuda.to_device(pages(False) + 1), ("registered pages", "kernel other numbers")),
+        (lambda pages: None, ("anonymous shared memory", "driver cannot register")),
+        (lambda pages: cuda.to_device(pages(False) + 1), ("registered pages", "kernel wrong values")),
     ],
 )
 def test_shared_pages_that_a_kernel_cannot_read_are_found(monkeypatch, found, fault):
-    assert gpu_engine.shared_pages() == "a kernel reads pages that ranks share"
+    assert gpu_engine.shared_pages() == "a kernel reads host memory that ranks share"
     monkeypatch.setattr(gpu_engine, "registered", found)
-    with refused(*fault, error=Wrong):
+    with refused(*fault, error=CheckFailed):
         gpu_engine.shared_pages()
 
 
@@ -295,5 +295,5 @@ def test_a_batch_that_differs_is_found(graph, monkeypatch, place):
         return host
 
     monkeypatch.setattr(gpu_engine, "to_host", to_host)
-    with refused(f"{names[place]}: ", "sample bulk 0 numbers", error=Wrong):
+    with refused(f"{names[place]}: ", "sample bulk 0 values", error=CheckFailed):
         gpu_engine.sampling()

@@ -13,7 +13,7 @@ Usage = namedtuple("Usage", "total used free")
 
 @pytest.mark.parametrize(
     ("free", "status", "found"),
-    [(8 * GIB, "ok", "8.0 GiB, 8.0 GiB free"), (64 << 20, "note", "0.1 GiB, 0.1 GiB free: tight for torch and NCCL")],
+    [(8 * GIB, "ok", "8.0 GiB, 8.0 GiB free"), (64 << 20, "note", "0.1 GiB, 0.1 GiB free: may be too small for torch and NCCL")],
 )
 def test_shm(monkeypatch, tmp_path, free, status, found):
     monkeypatch.setattr(machine, "SHM", tmp_path)
@@ -40,9 +40,9 @@ def test_memfd(monkeypatch):
 @pytest.mark.parametrize(
     ("limits", "status", "found"),
     [
-        ((1023, 4096), "note", "at most 1,023 (hard limit 4,096): few for many workers"),
-        ((1024, resource.RLIM_INFINITY), "ok", "at most 1,024 (hard limit unlimited)"),
-        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), "ok", "at most unlimited (hard limit unlimited)"),
+        ((1023, 4096), "note", "limit 1,023 (hard limit 4,096): may be too low for many workers"),
+        ((1024, resource.RLIM_INFINITY), "ok", "limit 1,024 (hard limit unlimited)"),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), "ok", "limit unlimited (hard limit unlimited)"),
     ],
 )
 def test_open_files(monkeypatch, limits, status, found):
@@ -51,7 +51,7 @@ def test_open_files(monkeypatch, limits, status, found):
     assert (finding.status, finding.found) == (status, found)
 
 
-@pytest.mark.parametrize(("limit", "found"), [(8 << 20, "at most 8,192 KiB"), (resource.RLIM_INFINITY, "unlimited")])
+@pytest.mark.parametrize(("limit", "found"), [(8 << 20, "limit 8,192 KiB"), (resource.RLIM_INFINITY, "unlimited")])
 def test_locked_memory(monkeypatch, limit, found):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
     assert machine.check_locked_memory().found == found
@@ -59,7 +59,7 @@ def test_locked_memory(monkeypatch, limit, found):
 
 @pytest.fixture
 def cgroup(monkeypatch, tmp_path):
-    """Replaces /sys/fs/cgroup and /proc by folders with these files."""
+    """Replace /sys/fs/cgroup and /proc by folders with these files."""
 
     def replace(own="0::/", **files):
         monkeypatch.setattr(limits, "CGROUP", tmp_path / "cgroup")
@@ -114,8 +114,8 @@ def test_cores(cgroup, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     cgroup(cpu__max="250000 100000")
     finding = machine.check_cores()
-    assert (finding.status, finding.found) == ("note", "4 of 8, cgroup quota 2.5: more threads than the quota wait for one another")
-    assert "no more than 2 workers" in finding.remedy
+    assert (finding.status, finding.found) == ("note", "4 of 8, cgroup quota 2.5: threads beyond the quota slow one another down")
+    assert "at most 2 workers" in finding.remedy
 
 
 def test_cores_without_a_quota(monkeypatch):
@@ -130,7 +130,7 @@ def test_cores_without_a_quota(monkeypatch):
     [
         ("max", "ok", "32.0 GiB available of 64.0 GiB"),
         (str(8 * GIB), "ok", "32.0 GiB available of 64.0 GiB, cgroup limit 8.0 GiB"),
-        (str(GIB), "note", "32.0 GiB available of 64.0 GiB, cgroup limit 1.0 GiB: little for torch and a graph"),
+        (str(GIB), "note", "32.0 GiB available of 64.0 GiB, cgroup limit 1.0 GiB: may be too little for torch and a graph"),
     ],
 )
 def test_memory(cgroup, limit, status, found):
@@ -141,24 +141,24 @@ def test_memory(cgroup, limit, status, found):
 
 def test_kernel_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path))
-    assert machine.check_kernel_cache() == Finding("kernel cache", "ok", f"{tmp_path}/numba: 0 files, all whole")
+    assert machine.check_kernel_cache() == Finding("kernel cache", "ok", f"{tmp_path}/numba: 0 files, all intact")
     (tmp_path / "numba" / "0123-numba-sealed").mkdir()
     for name in ("empty.nbi", "cut.nbc"):
         (tmp_path / "numba" / "0123-numba-sealed" / name).write_bytes(name[:3].encode())
-    found = f"{tmp_path}/numba: 2 damaged files were removed, 0 are whole"
+    found = f"{tmp_path}/numba: removed 2 damaged files; 0 files are intact"
     finding = machine.check_kernel_cache()
     assert (finding.status, finding.found) == ("note", found)
     (tmp_path / "numba").chmod(0o777)
     finding = machine.check_kernel_cache()
     assert finding.status == "note"
-    assert f"{tmp_path}/numba cannot be used" in finding.found
-    assert f"chmod go-w {tmp_path}/numba" in finding.remedy
+    assert f"{tmp_path}/numba is not writable" in finding.found
+    assert f"chmod go-w on {tmp_path}/numba" in finding.remedy
 
 
 def test_kernels_that_do_not_load(monkeypatch):
     monkeypatch.setattr(machine, "ask_child", lambda code, **environment: {"error": "ImportError: numba"})
     assert machine.check_kernel_cache() == Finding(
-        "kernel cache", "wrong", "the kernels do not load: ImportError: numba", "see numba above"
+        "kernel cache", "wrong", "the kernels cannot be loaded: ImportError: numba", "see the line about numba"
     )
 
 

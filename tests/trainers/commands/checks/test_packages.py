@@ -8,7 +8,7 @@ from hoptrain.trainers.commands.checks.finding import GIB, Finding
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Replaces what is installed."""
+    """Replace the list of installed packages."""
 
     def replace(**versions):
         def version(name):
@@ -23,13 +23,13 @@ def installed(monkeypatch):
 
 @pytest.fixture
 def torch_facts(monkeypatch):
-    """Replaces what torch says."""
+    """Replace the facts that torch reports."""
     return lambda **facts: monkeypatch.setattr(packages, "torch_facts", lambda: facts)
 
 
 @pytest.fixture
 def driver(monkeypatch, tmp_path):
-    """Replaces /proc, with or without a driver in it."""
+    """Replace /proc, with or without a driver in it."""
 
     def replace(text):
         monkeypatch.setattr(machine, "PROC", tmp_path)
@@ -48,7 +48,7 @@ OPEN_DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.0
     [
         ({"version": "2.13.0+cpu", "cuda": None, "gpus": []}, "ok", "2.13.0+cpu, built for CPU only"),
         ({"version": "2.13.0", "cuda": "13.0", "gpus": []}, "ok", "2.13.0, built for CUDA 13.0"),
-        ({"version": "2.12.1", "cuda": None, "gpus": []}, "note", "2.12.1, built for CPU only; tested is 2.13.0"),
+        ({"version": "2.12.1", "cuda": None, "gpus": []}, "note", "2.12.1, built for CPU only; hoptrain is tested with 2.13.0"),
         ({"error": "crashed with SIGILL"}, "wrong", "torch 2.13.0 does not load: crashed with SIGILL"),
     ],
 )
@@ -72,11 +72,11 @@ CUDA = {"version": "2.13.0", "cuda": "13.0", "gpus": []}
 @pytest.mark.parametrize(
     ("facts", "text", "status", "found"),
     [
-        (CPU, "", "note", "none seen: the CPU backend is used"),
-        (CUDA, "", "note", "none seen: the CPU backend is used"),
-        ({"error": "crashed"}, OPEN_DRIVER, "note", "none seen: the CPU backend is used"),
+        (CPU, "", "note", "none found: training runs on the CPU"),
+        (CUDA, "", "note", "none found: training runs on the CPU"),
+        ({"error": "crashed"}, OPEN_DRIVER, "note", "none found: training runs on the CPU"),
         (CPU, OPEN_DRIVER, "note", "driver 580.95.05 is loaded, but torch is built for the CPU only"),
-        (CUDA, OPEN_DRIVER, "wrong", "driver 580.95.05 is loaded, but torch (CUDA 13.0) sees no GPU: the CPU backend would be used"),
+        (CUDA, OPEN_DRIVER, "wrong", "driver 580.95.05 is loaded, but torch (CUDA 13.0) sees no GPU: training would run on the CPU"),
         (CUDA | {"gpus": [["A", 80 * GIB], ["B", 24 * GIB]]}, OPEN_DRIVER, "ok", "A (80 GiB), B (24 GiB); driver 580.95.05, CUDA 13.0"),
         (CUDA | {"gpus": [["A", 80 * GIB]]}, "", "ok", "A (80 GiB); driver unknown, CUDA 13.0"),
     ],
@@ -143,4 +143,4 @@ def test_cupy_decides_which_kernels_gather(installed, driver, text, remedy):
     installed()
     assert packages.check_cupy() == Finding("CuPy", "note", "not installed: Numba's kernels gather features on GPUs", remedy)
     installed(cupy_cuda13x="14.2.0")
-    assert packages.check_cupy() == Finding("CuPy", "ok", "cupy-cuda13x 14.2.0: features are gathered on GPUs by kernels in CUDA C++")
+    assert packages.check_cupy() == Finding("CuPy", "ok", "cupy-cuda13x 14.2.0: CUDA C++ kernels gather features on GPUs")
