@@ -28,6 +28,8 @@ LIGHTNING = {
     "export": "write a trained model as a .pt2 or .onnx file",
 }
 """Subcommands with Lightning's options, and the help text of each."""
+_HEADINGS = {"fit": "training", "configs": "configurations and data", "doctor": "diagnosis and measurement"}
+"""Headings in the list of commands, by the first command below each."""
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 LINES = "\n\t"
 """Control characters of a worker's traceback that are printed as they are, not escaped."""
@@ -175,6 +177,14 @@ class _DoctorParser(argparse.ArgumentParser):
         self.exit(MISTAKE, f"hoptrain: {message}; see 'hoptrain doctor --help'\n")
 
 
+class _GroupedCommands(argparse.RawDescriptionHelpFormatter):
+    """A help formatter that lists the commands under headings."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        heading = _HEADINGS.get(action.dest, "")
+        return (f"\n  {heading}:\n" if heading else "") + super()._format_action(action)
+
+
 def _parser() -> argparse.ArgumentParser:
     from hoptrain.trainers.commands import bench, configs, data, doctor, explain
     from hoptrain.trainers.commands.arguments import Parser
@@ -183,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="hoptrain",
         description="Train graph neural networks on sampled mini-batches.\n\nStart with: hoptrain fit --config quickstart",
         epilog="'hoptrain COMMAND --help' describes a command and its options.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_GroupedCommands,
     )
     parser.add_argument("--version", action="version", version=f"hoptrain {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -38,7 +38,7 @@ def test_an_interface_that_is_none():
 
 def test_too_few_files(monkeypatch):
     monkeypatch.setattr(network.resource, "getrlimit", lambda _: (32, 1024))
-    with refused("32 files", "limit open 2 ranks 72", "raise 'ulimit -n 72'"):
+    with refused("open files is 32", "limit 2 ranks 72", "raise 'ulimit -n 72'"):
         check_files(2)
     monkeypatch.setattr(network.resource, "getrlimit", lambda _: (72, 1024))
     check_files(2)
