@@ -14,6 +14,7 @@ from hoptrain.engine.arrays import Array, as_array, as_labels, is_integer
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import InputError, an, not_carried
 from hoptrain.engine.features.checks import (
+    as_feature_array,
     as_ids,
     as_rows,
     check_edge_features,
@@ -22,9 +23,8 @@ from hoptrain.engine.features.checks import (
     check_split,
     label_dtype,
     num_classes_of,
-    taken_in,
 )
-from hoptrain.engine.features.quantized import Rows, files_of, in_memory, narrowed, rows_in
+from hoptrain.engine.features.quantized import Rows, files_of, in_memory, narrow_tables, rows_in
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.engine.store import FolderWriter, checking, complete_header, create_new_folder, open_folder
@@ -73,9 +73,9 @@ class BaseDataset(ABC):
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _take_in(self) -> None:
+    def _normalise_labels_and_splits(self) -> None:
         """Convert labels to arrays and splits to node ids, and count the classes if ``num_classes`` is 0."""
-        y = None if self.y is None else as_labels(taken_in(self.y))
+        y = None if self.y is None else as_labels(as_feature_array(self.y))
         self._set(y=y, num_classes=self.num_classes or (0 if y is None else num_classes_of(y)))
         self._set(splits={split: as_ids(self.name, split, as_array(ids), self.num_seed_nodes) for split, ids in self.splits.items()})
 
@@ -153,7 +153,7 @@ class BaseDataset(ABC):
         """Write arrays and header entries with ``writer``. ``features`` is the storage format, as in ``save``."""
         tables = self._tables()
         if features is not None:
-            tables = narrowed(self.name, tables, features, writer.create)
+            tables = narrow_tables(self.name, tables, features, writer.create)
         for name, array in self._arrays(tables).items():
             writer.add(name, array)
         writer.meta.update(self.header())
@@ -256,7 +256,7 @@ class Dataset(BaseDataset):
     def __post_init__(self, validate: bool, edge_index: Any) -> None:
         if validate:
             self._take_graph(edge_index)
-            self._take_in()
+            self._normalise_labels_and_splits()
             self._check(self.edge_y)
             self._check_edges()
         self._narrow()
@@ -269,7 +269,7 @@ class Dataset(BaseDataset):
             raise InputError(
                 f"{self.name} has {'neither graph nor edge_index' if edge_index is None else 'both graph and edge_index'}: give one of the two"
             )
-        x, edge_attr = taken_in(self.x), as_rows(self.edge_attr)
+        x, edge_attr = as_feature_array(self.x), as_rows(self.edge_attr)
         rows = next((len(array) for array in (x, None if self.y is None else as_array(self.y)) if array is not None and array.ndim), None)
         graph = self.graph if edge_index is None else Graph.from_edge_index(edge_index, rows)
         if not isinstance(graph, Graph):

@@ -13,7 +13,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.dataset import MASKS, SPLITS, BaseDataset, Contents, masks_in, with_prefix
 from hoptrain.engine.errors import InputError, an, not_carried
-from hoptrain.engine.features.checks import as_ids, as_rows, taken_in
+from hoptrain.engine.features.checks import as_feature_array, as_ids, as_rows
 from hoptrain.engine.features.quantized import Rows, rows_in
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
@@ -57,13 +57,13 @@ class HeteroDataset(BaseDataset):
 
     def __post_init__(self, validate: bool) -> None:
         if validate:
-            self._take_by_type()
-            self._take_in()
+            self._normalise_by_type()
+            self._normalise_labels_and_splits()
             self._check()
             self._check_disjoint()
         self._narrow()
 
-    def _take_by_type(self) -> None:
+    def _normalise_by_type(self) -> None:
         """Convert features to arrays and edge splits to ids. Raise InputError for unknown types and relations."""
         for field_name in ("x", "edge_attr", "splits", "edge_splits"):
             if not isinstance(getattr(self, field_name), Mapping):
@@ -76,7 +76,7 @@ class HeteroDataset(BaseDataset):
         self._check_known("edge_attr is of", self.edge_attr, self.graph.relations)
         self._check_known("edge_splits are of", self.edge_splits, self.graph.relations)
         self._set(
-            x={key: taken_in(rows) for key, rows in self.x.items()},
+            x={key: as_feature_array(rows) for key, rows in self.x.items()},
             edge_attr={relation: as_rows(rows) for relation, rows in self.edge_attr.items()},
             edge_splits={relation: self._edge_ids(relation, splits) for relation, splits in self.edge_splits.items()},
         )

@@ -13,12 +13,9 @@ from hoptrain.engine.features.quantized import QuantizedRows, Rows
 _SEVERAL = {"node": "nodes", "edge": "edges", "graph": "graphs"}
 
 
-def taken_in(rows: Any) -> Any:
-    """A tensor or another array as NumPy's, C-contiguous, since kernels gather rows that lie one behind another.
-
-    ``QuantizedRows``, rows that are read when they are needed (``StoredRows``) and None stay as they are.
-    """
-    if rows is None or isinstance(rows, QuantizedRows) or _is_stored(rows):
+def as_feature_array(rows: Any) -> Any:
+    """Return a tensor or array-like as a C-contiguous array, as the gather kernels need. ``QuantizedRows`` and None are returned unchanged."""
+    if rows is None or isinstance(rows, QuantizedRows):
         return rows
     array = as_array(rows)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -31,7 +28,7 @@ def _is_stored(rows: Any) -> bool:
 
 def as_rows(edge_attr: Any) -> Any:
     """Return edge features as an array (R, D); (R,) becomes (R, 1)."""
-    rows = taken_in(edge_attr)
+    rows = as_feature_array(edge_attr)
     return rows[:, None] if rows is not None and rows.ndim == 1 else rows
 
 

@@ -158,7 +158,7 @@ def rows_in(arrays: dict[str, Array], name: str) -> Any:
     return arrays.get(name)
 
 
-def narrowed(name: str, tables: dict[str, Rows], features: str, create: Create) -> dict[str, Rows]:
+def narrow_tables(name: str, tables: dict[str, Rows], features: str, create: Create) -> dict[str, Rows]:
     """Convert a data set's tables to a narrower format. Tables that would not become smaller are returned unchanged.
 
     Args:
@@ -245,13 +245,13 @@ def columns_of(found: _Range, top: int, form: str) -> Columns:
     """Return scale and zero of columns whose codes are 0 to ``top``."""
     low, high = found.low.astype(np.float64), found.high.astype(np.float64)
     is_counted = found.is_whole & (high - low <= top) & (np.maximum(abs(low), abs(high)) <= _WHOLE)
-    scale = np.where(high == low, 0.0, np.where(is_counted, 1.0, _rounded_up((high - low) / top)))
+    scale = np.where(high == low, 0.0, np.where(is_counted, 1.0, _round_up((high - low) / top)))
     has_zero = (low < 0) & (high >= 0)  # then one code must stand for 0 exactly
     zero = np.where(has_zero, 0.0 - scale * np.rint(-low / np.where(has_zero, scale, 1.0)), low)
     return Columns(form, scale.astype(np.float32), zero.astype(np.float32))
 
 
-def _rounded_up(scale: Array) -> Array:
+def _round_up(scale: Array) -> Array:
     """Round scales up to 16 significant bits, with a lower bound that keeps products with codes exact."""
     fraction, exponent = np.frexp(np.maximum(scale, 2.0**-125))
     rounded: Array = np.ldexp(np.ceil(fraction * 2**16) / 2**16, exponent)

@@ -205,13 +205,13 @@ MISTAKES = {
     ),
     "an unknown seed": Mistake(lambda: sample(torch.tensor([60])), value="seed 60", rule="not graph nodes 59", remedy="drop"),
     "an unknown edge to leave out": Mistake(
-        lambda: sample(SEEDS, torch.tensor([900])), value="edge 900", rule="not exist 899", remedy="fix leave"
+        lambda: sample(SEEDS, torch.tensor([900])), value="edge 900", rule="not exist 899", remedy="leave"
     ),
     "a graph of torch": Mistake(lambda: sample(g=torch.eye(3)), value="Tensor", rule="graph DGLGraph", remedy="give one"),
     "seeds without a type": Mistake(
         lambda: sample(g=dgl.heterograph({("a", "b", "c"): ([0], [0])})), value="tensor", rule="seeds types a, c", remedy="dict type"
     ),
-    "a negative weight": Mistake(negative_weight, value="-1.0", rule="weight edge finite negative", remedy="correct"),
+    "a negative weight": Mistake(negative_weight, value="-1.0", rule="weight edge finite 0 more", remedy="drop"),
 }
 
 

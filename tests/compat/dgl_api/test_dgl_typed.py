@@ -301,7 +301,7 @@ MISTAKES = {
         lambda: sample(SEEDS, {"writes": torch.tensor([400])}),
         value="edge 400",
         rule="author:writes:paper not exist 399",
-        remedy="fix leave",
+        remedy="leave",
     ),
     "seeds of ShaDow without a type": Mistake(
         lambda: hoptrain.dgl.ShaDowKHopSampler([3]).sample(hetero_graph(), SEEDS["paper"]),

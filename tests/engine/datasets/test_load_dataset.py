@@ -116,7 +116,7 @@ def cache_that_is_a_file(tmp_path):
 
 
 MISTAKES = {
-    "another data set in root": Mistake(root_of_another_set, value="'pair'", rule="root not 'cora'", remedy="ask holds another root"),
+    "another data set in root": Mistake(root_of_another_set, value="'pair'", rule="root not 'cora'", remedy="give name another root"),
     "an unknown root": Mistake(
         lambda: load_dataset("cora", root="/does/not/exist"), value="/does/not/exist", rule="root not folder data", remedy="create another"
     ),

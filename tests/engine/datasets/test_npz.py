@@ -356,7 +356,7 @@ MISTAKES = {
             lambda tmp_path, pair=pair: load_npz(recommendations(tmp_path / "wrong.npz", test_pairs=np.array([pair]))),
             value=f"test_pairs 0 is {pair}",
             rule="users 1 items 2",
-            remedy="correct",
+            remedy="drop",
         )
         for pair in ([1, 3], [2, 1])
     },

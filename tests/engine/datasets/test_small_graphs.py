@@ -199,7 +199,7 @@ MISTAKES = {
         lambda write: changed_file(write, node_label=None), value="rings", rule="no features nodes", remedy="add x node_label"
     ),
     "an edge between two graphs": Mistake(
-        file_with_an_edge_between_two_graphs, value="rings", rule="edge joins two small", remedy="correct graph_ptr edges"
+        file_with_an_edge_between_two_graphs, value="rings", rule="edge connects two small", remedy="correct graph_ptr edges"
     ),
     "an unknown fold": Mistake(lambda write: changed_file(write, fold=10), value="fold is 10", rule="10", remedy="give 0 9"),
     "no graphs": Mistake(lambda: SmallGraphs.from_pyg([]), value="graphs", rule="no graphs", remedy="give"),

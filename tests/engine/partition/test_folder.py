@@ -46,12 +46,12 @@ def test_a_part_of_another_partition_is_refused(data, tmp_path):
     write_partition(data, tmp_path / "two", 2, "range")
     write_partition(data, tmp_path / "three", 3, "range")
     shutil.rmtree(part_folder(tmp_path / "three", 1))
-    with refused(str(tmp_path / "nowhere"), "holds no folder data", "name hoptrain partition wrote"):
+    with refused(str(tmp_path / "nowhere"), "holds no partitioned data", "name hoptrain partition wrote"):
         open_partition(tmp_path / "nowhere")
-    with refused("part-1", "not machine", "bring hoptrain partition"):
+    with refused("part-1", "not machine", "copy hoptrain partition"):
         open_partition(tmp_path / "three").rows(1)
     shutil.copytree(part_folder(tmp_path / "two", 1), part_folder(tmp_path / "three", 1))
-    with refused("part 1 of 2", "part-1 made cut nodes", f"bring {tmp_path / 'three'}"):
+    with refused("part 1 of 2", "part-1 made cut nodes", f"copy {tmp_path / 'three'}"):
         open_partition(tmp_path / "three").rows(1)
     assert len(open_partition(tmp_path / "three").rows(0))
 
@@ -97,7 +97,7 @@ def read(partition):
 
 def test_bad_input(data, tmp_path):
     write_partition(data, tmp_path / "parts", 1, "range")
-    with refused(str(tmp_path / "parts"), "exists partition written over", "remove name another"):
+    with refused(str(tmp_path / "parts"), "exists partition not overwritten", "remove name another"):
         write_partition(data, tmp_path / "parts", 1, "range")
     with refused("part 1", f"{tmp_path / 'parts'} 0 to 0", "choose"):
         open_partition(tmp_path / "parts").rows(1)

@@ -65,5 +65,5 @@ def test_small_features_are_exact(graph, tmp_path, monkeypatch):
 def test_what_cannot_be(dataset, saved):
     with refused("random", "no features hop computed", "data set x"):
         open_hop_features(replace(dataset, x=None), 1)
-    with refused("-1", "num_hops features hops", "0 or more"):
+    with refused("-1", "num_hops 0", "0 or more"):
         open_hop_features(saved, -1)

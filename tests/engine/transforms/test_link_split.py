@@ -269,7 +269,7 @@ def test_given_links_that_edges_tell_of():
         assert pairs(left.relations[BOUGHT]) == {(v, u) for u, v in kept}
     with refused("user:knows:user", "relation not graph", "user:buys:item, item:bought:user choose"):
         hetero_given(data, {KNOWS: None})
-    with refused("edge_splits", "item:bought:user split predefined shop", "Dataset random"):
+    with refused("edge_splits", "item:bought:user split given shop", "add links share"):
         hetero_given(data, {BOUGHT: BUYS})
     apart = replace(data, edge_splits={BUYS: {"val": [1], "test": [1, 2]}})
     with refused("from 0 to 3", "user:buys:item splits val test shop", "leave out one"):

@@ -241,9 +241,7 @@ MISTAKES = {
     "a seed given twice": Mistake(
         lambda loader_of: loader_of(split=np.array([3, 3])), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"
     ),
-    "batches of no seeds": Mistake(
-        lambda loader_of: loader_of(batch_size=0), value="0", rule="batch_size whole number seeds", remedy="1 more"
-    ),
+    "batches of no seeds": Mistake(lambda loader_of: loader_of(batch_size=0), value="0", rule="batch_size integer", remedy="1 more"),
     "a negative number of workers": Mistake(lambda loader_of: loader_of(num_workers=-1), value="-1", rule="num_workers least 0"),
     "a queue without workers": Mistake(
         lambda loader_of: loader_of(worker_options=WorkerOptions(prefetch_factor=4)),

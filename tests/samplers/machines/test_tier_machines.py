@@ -207,14 +207,14 @@ MISTAKES = {
     ),
     "one machine for a graph in parts": Mistake(
         lambda in_parts: SampleLoader(in_parts, NeighborSampler([3, 2]), batch_size=50, feature_cache=SMALL),
-        value="2 parts",
+        value="2 partitions",
         rule="parted graph run one machine",
-        remedy="start machines write parts whole",
+        remedy="start 2 machines write partitions whole",
     ),
     "all edges at once of a graph in parts": Mistake(
         lambda in_parts: NeighborSampler([3]).sample(in_parts.graph, [1]),
         value="parted graph",
-        rule="graph parts machine needs edges once",
+        rule="partitioned graph needs all edges machine",
         remedy="whole 'hoptrain data partition'",
     ),
 }

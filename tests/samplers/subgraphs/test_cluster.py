@@ -102,7 +102,7 @@ def clusters_without_pymetis(graph, monkeypatch):
 
 MISTAKES = {
     "METIS without pymetis": Mistake(
-        clusters_without_pymetis, value="pymetis", rule="METIS parts not installed", remedy="'pip install hoptrain[cluster]'"
+        clusters_without_pymetis, value="pymetis", rule="METIS needs not installed", remedy="'pip install hoptrain[cluster]'"
     ),
     "no clusters": Mistake(lambda: ClusterSampler(0), value="0", rule="num_clusters graph least one"),
     "more clusters than nodes": Mistake(

@@ -91,8 +91,8 @@ def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_pat
     )
     told = ended(tmp_path, ranks, START_S)
     lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in told]
-    assert re.search("parts holds no parts of a data set", lines[failing]), told
-    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not arrived "), told
+    assert re.search("parts holds no partitioned data set", lines[failing]), told
+    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not come "), told
     assert [rank.returncode for rank in ranks] == [2, 2]
     assert "Traceback" not in told[1 - failing][1]
 

@@ -102,7 +102,7 @@ def test_mistakes_reach_the_caller():
 
 
 def test_partition_writes_parts_and_info_shows_them(small, tmp_path, capsys):
-    with refused("parts is 0", "graph 5 nodes 1", "correct"):
+    with refused("parts is 0", "graph 5 nodes 1", "give"):
         hoptrain("partition", small, tmp_path / "parts", "--parts", 0)
     assert capsys.readouterr().out == ""
     assert hoptrain("partition", small, tmp_path / "parts", "--parts", 2, "--method", "range") == 0

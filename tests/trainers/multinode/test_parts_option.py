@@ -60,7 +60,7 @@ MISTAKES = {
         lambda parts: with_parts(parts, scale=0.5), value="scale is 0.5", rule="holds parts digits-knn 1.0", remedy="correct"
     ),
     "a folder without parts": Mistake(
-        lambda: with_parts("nowhere"), value="nowhere", rule="no parts data set", remedy="folder hoptrain data partition"
+        lambda: with_parts("nowhere"), value="nowhere", rule="no partitioned data set", remedy="folder hoptrain data partition"
     ),
     "a task without parts": Mistake(
         lambda parts: LinkDataModule("digits-knn", LinkSampler(NeighborSampler([3])), partitions=parts),

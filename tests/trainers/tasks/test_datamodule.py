@@ -142,7 +142,7 @@ def test_memory_for_features_is_asked_for_by_the_data_module(dataset, tmp_path):
 
 
 def test_a_device_cache_is_asked_for_by_the_data_module(dataset):
-    for size, known in (("2KiB", nullcontext()), ("2QiB", refused("2QiB", "gpu_cache bytes share rows", "correct"))):
+    for size, known in (("2KiB", nullcontext()), ("2QiB", refused("2QiB", "gpu_cache bytes share rows", "give 2GiB 0.1"))):
         with known:
             NodeDataModule(dataset, NeighborSampler([3]), sampler_device="cuda", gpu_cache=size).make_loader(0, 1, 0)
     with refused("gpu_cache is 0.1", "memory GPU samples", "leave out"):

@@ -152,8 +152,8 @@ MISTAKES = {
     "an edge of two splits": Mistake(
         lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [3]}), sampler()),
         value="edge from 30 to 55",
-        rule="splits val train data known",
-        remedy="leave out",
+        rule="splits val train data share",
+        remedy="remove from one",
     ),
     "fewer labels than edges": Mistake(lambda: data(edge_y=np.zeros(449)), value="(449,)", rule="y shape 450 edges", remedy="reshape"),
     "labels below -1": Mistake(

@@ -168,7 +168,7 @@ MISTAKES = {
         remedy="correct leave out",
     ),
     "a copy of what is held out": Mistake(
-        lambda: parts(with_edge(2, 30)), value="shop", rule="edges learn 1 copies held", remedy="data.leaked_edges drop keep"
+        lambda: parts(with_edge(2, 30)), value="shop", rule="1 training edges copies held", remedy="data.leaked_edges drop keep"
     ),
     "a word for shared links": Mistake(
         lambda: parts(feed={"leaked_edges": "no"}), value="'no'", rule="leaked_edges one", remedy="error drop keep"

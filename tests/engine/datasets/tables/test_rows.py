@@ -166,7 +166,7 @@ MISTAKES = {
         for name in ("t.csv", "t.gz", "t.parquet")
     },
     "a whole number beyond int64": Mistake(
-        whole_number_beyond_int64, value="9223372036854775808", rule="column whole less 2**63", remedy="convert texts"
+        whole_number_beyond_int64, value="9223372036854775808", rule="column integers below 2**63", remedy="convert texts"
     ),
 }
 

@@ -192,7 +192,7 @@ MISTAKES = {
         relation_of_a_type_without_a_table, value="type field", rule="joins no table nodes", remedy="add column id"
     ),
     "a relation of one text": Mistake(
-        relation_of_one_text, value="'writes'", rule="no relation (source destination", remedy="give three texts"
+        relation_of_one_text, value="'writes'", rule="no relation (source destination", remedy="give three strings"
     ),
     "a path without a file": Mistake(path_without_a_file, value="none.csv", rule="read", remedy="give path file"),
     "labels of a type without a table": Mistake(
@@ -205,7 +205,7 @@ MISTAKES = {
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n11,0\n10,1\n"),
         value="id is '10'",
         rule="author.csv, line 4 row",
-        remedy="correct drop",
+        remedy="another drop",
     ),
     "a node without an id": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n,0\n12,1\n"),
@@ -238,7 +238,7 @@ MISTAKES = {
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n-3,1,4\n12,2\n"),
         value="3 cells",
         rule="author.csv, line 3 2",
-        remedy="correct --delimiter",
+        remedy="add cells --delimiter",
     ),
     "a text in a column without a name of ours": Mistake(
         lambda tmp_path: paper(tmp_path, PAPERS.replace("label", "venue_")),
@@ -301,7 +301,7 @@ MISTAKES = {
         lambda tmp_path: writes(tmp_path, "src,dst,weight\n10,7,1\n12,7,-1\n"),
         value="weight is '-1'",
         rule="line 3 finite weights",
-        remedy="correct",
+        remedy="give",
     ),
     "a time in fractions": Mistake(
         lambda tmp_path: writes(tmp_path, "src,dst,time\n10,7,1\n12,7,1.5\n"),

@@ -44,7 +44,7 @@ def test_a_machine_has_its_edges_alone(data, parted):
 def test_what_needs_all_edges_is_refused(parted):
     graph = pickle.loads(pickle.dumps(open_partition(parted).data.graph))
     for what in ("indices", "weights"):
-        with refused(str(parted), "graph parts machine all edges", "write whole hoptrain partition --graph"):
+        with refused(str(parted), "partitioned graph machine all edges", "write whole hoptrain partition --graph"):
             getattr(graph, what)
     assert (graph.num_nodes, graph.num_edges, graph.edge_ids) == (50, 300, None)
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_parted(data, tmp_path):
     edges = Dataset(name="made", graph=data.graph, x=data.x, edge_attr=np.zeros((300, 2)))
     with refused("made", "features graph parted whole", "leave graph='partitioned' out"):
         write_partition(edges, tmp_path / "parts", 3, graph="partitioned")
-    with refused("parts is 1", "graph='partitioned' machine alone whole", "more parts leave out"):
+    with refused("parts is 1", "graph='partitioned' single machine whole", "more parts leave out"):
         write_partition(data, tmp_path / "parts", 1, graph="partitioned")
     assert not (tmp_path / "parts").exists()
 
