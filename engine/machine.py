@@ -116,7 +116,7 @@ def check_num_nodes(num_nodes: int, most: int) -> None:
         raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {most} nodes; number them from 0 without large gaps")
     if (size := 16 * num_nodes) > (free := available_memory()):  # int64 offsets and counters
         raise InputError(
-            f"num_nodes is {num_nodes:,}: their offsets take {size / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are available; number the "
+            f"num_nodes is {num_nodes:,}: the column offsets take {size / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are available; number the "
             "nodes 0 to V - 1, for example with np.unique(edges, return_inverse=True)"
         )
 

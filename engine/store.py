@@ -268,7 +268,7 @@ def _open_array(path: Path, entry: Mapping[str, Any], verify: bool) -> Array:
         array: Array = map_npy(file)
     except (OSError, ValueError):
         raise InputError(
-            f"{file} is missing, truncated or not an .npy file: remove {path} and convert it again{explain_hint('damaged')}"
+            f"{file} is missing, truncated or not a .npy file: remove {path} and convert it again{explain_hint('damaged')}"
         ) from None
     if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
         raise InputError(

@@ -140,7 +140,7 @@ def test_bad_input():
     graph, _ = communities(2, 5)
     with refused("11", "parts graph 10 nodes", "1 to 10 such"):
         assign(graph, 11)
-    with refused("'spectral'", "method graph parted", "stream, metis, range choose"):
+    with refused("'spectral'", "method one of", "stream, metis, range choose"):
         assign(graph, 2, "spectral")
 
 

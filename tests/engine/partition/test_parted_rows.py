@@ -221,7 +221,7 @@ def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
     for told in told_by(parts, monkeypatch, [second, first], "ab"):
         assert re.fullmatch("rank 0 on hosta has no part-0 in .*: it is machine 0 of 2; copy it there", told)
     for told in told_by(parts, monkeypatch, [second] * 2, "aa"):
-        assert re.search("has no part-0 .*: one machine alone needs all parts", told)
+        assert re.search("has no part-0 .*: a single machine needs all partitions", told)
     with refused(str(tmp_path / "none"), "no partition's folder machine needs", "part-0 to part-1 copy"):
         PartitionedFeatures(open_partition(folder_with(parts, [], tmp_path / "none")))
     monkeypatch.setattr(rows_module, "version", lambda name: threading.current_thread().name)

@@ -272,7 +272,7 @@ def test_given_links_that_edges_tell_of():
     with refused("edge_splits", "item:bought:user split given shop", "add links share"):
         hetero_given(data, {BOUGHT: BUYS})
     apart = replace(data, edge_splits={BUYS: {"val": [1], "test": [1, 2]}})
-    with refused("from 0 to 3", "user:buys:item splits val test shop", "leave out one"):
+    with refused("from 0 to 3", "user:buys:item splits val test shop share", "remove one"):
         hetero_given(apart, {BUYS: BOUGHT})
 
 

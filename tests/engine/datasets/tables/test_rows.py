@@ -148,7 +148,7 @@ MISTAKES = {
         lambda tmp_path: compressed(tmp_path, lambda content: content[:-20]), value="t.gz", rule="not read", remedy="write file"
     ),
     # Whether its bytes or one of its lines cannot be read is zlib's.
-    "a file that is damaged": Mistake(lambda tmp_path: compressed(tmp_path, damaged), value="t.gz", rule="t.gz", remedy="correct"),
+    "a file that is damaged": Mistake(lambda tmp_path: compressed(tmp_path, damaged), value="t.gz", rule="t.gz", remedy="write"),
     **{
         f"a line without end {place} of {name}": Mistake(
             lambda tmp_path, monkeypatch, name=name, text=text: line_of_20_mib(tmp_path, monkeypatch, name, text),

@@ -189,7 +189,7 @@ def path_without_a_file(tmp_path):
 
 MISTAKES = {
     "a relation of a type without a table": Mistake(
-        relation_of_a_type_without_a_table, value="type field", rule="joins no table nodes", remedy="add column id"
+        relation_of_a_type_without_a_table, value="type field", rule="each no table nodes", remedy="add column id"
     ),
     "a relation of one text": Mistake(
         relation_of_one_text, value="'writes'", rule="no relation (source destination", remedy="give three strings"
@@ -211,7 +211,7 @@ MISTAKES = {
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n,0\n12,1\n"),
         value="id is ''",
         rule="author.csv, line 3 node",
-        remedy="correct drop",
+        remedy="add drop",
     ),
     "a table without ids": Mistake(
         lambda tmp_path: author(tmp_path, "name,a\n10,1\n"), value="column id", rule="author.csv node name", remedy="correct header"
@@ -250,7 +250,7 @@ MISTAKES = {
         lambda tmp_path: paper(tmp_path, "id,label\n7,1\np1,-2\n007,\n"),
         value="label is -2",
         rule="paper.csv, line 3 classes",
-        remedy="correct",
+        remedy="give",
     ),
     "no labels": Mistake(
         lambda tmp_path: paper(tmp_path, "id\n7\np1\n007\n"),
