@@ -181,7 +181,7 @@ class PartitionedFeatures(StoredRows):
         return {
             "hoptrain": version("hoptrain"),
             "the partitions of": self._name,
-            "as number of partitions": self.num_parts,
+            "a partition count of": self.num_parts,
             "positions of nodes with checksum": zlib.crc32(np.ascontiguousarray(self._place).data, zlib.crc32(self._bounds.data)),
             "a graph that is": self._graph_is,
             "features": f"{self.dtype} of {self.row_bytes} bytes a row" + _checksum(self.columns),

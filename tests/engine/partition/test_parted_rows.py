@@ -215,7 +215,7 @@ def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
         "'hoptrain data partition --parts 2'"
     }
     [found] = set(told_by(parts, monkeypatch, [two, three], "ab"))
-    assert found.startswith("rank 1 on hostb has as number of partitions 3, but rank 0 on hosta 2: all machines need the same")
+    assert found.startswith("rank 1 on hostb has a partition count of 3, but rank 0 on hosta 2: all machines need the same")
     first, second = folder_with(parts, [0], tmp_path / "0"), folder_with(parts, [1], tmp_path / "1")
     assert told_by(parts, monkeypatch, [first, second], "ab") == [(0, [[0], [1]], (0, 30)), (1, [[0], [1]], (30, 60))]
     for told in told_by(parts, monkeypatch, [second, first], "ab"):
@@ -225,7 +225,7 @@ def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
     with refused(str(tmp_path / "none"), "no partition's folder machine needs", "part-0 to part-1 copy"):
         PartitionedFeatures(open_partition(folder_with(parts, [], tmp_path / "none")))
     monkeypatch.setattr(rows_module, "version", lambda name: threading.current_thread().name)
-    assert "has hoptrain 1, and rank 0 on hosta 0" in told_by(parts, monkeypatch, [two] * 2, "ab")[0]
+    assert "has hoptrain 1, but rank 0 on hosta 0" in told_by(parts, monkeypatch, [two] * 2, "ab")[0]
 
 
 def test_what_takes_slots_of_a_cache(parts):
