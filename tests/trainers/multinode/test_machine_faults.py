@@ -47,8 +47,8 @@ FATAL = {
 }
 AT_START = {
     "other parts": "has positions of nodes with checksum .* all machines need the same",
-    "other graph": "rank 1 on .* has a graph that is (whole|parted), and rank 0 on .* (parted|whole): all machines need the same",
-    "other version": "rank 1 on .* has hoptrain 9.9, and rank 0 on .*: all machines need the same",
+    "other graph": "rank 1 on .* has a graph that is (whole|parted), but rank 0 on .* (parted|whole): all machines need the same",
+    "other version": "rank 1 on .* has hoptrain 9.9, but rank 0 on .*: all machines need the same",
     "no part": r"rank 1 on .* has no part-1 in .*: it is machine 1 of 2; copy it there",
 }
 SMALL = ("--data.partitions=parts", "--data.feature_cache=150KiB", "--data.sampler.fanouts=[4,3]", "--data.batch_size=16")
