@@ -235,7 +235,7 @@ def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
     if {"train", "valid", "test"} <= names:
         return "a knowledge graph (triples head, relation, tail)", "task: kg reads it with data.triples"
     if {"train_x", "train_y"} <= names:
-        return "labelled samples without edges (train_x, train_y)", "if they are images, task: images reads it with data.images"
+        return "labelled samples without edges (train_x, train_y)", "task: images reads it with data.images, if they are images"
     remedy = (
         "choose another file; a graph needs indptr and indices by destination (CSC), x and y; or write one with Dataset(...).save(folder)"
     )
