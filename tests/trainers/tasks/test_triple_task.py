@@ -207,7 +207,7 @@ def test_two_ranks_train(folder):
         (["--data.num_negatives", "0"], "num_negatives is 0: a batch has 1 to"),
         (
             ["--data.sampler", "LaborSampler", "--data.sampler.fanouts", "[3]"],
-            "the layers take plain means over the neighbours of each relation",
+            "the layers need uniform samples, for means over the neighbours of each relation",
         ),
         (["--model.num_blocks", "3"], "hidden_channels is 16 and num_blocks 3"),
         (["--model.decoder", "distmul"], "model.decoder is distmul: it must be one of distmult, complex, transe, rotate"),
