@@ -77,7 +77,7 @@ def test_workers_change_nothing(graph):
 
 
 def test_what_cannot_be(graph, monkeypatch):
-    with refused("monotone=True", "TemporalSampler device kernels CPU only", "leave monotone out"):
+    with refused("monotone=True", "TemporalSampler no kernels CUDA", "cpu leave monotone out"):
         TemporalSampler([2], None, monotone=True).sample(graph, SEEDS, times=TIMES, device="cuda")
     monkeypatch.setattr("hoptrain.kernels.cpu.nodewise.temporal.MAX_TREES", 8)
     with refused("15 paths", "batch most 8", "smaller batches fanouts"):
