@@ -73,8 +73,8 @@ class NeighborSampler(BlockSampler, dgl.dataloading.NeighborSampler):
             return get_hetero_sampler(g, self.fanouts, HeteroSampler, self.edge_dir, self.prob, **options)
         fanouts, replace, weighted = as_fanouts(self.fanouts), self.replace, self.prob is not None
         made = convert(g, self.edge_dir, self.prob)
-        options = NeighborSampler, *fanouts, replace, weighted
-        return made.get_or_make(options, lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted))), made
+        key = NeighborSampler, *fanouts, replace, weighted
+        return made.get_or_make(key, lambda: ExcludingSampler(Neighbor(fanouts, replace=replace, weighted=weighted))), made
 
 
 MultiLayerNeighborSampler = NeighborSampler
