@@ -316,7 +316,7 @@ def open_data(data: str | Data, load: Callable[..., Data], **options: Any) -> Da
     if not isinstance(data, kind):
         is_pyg = hasattr(kind, "from_pyg") and (hasattr(data, "edge_index") or isinstance(data, list))
         remedy = f"convert it with {kind.__name__}.from_pyg(data)" if is_pyg else "give one of these"
-        raise InputError(f"the data set is a {type(data).__name__}: it must be a name or a {kind.__name__}; {remedy}")
+        raise InputError(f"the data set is a {type(data).__name__}: it must be a name, or a {kind.__name__} in memory; {remedy}")
     for name, value in options.items():
         if value != signature(load).parameters[name].default:
             raise InputError(f"{name} is {value} with data in memory: it applies only to a data set opened by name; leave it out")

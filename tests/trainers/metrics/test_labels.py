@@ -151,7 +151,7 @@ MISTAKES = {
         remedy="score num_classes multilabel",
     ),
     "a target scored as classes": Mistake(
-        lambda: fitted(lambda x: x[:, 0]), value="num_classes is 1", rule="score acc classes two targets", remedy="rmse mae r2"
+        lambda: fitted(lambda x: x[:, 0]), value="num_classes is 1", rule="score acc classes two regression", remedy="rmse mae r2"
     ),
     "two targets scored as classes": Mistake(
         lambda: fitted(lambda x: x[:, :2]),

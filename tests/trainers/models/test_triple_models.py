@@ -119,7 +119,7 @@ MISTAKES = {
         lambda: models.EntityEncoder(10, 4, 12, 1, 5, 0.0),
         value="hidden_channels is 12",
         rule="num_blocks 5 hidden_channels multiple",
-        remedy="correct",
+        remedy="change",
     ),
 }
 

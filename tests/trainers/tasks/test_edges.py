@@ -141,13 +141,13 @@ MISTAKES = {
         lambda: EdgeDataModule(data(edge_splits=SPLITS), sampler()),
         value="edge_splits val:",
         rule="splits include train",
-        remedy="correct one",
+        remedy="add split leave out",
     ),
     "a share beside a split to train on": Mistake(
         lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [40]}), sampler(), val_ratio=0.1),
         value="edge_splits val, train:",
         rule="splits include train",
-        remedy="correct one",
+        remedy="add split leave out",
     ),
     "an edge of two splits": Mistake(
         lambda: EdgeDataModule(data(edge_splits=SPLITS | {"train": [3]}), sampler()),

@@ -194,7 +194,7 @@ def test_mistakes(folder, capsys, options, line):
 
 def test_events_are_not_predicted(folder, capsys):
     assert command("predict", "--untrained") == 2
-    assert "predict with events: what a pair scores depends on the time" in capsys.readouterr().err
+    assert "predict with events: a pair's logit depends on the time" in capsys.readouterr().err
 
 
 def test_the_nodes_memory_is_not_averaged(tmp_path):
@@ -214,7 +214,7 @@ def fit_data_without_events():
 
 MISTAKES = {
     "a share of events that have their ends": Mistake(
-        lambda: EventDataModule(ENDED, val_ratio=0.1), value="val_ratio is 0.1", rule="test_ratio None events ends", remedy="leave out"
+        lambda: EventDataModule(ENDED, val_ratio=0.1), value="val_ratio is 0.1", rule="test_ratio None own split", remedy="leave out"
     ),
     "no events to test on": Mistake(
         lambda: EventDataModule(ENDED).test_dataloader(), value="events", rule="no test train val", remedy="test_ratio"

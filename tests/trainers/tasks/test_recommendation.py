@@ -165,7 +165,7 @@ MISTAKES = {
         lambda: parts(with_edge(25, 30), feed={"leaked_edges": "drop"}),
         value="nodes 25 and 30",
         rule="linked graph destinations (20, 50)",
-        remedy="correct leave out",
+        remedy="change leave out",
     ),
     "a copy of what is held out": Mistake(
         lambda: parts(with_edge(2, 30)), value="shop", rule="1 training edges copies held", remedy="data.leaked_edges drop keep"

@@ -95,7 +95,7 @@ MISTAKES = {
             lambda dataset, change=change: fit_with_changed_scores(dataset, change),
             value=f"returned {found}:",
             rule="Model floating (16, 3)",
-            remedy="correct forward",
+            remedy="change forward",
         )
         for name, change, found in (
             ("no scores", lambda scores: None, "NoneType"),

@@ -129,7 +129,7 @@ MISTAKES = {
     ),
     "no blocks": Mistake(lambda: small(num_blocks=0), value="0 blocks", rule="3 neighbors one block", remedy="1 16"),
     "a width that heads cannot share": Mistake(
-        lambda: small(width=9), value="conv_width is 9", rule="4 heads share channels", remedy="multiple 4"
+        lambda: small(width=9), value="conv_width is 9", rule="4 heads divide channels", remedy="multiple 4"
     ),
     "no width": Mistake(lambda: small(width=0), value="width is 0", rule="must least 1", remedy="1 more"),
     "a width below 0": Mistake(lambda: small(ffn_width=-1), value="ffn_width is -1", rule="must least 1", remedy="1 more"),

@@ -184,13 +184,13 @@ MISTAKES = {
         lambda: fit(HeteroClassifier(model=Returns({"author": torch.zeros(3, 3)}), forward_inputs="edge_index")),
         value="NoneType",
         rule="Returns returned type paper",
-        remedy="tensor scores row seed",
+        remedy="tensor logits row seed",
     ),
     "a tuple in place of scores": Mistake(
         lambda: fit(HeteroClassifier(model=Returns((1, 2)), forward_inputs="blocks")),
         value="tuple",
         rule="Returns returned type paper",
-        remedy="tensor scores row seed",
+        remedy="tensor logits row seed",
     ),
     "scores for fewer classes": Mistake(
         lambda: fit(HeteroClassifier(model=Returns(torch.zeros(16, 2)), forward_inputs="blocks")),

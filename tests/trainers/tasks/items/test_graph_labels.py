@@ -228,7 +228,7 @@ MISTAKES = {
         lambda: module_of(classes, num_workers=-1).make_loader(0, 1, seed=3),
         value="num_workers is -1",
         rule="least 0",
-        remedy="correct",
+        remedy="give 0",
     ),
 }
 

@@ -180,10 +180,10 @@ MISTAKES = {
         lambda data: FullBatchDataModule(data, chunk_edges=0), value="chunk_edges is 0", rule="least 1", remedy="give 1048576"
     ),
     "a mean over a batch that is cut": Mistake(
-        lambda data: fit(data, norm="batch"), value="norm batch", rule="6 chunks mean own", remedy="data.chunk_edges norm layer"
+        lambda data: fit(data, norm="batch"), value="norm is batch", rule="6 chunks mean own", remedy="data.chunk_edges norm layer"
     ),
     "a model without layers": Mistake(
-        lambda data: fit(data, model=nn.Linear(7, 3)), value="Linear", rule="task full_batch layer", remedy="layers task nodes"
+        lambda data: fit(data, model=nn.Linear(7, 3)), value="Linear", rule="task full_batch layer", remedy="add task nodes"
     ),
 }
 
