@@ -215,7 +215,7 @@ def test_images_in_a_pipeline(vig_run, tmp_path):
     [
         (["--data.batch_size=7", "--trainer.strategy.init_args.chunks=8"], "8 chunks of a batch of 7 items"),
         (["--trainer.strategy.init_args.chunking=by-index"], "chunking by-index for items"),
-        (["--model.norm=batch"], "BatchWise, whose statistics are those of a whole batch"),
+        (["--model.norm=batch"], "BatchWise, whose statistics need a whole batch"),
     ],
 )
 def test_a_pipeline_that_cannot_be(tmp_path, monkeypatch, capsys, options, words):
