@@ -45,19 +45,22 @@ def with_parts(parts, **options):
 
 MISTAKES = {
     "parts of another data set": Mistake(
-        lambda parts: with_parts(parts, dataset="cora"), value="dataset is cora", rule="holds parts digits-knn", remedy="set digits-knn"
+        lambda parts: with_parts(parts, dataset="cora"),
+        value="dataset is cora",
+        rule="holds partitions digits-knn",
+        remedy="set digits-knn",
     ),
     **{
         f"{name} with parts": Mistake(
             lambda parts, name=name, value=value: with_parts(parts, **{name: value}),
             value=f"{name} is {value}",
-            rule="partitions features parts",
+            rule="partitions read folder",
             remedy="leave out",
         )
         for name, value in (("features", "walks"), ("in_memory", True), ("root", "somewhere"))
     },
     "parts of another scale": Mistake(
-        lambda parts: with_parts(parts, scale=0.5), value="scale is 0.5", rule="holds parts digits-knn 1.0", remedy="correct"
+        lambda parts: with_parts(parts, scale=0.5), value="scale is 0.5", rule="holds partitions digits-knn 1.0", remedy="give scale"
     ),
     "a folder without parts": Mistake(
         lambda: with_parts("nowhere"), value="nowhere", rule="no partitioned data set", remedy="folder hoptrain data partition"
@@ -65,7 +68,7 @@ MISTAKES = {
     "a task without parts": Mistake(
         lambda parts: LinkDataModule("digits-knn", LinkSampler(NeighborSampler([3])), partitions=parts),
         value="LinkDataModule",
-        rule="partitions parts tasks nodes",
+        rule="partitions node-level tasks",
         remedy="task: nodes leave out",
     ),
 }

@@ -102,7 +102,7 @@ def test_a_data_module_serves_another_run_from_the_beginning(folder):
 
 def test_other_batches_in_the_middle_of_an_epoch_are_refused(folder):
     fit(folder, 0, max_epochs=1)
-    with refused("batch_size 16", "checkpoint batch 5 (20", "same epoch's end"):
+    with refused("batch_size 16", "checkpoint batch 5 (20", "same end epoch"):
         fit(folder, 0, module=data_of(folder, batch_size=20), ckpt_path=folder / "checkpoints/step=5.ckpt")
     addresses = Addresses()
     fit(folder, 0, module=data_of(folder, batch_size=20), callbacks=[addresses], ckpt_path=folder / "checkpoints/step=8.ckpt", max_epochs=2)
