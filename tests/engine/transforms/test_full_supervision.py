@@ -38,5 +38,5 @@ def test_an_option_of_tasks_on_vertices():
     assert NodeDataModule(data(CLASSES), NeighborSampler([2]), **options).data.split("train").tolist() == [0, 1, 4]
     with refused("seven", "no labels nodes trains", "leave full_supervision out"):
         NodeDataModule(data(None), NeighborSampler([2]), **options)
-    with refused("LinkDataModule", "full_supervision labels nodes nodes", "leave out"):
+    with refused("LinkDataModule", "full_supervision labels nodes", "leave out"):
         LinkDataModule(dataset=data(CLASSES), sampler=LinkSampler(NeighborSampler([2])), **options)

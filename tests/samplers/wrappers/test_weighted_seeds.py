@@ -157,7 +157,7 @@ MISTAKES = {
     "balanced batches of links": Mistake(
         lambda dataset: NodeDataModule(dataset, LinkSampler(NeighborSampler([2])), class_balanced_sampling=True),
         value="LinkSampler",
-        rule="balanced batch nodes class",
+        rule="balanced seeds nodes class",
         remedy="leave out",
     ),
 }
