@@ -56,7 +56,7 @@ def test_sampled_neighbours_stand_for_the_others(graph, sampler):
     assert (error < 5 * each.std(0) / 3000**0.5 + 1e-6).all()
 
 
-SIZES_RULE = {"rule": "lightgcn layers channels number", "remedy": "hidden_channels out_channels width"}
+SIZES_RULE = {"rule": "lightgcn layers channels equal widths", "remedy": "hidden_channels out_channels width"}
 OPTIONS_RULE = {"rule": "lightgcn layers no weights options", "remedy": "leave out"}
 MISTAKES = {
     "fewer channels at the end": Mistake(lambda: LightGCN(8, 8, 4, 2), value="to 4 channels", **SIZES_RULE),

@@ -127,7 +127,7 @@ def test_a_stage_that_fails_ends_all_ranks_with_its_place(tmp_path, fault, cause
     ("options", "words"),
     [
         (pipeline(stages=2, data=2), "2 processes for data 2 x stages 2: start 4 (trainer.devices)"),
-        (pipeline(stages=2, chunks=200), "200 chunks of a batch of 54 seeds: every chunk needs one; use at most 54 chunks"),
+        (pipeline(stages=2, chunks=200), "200 chunks of a batch of 54 seeds: every chunk needs a seed; use at most 54 chunks"),
         (pipeline(stages=2, balance=[2, 0]), "balance [2, 0] leaves a stage empty"),
         (pipeline(stages=2, schedule="interleaved-1f1b"), "2 layers for 4 runs of layers"),
         ([*pipeline(stages=2), "--model.norm=batch"], "norms.0 is a BatchNorm1d"),

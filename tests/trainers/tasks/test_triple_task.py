@@ -201,7 +201,10 @@ def test_two_ranks_train(folder):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--data.triples", "unseen"], "unseen: 1 entities, 60 for one, are in no triple that is trained on"),
+        (
+            ["--data.triples", "unseen"],
+            "unseen: 1 entities, 60 for one, are in triples of validation or test but in none that is trained on",
+        ),
         (
             ["--data.triples", "unheard"],
             "unheard: 1 relations, 7 for one, are in triples of validation or test but in none that is trained on",

@@ -215,8 +215,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
             num_classes: number of classes, labels or targets.
             num_layers: number of layers, which equals the sampler's hops.
             multilabel: whether a node may have several labels.
-            model: your own ``nn.Module`` to train instead of a ``HeteroGNN``, in Python only. Of the arguments below, only score, class_weight, takes
-                and those of the training apply to it.
+            model: your own ``nn.Module`` to train instead of a ``HeteroGNN``, in Python only. Options of ``HeteroGNN`` do not apply to it.
             forward_inputs: inputs of your module's ``forward``: blocks or edge_index (``hoptrain.trainers.models.batches``).
             metric: metric: acc or macro_f1; for several labels also micro_f1 or ap; for regression rmse, mae or r2.
             class_weight: balanced weights each class of the training split inversely to its frequency.

@@ -199,14 +199,14 @@ MISTAKES = {
     "a sampler of plain graphs": Mistake(
         lambda: HeteroDataModule(hetero_data(), NeighborSampler([2])),
         value="NeighborSampler",
-        rule="heterogeneous graph homogeneous",
+        rule="heterogeneous graph plain",
         remedy="HeteroSampler",
     ),
     "a sampler for seeds of another type": Mistake(
         lambda: HeteroDataModule(hetero_data(), HeteroSampler([2], "author")),
         value="'author'",
         rule="seed_type typed 'paper'",
-        remedy="set sampler",
+        remedy="sampler data",
     ),
     "a sampler without a type of seeds": Mistake(
         lambda: HeteroDataModule(hetero_data(), HeteroSampler([2])), value="None", rule="seed_type typed 'paper'", remedy="set sampler"
