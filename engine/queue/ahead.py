@@ -19,11 +19,23 @@ Batch = tuple[dict[str, Array], Any]
 """Arrays by name, and what the task returned beside them."""
 
 
+def make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
+    """Make the batch of a step in this process, in arrays of ``feature_cache``."""
+    arrays: dict[str, Array] = {}
+
+    def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
+        arrays.update(memory(specs))
+        return arrays
+
+    facts = task.make_batch(epoch, step, allocate)
+    return arrays, facts
+
+
 def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | None = None) -> Iterator[Batch]:
     """The batches of ``steps``, each when it is asked for; ``memory`` serves one run after another."""
     memory = memory or Recycled()
     for step in steps:
-        yield _make_in(memory, task, epoch, step)  # nothing here holds the batch when the next one is made
+        yield make_in(memory, task, epoch, step)  # nothing here holds the batch when the next one is made
 
 
 def run_together(
@@ -51,7 +63,7 @@ def run_together(
     while steps:
         number = min(len(tasks), len(steps)) if 0 < memory.largest * len(tasks) <= room else 1
         if number == 1:
-            yield _make_in(memory, task, epoch, steps[0])
+            yield make_in(memory, task, epoch, steps[0])
         else:
             made = deque[Future[Batch]](Future() for _ in range(number))
             run([partial(_fill, *one, memory, epoch) for one in zip(made, tasks, steps, strict=False)])
@@ -97,17 +109,6 @@ def _taken(
 
 def _fill(made: Future[Batch], task: Task, step: int, memory: Recycled, epoch: int) -> None:
     try:
-        made.set_result(_make_in(memory, task, epoch, step))
+        made.set_result(make_in(memory, task, epoch, step))
     except Exception as error:
         made.set_exception(error)
-
-
-def _make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
-    arrays: dict[str, Array] = {}
-
-    def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
-        arrays.update(memory(specs))
-        return arrays
-
-    facts = task.make_batch(epoch, step, allocate)
-    return arrays, facts

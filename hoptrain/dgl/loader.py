@@ -22,7 +22,7 @@ from hoptrain.dgl.sampler import Sampled
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
-from hoptrain.samplers.loader.early import runs_ahead
+from hoptrain.samplers.loader.cores import runs_ahead
 from hoptrain.samplers.loader.given import Place, Source, Work, plain_rows, version_of
 from hoptrain.samplers.loader.given_feed import GivenFeed
 

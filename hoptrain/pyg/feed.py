@@ -22,10 +22,10 @@ from hoptrain.pyg.features import edge_ids_in, feature_names, get_features, put,
 from hoptrain.pyg.graphs import ConvertedGraph
 from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, check_on_device, get_bulk
 from hoptrain.samplers import MiniBatch, Sampler
-from hoptrain.samplers.loader.early import runs_ahead
+from hoptrain.samplers.loader.cores import runs_ahead
 from hoptrain.samplers.loader.given import Place, Source, Work, version_of
 from hoptrain.samplers.loader.given_feed import GivenFeed
-from hoptrain.samplers.loader.loader import DeviceOptions
+from hoptrain.samplers.loader.maker import DeviceOptions
 
 if TYPE_CHECKING:
     from hoptrain.samplers.loader.device_feed import DeviceFeed
@@ -88,6 +88,15 @@ class LoaderMixin:
     def sampler_and_graph(self) -> tuple[Sampler[Any, Any], Any]:
         """Prepared sampler, and the graph that it samples."""
 
+    @property
+    def knows_items(self) -> bool:
+        """Whether the items of a batch follow from its indices, by ``items``; else PyG's code is asked for them."""
+        return True
+
+    @abstractmethod
+    def items(self, index: list[int]) -> Array:
+        """Return the items (B,) that the batch of some indices asks hoptrain for."""
+
     @abstractmethod
     def assembled(self, index: list[int], source: Source, state: int) -> Any:
         """Return the PyG batch for the seeds ``index``.
@@ -118,8 +127,9 @@ class LoaderMixin:
         def made(step: int, index: list[int], source: Source) -> Any:
             return self.assembled(index, source, place.state(step))
 
-        indices = _iter_indices(loader._index_sampler, place)
-        for batch in self._feed.epoch(self._work(), place, indices, made, runs_ahead(self), self._indices_to_count(place)):
+        indices = _dealt_out(loader._index_sampler, place)
+        items_of = self.items if self.knows_items else None
+        for batch in self._feed.epoch(self._work(), place, indices, made, runs_ahead(self), self._indices_to_count(place), items_of):
             yield batch.pin_memory() if is_pinned else batch
             del batch
 

@@ -11,23 +11,67 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSamplerInput
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.arguments import check_seeds
-from hoptrain.pyg.hetero_graphs import convert_hetero
-from hoptrain.pyg.hops import CollateLoaderMixin
-from hoptrain.pyg.outputs import as_output
+from hoptrain.engine.arrays import Array
+from hoptrain.pyg.arguments import checked_seeds
+from hoptrain.pyg.hetero_graphs import hetero_converted
+from hoptrain.pyg.hops import NodeFed
+from hoptrain.pyg.outputs import as_hetero_output
 from hoptrain.samplers import HGTSampler
-from hoptrain.samplers.batch.copies import distinct_by_type, with_copies
+from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
 from hoptrain.samplers.loader.given import Source
 
 _LAYERS = 2
 """Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
 
 
-class HGTLoader(CollateLoaderMixin, torch_geometric.loader.HGTLoader):
-    """A drop-in replacement for ``torch_geometric.loader.HGTLoader`` with the same arguments and batches. It does not need torch-sparse.
+class _Budgets(BaseSampler):
+    """What PyG's code asks."""
+
+    def __init__(self, data: HeteroData, num_samples: Any, is_sorted: bool) -> None:
+        made = hetero_converted(data, is_sorted=is_sorted)
+        self.graph, self.perm = made.graph, made.permutation
+        self.sampler = HGTSampler(num_samples, num_layers=_LAYERS).prepare(self.graph, np.zeros(0, np.int64))
+        self.source: Source | None = None
+
+    def own_name(self, relation: Any) -> Any:
+        """The same."""
+        return relation
+
+    def items_of(self, inputs: NodeSamplerInput) -> Array:
+        """Return the items (B,) of the seeds of a batch."""
+        return self._items(inputs)[0]
+
+    def _items(self, inputs: NodeSamplerInput) -> tuple[Array, dict[str, Copies]]:
+        """Return the items of distinct seeds, and which of them each seed is."""
+        seeds, copies = distinct_by_type({inputs.input_type: inputs.node.numpy()})
+        return self.graph.numbered(seeds), copies
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput) -> HeteroSamplerOutput:
+        """Of the seeds of a batch; only a loader that feeds asks it, which has set the source."""
+        items, copies = self._items(inputs)
+        source: Any = self.source
+        batch = source(items)
+        out = as_hetero_output(with_copies(batch, copies) if copies else batch, tells_trees=False, tells_hops=False)
+        out.metadata = (inputs.input_id, inputs.time)
+        return out
+
+    def sample_from_edges(self, inputs: Any, neg_sampling: Any = None) -> Any:
+        """As in PyG, links are no seeds."""
+        raise InputError("links as seeds of HGT's sampling: it starts from nodes; take LinkNeighborLoader")
+
+    @property
+    def edge_permutation(self) -> Any:
+        """The user's numbers of edges, by type."""
+        return self.perm
+
+
+class HGTLoader(NodeFed, torch_geometric.loader.HGTLoader):
+    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.HGTLoader``. It needs no torch-sparse.
 
     All in-edges of a sampled node add to the budgets; PyG looks at 50 of them at most.
     """
+
+    hops_type = _Budgets
 
     def __init__(
         self,
@@ -66,35 +110,3 @@ class HGTLoader(CollateLoaderMixin, torch_geometric.loader.HGTLoader):
     def hops(self) -> _Budgets:
         """Sampler that PyG's code calls."""
         return self._budgets
-
-
-class _Budgets(BaseSampler):
-    """A sampler with the interface of PyG's samplers that samples by HGT's budgets."""
-
-    def __init__(self, data: HeteroData, num_samples: Any, is_sorted: bool) -> None:
-        made = convert_hetero(data, is_sorted=is_sorted)
-        self.graph, self.perm = made.graph, made.permutation
-        self.sampler = HGTSampler(num_samples, num_layers=_LAYERS).prepare(self.graph, np.zeros(0, np.int64))
-        self.source: Source | None = None
-
-    def graph_name(self, relation: Any) -> Any:
-        """Return ``relation``: the converted graph has the same edge types."""
-        return relation
-
-    def sample_from_nodes(self, inputs: NodeSamplerInput) -> HeteroSamplerOutput:
-        """Return the sample around the seeds of a batch. The loader sets ``source`` before PyG's code calls this."""
-        seeds, copies = distinct_by_type({inputs.input_type: inputs.node.numpy()})
-        source: Any = self.source
-        batch = source(self.graph.numbered(seeds))
-        out: HeteroSamplerOutput = as_output(with_copies(batch, copies) if copies else batch, with_trees=False, with_hop_counts=False)
-        out.metadata = (inputs.input_id, inputs.time)
-        return out
-
-    def sample_from_edges(self, inputs: Any, neg_sampling: Any = None) -> Any:
-        """Raise InputError: as in PyG, HGT sampling does not start from links."""
-        raise InputError("links as seeds of HGTLoader: HGT sampling starts from nodes; use LinkNeighborLoader")
-
-    @property
-    def edge_permutation(self) -> Any:
-        """PyG edge id of each CSC position, by edge type."""
-        return self.perm

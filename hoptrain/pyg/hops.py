@@ -1,7 +1,8 @@
-"""Loaders that run PyG's ``collate_fn``, which calls a sampler.
+"""Loaders in which PyG's own code calls the sampler.
 
-With workers, PyG's code runs twice for each batch. The first run, some steps ahead, finds the seeds that PyG requests from the sampler, after it
-drew negatives and times. The second run, when the sample arrives, builds the batch from it. Both runs seed torch's generator by the batch's address.
+The seeds of a node loader follow from the indices of a batch, so PyG's code runs once for each batch. A link loader draws negatives and makes times in
+that code. With workers it therefore runs twice: some steps before, for the seeds that it asks the sampler for, and when the batch arrives. Both times
+torch's generator starts at the batch's address.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler.base import SubgraphType
 
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put, without
 from hoptrain.pyg.feed import LoaderMixin
@@ -64,6 +67,15 @@ class CollateLoaderMixin(LoaderMixin):
     @property
     def hops(self) -> Hops:
         """Sampler that PyG's code calls."""
+        raise NotImplementedError
+
+    @property
+    def knows_items(self) -> bool:
+        """False: PyG's code or the user's chooses the seeds."""
+        return False
+
+    def items(self, index: list[int]) -> Array:
+        """Never called: see ``knows_items``."""
         raise NotImplementedError
 
     @property
@@ -134,6 +146,24 @@ class CollateLoaderMixin(LoaderMixin):
             self.data, self.transform, self.hops.perm = kept
 
 
-def _num_nodes(nodes: Any) -> Any:
-    """Return the number of nodes, for heterogeneous graphs by node type."""
+class NodeFed(HopFed):
+    """A PyG loader, by inheritance, whose seeds are nodes that its indices choose."""
+
+    hops_type: type
+    """The class of ``hops`` whose ``items_of`` is known to be what PyG's code asks for."""
+
+    @property
+    def knows_items(self) -> bool:
+        """Whether the user has overridden none of the code that turns indices into seeds."""
+        return type(self).collate_fn is NodeLoader.collate_fn and type(self.hops) is self.hops_type  # type: ignore[attr-defined]
+
+    def items(self, index: list[int]) -> Array:
+        """Return the items (B,) of the nodes that the indices choose."""
+        inputs = cast(Any, self).input_data[index]
+        found: Array = cast(Any, self.hops).items_of(inputs)
+        return found
+
+
+def _numbers(nodes: Any) -> Any:
+    """How many nodes there are, of each type where these have types."""
     return {kind: len(ids) for kind, ids in nodes.items()} if isinstance(nodes, dict) else len(nodes)

@@ -9,17 +9,19 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.arguments import check_lengths, check_links, check_seeds
-from hoptrain.pyg.hops import CollateLoaderMixin
+from hoptrain.pyg.arguments import check_lengths, checked_links, checked_seeds
+from hoptrain.pyg.hops import HopFed, NodeFed
 from hoptrain.pyg.sampler import NeighborSampler
 
 
-class NeighborLoader(CollateLoaderMixin, torch_geometric.loader.NeighborLoader):
-    """A drop-in replacement for ``torch_geometric.loader.NeighborLoader`` with the same arguments and batches.
+class NeighborLoader(NodeFed, torch_geometric.loader.NeighborLoader):
+    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.NeighborLoader``.
 
     hoptrain samples and gathers ``x``. ``num_workers`` is the number of hoptrain's worker processes; a dead worker raises an error instead of hanging
     the training. Batches are bit-identical for any number of workers. The seed is ``torch.initial_seed()``, which ``seed_everything`` sets.
     """
+
+    hops_type = NeighborSampler
 
     def __init__(
         self,

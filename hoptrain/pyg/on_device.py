@@ -19,7 +19,7 @@ from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.loader.device_feed import DeviceFeed, default_bulk
 from hoptrain.samplers.loader.given import Source, plain_rows
-from hoptrain.samplers.loader.loader import DeviceOptions
+from hoptrain.samplers.loader.maker import DeviceOptions
 
 DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "gpu_cache", "cuda_graphs")
 """Arguments that the loaders take in addition to PyG's, with the meaning that they have in ``hoptrain.SampleLoader``."""

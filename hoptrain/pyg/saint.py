@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.gpu_memory.device_stream import to_host
 from hoptrain.pyg.features import get_edge_ids
 from hoptrain.pyg.feed import LoaderMixin, subgraph_of
@@ -101,9 +102,13 @@ class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
         """Prepared sampler, and the graph that it samples."""
         return self._made, self._converted.graph
 
+    def items(self, index: list[int]) -> Array:
+        """Return one item: the draws of a batch follow from its address alone."""
+        return _ITEM
+
     def assembled(self, index: list[int], source: Source, state: int) -> Data:
-        """Return the sampled subgraph, with norms if ``sample_coverage`` is set."""
-        batch = source(_ITEM)
+        """The subgraph of what was drawn."""
+        batch = source(self.items(index))
         made = subgraph_of(self, source, self._converted)
         if self._backward:
             made.edge_index = made.edge_index.flip(0)

@@ -10,7 +10,7 @@ import torch
 import torch_geometric.sampler
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
+from torch_geometric.sampler import HeteroSamplerOutput, NodeSamplerInput, SamplerOutput
 from torch_geometric.sampler.base import DataType, NumNeighbors, SubgraphType
 from torch_geometric.sampler.utils import reverse_edge_type
 
@@ -24,7 +24,7 @@ from hoptrain.pyg.hetero_graphs import convert_hetero
 from hoptrain.pyg.outputs import as_output
 from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, Sampler, TemporalSampler, Workspace
 from hoptrain.samplers import NeighborSampler as HopSampler
-from hoptrain.samplers.batch.copies import distinct, distinct_by_type, with_copies
+from hoptrain.samplers.batch.copies import Copies, distinct, distinct_by_type, with_copies
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 from hoptrain.samplers.wrappers.timed import TimedSeeds
 
@@ -140,28 +140,46 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         """Sample around the nodes of a batch. PyG's ``sample_from_nodes`` and ``sample_from_edges`` call this; hetero seeds come as a dict by type."""
         return self._sample_hetero(seed, seed_time) if self.is_hetero else self._sample_homogeneous(seed, seed_time)
 
-    def _sample_homogeneous(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
-        seeds, copies = (seed.numpy(), None) if self.disjoint else distinct(seed.numpy())
-        items = np.concatenate([seeds, self._times_of(None, seed, seed_time).numpy()]) if self.disjoint else seeds
-        batch = (self.source or self._sample_now)(items)
-        if copies is not None:
-            batch = with_copies(batch.map(to_host), {"": copies})
-        out: SamplerOutput = as_output(batch, with_trees=self.disjoint, with_hop_counts=self.subgraph_type != SubgraphType.induced)
+    def items_of(self, inputs: NodeSamplerInput) -> Array:
+        """Return the items (B,) that PyG's code asks for when it samples from these nodes."""
+        kind: Any = inputs.input_type
+        if not self.is_hetero:
+            return self._plain_items(inputs.node, inputs.time)[0]
+        return self._typed_items({kind: inputs.node}, None if inputs.time is None else {kind: inputs.time})[0]
+
+    def _plain_items(self, seed: Tensor, seed_time: Tensor | None) -> tuple[Array, dict[str, Copies]]:
+        """Return the items of some seeds; and, where seeds are not trees of their own, which distinct one each of them is."""
+        if self.disjoint:
+            return np.concatenate([seed.numpy(), self._times_of(None, seed, seed_time).numpy()]), {}
+        seeds, copies = distinct(seed.numpy())
+        return seeds, {} if copies is None else {"": copies}
+
+    def _typed_items(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> tuple[Array, dict[str, Copies]]:
+        """Return the same of seeds of several types."""
+        given = {kind: ids.numpy() for kind, ids in seed.items()}
+        if not self.disjoint:
+            seeds, copies = distinct_by_type(given)
+            return self.graph.numbered(seeds), copies
+        times = [self._times_of(kind, ids, (seed_time or {}).get(kind)).numpy() for kind, ids in seed.items()]
+        return np.concatenate([self.graph.numbered(given), *times]), {}
+
+    def _sample_plain(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
+        items, copies = self._plain_items(seed, seed_time)
+        batch = (self.source or self._sampled)(items)
+        if copies:
+            batch = with_copies(batch.map(to_host), copies)
+        out = as_output(batch, tells_trees=self.disjoint, tells_hops=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
             out.row, out.col = out.col, out.row
         return out
 
-    def _sample_hetero(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> HeteroSamplerOutput:
-        given = {kind: ids.numpy() for kind, ids in seed.items()}
-        seeds, copies = (given, {}) if self.disjoint else distinct_by_type(given)
-        items = self.graph.numbered(seeds)
-        if self.disjoint:
-            times = [self._times_of(kind, ids, (seed_time or {}).get(kind)).numpy() for kind, ids in seed.items()]
-            items = np.concatenate([items, *times])
-        batch = (self.source or self._sample_now)(items)
-        if copies:
-            batch = with_copies(batch.map(to_host), copies)
-        out: HeteroSamplerOutput = as_output(batch, with_trees=self.disjoint, with_hop_counts=self.subgraph_type != SubgraphType.induced)
+    def _sample_typed(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> HeteroSamplerOutput:
+        items, copies = self._typed_items(seed, seed_time)
+        batch = (self.source or self._sampled)(items)
+        tells_hops = self.subgraph_type != SubgraphType.induced
+        out = as_hetero_output(
+            with_copies(batch.map(to_host), copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops
+        )
         if self.sample_direction == "backward":
             for name in ("row", "col", "edge", "num_sampled_edges"):
                 by_relation = getattr(out, name)

@@ -17,6 +17,7 @@ from torch_geometric.loader.cluster import Partition
 from torch_geometric.loader.utils import filter_hetero_data
 
 from hoptrain.engine import Graph, InputError
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.pyg.arguments import check_nodes
 from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put, without
@@ -63,9 +64,14 @@ class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
         """Prepared sampler, and the graph that it samples."""
         return self._made, self._converted.graph
 
+    def items(self, index: list[int]) -> Array:
+        """Return the roots (B,) of the batch."""
+        roots: Array = self.node_idx[index].numpy()
+        return roots
+
     def assembled(self, index: list[int], source: Source, state: int) -> Batch:
-        """Return PyG's batch: the subgraphs one after another, each with its root first."""
-        batch = source(self.node_idx[index].numpy())
+        """With the subgraphs one after another, as PyG has them; in each of them the root stands first."""
+        batch = source(self.items(index))
         others, roots = np.array(batch.subgraph_sizes), np.arange(batch.num_seeds)
         trees = np.concatenate([roots, np.repeat(roots, others)])
         order = torch.from_numpy(np.argsort(trees, kind="stable"))
@@ -126,9 +132,13 @@ class RandomNodeLoader(LoaderMixin, torch_geometric.loader.RandomNodeLoader):
         """Prepared sampler, and the graph that it samples."""
         return self._made, self._converted.graph
 
+    def items(self, index: list[int]) -> Array:
+        """Return the nodes (B,) of the batch."""
+        return np.array(index)
+
     def assembled(self, index: list[int], source: Source, state: int) -> Data | HeteroData:
-        """Return ``data.subgraph(index)``. In heterogeneous graphs indices count the nodes of the first type first, and so on, as in PyG."""
-        source(np.array(index))
+        """As ``data.subgraph(index)``; nodes of a heterogeneous graph are numbered type after type, and so are they there."""
+        source(self.items(index))
         return (hetero_subgraph_of if self._is_hetero else subgraph_of)(self, source, self._converted)
 
     def edge_ids(self) -> dict[str, Tensor]:
@@ -222,11 +232,15 @@ class ClusterLoader(LoaderMixin, torch_geometric.loader.ClusterLoader):
         """Prepared sampler, and the graph that it samples. If the clusters are stored as CSR, the graph's columns are these rows."""
         return self._made, self._graph
 
-    def assembled(self, index: list[int], source: Source, state: int) -> Data:
-        """Return the subgraph that the nodes of the clusters ``index`` induce."""
+    def items(self, index: list[int]) -> Array:
+        """Return the nodes (B,) of the clusters of the batch."""
         begins = self.cluster_data.partition.partptr.tolist()
-        source(np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index]))
-        made = subgraph_of(self, source, ConvertedGraph(self._graph, None))
+        return np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index])
+
+    def assembled(self, index: list[int], source: Source, state: int) -> Data:
+        """The clusters, and the edges between all of their nodes."""
+        source(self.items(index))
+        made = subgraph_of(self, source, Converted(self._graph, None))
         if self.cluster_data.partition.sparse_format == "csr":
             made.edge_index = made.edge_index.flip(0)
         return made

@@ -1,6 +1,6 @@
-"""What a sampler returns is checked where it enters: in full once in each process, by form and length for every batch.
+"""Checks of what a sampler returns: of every entry once in each process, of dtypes and lengths for every batch.
 
-A sampler may be anybody's. An id that is no integer, or a neighbour that is none, would train another model and say nothing.
+Samplers may be custom code. A float id, or an edge that is not in the graph, would otherwise silently train another model.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ _WEIGHTS = (np.dtype(np.float32),)
 
 
 class _BrokenRule(Exception):
-    """Value, rule and remedy, without the sampler's name."""
+    """A broken rule: value, rule and remedy of the message, without the sampler's name."""
 
 
 def prepared(sampler: Sampler[Any, SomeBatch], graph: Any, seeds: Array) -> tuple[Sampler[Any, SomeBatch], Array]:
-    """The sampler prepared for ``seeds`` (N,), and the items (U,) that an epoch deals out.
+    """Return the sampler prepared for ``seeds`` (N,), and the items (U,) of an epoch.
 
     Raises:
-        InputError: ``prepare`` or ``items`` returned something else.
+        InputError: ``prepare`` does not return a sampler, or ``items`` does not return ids.
     """
     name = type(sampler).__name__
     ready: object = sampler.prepare(graph, seeds)
     if not isinstance(ready, Sampler):
-        raise InputError(f"{name}.prepare returned {type(ready).__name__}: it returns the sampler to use; end it with 'return self'")
+        raise InputError(f"{name}.prepare returned {type(ready).__name__}: it must return the sampler to use; end it with 'return self'")
     items = np.asarray(ready.items(graph, seeds))
     if items.ndim != 1 or not is_integer(items.dtype):
         raise InputError(
-            f"{name}.items returned {items.dtype} of shape {items.shape}: an epoch deals out ids; return a one-dimensional integer array"
+            f"{name}.items returned {items.dtype} of shape {items.shape}: items must be ids; return a one-dimensional integer array"
         )
     return ready, items
 
 
 def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, asked: Array | None = None) -> None:
-    """Check a mini-batch by what it and ``Block`` say of themselves; arrays on a device only by form, so that nobody waits for it.
+    """Check that a mini-batch keeps the rules of its class and of ``Block``. On a device only dtypes and lengths are checked, without waiting for it.
 
     Args:
         batch: what the sampler returned.
-        sampler: who it was.
+        sampler: the sampler.
         graph: the graph.
-        asked: (B,) the seeds, or items, that it was asked for: with them every entry is looked at, which takes about as long as to sample;
-            without, none but the ends of offsets.
+        asked: (B,) seeds, or items, that were requested. With them every entry is checked, which takes about as long as sampling; without them
+            only the ends of offsets.
 
     Raises:
-        InputError: it breaks a rule.
+        InputError: the batch breaks a rule.
     """
     try:
         is_on_host = isinstance(next(iter(batch.nodes.values()), None), np.ndarray)
@@ -67,33 +67,33 @@ def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, ask
 
 
 def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: bool) -> None:
-    """Check types, dtypes and lengths; on the host the ends of offsets, too."""
+    """Check types, dtypes and lengths, and on the host also the ends of offsets."""
     num_nodes, num_seeds = {}, batch.num_seeds_by_type()
     for kind, ids in batch.nodes.items():
         _check_array(_name_of(kind), ids, _IDS)
         num_nodes[kind] = len(ids)
     if len(batch.blocks) != sampler.num_hops:
-        raise _BrokenRule(f"{len(batch.blocks)} blocks: there is one for each of num_hops, {sampler.num_hops}; correct one of them")
+        raise _BrokenRule(f"{len(batch.blocks)} blocks: must be num_hops, {sampler.num_hops}; return one for each hop")
     most = sum([min(number, num_nodes[kind]) for kind, number in num_seeds.items()])
     if not 0 < batch.num_seeds <= most:
-        raise _BrokenRule(f"num_seeds {batch.num_seeds} with {most} nodes: the seeds are the first nodes, at least one; correct it")
+        raise _BrokenRule(
+            f"num_seeds {batch.num_seeds} with {most} nodes: must be at least 1 and at most the nodes, since seeds come first; return it so"
+        )
     if sum(num_seeds.values()) != batch.num_seeds:
-        raise _BrokenRule(f"seed_counts {num_seeds} and num_seeds {batch.num_seeds}: these are all of them; correct one")
+        raise _BrokenRule(f"seed_counts {num_seeds} and num_seeds {batch.num_seeds}: must have the same sum; return both so")
     _check_chain(batch, num_nodes, num_seeds, is_on_host)
     if (weights := _seed_weights(batch)) is not None:
         _check_array("seed_weights", weights, _WEIGHTS)
         if len(weights) != batch.num_seeds:
-            raise _BrokenRule(f"{len(weights)} seed_weights for {batch.num_seeds} seeds: there is one for each; correct it")
+            raise _BrokenRule(f"{len(weights)} seed_weights for {batch.num_seeds} seeds: must be one for each; return them so")
     for name, array in batch.extra.items():
         dtype = getattr(array, "dtype", None)
         if dtype is None or dtype == np.dtype(object):
-            raise _BrokenRule(
-                f"extra[{name!r}] of {dtype or type(array).__name__}: extras travel as arrays of numbers; return a NumPy array"
-            )
+            raise _BrokenRule(f"extra[{name!r}] of {dtype or type(array).__name__}: extras must be arrays of numbers; return a NumPy array")
 
 
 def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict[str, int], is_on_host: bool) -> None:
-    """Check that the sources of a hop are the destinations of the one before it; the first has all nodes, the last leads to the seeds."""
+    """Check that the sources of a hop are the destinations of the one before it, that the first has all nodes and the last ends at the seeds."""
     known, limit = num_nodes, num_nodes  # a type that is no destination of the hop before has as many sources at most
     for i, hop in enumerate(batch.hops):
         ends: dict[str, int] = {}
@@ -108,16 +108,14 @@ def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict
                 before = "the batch's nodes" if i == 0 else f"the destinations of blocks[{i - 1}]"
                 raise _BrokenRule(
                     f"{name} with {num_src} sources and {num_dst} destinations: its sources are {before}, {limit[source]}, "
-                    "and the first of them its destinations; correct it"
+                    "and the first of them its destinations; return them so"
                 )
             if is_on_host:
                 _check_ends(name, block)
         known, limit = ends, limit | ends
     for kind, number in known.items() if batch.blocks else ():
         if number != num_seeds[kind]:
-            raise _BrokenRule(
-                f"{number} destinations of the last block and num_seeds {num_seeds[kind]}: these are the seeds; correct one of them"
-            )
+            raise _BrokenRule(f"{number} destinations of the last block and num_seeds {num_seeds[kind]}: must be the same; return both so")
 
 
 def _check_contents(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, asked: Array) -> None:
@@ -153,44 +151,50 @@ def _name_of_block(hop: int, relation: Relation) -> str:
 def _check_nodes(name: str, node_ids: Array, num_nodes: int, sampler: Sampler[Any, Any]) -> None:
     _check_range(name, node_ids, 0, num_nodes)
     if sampler.distinct_nodes and len(node_ids):
-        vertices, counts = np.unique(node_ids, return_counts=True)
+        nodes, counts = np.unique(node_ids, return_counts=True)
         if counts.max() > 1:
             raise _BrokenRule(
-                f"node {vertices[counts.argmax()]} twice in {name}: a node is one node; return it once, or state distinct_nodes = False"
+                f"node {nodes[counts.argmax()]} twice in {name}: nodes must be distinct; return it once, or set distinct_nodes = False"
             )
 
 
 def _check_seeds(batch: SampledBatch, sampler: Sampler[Any, Any], asked: Array, *, weighted: bool) -> None:
     if sampler.by_seeds and not (np.isin(batch.seeds, asked).all() if weighted else np.array_equal(batch.seeds, asked)):
-        rule = "with seed_weights they are among the seeds asked for" if weighted else "the seeds asked for come first, in their order"
-        raise _BrokenRule(f"other seeds than it was asked for: {rule}; return them so, or state by_seeds = False")
+        rule = (
+            "with seed_weights they must be among the requested seeds"
+            if weighted
+            else "the requested seeds must come first, in their order"
+        )
+        raise _BrokenRule(f"other seeds than requested: {rule}; return them so, or set by_seeds = False")
 
 
 def _check_beginning(name: str, block: Block, outermost: Block) -> None:
     outer = outermost.arrays()
     if any(not np.array_equal(array, outer[what][: len(array)]) for what, array in block.arrays().items()):
-        raise _BrokenRule(f"{name} that is not the beginning of blocks[0]: in a nested batch each is; return nested=False")
+        raise _BrokenRule(f"{name} that is not the beginning of blocks[0]: in a nested batch each must be; return nested=False")
 
 
 def _check_block_form(name: str, block: object) -> None:
     if not isinstance(block, Block):
-        raise _BrokenRule(f"{type(block).__name__} as {name}: the graph of a hop is a Block; return one")
+        raise _BrokenRule(f"{type(block).__name__} as {name}: the graph of a hop must be a Block; return one")
     for key, array in block.arrays().items():
         _check_array(f"{name}.{key}", array, _WEIGHTS if key == "weights" else _IDS)
         if key in ("edge_ids", "weights") and len(array) != block.num_edges:
-            raise _BrokenRule(f"{len(array)} {name}.{key} of {block.num_edges} edges: there is one for each; correct it")
+            raise _BrokenRule(f"{len(array)} {name}.{key} of {block.num_edges} edges: must be one for each; return them so")
 
 
 def _check_array(name: str, array: Any, dtypes: tuple[np.dtype[Any], ...]) -> None:
     dtype, shape = getattr(array, "dtype", None), getattr(array, "shape", ())
     on_gpu = getattr(array, "is_cuda", False)  # a tensor; on the CPU, arrays are NumPy's
     if (str(dtype) not in _torch_names(dtypes)) if on_gpu else (dtype not in dtypes):
-        kind, remedy = ("weights are float32", "numpy float32") if dtypes is _WEIGHTS else ("ids are integers", "numpy int32 or int64")
+        kind, remedy = (
+            ("weights must be float32", "numpy float32") if dtypes is _WEIGHTS else ("ids must be integers", "numpy int32 or int64")
+        )
         raise _BrokenRule(f"{name} of {dtype or type(array).__name__}: {kind}; return {remedy}")
     if len(shape) != 1:
-        raise _BrokenRule(f"{name} of shape {shape}: it has one dimension; correct it")
+        raise _BrokenRule(f"{name} of shape {shape}: must have one dimension; return it so")
     if name.endswith("indptr") and len(array) == 0:
-        raise _BrokenRule(f"{name} of no entry: offsets begin with 0, followed by an end for each destination; correct it")
+        raise _BrokenRule(f"{name} of no entry: offsets must begin with 0, followed by an end for each destination; return them so")
 
 
 @cache
@@ -201,37 +205,39 @@ def _torch_names(dtypes: tuple[np.dtype[Any], ...]) -> set[str]:
 def _check_ends(name: str, block: Block) -> None:
     first, last = block.indptr[0], block.indptr[-1]
     if first != 0 or last != block.num_edges:
-        raise _BrokenRule(f"{name}.indptr from {first} to {last}: offsets run from 0 to the number of edges, {block.num_edges}; correct it")
+        raise _BrokenRule(
+            f"{name}.indptr from {first} to {last}: offsets must run from 0 to the number of edges, {block.num_edges}; return them so"
+        )
 
 
 def _check_block(name: str, block: Block, sources: Array, destinations: Array, columns: RelationColumns) -> None:
-    """Check every entry of a block from the nodes ``sources`` to ``destinations``, global ids; ``columns`` are the graph's, or the relation's."""
+    """Check every entry of a block with global ids ``sources`` and ``dst_range``; ``columns`` are those of the graph or the relation."""
     if (np.diff(block.indptr) < 0).any():
-        raise _BrokenRule(f"{name}.indptr that falls: offsets never do; correct it")
+        raise _BrokenRule(f"{name}.indptr that falls: offsets must not decrease; return them so")
     _check_range(f"{name}.indices", block.indices, 0, block.num_src)
     if block.weights is not None:
         _check_weights(f"{name}.weights", block.weights)
     _check_range(f"{name}.edge_ids", block.edge_ids, -1, columns.num_edges)
-    own = block.edge_ids >= 0  # -1 is an edge that the graph has not
+    own = block.edge_ids >= 0  # -1 marks an edge that is not in the graph
     edges, src = block.edge_ids[own], sources[block.indices[own]]
     dst = np.repeat(destinations[: block.num_dst], np.diff(block.indptr))[own]
     is_right = (columns.indices[edges] == src) & (columns.indptr[dst] <= edges) & (edges < columns.indptr[dst + 1])
     if not is_right.all():
         wrong = np.flatnonzero(~is_right)[0]
         raise _BrokenRule(
-            f"{edges[wrong]} in {name}.edge_ids for the edge from node {src[wrong]} to {dst[wrong]}: an edge id is a place "
-            "in graph.indices, in the column of its destination; correct it, or return -1 for an edge that the graph has not"
+            f"{edges[wrong]} in {name}.edge_ids for the edge from node {src[wrong]} to {dst[wrong]}: an edge id must be a CSC position "
+            "in graph.indices, in the column of its destination; return it, or -1 for an edge that is not in the graph"
         )
 
 
 def _check_range(name: str, values: Array, least: int, end: int) -> None:
-    """Check that all values lie in [least, end)."""
+    """Check that all values are in [least, end)."""
     if len(values) and not (least <= values.min() and values.max() < end):
         wrong = values.min() if values.min() < least else values.max()
-        raise _BrokenRule(f"{wrong} in {name}: they lie from {least} to {end - 1}; correct it")
+        raise _BrokenRule(f"{wrong} in {name}: must be from {least} to {end - 1}; return them so")
 
 
 def _check_weights(name: str, weights: Array) -> None:
     wrong = weights[~(np.isfinite(weights) & (weights >= 0))]
     if len(wrong):
-        raise _BrokenRule(f"{wrong[0]} in {name}: weights are finite and not negative; correct it")
+        raise _BrokenRule(f"{wrong[0]} in {name}: weights must be finite and not negative; return them so")

@@ -1,4 +1,4 @@
-"""Batches sampled in the training process, on a stream of their own beside the training: one bulk ahead of the batches that are taken."""
+"""``DeviceFeed``: batches that the training process samples on its GPU, on a stream of their own, one bulk ahead of the training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Generic
 
 from hoptrain.engine import InputError, WorkerError
@@ -26,9 +27,9 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 BULK_SEEDS = 8192
-"""Seeds of a bulk where its size is not given. A bulk has a fixed cost, so small batches are sampled many at once; its buffers grow with its seeds."""
+"""Seeds of a bulk whose size is not given. A bulk has a fixed cost, so small batches share one; its buffers grow with its seeds."""
 MOST_AHEAD = 8
-"""Batches by which the host may be ahead of the training. Each has its rows in memory, and a bulk of 64 would let it be 128 ahead."""
+"""Most batches with gathered rows by which the host may be ahead of the training; a bulk of 64 would otherwise allow 128."""
 
 
 def default_bulk(batch_size: int, num_steps: int, single_item: bool) -> int:
@@ -37,22 +38,29 @@ def default_bulk(batch_size: int, num_steps: int, single_item: bool) -> int:
     Args:
         batch_size: seeds of a batch.
         num_steps: batches of an epoch.
-        single_item: whether a batch is one item, such as a random subgraph; then ``batch_size`` tells nothing about its size, and a bulk has 8.
+        single_item: whether a batch is one item, such as a random subgraph; then ``batch_size`` does not determine its size, and a bulk has 8.
     """
     wished = 8 if single_item else min(max(BULK_SEEDS // batch_size, 2), 64)
     return max(1, min(wished, num_steps // 4))
 
 
-class DeviceFeed(Generic[SomeBatch]):
-    """Samples bulks on a CUDA device and gathers features and labels there.
+def in_bulks(steps: Iterable[int], bulk: int) -> Iterator[range]:
+    """Yield consecutive steps, ``bulk`` at a time, and at the end those that are left."""
+    steps = iter(steps)
+    while some := list(islice(steps, bulk)):
+        yield range(some[0], some[-1] + 1)
 
-    A batch owns its memory (torch's, where torch is in the process): it stays good for as long as it is held. The host waits only for a bulk's
-    sizes, which it asked for one bulk earlier; the training's stream waits for the batch on the device.
+
+class DeviceFeed(Generic[SomeBatch]):
+    """A feed that samples bulks on a CUDA device, and gathers features and labels there.
+
+    A batch owns its memory, which is torch's if torch is imported, and stays valid as long as it is referenced. The host waits only for the sizes of a
+    bulk, which it requested one bulk earlier. The stream of the training waits for the batch on the device.
 
     Attributes:
-        hit_rates: with a device cache what it brings.
-        beside: the stream that rows are gathered on.
-        placement: of features and labels, as it was asked for.
+        hit_rates: share of the rows that the device cache holds; None without one.
+        beside: the stream on which rows are gathered.
+        placement: memory for features and labels: "device", "pinned" or "auto".
     """
 
     def __init__(
@@ -65,38 +73,38 @@ class DeviceFeed(Generic[SomeBatch]):
         columns: Mapping[str, Columns] | None = None,
         counted: Iterable[ScheduledBulk] | None = None,
     ) -> None:
-        """Copy features and labels to where the device reads them; the sampler copies the graph with the first bulk.
+        """Copy features and labels to the memory in which the device reads them; the sampler copies the graph with the first bulk.
 
         Args:
-            task: what a batch is; its workspace is on "cuda".
+            task: makes a batch; its workspace is on "cuda".
             bulk: batches that are sampled at once; None for ``default_bulk``.
-            placement: of features and labels, "device", "pinned" or "auto".
-            gpu_cache: what of the features, then in host memory, is kept in device memory as well: bytes or a share of the rows.
-            epoch: in which the rows are counted that are to be kept there.
-            columns: what the codes of a store stand for, by its name: a batch has numbers.
-            counted: the bulks that rows are counted in; by default those of ``epoch``.
+            placement: memory for features and labels: "device", "pinned" or "auto".
+            gpu_cache: features that are also kept in device memory: bytes, or a share of the rows. The others are in host memory.
+            epoch: epoch whose batches are counted to choose the cached rows.
+            columns: scales of the quantised stores, by name; batches have numbers instead of codes.
+            counted: bulks in which rows are counted; by default those of ``epoch``.
 
         Raises:
-            InputError: CUDA cannot be used; there is nothing to keep in the cache, or no room for it.
+            InputError: CUDA cannot be used; there are no features to cache, or the cache does not fit in memory.
         """
         workspace = task.workspace
         check_cuda(workspace.gpu)
         if gpu_cache is not None and "x" not in task.stores:
-            raise InputError(f"gpu_cache is {gpu_cache}: the data set has not one table of features for all nodes; leave it out")
+            raise InputError(f"gpu_cache is {gpu_cache}: the data set must have one feature table for all nodes; leave it out")
         self._columns = columns or {}
         self._task, self._stream, self.placement = task, workspace.stream, placement
         batch_size = task.schedule.num_step_items(0) // task.schedule.world_size
         self._bulk = bulk or default_bulk(batch_size, task.schedule.num_steps, task.sampler.single_item)
-        # Rows are gathered on a stream of their own, lest they wait for the bulk that is sampled ahead.
+        # Rows have a stream of their own, so that they do not wait for the bulk that is sampled ahead.
         self.beside = DeviceStream(workspace.gpu)
         with self.beside.entered():
             self._place(placement, gpu_cache, epoch, counted)
         self._workspaces = deque([workspace])
-        self._waits: deque[Callable[[], None]] = deque()  # for the training of the last batches
+        self._waits: deque[Callable[[], None]] = deque()  # each waits for the training of one of the last batches
         self._run = 0
 
     def _place(self, placement: str, gpu_cache: float | str | None, epoch: int, counted: Iterable[ScheduledBulk] | None) -> None:
-        """Copy the rows to where the device reads them."""
+        """Copy the rows to the memory in which the device reads them."""
         task = self._task
         self._rows = {
             name: self.table(store, f"{name} of the data set", "pinned" if gpu_cache is not None and name == "x" else placement)
@@ -110,24 +118,20 @@ class DeviceFeed(Generic[SomeBatch]):
             self.hit_rates = keep_hot_rows(self._rows["x"], gpu_cache, task, self._bulk, epoch, counted)
 
     def table(self, store: Array, what: str, placement: str | None = None) -> DeviceRows:
-        """Return rows (V, ...) where the GPU reads them, gathered on ``beside``; ``what`` names them for people, ``placement`` is the feed's by default."""
+        """Return rows (V, ...) for the GPU, gathered on ``beside``; ``what`` is their name in messages, ``placement`` by default the feed's."""
         workspace = self._task.workspace
         options: dict[str, Any] = {"thresholds": workspace.on_device.thresholds, "what": what, "meeting": workspace.meeting}
         return DeviceRows(store, self.beside, placement=placement or self.placement, **options)
 
-    def run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
-        """The batches of ``steps``, in order. A new run ends the one before."""
-        return self.run_bulks(epoch, (steps[i : i + self._bulk] for i in range(0, len(steps), self._bulk)))
-
-    def run_bulks(self, epoch: int, bulks: Iterable[range]) -> Iterator[SomeBatch]:
-        """The batches of the steps of ``bulks``, each of which is asked for when the one before it is done. A new run ends the one before."""
+    def run(self, epoch: int, steps: Iterable[int]) -> Iterator[SomeBatch]:
+        """Return the batches of consecutive ``steps``, which are asked for one bulk at a time. A new run ends the one before."""
         self._run += 1
         with self._stream.entered():
-            self._stream.synchronize()  # a bulk that the run before had under way would be overwritten
+            self._stream.synchronize()  # else a bulk of the run before would be overwritten
             self.beside.synchronize()
             if self.hit_rates is not None:
-                self._rows["x"].take_hits()  # those of a run that was left
-        return self._batches(self._run, epoch, iter(bulks))
+                self._rows["x"].take_hits()  # drops those of an unfinished run
+        return self._batches(self._run, epoch, in_bulks(steps, self._bulk))
 
     def _batches(self, run: int, epoch: int, bulks: Iterator[range]) -> Iterator[SomeBatch]:
         num_rows, following = 0, next(bulks, None)
@@ -158,7 +162,7 @@ class DeviceFeed(Generic[SomeBatch]):
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 
     def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
-        """Queue a bulk into the buffers of the last one but one, whose batches have all been copied out of them, or will have been by then."""
+        """Queue a bulk into the buffers of the last one but one; its batches are copied out of them before the bulk starts."""
         task = self._task
         workspace = self._workspaces[0]
         self._workspaces.rotate()
@@ -168,16 +172,16 @@ class DeviceFeed(Generic[SomeBatch]):
         first = task.schedule.batch_number(steps[0])
         address = {"seed": task.schedule.seed, "epoch": epoch, "first_batch": first}
         finish = task.sampler.start_bulk(task.graph, seeds, **address, workspace=workspace)
-        if len(self._workspaces) == 1:  # now there is a copy of the graph, which both read
+        if len(self._workspaces) == 1:  # the graph is copied by now, and both read it
             self._workspaces.appendleft(workspace.twin())
         return finish
 
     def _edge_rows(self, _: str, __: str, places: Any) -> Any:
-        """The ids of the edges at ``places``: where their features stand."""
+        """Return the ids of the edges at CSC positions ``places``: the rows of their features."""
         return places if self._edge_ids is None else self._edge_ids.gather_here(places)
 
     def _note_hits(self, epoch: int, num_rows: int, rates: HitRates) -> None:
-        """Read the counter: once an epoch, before its last batch is handed out, since nothing may be asked of this after that."""
+        """Read the counter once an epoch, before its last batch is yielded, since the consumer may not come back after that."""
         rates.had[epoch] = self._rows["x"].take_hits() / num_rows
         _log.info(
             "gpu_cache: %.1f %% of the reads of epoch %d hit it (%.1f %% expected)", 100 * rates.had[epoch], epoch, 100 * rates.expected

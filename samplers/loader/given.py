@@ -1,4 +1,4 @@
-"""What loaders of other libraries give to their feed: the items of a batch some steps ahead, and what batches are made of."""
+"""What the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl`` pass to their feed: the items of the next batches, the graph, the sampler and the stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, shared_array
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.kernels.cpu.shuffle import random_words
 from hoptrain.kernels.shared.philox import HOP_HOST, MAX_BATCH
-from hoptrain.samplers.loader.epochs import rank_and_world_size
+from hoptrain.samplers.loader.cores import rank_and_world_size
 
 if TYPE_CHECKING:
     from hoptrain.samplers.base import Sampler
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from hoptrain.samplers.loader.device_feed import DeviceFeed
 
 _HEADER, _ENTRY = 2, 3
-"""The user's seed and the number of steps; then for each place where its items begin, for how many there is room, and how many there are."""
+"""Numbers in the header (the user's seed, the number of steps), and in each step's entry (first position, capacity and number of its items)."""
 
 
 class GivenBatches(StepSchedule):
-    """A schedule without an order of its own: the items of the steps that are under way, in a ring in memory that the workers see.
+    """A schedule whose items other code chooses. It holds those of the steps under way, in a ring in memory that workers share.
 
-    ``begin`` comes before an epoch's first items, and ends the epoch before. A step has the place of the one ``num_places`` before it, whose
-    batch was made. The memory grows with the largest batches, and not with the epoch.
+    ``begin`` starts an epoch and ends the one before. A step reuses the entry of the step ``num_places`` before it, whose batch is made by then. The
+    memory grows with the largest batches, not with the epoch.
 
     Attributes:
         rank: this rank.
@@ -39,7 +39,7 @@ class GivenBatches(StepSchedule):
     world_size: int = 1
 
     def __init__(self, num_places: int, rank: int = 0, world_size: int = 1) -> None:
-        """Make room for the items of ``num_places`` steps."""
+        """Reserve memory for the items of ``num_places`` steps."""
         self.rank, self.world_size = rank, world_size
         self._num_places = num_places
         self._end = _HEADER + _ENTRY * num_places
@@ -47,11 +47,11 @@ class GivenBatches(StepSchedule):
         self._plan: Array = self._file
 
     def begin(self, seed: int, num_steps: int) -> None:
-        """Begin an epoch at its user's seed. ``num_steps`` are those of each rank, by which the numbers of its batches stand apart."""
+        """Begin an epoch with the user's seed. ``num_steps``, of each rank, keeps the batch numbers of ranks apart."""
         self._plan[:_HEADER] = np.uint64(seed).view(np.int64), num_steps
 
     def give(self, step: int, items: Array) -> None:
-        """The items (B,) of a step."""
+        """Set the items (B,) of a step."""
         begin, room, _ = self._entry(step)
         if len(items) > room:
             begin, room = self._end, len(items) * 5 // 4
@@ -68,18 +68,18 @@ class GivenBatches(StepSchedule):
 
     @property
     def num_steps(self) -> int:
-        """Steps of the epoch, as far as that was known when it began."""
+        """Number of steps of the epoch, as far as it was known at its beginning."""
         return int(self._plan[1])
 
     def batch_items(self, epoch: int, step: int) -> Array:
-        """The items (B,) of a step that is under way."""
+        """Return the items (B,) of a step that is under way."""
         begin, _, number = map(int, self._entry(step))
-        if begin + number > len(self._plan):  # the consumer has made it longer
+        if begin + number > len(self._plan):  # the consumer has enlarged the file
             self._plan = np.memmap(str(self._file.filename), np.int64, "r")
         return np.array(self._plan[begin : begin + number])
 
     def num_step_items(self, step: int) -> int:
-        """How many items this rank has at a step."""
+        """Return how many items this rank has at a step."""
         return int(self._entry(step)[2])
 
     def _entry(self, step: int) -> Array:
@@ -88,7 +88,7 @@ class GivenBatches(StepSchedule):
 
 
 class Place(NamedTuple):
-    """Where an epoch's random numbers are."""
+    """The seed, epoch and rank from which the random numbers of an epoch follow."""
 
     seed: int
     epoch: int
@@ -98,38 +98,38 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, seed: int, epoch: int, num_steps: int | None) -> Place:
-        """Of this rank. Where nobody knows the number of steps, each rank has its part of all numbers that batches may have."""
+        """Return that of this rank. If ``num_steps`` is unknown, each rank gets an equal range of all possible batch numbers."""
         rank, world_size = rank_and_world_size()
         return cls(seed, epoch, rank, world_size, MAX_BATCH // world_size if num_steps is None else num_steps)
 
     def state(self, step: int) -> int:
-        """Where a generator of the host starts for the batch of a step."""
+        """Return the seed of a random generator of the host for the batch of a step."""
         return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
 
 
 class Work(NamedTuple):
-    """What batches are made of. Another object in one of the places starts the workers anew."""
+    """The graph, sampler and stores that batches are made of. If one of these is another object than before, new workers start."""
 
     graph: Any
     """A ``Graph`` or a ``HeteroGraph``."""
     sampler: Sampler[Any, Any]
     """Prepared."""
     stores: Mapping[str, Array]
-    """Rows that come with a batch, by the name that they have for it: features ``x`` of its nodes (V, F), and ``edge_attr`` of its edges (E, ...)."""
+    """Rows that a batch gathers, by name: features ``x`` of its nodes (V, F), and ``edge_attr`` of its edges (E, ...)."""
     state: Callable[[], object] = tuple
-    """Of the features: another one after something was written into them."""
+    """Returns the version of the features, which changes when they are written to."""
 
     def is_same(self, other: Work) -> bool:
-        """Whether all objects are the same ones."""
+        """Return whether all objects are the same ones."""
         if self.graph is not other.graph or self.sampler is not other.sampler or self.stores.keys() != other.stores.keys():
             return False
         return all(rows is other.stores[name] for name, rows in self.stores.items())
 
     def check(self) -> None:
-        """Refuse rows that are not one for each node, or edge: gathering reads rows without looking at how many there are.
+        """Check that stores have one row for each node or edge, since gathering does not check bounds.
 
         Raises:
-            InputError: there are fewer or more.
+            InputError: a store has fewer or more rows.
         """
         for name, rows in self.stores.items():
             what, _, kind = name.partition(".")
@@ -139,14 +139,14 @@ class Work(NamedTuple):
                 of, number = "nodes", self.graph.num_nodes[kind] if kind else self.graph.num_nodes
             if len(rows) != number:
                 raise InputError(
-                    f"{name} has {len(rows):,} rows for {number:,} {of}: give one for each, and a loader of the graph as it is"
+                    f"{name} has {len(rows):,} rows for {number:,} {of}: must have one for each; give them, or make a new loader for the changed graph"
                 )
 
 
 def plain_rows(x: Any) -> Array | None:
-    """A tensor of torch as an array that workers may gather rows of: (V, ...) numbers on the CPU, one row after another. None for any other object.
+    """Return a torch tensor as an array (V, ...) whose rows workers can gather: contiguous numbers on the CPU. None for any other object.
 
-    Whatever else an index into ``x`` would do, such as to hand on gradients, is for torch.
+    Tensors for which indexing does more, such as passing on gradients, are left to torch.
     """
     import torch
 
@@ -167,42 +167,44 @@ def version_of(x: Any) -> int:
 
 
 class Made(NamedTuple):
-    """A batch and its rows by name."""
+    """A sampled batch and its rows by name."""
 
     batch: SampledBatch
     rows: dict[str, Array]
     finish: Callable[[], object] = tuple
-    """To be called before the rows are read."""
+    """Waits until the rows are there; to be called before they are read."""
     on_device: DeviceFeed[Any] | None = None
-    """The feed of the GPU where batch and rows are; None on the CPU."""
+    """Feed of the GPU on which batch and rows are; None on the CPU."""
 
 
 class Source:
-    """From the items (B,) that a loader's batch asks for to the batch of hoptrain's, and the rows that come with it, in memory of their own.
+    """A source of one batch: called with the items (B,) that a loader's code asks for, it returns hoptrain's batch. Its rows have memory of their own.
 
-    While the batch becomes one of the loader's, other threads may gather the rows.
+    Other threads may gather the rows while the loader's code works on the batch.
     """
 
     def __init__(self, make: Callable[[Array], Made], items: Array | None = None) -> None:
-        """Take what makes the batch, and the items where they are known."""
+        """Store the function that makes the batch, and the items if they are known."""
         self._make, self._items = make, items
         self._made: Made | None = None
 
     def __call__(self, items: Array) -> Any:
-        """The batch, without rows; its arrays are good until the next one.
+        """Return the batch without rows; its arrays are valid until the next batch.
 
         Raises:
-            InputError: other items than before.
+            InputError: the items are not those of the first request.
         """
         if self._items is not None and not np.array_equal(items, self._items):
-            raise InputError("the sampler asked for other seeds the second time: let a negative sampler draw by torch's generator alone")
+            raise InputError(
+                "the sampler asked for other seeds the second time: both must be the same; let a negative sampler draw by torch's generator alone"
+            )
         if self._made is None:
             self._items, self._made = items, self._make(items)
         return self._made.batch
 
     @property
     def batch(self) -> Any:
-        """The batch; None as long as nobody has asked for it."""
+        """The batch; None until it is requested."""
         return self._made and self._made.batch
 
     @property
@@ -212,11 +214,11 @@ class Source:
 
     @property
     def names(self) -> list[str]:
-        """Of the rows."""
+        """Names of the rows."""
         return list(self._made.rows) if self._made else []
 
     def rows(self) -> dict[str, Array]:
-        """The rows (S, F) by the name of their store."""
+        """Return the rows (S, F) by the name of their store."""
         if self._made is None:
             return {}
         self._made.finish()
@@ -224,9 +226,9 @@ class Source:
 
 
 class Asked(Exception):
-    """What a batch asks of hoptrain: raised by a source that is there to know it."""
+    """Raised by a source that only finds out which items a loader's code asks for."""
 
     def __init__(self, items: Array) -> None:
-        """Note the items (B,)."""
+        """Store the items (B,)."""
         super().__init__()
         self.items = items

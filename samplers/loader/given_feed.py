@@ -1,4 +1,4 @@
-"""The feed of a loader that deals out the items of its batches itself, a few steps ahead, as those of other libraries do."""
+"""The feed of loaders whose items come from other code, a few steps ahead: those of ``hoptrain.pyg`` and ``hoptrain.dgl``."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import chain, count, islice
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hoptrain.engine import InputError, WorkerOptions
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.queue.ahead import Batch, run_ahead
+from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS
-from hoptrain.engine.queue.pool import WorkerPool
-from hoptrain.engine.queue.ring import Recycled
 from hoptrain.samplers.batch.minibatch import SampledBatch, dotted, named
 from hoptrain.samplers.batch.transfer import release_copied
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.loader.epochs import threads_for
+from hoptrain.samplers.loader.cores import threads_for
 from hoptrain.samplers.loader.given import Asked, GivenBatches, Made, Place, Source, Work
-from hoptrain.samplers.loader.loader import DeviceOptions
+from hoptrain.samplers.loader.maker import BatchMaker, DeviceOptions, steps_under_way
 from hoptrain.samplers.loader.task import SampleTask
 
 if TYPE_CHECKING:
-    from hoptrain.samplers.loader.device_feed import DeviceFeed
     from hoptrain.samplers.loader.gpu_cache import HitRates
 
 Index = TypeVar("Index")
 
 
 class GivenFeed:
-    """Sampler processes that stay from epoch to epoch, as long as they have the same work."""
+    """A feed for loaders whose items come from other code. Its worker processes stay from epoch to epoch, as long as they have the same work."""
 
     def __init__(
         self,
@@ -42,24 +39,26 @@ class GivenFeed:
         on_device: DeviceOptions | None = None,
         bulk: int = 1,
     ) -> None:
-        """State the processes, what they have ready, and the seconds after which one that makes nothing is replaced; None and 0 for defaults.
+        """Initialise; nothing is started yet.
 
-        With ``on_device`` there are no processes: a GPU samples ``bulk`` batches at once, one bulk ahead of the batches that are taken.
+        Args:
+            num_workers: worker processes; 0 for none.
+            prefetch_factor: batches that each of them has ready; None for the default.
+            timeout: seconds after which a worker that makes nothing is replaced; 0 for the default.
+            on_device: options of a GPU of this process that samples instead; there are no workers then.
+            bulk: batches that the GPU samples at once.
         """
         options: dict[str, Any] = {"prefetch_factor": prefetch_factor} if prefetch_factor else {}
         options |= {"timeout": timeout} if timeout else {}
         self._workers, self._queue = num_workers, WorkerOptions(**options) if num_workers else DEFAULTS
-        self._options = on_device
-        self._bulk = bulk
-        self._ahead = 2 * bulk if on_device else num_workers * (self._queue.prefetch_factor + 1) or 2
-        self._memory, self._iteration = Recycled(3), 0
-        self._device: DeviceFeed[Any] | None = None
-        self._pool: WorkerPool | None = None
+        self._options = None if on_device is None else on_device._replace(bulk=bulk)
+        self._iteration = 0
+        self._maker: BatchMaker[Made] | None = None
         self._sources: Generator[Any] | None = None
         self._work: Work | None = None
         self._owner = 0
         self._task: SampleTask
-        self._state: Callable[[], object]
+        self._schedule: GivenBatches
 
     def epoch(
         self,
@@ -69,50 +68,54 @@ class GivenFeed:
         made: Callable[[int, Index, Source], Any],
         is_ahead: bool = False,
         counted: Iterable[Index] = (),
+        items_of: Callable[[Index], Array] | None = None,
     ) -> Iterator[Any]:
-        """The loader's batches of an epoch.
+        """Return the loader's batches of an epoch.
 
         Args:
             work: what batches are made of.
-            place: of the epoch.
-            indices: what the loader deals out to each step; asked for no more steps ahead than the workers have slots, than two bulks of a GPU have
-                batches, without either for one if they may run ahead, else for none.
-            made: (step, index, source) -> the loader's batch; it asks the source once. With workers, a GPU, or ahead, it is called twice for each
-                step: before, for what it asks of the source, which raises ``Asked``, and then with the batch.
-            is_ahead: whether without workers a thread samples the next batch while the consumer has this one. All else is done in the consumer's
-                thread, a step early for ``indices``, and for what ``made`` asks.
-            counted: of a ``gpu_cache``, indices such as those of an epoch, whose batches are sampled to count how often rows are read.
+            place: epoch, rank and seed, from which random numbers follow.
+            indices: indices of each step, from the loader. They are asked for at most as many steps ahead as the workers have slots, or as two bulks
+                of a GPU have batches; one step ahead with ``is_ahead``; else when the batch is asked for.
+            made: (step, index, source) -> the loader's batch; it asks the source once. Without ``items_of`` it is called twice for each step with
+                workers, a GPU, or ``is_ahead``: first for the items that it asks of the source, which raises ``Asked``, and then with the batch.
+            is_ahead: whether without workers a thread samples the next batch while the consumer uses this one. ``indices`` and ``made`` are always
+                called in the consumer's thread.
+            counted: indices such as those of an epoch, whose batches are sampled to choose the rows of a ``gpu_cache``.
+            items_of: returns the items (B,) that ``made`` asks for, where they follow from the index alone; None if only ``made`` knows them.
 
         Raises:
-            InputError: ``made`` does not ask, or asks for something else the second time; the loader was iterated anew; see ``Work.check``.
+            InputError: ``made`` does not ask, or asks for other items the second time; the loader was iterated anew; see ``Work.check``.
         """
         if self._sources is not None:
             self._sources.close()
-        if self._work is None or not work.is_same(self._work) or self._owner != os.getpid():
+        if self._maker is None or self._work is None or not work.is_same(self._work) or self._owner != os.getpid():
             work.check()
             self.close()
-            self._owner, self._task = os.getpid(), self._task_for(work, place)
-        self._work, self._state = work, work.state
+            self._owner, self._maker = os.getpid(), self._maker_for(work, place)
+        self._work = work
         self._schedule.begin(place.seed, place.num_steps)
         self._iteration += 1
-        if self._workers or self._options is not None or is_ahead:
+        if self._workers or self._options is not None or is_ahead or items_of is not None:
+            find = partial(_items_asked_by, made) if items_of is None else lambda _, index: items_of(index)
             under_way = deque[tuple[Index, Array]]()
-            steps, to_count = self._steps(indices, made, under_way), self._steps(counted, made, deque(maxlen=0))
-            sources = self._known(place.epoch, steps, under_way, to_count)
+            steps, to_count = self._steps(indices, find, under_way), self._steps(counted, find, deque(maxlen=0))
+            batches = self._maker.run(place.epoch, steps, is_ahead=is_ahead, state=work.state, counted=to_count)
+            sources = self._known(batches, under_way)
         else:
-            sources = self._asked(place.epoch, indices)
+            sources = self._asked(self._maker, place.epoch, indices)
         return self._batches(self._iteration, sources, made)
 
     def _batches(
         self, iteration: int, sources: Generator[tuple[Index, Source]], made: Callable[[int, Index, Source], Any]
     ) -> Iterator[Any]:
-        """Yield the loader's batches, made in the consumer's thread; ``sources`` end with this."""
+        """Yield the loader's batches, assembled in the consumer's thread; closes ``sources`` at the end."""
         self._sources = sources
         with closing(sources):
             for step in count():
                 if iteration != self._iteration:
                     raise InputError(
-                        f"batch {step} of an iterator whose loader is iterated anew: one epoch goes on at a time; make another loader"
+                        f"batch {step} of an iterator whose loader was iterated anew: a loader has one epoch at a time; make another loader"
                     )
                 release_copied()
                 coming = next(sources, None)
@@ -123,133 +126,105 @@ class GivenFeed:
                 try:
                     batch = made(step, index, source)
                 finally:
-                    source.rows()  # other threads gather them by ids in the workspace
+                    source.rows()  # waits for other threads, which read ids in the workspace
                 if source.batch is None:
                     raise _nothing_asked()
-                del source  # which holds the memory of hoptrain's batch
+                del source  # frees the memory of hoptrain's batch
                 yield batch
                 del batch
 
-    def _asked(self, epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, Source]]:
-        """Yield sources that sample when they are asked, in this process; a batch's structure stays in the workspace."""
+    def _asked(self, maker: BatchMaker[Made], epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, Source]]:
+        """Yield sources that sample in this process when the loader's code asks them; a batch's structure stays in the workspace."""
+
+        def sampled(step: int, items: Array) -> Made:
+            self._schedule.give(step, items)
+            return maker.make(epoch, step)
+
         for step, index in enumerate(indices):
-            yield index, Source(partial(self._sampled, epoch, step))
+            yield index, Source(partial(sampled, step))
 
-    def _sampled(self, epoch: int, step: int, items: Array) -> Made:
-        self._schedule.give(step, items)
-        return self._begun(epoch, step)
-
-    def _begun(self, epoch: int, step: int) -> Made:
-        """The batch of a step whose items are given; other threads have begun with its rows."""
-        batch = self._task.sampled(epoch, step)
-        return Made(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._memory))
-
-    def _steps(
-        self, indices: Iterable[Index], made: Callable[[int, Index, Source], Any], under_way: deque[tuple[Index, Array]]
-    ) -> Iterator[int]:
-        """Yield the steps of ``indices``, once the items of each are given and noted."""
+    def _steps(self, indices: Iterable[Index], find: Callable[[int, Index], Array], under_way: deque[tuple[Index, Array]]) -> Iterator[int]:
+        """Yield the steps of ``indices`` after giving the items of each to the schedule, and noting them in ``under_way``."""
         for step, index in enumerate(indices):
-            items = _items_of(made, step, index)
+            items = find(step, index)
             under_way.append((index, items))
             self._schedule.give(step, items)
             yield step
 
-    def _known(
-        self, epoch: int, steps: Iterator[int], under_way: deque[tuple[Index, Array]], counted: Iterator[int]
-    ) -> Generator[tuple[Index, Source]]:
-        """Yield sources whose batches were made before, by workers, a GPU or a thread, from the items of ``steps``, which are ``under_way``."""
+    def _known(self, batches: Generator[Made], under_way: deque[tuple[Index, Array]]) -> Generator[tuple[Index, Source]]:
+        """Yield sources whose batches are there, made of the items that are ``under_way``."""
 
         def source(batch: Made) -> tuple[Index, Source]:
             index, items = under_way.popleft()
             return index, Source(partial(_given, batch), items)
 
-        if self._options is not None:
-            batches = self._by_gpu(epoch, steps, self._options, counted)
-        elif self._workers:
-            batches = self._by_workers(epoch, steps)
-        else:
-            batches = run_ahead(partial(self._by_thread, epoch), steps, self._state)
         with closing(batches):
             yield from map(source, batches)  # which holds no batch while the next one is waited for
 
-    def _by_thread(self, epoch: int, step: int) -> Made:
-        self._task.workspace.take_turns()  # the consumer has the structure of the batch before
-        batch = self._begun(epoch, step)
-        batch.finish()
-        return batch
+    def _begun(self, epoch: int, step: int, is_ahead: bool) -> Made:
+        """Sample the batch of a step whose items are given; other threads have begun with its rows, or, in a thread, the rows are there."""
+        if is_ahead:
+            self._task.workspace.take_turns()  # the consumer has the structure of the batch before
+        batch = self._task.sampled(epoch, step)
+        assert self._maker is not None
+        made = Made(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._maker.memory))
+        if is_ahead:
+            made.finish()
+        return made
 
-    def _by_workers(self, epoch: int, steps: Iterator[int]) -> Generator[Made]:
-        """Yield the batches of processes, which have the items of some steps before them."""
-        for first in steps:  # all others follow in the pool
-            if self._pool is None:
-                self._pool = WorkerPool(self._task, self._workers, self._queue, batch_bytes=self._task.rehearse(epoch))
-            yield from map(self._arrived, self._pool.run_given(epoch, chain([first], steps), self._ahead))
-
-    def _arrived(self, arrived: Batch) -> Made:
-        """Return a batch of its slot's arrays and the header that came beside them."""
-        arrays, header = arrived
+    def _received(self, received: Batch) -> Made:
+        """Return a batch made of the arrays of its slot and of its header."""
+        arrays, header = received
         rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores or name.startswith("edge_attr.")}
         batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
         return Made(batch, rows)
 
-    def _by_gpu(self, epoch: int, steps: Iterator[int], options: DeviceOptions, counted: Iterator[int]) -> Generator[Made]:
-        """Yield the batches of a GPU, which has the items of two bulks before it."""
-        from hoptrain.samplers.loader.device_feed import DeviceFeed
-
-        if self._device is None:
-            cache = options.gpu_cache
-            to_count = None if cache is None else ((self._schedule, bulk) for bulk in _in_bulks(counted, self._bulk))
-            self._device = DeviceFeed(self._task, self._bulk, options.feature_placement, cache, epoch, counted=to_count)
-        device = self._device
-
-        def made(batch: Any) -> Made:
-            return Made(batch, _rows_in(batch), on_device=device)
-
-        yield from map(made, device.run_bulks(epoch, _in_bulks(steps, self._bulk)))
-
     @property
     def hit_rates(self) -> HitRates | None:
-        """With a ``gpu_cache``, once the first batch was asked for, the share of the rows that comes from it, expected and by epoch."""
-        return None if self._device is None else self._device.hit_rates
+        """Share of the rows that the ``gpu_cache`` holds, expected and by epoch; None without a cache, and before the first batch."""
+        return None if self._maker is None else self._maker.hit_rates
 
-    def _task_for(self, work: Work, place: Place) -> SampleTask:
-        self._schedule = GivenBatches(self._ahead, place.rank, place.world_size)
-        workspace = Workspace(threads_for(None, self._workers, "cpu")) if self._options is None else self._options.workspace()
+    def _maker_for(self, work: Work, place: Place) -> BatchMaker[Made]:
+        options = self._options
+        under_way = steps_under_way(self._workers, self._queue, None if options is None else options.bulk)
+        self._schedule = GivenBatches(under_way, place.rank, place.world_size)
+        workspace = Workspace(threads_for(None, self._workers, "cpu")) if options is None else options.workspace()
         stores = dict(work.stores)
-        return SampleTask(graph=work.graph, stores=stores, sampler=work.sampler, schedule=self._schedule, workspace=workspace)
+        self._task = SampleTask(graph=work.graph, stores=stores, sampler=work.sampler, schedule=self._schedule, workspace=workspace)
+        return BatchMaker(
+            self._task,
+            self._received,
+            num_workers=self._workers,
+            queue=self._queue,
+            here=self._begun,
+            device=options,
+            on_device=lambda batch, device: Made(batch, _rows_in(batch), on_device=device),
+        )
 
     def pids(self) -> list[int]:
-        """Process ids of the workers as they are now; none before the first batch."""
-        return [] if self._pool is None else self._pool.pids()
+        """Return the process ids of the workers as they are now; none before the first batch."""
+        return [] if self._maker is None else self._maker.pids()
 
     def close(self) -> None:
         """End the workers, and free what is on a GPU; the next epoch starts anew. They also end with this object, and with this process."""
-        self._device = None
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
-
-
-def _in_bulks(steps: Iterator[int], bulk: int) -> Iterator[range]:
-    """Yield so many steps at a time, and at the end those that are left."""
-    while some := list(islice(steps, bulk)):
-        yield range(some[0], some[-1] + 1)
+        if self._maker is not None:
+            self._maker.close()
+            self._maker = None
 
 
 def _rows_in(batch: SampledBatch) -> dict[str, Any]:
-    """Return the rows that a batch has, by the names that they have in a slot of the queue."""
+    """Return the rows of a batch by their names in a slot of the queue."""
     of_edges = {f"{named('edge_attr', relation)}.0": block.edge_attr for relation, block in batch.hops[0].items()}
     rows = {dotted("x", kind): own for kind, own in batch.features.items()} | of_edges
     return {name: own for name, own in rows.items() if own is not None}
 
 
 def _given(batch: Made, _: Array) -> Made:
-    """What makes a batch that is there."""
     return batch
 
 
-def _items_of(made: Callable[[int, Index, Source], Any], step: int, index: Index) -> Array:
-    """What a loader's batch asks for."""
+def _items_asked_by(made: Callable[[int, Index, Source], Any], step: int, index: Index) -> Array:
+    """Return the items that a loader's code asks for, by calling it with a source that raises ``Asked``."""
 
     def ask(items: Array) -> Made:
         raise Asked(items)
@@ -263,5 +238,5 @@ def _items_of(made: Callable[[int, Index, Source], Any], step: int, index: Index
 
 def _nothing_asked() -> InputError:
     return InputError(
-        "a batch was made without asking hoptrain for its sample: let a sampler of your own call one of hoptrain's in every batch"
+        "a batch was made without hoptrain's sampler: a custom sampler must call one of hoptrain's for every batch; call it once a batch"
     )

@@ -1,4 +1,4 @@
-"""The hottest rows of the features in device memory: a pre-sampled epoch says which they are, since the schedule is known."""
+"""The GPU feature cache: device memory holds the feature rows that are read most in an epoch that is sampled beforehand."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 ScheduledBulk: TypeAlias = tuple[StepSchedule, range]
-"""A schedule and the steps of it that are sampled at once."""
+"""A schedule, and steps of it that are sampled at once."""
 
 MOST_COUNTED = 1024
-"""Batches that are sampled to count by: an epoch of more is counted by that many, from all over it."""
+"""Most batches that are sampled for counting. A longer epoch is represented by that many, spread evenly over it."""
 
 
 @dataclass(eq=False, slots=True)
 class HitRates:
-    """What share of the rows comes from device memory.
+    """The share of row reads that hit the cache in device memory.
 
     Attributes:
-        expected: by the batches that were counted.
-        rows: (C,) the rows that this GPU, or with others those that share them, keeps.
-        had: epoch -> the share that it had, of the batches of this rank; epochs that were not gone through to their end are left out.
+        expected: share in the batches that were counted.
+        rows: (C,) rows in the cache of this GPU, or of the GPUs that share one.
+        had: share by epoch, in the batches of this rank; epochs that were not finished are left out.
     """
 
     expected: float
@@ -49,29 +49,29 @@ class HitRates:
 def keep_hot_rows(
     rows: DeviceRows, size: float | str, task: SampleTask, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
 ) -> HitRates:
-    """Have ``rows`` keep in device memory what is read most in ``epoch``, and say what that will bring.
+    """Cache the rows of ``rows`` that are read most in ``epoch`` in device memory, and return the expected hit rate.
 
-    All ranks count the batches of all ranks, so they come to the same rows without a word, also where they share them out among their GPUs.
+    All ranks count the batches of all ranks, so they choose the same rows without communication, also if they distribute them over their GPUs.
 
     Args:
         rows: the features.
-        size: of this GPU's cache, see ``num_cached``.
-        task: what a batch is.
+        size: size of this GPU's cache, see ``num_cached``.
+        task: makes a batch.
         bulk: batches that are sampled at once.
-        epoch: whose batches are counted.
-        counted: the bulks that are sampled to count by, where the schedule does not know them; each is asked for when the one before it is counted.
+        epoch: epoch whose batches are counted.
+        counted: bulks to count in, if the schedule does not know those of an epoch; each is requested once the one before it is counted.
 
     Raises:
-        InputError: there is no room for it.
+        InputError: the cache does not fit in the GPU's memory.
     """
     store = task.stores["x"]
     row_bytes = prod(store.shape[1:]) * store.itemsize
     own = num_cached(size, len(store), row_bytes)
     need = own * row_bytes + len(store) * 4
-    task.sampler.driver(task.graph, task.workspace)  # the graph comes first, and the cache has what it leaves
+    task.sampler.driver(task.graph, task.workspace)  # copies the graph first; the cache gets what it leaves
     _check_room(size, need)
     counts, number, of = count_rows(task, len(store), bulk, epoch, counted)
-    _check_room(size, need)  # now that sampling has its memory as well
+    _check_room(size, need)  # again, after sampling has allocated its memory
     meeting, parts, hot = task.workspace.meeting, None, hottest(counts, own)
     group = [0] if meeting is None else peer_group(meeting)
     if meeting is not None:
@@ -80,7 +80,7 @@ def keep_hot_rows(
         hot = hot if parts is None else larger
     rows.keep_hot(hot, parts)
     rates = HitRates(float(counts[hot].sum() / max(1, counts.sum())), hot)
-    where = f", shared out among {len(parts)} GPUs" if parts else ""
+    where = f", distributed over {len(parts)} GPUs" if parts else ""
     _log.info(
         "gpu_cache: %s of %s rows in device memory%s, %.1f %% of the reads are expected to hit them (counted in %d of %d batches of epoch %d)",
         f"{len(hot):,}", f"{len(store):,}", where, 100 * rates.expected, number, of, epoch,
@@ -92,14 +92,14 @@ def _check_room(size: float | str, need: int) -> None:
     free = free_memory()
     if need > free:
         raise InputError(
-            f"gpu_cache is {size}: with its index {need / 2**30:.2f} GiB, and the GPU has {free / 2**30:.2f} GiB free; give less"
+            f"gpu_cache is {size}: it needs {need / 2**30:.2f} GiB with its index, and the GPU has {free / 2**30:.2f} GiB free; give less"
         )
 
 
 def count_rows(
     task: SampleTask, num_rows: int, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
 ) -> tuple[Array, int, int]:
-    """How often each row of the features is read: (V,) int32; in how many batches of all ranks that was counted, and of how many."""
+    """Return how often each feature row is read, (V,) int32; in how many batches of all ranks that was counted; and how many batches there are."""
     workspace = task.workspace
     counts = to_device(np.zeros(num_rows, np.int32), "device", workspace.stream)
     launch = Launch(stream=workspace.stream.numba, thresholds=workspace.on_device.thresholds or THRESHOLDS, num_batches=1)
@@ -116,7 +116,7 @@ def count_rows(
 
 
 def _counted(task: SampleTask, bulk: int) -> Iterator[ScheduledBulk]:
-    """The schedule of each rank with the steps of a bulk: all of them, or every so many."""
+    """Return the bulks of all ranks, or an evenly spaced selection of ``MOST_COUNTED`` batches."""
     ranks, steps = task.schedule.world_size, range(task.schedule.num_steps)
     bulks = [(rank, steps[i : i + bulk]) for rank in range(ranks) for i in range(0, len(steps), bulk)]
     stride = -(-len(bulks) // max(1, MOST_COUNTED // bulk))

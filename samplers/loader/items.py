@@ -1,4 +1,4 @@
-"""One step of a feed of items that stand alone: nothing is sampled, rows are put together."""
+"""The worker task of loaders without sampling, whose batches are collated from independent items."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hoptrain.engine.schedule import StepSchedule
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ItemTask:
-    """What a worker does: it is a ``hoptrain.engine.queue.worker.Task``.
+    """A ``hoptrain.engine.queue.worker.Task`` that collates the items of a batch.
 
     Attributes:
-        join: item numbers (B,) to the arrays of their batch, by name; a bound method of the data, whose large arrays are shared.
-        schedule: what is in which batch.
+        join: returns the arrays of a batch by name, from its item numbers (B,). A bound method of the data, whose large arrays are shared.
+        schedule: the items of each batch.
     """
 
     join: Callable[[Array], dict[str, Array]]
@@ -29,6 +29,6 @@ class ItemTask:
         for name, array in made.items():
             out[name][...] = array
 
-    def num_bytes(self, epoch: int) -> int:
-        """Size of an epoch's first batch."""
+    def rehearse(self, epoch: int) -> int:
+        """Make the first batch of an epoch and return its size in bytes."""
         return sum(array.nbytes for array in self.join(self.schedule.batch_items(epoch, 0)).values())

@@ -1,24 +1,20 @@
-"""The loader: a schedule, a sampler and a data set, run in this process or in sampler processes."""
+"""``SampleLoader``, which yields the mini-batches of a data set, and the schedule that it makes of its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
-from hoptrain.engine.device import PLACEMENTS, check_cuda, pin_pages, split_device, torch_on_device
-from hoptrain.engine.errors import check_choice
+from hoptrain.engine.device import pin_pages as lock_pages
+from hoptrain.engine.device import split_device
 from hoptrain.engine.features.checks import as_ids
 from hoptrain.engine.features.quantized import Columns
-from hoptrain.engine.machine import parse_size
-from hoptrain.engine.queue.ahead import Batch, run_inline, run_together
+from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
-from hoptrain.engine.queue.pool import WorkerPool
-from hoptrain.engine.queue.ring import Recycled
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.engine.store import check_unchanged
@@ -26,39 +22,39 @@ from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_distinct, check_nodes
 from hoptrain.samplers.loader.check_batch import prepared
-from hoptrain.samplers.loader.early import is_known
-from hoptrain.samplers.loader.epochs import EpochLoader, rank_and_world_size, threads_for
+from hoptrain.samplers.loader.cores import rank_and_world_size
+from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.loader.gather import split_columns, with_columns
+from hoptrain.samplers.loader.maker import BatchMaker, DeviceOptions, workspace_on
 from hoptrain.samplers.loader.task import SampleTask
 
 if TYPE_CHECKING:
-    from hoptrain.samplers.loader.device_feed import DeviceFeed
     from hoptrain.samplers.loader.gpu_cache import HitRates
     from hoptrain.samplers.loader.tier import Tier
 
-_AT_ONCE = 2 << 30
-"""Bytes that batches made at once, without workers, may have, with their threads' tables of nodes. Where they would have more, threads share each."""
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
-"""The defaults of what a schedule says."""
+"""Defaults of the arguments that a schedule replaces."""
 
 
 class SampleLoader(EpochLoader[SomeBatch]):
-    """The mini-batches of a data set, as NumPy arrays in the queue's memory; ``batch.to(device)`` makes torch tensors. See ``EpochLoader``.
+    """A loader that yields the mini-batches of a data set as NumPy arrays in shared memory; ``batch.to(device)`` makes torch tensors of them.
 
-    With device "cuda" and no workers it samples on the training process's GPU, on a stream beside the training, and batches stay there; workers
-    have a copy of the graph each on it, or with "cuda:1" on another one, and write into the queue. With ``gpu_cache`` a GPU keeps the rows
-    that are read most, and reads the others from pinned host memory; ``hit_rates`` tells what that brings.
+    Iteration, workers and resuming are those of ``EpochLoader``.
 
-    With ``feature_cache`` the rows of features are read from the data set's file, and those are kept that are used again soonest
-    (``hoptrain.samplers.loader.tier``). Without it the file is mapped, and the system keeps what it has room for. Batches are the same.
+    With device "cuda" and no workers, it samples on the GPU of the training process, on its own stream, and batches stay on the GPU. With workers, each
+    of them has a copy of the graph on that GPU, or on another one with "cuda:1", and writes batches into the queue. With ``gpu_cache``, a GPU keeps
+    the feature rows that are read most and reads the others from pinned host memory; ``hit_rates`` has the share of reads that hit the cache.
 
-    Features that the data set has as codes (``QuantizedRows``) stay codes in a batch on the host: ``batch.to(device)`` expands them on the device, and
-    ``np.asarray(batch.x)`` here.
+    With ``feature_cache``, feature rows are read from the data set's file, and the host feature cache (``hoptrain.samplers.loader.tier``) keeps those that are
+    used again soonest. Without it, the file is mapped and the system's page cache decides. Batches are the same.
+
+    Quantised features (``QuantizedRows``) stay codes in a batch on the host. ``batch.to(device)`` dequantises them on the device,
+    ``np.asarray(batch.x)`` on the host.
 
     Attributes:
-        task: makes the batches, here or in the sampler processes; a ``WorkerPool`` of your own can run it too. ``task.edges`` has the files that edges are
-            read from, or None.
-        tier: with ``feature_cache``, once the first batch was asked for: what was read so far, and how long that was waited for; else None.
+        task: makes the batches in this process or in the workers; your own ``WorkerPool`` can run it too. ``task.edges`` has the files that edges
+            are read from, or None.
+        tier: the host feature cache with its counts of reads and waiting time; None without ``feature_cache`` and before the first batch.
 
     Examples:
         >>> from hoptrain import NeighborSampler, SampleLoader, load_dataset
@@ -76,7 +72,6 @@ class SampleLoader(EpochLoader[SomeBatch]):
 
     task: SampleTask
     tier: Tier | None = None
-    _feed: DeviceFeed[SomeBatch] | None = None
 
     def __init__(
         self,
@@ -103,37 +98,37 @@ class SampleLoader(EpochLoader[SomeBatch]):
         prefetch_steps: int | None = None,
         schedule: StepSchedule | None = None,
     ) -> None:
-        """Set up; nothing is started yet.
+        """Check the arguments; no process is started yet.
 
         Args:
-            data: graph, features and labels; a ``HeteroDataset`` for a ``HeteroSampler``.
-            sampler: the algorithm.
+            data: graph, features and labels: a ``Dataset``, or a ``HeteroDataset`` for samplers of heterogeneous graphs.
+            sampler: the sampling algorithm.
             split: name of a split of ``data``, node ids (N,), or a mask of all nodes (V,) bool.
             batch_size: seeds per rank and step.
-            num_workers: sampler processes of this rank.
-            seed: addresses every random number together with epoch and batch.
-            shuffle: a new order of the seeds each epoch.
-            rank: this process's rank; by default torch.distributed's, or that of its environment variables.
-            world_size: number of ranks; by default likewise.
-            worker_options: how batches come from the workers.
-            device: where batches are sampled, "cpu", "cuda", or with workers "cuda:1"; see the class.
-            bulk: batches that are sampled at once, on "cuda" without workers only; by default as many as have 8,192 seeds together, from 2 to 64.
-            graph_placement: where a device reads the graph: "device" memory, "pinned" host memory, or "auto", by what is free.
-            feature_placement: likewise features and labels; without workers only, since these gather them on the host.
-            gpu_cache: what each GPU keeps of the features: bytes such as "2GiB", or a share of the rows such as 0.1; see the class.
-            cuda_graphs: on "cuda" whether a bulk of a shape that there was before is queued by one call, a CUDA graph.
-            threads: threads of each worker, by default 1; without workers of this process, by default the cores that there are for a rank.
-            pin_memory: lock the queue's memory, so that ``batch.to("cuda")`` runs beside the training.
-            feature_cache: bytes, such as "8GiB", that a machine spends on features, which are read from files, or "auto" for what is left; see the class.
-            prefetch_steps: with ``feature_cache`` how many steps ahead it is known which rows are used, by default 256; 0 where batches depend on the training.
-            schedule: in place of all that says what is in which batch (from ``split`` to ``world_size``); the sampler is then taken as prepared.
+            num_workers: worker processes of this rank; 0 samples in this process.
+            seed: seed of all random numbers, together with epoch and batch number.
+            shuffle: whether each epoch has a new order of the seeds.
+            rank: rank of this process; by default that of torch.distributed, or of its environment variables.
+            world_size: number of ranks; by default that of torch.distributed, or of its environment variables.
+            worker_options: options of the worker processes and their queue.
+            device: device that samples: "cpu", "cuda", or with workers also another GPU such as "cuda:1".
+            bulk: batches that a GPU samples at once, without workers; by default as many as have 8,192 seeds together, from 2 to 64.
+            graph_placement: memory in which a GPU reads the graph: "device", "pinned" for host memory, or "auto" for device memory if it suffices.
+            feature_placement: memory in which a GPU reads features and labels, as for ``graph_placement``; without workers only.
+            gpu_cache: features that each GPU keeps: bytes such as "2GiB", or a share of the rows such as 0.1.
+            cuda_graphs: whether a GPU replays a bulk whose shape it has seen before as a CUDA graph.
+            threads: threads of each worker, by default 1; without workers, threads of this process, by default this rank's share of the cores.
+            pin_memory: pin the queue's memory, so that ``batch.to("cuda")`` overlaps with the training.
+            feature_cache: bytes of the host feature cache of a machine, such as "8GiB", or "auto" for what is free. Features are then read from files.
+            prefetch_steps: steps for which it is known ahead which feature rows are used, with ``feature_cache``; by default 256. 0 if batches depend on the training.
+            schedule: items and address of each batch, instead of the arguments from ``split`` to ``world_size``; ``sampler`` must be prepared.
 
         Raises:
-            InputError: a split, a size or an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
+            InputError: a split, a size or an option is out of range or has no effect with the others; CUDA is requested and not available.
         """
-        self._of_feed: dict[str, Any] = {"bulk": bulk, "placement": feature_placement, "gpu_cache": gpu_cache}
-        workspace = workspace_on(device, num_workers, worker_options, pin_memory, threads, cuda_graphs, graph_placement, self._of_feed)
-        self._queue, self._pin_memory, self._memory = worker_options, pin_memory, Recycled(max(2, workspace.threads + 1))
+        self._device = DeviceOptions(split_device(device)[1], bulk, graph_placement, feature_placement, gpu_cache, cuda_graphs)
+        workspace = workspace_on(device, num_workers, worker_options, self._device, pin_memory=pin_memory, threads=threads)
+        self._queue, self._page_lock = worker_options, pin_memory
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self.task, self._columns = _task_on(data, sampler, schedule, workspace)
@@ -143,106 +138,60 @@ class SampleLoader(EpochLoader[SomeBatch]):
         if self._folder is not None:
             check_unchanged(self._folder)
         task = self.task
-        if self.num_workers == 0 and task.workspace.device == "cuda":
-            if self._feed is None:
-                from hoptrain.engine.gpu_memory.meeting import meeting_of
-                from hoptrain.samplers.loader.device_feed import DeviceFeed
-
-                task.workspace.meeting = meeting_of(task.schedule.world_size)
-                self._feed = DeviceFeed(task, epoch=epoch, columns=self._columns, **self._of_feed)
-            return self._feed.run(epoch, steps)
         if self._of_tier and self.tier is None:
             from hoptrain.samplers.loader.tier import Tier
 
             self.tier = Tier(task, **self._of_tier, num_workers=self.num_workers, worker_options=self._queue)
-        if self.num_workers and self._pool is None:
-            on_map = pin_pages if self._pin_memory else None
-            self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.rehearse(epoch), on_map=on_map)
+        if self._maker is None:
+            self._maker = self._new_maker()
+        self._maker.start(epoch)
         self._files = mapped_files(*(self.tier.mapped if self.tier else _arrays_of(task)))
-        batches = self._pool.run if self._pool else self._here
-        return map(self._filled, self.tier.run(batches, epoch, steps) if self.tier else batches(epoch, steps))
+        return self.tier.run(self._maker.run, epoch, steps) if self.tier else self._maker.run(epoch, steps)
 
-    def _here(self, epoch: int, steps: range) -> Iterator[Batch]:
-        """Make batches in this process, and see before each that files are whole: to read what was cut off would end the process (SIGBUS)."""
-        batches = self._made_here(epoch, steps)
-        for _ in steps:
-            check_whole(self._files)
-            yield next(batches)
+    def _new_maker(self) -> BatchMaker[SomeBatch]:
+        task, is_on_gpu = self.task, self.num_workers == 0 and self.task.workspace.device == "cuda"
+        if is_on_gpu:
+            from hoptrain.engine.gpu_memory.meeting import meeting_of
 
-    def _made_here(self, epoch: int, steps: range) -> Iterator[Batch]:
-        """Batches of this process: as many at once as it has threads, where nothing can come of that but time."""
-        task, workspace = self.task, self.task.workspace
-        if workspace.threads == 1 or self._of_tier or not is_known(task.sampler) or task.sampler.feedback or task.sampler.state():
-            return run_inline(task, epoch, steps, self._memory)
-        tasks = [replace(task, workspace=workspace.part(i)) for i in range(workspace.threads)]
-        vertices = task.graph.num_nodes
-        tables = 4 * len(tasks) * (vertices if isinstance(vertices, int) else sum(vertices.values()))
-        return run_together(task, tasks, workspace.run, epoch, steps, self._memory, _AT_ONCE - tables)
+            task.workspace.meeting = meeting_of(task.schedule.world_size)
+        return BatchMaker(
+            task,
+            self._filled,
+            num_workers=self.num_workers,
+            worker_options=self._queue,
+            on_map=lock_pages if self._page_lock else None,
+            threads=1 if self._of_tier or is_on_gpu else task.workspace.threads,
+            check=lambda: check_whole(self._files),  # to read past the end of a file that was cut off would end the process (SIGBUS)
+            device=self._device if is_on_gpu else None,
+            columns=self._columns,
+        )
 
     def _filled(self, made: Batch) -> Any:
-        """A batch from its slot's arrays and the header that came beside them."""
-        check_whole(self._files)  # what lies behind the end of a file, in its last page, reads as zeros
+        """Return a batch made of the arrays of its slot and of its header."""
+        check_whole(self._files)  # past the end of a file, its last page reads as zeros
         arrays, header = made
         return header.filled(with_columns(arrays, self._columns)).out_of(self.task.sampler.graph_of(self.task.graph))
 
     @property
     def hit_rates(self) -> HitRates | None:
-        """With a ``gpu_cache``, once the first batch was asked for: the share of the rows that comes from it, expected and by epoch."""
-        return None if self._feed is None else self._feed.hit_rates
+        """Share of the rows that the ``gpu_cache`` holds, expected and by epoch; None without a cache, and before the first batch."""
+        return None if self._maker is None else self._maker.hit_rates
 
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
         super().close()
-        self._feed = None
         if self.tier is not None:
             self.tier.close()
 
 
-class DeviceOptions(NamedTuple):
-    """How a GPU samples for a loader; the options are those of ``SampleLoader``."""
-
-    gpu: int | None = None
-    bulk: int | None = None
-    graph_placement: str = "auto"
-    feature_placement: str = "auto"
-    gpu_cache: float | str | None = None
-    cuda_graphs: bool = True
-
-    @classmethod
-    def checked(
-        cls,
-        device: Any,
-        bulk: int | None = None,
-        graph_placement: str = "auto",
-        feature_placement: str = "auto",
-        gpu_cache: float | str | None = None,
-        cuda_graphs: bool = True,
-    ) -> DeviceOptions | None:
-        """Return the options, or None where ``device`` is the CPU or None.
-
-        Raises:
-            InputError: an option that cannot be, or has no effect with the others; CUDA cannot be used.
-        """
-        of_feed = {"bulk": bulk, "placement": feature_placement, "gpu_cache": gpu_cache}
-        name = "cpu" if device is None else str(device)
-        workspace = workspace_on(name, 0, DEFAULTS, False, None, cuda_graphs, graph_placement, of_feed)
-        if workspace.device == "cpu":
-            return None
-        return cls(split_device(name)[1], bulk, graph_placement, feature_placement, gpu_cache, cuda_graphs)
-
-    def workspace(self) -> Workspace:
-        """Return a new workspace on the GPU."""
-        return Workspace(1, "cuda", placement=self.graph_placement, gpu=self.gpu, cuda_graphs=self.cuda_graphs)
-
-
 def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: StepSchedule, workspace: Workspace) -> tuple[SampleTask, dict[str, Columns]]:
-    """What batches are made of; and what its features' codes stand for, by store."""
+    """Return the task that makes batches, and the scales of quantised stores by name."""
     stores, columns = split_columns(sampler.stores_of(data))
     return SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace), columns
 
 
 def _tier_options(task: SampleTask, feature_cache: str | None, prefetch_steps: int | None) -> dict[str, Any]:
-    """Return the options of a ``Tier``: none without ``feature_cache``, which features that are no arrays have by default."""
+    """Return the options of a ``Tier``; none without ``feature_cache``, which partitioned features have by default."""
     if feature_cache is None and prefetch_steps is None and all(isinstance(store, np.ndarray) for store in task.stores.values()):
         return {}
     from hoptrain.samplers.loader.tier import tier_options
@@ -256,67 +205,10 @@ def _arrays_of(task: SampleTask) -> list[Array]:
     return [array for columns in relations for array in columns.arrays().values()] + list(task.stores.values())
 
 
-def workspace_on(
-    device: str,
-    num_workers: int,
-    worker_options: WorkerOptions,
-    pin_memory: bool,
-    threads: int | None,
-    cuda_graphs: bool,
-    placement: str,
-    of_feed: dict[str, Any],
-) -> Workspace:
-    """Return a workspace on a device, once all options that go with the device were checked; arguments are those of ``SampleLoader``.
-
-    Raises:
-        InputError: an option that cannot be, or has no effect with the others; no CUDA where it is asked for.
-    """
-    kind, gpu = split_device(device)
-    _check_options(num_workers, worker_options, kind, gpu, of_feed["bulk"], pin_memory)
-    _check_placements(kind, num_workers, placement, of_feed["placement"], of_feed["gpu_cache"])
-    return Workspace(threads_for(threads, num_workers, kind), kind, placement=placement, gpu=gpu, cuda_graphs=cuda_graphs)
-
-
-def _check_options(
-    num_workers: int, worker_options: WorkerOptions, device: str, gpu: int | None, bulk: int | None, pin_memory: bool
-) -> None:
-    """Refuse what cannot be, or has no effect with the others."""
-    if num_workers < 0:
-        raise InputError(f"num_workers is {num_workers}: it is at least 0; correct it")
-    for name, value in vars(worker_options).items():
-        if num_workers == 0 and value != getattr(DEFAULTS, name):
-            raise InputError(f"worker_options.{name} is {value} and num_workers 0: without workers there is no queue; leave it out")
-    if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
-        raise InputError(f'bulk is {bulk}: it is at least 1 and goes with device="cuda" and num_workers=0; correct it or leave it out')
-    if pin_memory and torch_on_device() is None:
-        raise InputError("pin_memory is on, but torch has no CUDA device: the queue's memory is locked for a GPU only; leave it out")
-    if device == "cuda":
-        check_cuda(gpu)
-
-
-def _check_placements(device: str, num_workers: int, graph: str, features: str, cache: float | str | None) -> None:
-    """Refuse places that there are not, or that nothing is put to."""
-    check_choice("graph_placement", graph, PLACEMENTS)
-    check_choice("feature_placement", features, PLACEMENTS)
-    if graph != "auto" and device == "cpu":
-        raise InputError(f'graph_placement is {graph!r}: it tells where a GPU reads the graph, with device="cuda"; leave it out')
-    if features != "auto" and (device == "cpu" or num_workers):
-        raise InputError(
-            f'feature_placement is {features!r}: it tells where a GPU reads features, with device="cuda" and num_workers=0; leave it out'
-        )
-    if cache is None:
-        return
-    parse_size(cache, "gpu_cache")
-    if device == "cpu" or num_workers:
-        raise InputError(f'gpu_cache is {cache}: it is memory of a GPU that samples, with device="cuda" and num_workers=0; leave it out')
-    if features == "device":
-        raise InputError(f"gpu_cache is {cache} with feature_placement='device': then all rows lie in device memory; leave one of them out")
-
-
 def _scheduled(
     data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: StepSchedule | None, *values: Any
 ) -> tuple[Sampler[Any, SomeBatch], StepSchedule]:
-    """Sampler and schedule: those given, or the ones that the plain arguments make, whose ``values`` stand in the order of ``_PLAIN``."""
+    """Return the sampler and the schedule: those given, or those made of ``values``, which are in the order of ``_PLAIN``."""
     plain = dict(zip(_PLAIN, values, strict=True))
     if not isinstance(data, Dataset | HeteroDataset):
         remedy = "Dataset.from_pyg(data) makes one" if hasattr(data, "edge_index") else "load_dataset(name) opens one by its name"
@@ -327,7 +219,9 @@ def _scheduled(
     if schedule is None:
         return plain_schedule(data, sampler, **plain)
     if not isinstance(plain["split"], str) or plain != _PLAIN:
-        raise InputError("a schedule beside split, batch_size, seed, shuffle, rank or world_size: it says all of these; leave them out")
+        raise InputError(
+            "schedule is given with split, batch_size, seed, shuffle, rank or world_size: it replaces all of these; leave them out"
+        )
     return sampler, schedule
 
 
@@ -342,7 +236,7 @@ def plain_schedule(
     rank: int | None = None,
     world_size: int | None = None,
 ) -> tuple[Sampler[Any, SomeBatch], Schedule]:
-    """The sampler prepared for a split, and the schedule of what it deals out; arguments and errors as of ``SampleLoader``."""
+    """Return the sampler prepared for a split, and the schedule of its items; arguments and errors are those of ``SampleLoader``."""
     if rank is None or world_size is None:
         rank, world_size = rank_and_world_size()
     if isinstance(split, str):

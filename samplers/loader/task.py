@@ -1,4 +1,4 @@
-"""One step of a feed: sample, then gather features and labels."""
+"""``SampleTask``: sample the batch of a step, then gather its features and labels. Workers and loaders run it."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ BatchAndRows: TypeAlias = tuple[SampledBatch, list[tuple[str, Any, Array]]]
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class SampleTask:
-    """What a worker does: a batch's structure and rows go straight into the slot. It is a ``hoptrain.engine.queue.worker.Task``.
+    """A ``hoptrain.engine.queue.worker.Task`` that writes the structure and the rows of a mini-batch directly into a slot.
 
     Attributes:
-        graph: what is sampled.
-        stores: rows by node, and by edge id, by the name that they have for a batch (``Dataset.stores``): arrays, or what has ``dtype``, ``shape``
-            and ``gather`` (``TierRows``).
-        sampler: the algorithm, prepared.
-        schedule: what is in which batch.
-        workspace: of the process that makes the batches.
+        graph: the graph to sample.
+        stores: rows of nodes and edges, by their name in a batch (``Dataset.stores``): arrays, or cached rows of a file (``TierRows``).
+        sampler: the prepared sampling algorithm.
+        schedule: the items and the address of each batch.
+        workspace: scratch memory of the process that makes the batches.
         is_checked: whether a batch of the sampler was checked in full in this process.
-        handed: where batches come from that another process sampled: with other machines, or from files. Not that of a rehearsal, which is sampled here.
-        edges: the files of the graph's edges, if these are larger than memory.
+        handed: batches that another process samples, from files or together with other machines; None if this process samples. A rehearsal
+            always samples.
+        edges: files of the graph's edges, if these do not fit in memory.
     """
 
     graph: Any
@@ -55,7 +55,7 @@ class SampleTask:
     edges: EdgeFiles | None = None
 
     def rehearse(self, epoch: int) -> int:
-        """Make the first batch here, on the CPU: workers that start now load the compiled kernels from disk. Returns its size in bytes."""
+        """Make the first batch of an epoch on the CPU and return its size in bytes. Workers that start later load the compiled kernels from disk."""
         sizes: list[int] = []
 
         def allocate(specs: Sequence[Spec]) -> dict[str, Array]:
@@ -66,7 +66,7 @@ class SampleTask:
         return sizes[0]
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Header:
-        """Make the batch of a step in arrays from ``allocate``; returns its header. With a cache of rows ``epoch`` has its run (``run_and_epoch``)."""
+        """Make the batch of a step in arrays from ``allocate`` and return its header. With a feature cache, ``epoch`` includes the run (``run_and_epoch``)."""
         begin = time.perf_counter()
         run, epoch = divmod(epoch, MAX_EPOCH)
         batch, rows = self.with_rows(epoch, step, run)
@@ -90,16 +90,16 @@ class SampleTask:
         )
 
     def sampled(self, epoch: int, step: int, run: int = 0) -> SampledBatch:
-        """The batch of a step without rows; its arrays are the workspace's, good until the next one."""
+        """Return the batch of a step without rows. Its arrays are in the workspace, valid until the next batch."""
         return self._sampled(epoch, step, run)[0]
 
     def with_rows(self, epoch: int, step: int, run: int = 0) -> BatchAndRows:
-        """The batch of a step, and which rows it takes of which stores, under which names (``named_rows``); as long as those of ``sampled``."""
+        """Return the batch of a step, and name, store and row ids of each array of rows that it takes. All are valid until the next batch."""
         batch, ids = self._sampled(epoch, step, run)
         return batch, self.rows_of(batch, ids)
 
     def rows_of(self, batch: SampledBatch, ids: EdgeIds) -> list[tuple[str, Any, Array]]:
-        """Which rows a batch takes of which stores; ``ids`` of its edges, where these were looked up."""
+        """Return name, store and row ids of each array of rows that a batch takes; ``ids`` has edge ids that were looked up before."""
         return list(named_rows(batch, self.stores, lambda store, name, at: ids[name] if name in ids else self._edge_rows(store, name, at)))
 
     def _sampled(self, epoch: int, step: int, run: int) -> tuple[SampledBatch, EdgeIds]:
@@ -115,13 +115,13 @@ class SampleTask:
         return found, {}
 
     def start_rows(self, batch: SampledBatch, allocate: Allocate) -> tuple[dict[str, Array], Callable[[], None]]:
-        """Arrays from ``allocate`` for the rows of a sampled batch, by name, and what fills them, which other threads have begun to do."""
+        """Return arrays from ``allocate`` for the rows of a sampled batch, by name, and a function that waits until all threads have filled them."""
         rows = list(named_rows(batch, self.stores, self._edge_rows))
         out = allocate(_specs_of(rows))
         return out, start_gathering([(store, ids, out[name]) for name, store, ids in rows], self.workspace)
 
     def _on_host(self, batch: SampledBatch) -> SampledBatch:
-        """The batch with all of its arrays on the host, which those of a device are copied to together."""
+        """Return the batch with all of its arrays on the host; arrays of a device are copied together."""
         if self.workspace.device == "cpu":
             return batch
         arrays: list[Any] = []
@@ -135,7 +135,7 @@ class SampleTask:
         return batch.map(lambda _: next(copies))
 
     def _edge_rows(self, store: str, name: str, places: Array) -> Array:
-        """The ids of the edges at ``places`` (M,), in memory of the workspace: where their features stand in a store, of a relation or of the graph."""
+        """Return the rows (M,) of a store for the edges at CSC positions ``places`` (M,): their edge ids, in memory of the workspace."""
         relation = store.partition(".")[2]
         ids: Array | None = (self.graph.relations[tuple(relation.split(":"))] if relation else self.graph).edge_ids
         if len(places) and places.min() < 0:
@@ -147,10 +147,10 @@ class SampleTask:
         return out
 
     def num_step_seeds(self, step: int, batch: SampledBatch) -> int:
-        """Seeds of a step over all ranks; where batches choose theirs, as many for each rank as this one has."""
+        """Return the number of seeds of a step over all ranks; if a batch chooses its own seeds, each rank counts as many as this one."""
         return self.schedule.num_step_items(step) if self.sampler.by_seeds else batch.num_seeds * self.schedule.world_size
 
 
 def _specs_of(rows: Sequence[tuple[str, Array, Array]]) -> list[Spec]:
-    """Of the arrays for the rows of (name, store, ids)."""
+    """Return the specs of the arrays for the rows of each (name, store, ids)."""
     return [(name, store.dtype, (len(ids), *store.shape[1:])) for name, store, ids in rows]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -55,6 +55,8 @@ from hoptrain.samplers.loader.topology.superbatch import Superbatch
 from hoptrain.samplers.superbatch.handover import Handed, boxes_of
 
 _log = logging.getLogger(__name__)
+
+Made = TypeVar("Made")
 
 LOOKAHEAD = 256
 """Steps, where nothing else is said: what is foreseen is limited by memory as well."""
@@ -270,7 +272,7 @@ class Tier:
             topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=made.budget.of_edges // 2)
         return FillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
 
-    def run(self, batches: Callable[[int, range], Iterator[Batch]], epoch: int, steps: range) -> Iterator[Batch]:
+    def run(self, batches: Callable[[int, range], Iterator[Made]], epoch: int, steps: range) -> Iterator[Made]:
         """The batches of some steps, each once its rows are there.
 
         Args:

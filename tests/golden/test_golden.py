@@ -48,7 +48,7 @@ def test_feeds_through_workers(folder, pool_of, monkeypatch):
     fed = [getattr(loader, "parts", loader) for loader in loaders.values()]  # those of chunks are fed by another one
     tasks = [loader.task for loader in fed]
     pool = pool_of(Several(tasks), 2)
-    monkeypatch.setattr("hoptrain.samplers.loader.loader.WorkerPool", lambda task, *_, **__: Share(pool, tasks.index(task)))
+    monkeypatch.setattr("hoptrain.samplers.loader.maker.WorkerPool", lambda task, *_, **__: Share(pool, tasks.index(task)))
     for own, (name, loader) in zip(fed, loaders.items(), strict=True):
         own.num_workers = 2
         check(f"feed: {name}", digests(of_epochs(loader)), GOLDEN[f"feed: {name}"])

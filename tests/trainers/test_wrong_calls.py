@@ -95,9 +95,9 @@ fit Q --data.sampler.init_args.fanouts abc  | data.sampler: fanouts is abc: it m
 fit Q --data.sampler.init_args.fanouts [5,0] | fanout 0 in [5, 0]: a hop takes ...
 fit Q --data.sampler.init_args.fanouts [5,1.5] | fanout 1.5 in [5, 1.5]: a hop takes ... or a share of them such as 0.5, above 0 and at most 1.0
 fit Q --data.sampler.init_args.fanout [5]   | data.sampler: there is no option fanout: did you mean fanouts?
-fit Q --data.sampler.init_args.sizes [5]    | data.sampler: there is no option sizes: the options are expand, fanouts, replace, weighted
-fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it must be a Sampler; did you mean NeighborSampler...?
-fit Q --data.num_workers -1                 | num_workers is -1: it is at least 0; correct it
+fit Q --data.sampler.init_args.sizes [5]    | data.sampler: there is no option sizes: there are expand, fanouts, replace, weighted
+fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it takes a Sampler; did you mean NeighborSampler...?
+fit Q --data.num_workers -1                 | num_workers is -1: must be at least 0; give 0 to sample in this process
 fit Q --data.num_workers 0 --data.worker_options.prefetch_factor 3 | worker_options.prefetch_factor is 3 and num_workers 0: ...
 fit Q --data.in_memory true                 | in_memory with 2 workers: workers read the data set's files; set num_workers=0, or leave in_memory out
 fit Q --data.feature_cache lots                    | memory is lots: it is bytes with their unit, or auto; give for instance 8GiB

@@ -228,7 +228,7 @@ AHEAD = {
 @pytest.mark.parametrize(("exclude", "asked", "is_ahead"), AHEAD.values(), ids=AHEAD)
 def test_a_thread_changes_nothing_and_asks_no_code_of_a_user_s(exclude, asked, is_ahead, monkeypatch):
     """Unless that is asked for."""
-    monkeypatch.setattr("hoptrain.samplers.loader.early.cores_are_free", lambda: True)
+    monkeypatch.setattr("hoptrain.samplers.loader.cores.cores_are_free", lambda: True)
 
     def run(asked):
         torch.manual_seed(3)
@@ -350,7 +350,7 @@ MISTAKES = {
         remedy="give hoptrain.dgl",
     ),
     "a sampler that does not sample": Mistake(
-        lambda: batches(graph_sampler=Silent([2])), value="batch", rule="without asking hoptrain sample", remedy="call every batch"
+        lambda: batches(graph_sampler=Silent([2])), value="batch", rule="without hoptrain sampler", remedy="call once batch"
     ),
     "ids by type": Mistake(
         lambda: batches(indices={"_N": torch.arange(3)}), value="dict of _N", rule="indices heterogeneous graphs", remedy="give tensor"

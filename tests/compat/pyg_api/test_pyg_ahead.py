@@ -32,7 +32,7 @@ def test_a_thread_changes_neither_batches_nor_what_the_training_draws(data, kind
             found.append((batch.n_id, batch.e_id, batch.x, batch.drawn, torch.rand(3)))
         return is_ahead, found, torch.get_rng_state()
 
-    monkeypatch.setattr("hoptrain.samplers.loader.early.cores_are_free", lambda: True)
+    monkeypatch.setattr("hoptrain.samplers.loader.cores.cores_are_free", lambda: True)
     is_ahead, found, state = run()
     monkeypatch.setattr("hoptrain.pyg.feed.runs_ahead", lambda _: False)
     was_ahead, wanted, after = run()
@@ -52,8 +52,26 @@ class Chooses(hoptrain.pyg.NeighborLoader):
 
 
 def test_a_user_s_code_runs_when_its_batch_is_asked_for(data, monkeypatch):
-    monkeypatch.setattr("hoptrain.samplers.loader.early.cores_are_free", lambda: True)
+    monkeypatch.setattr("hoptrain.samplers.loader.cores.cores_are_free", lambda: True)
     loader = Chooses(data, [2], input_nodes=torch.arange(30), batch_size=10)
     for step, batch in enumerate(loader):
         assert batch.n_id[:10].tolist() == [(each + 7 * step) % 30 for each in range(10 * step, 10 * step + 10)]
         loader.used += 7
+
+
+@pytest.mark.parametrize(("kind", "calls"), [("nodes", 1), ("links", 2)])
+def test_pyg_s_code_runs_once_for_a_batch_of_nodes(data, monkeypatch, kind, calls):
+    """Their seeds follow from the indices; those of links only PyG's code knows."""
+    made = []
+    loader = {
+        "nodes": lambda: hoptrain.pyg.NeighborLoader(data, [2], input_nodes=torch.arange(30), batch_size=10),
+        "links": lambda: hoptrain.pyg.LinkNeighborLoader(data, [2], batch_size=10, edge_label_index=data.edge_index[:, :30]),
+    }[kind]()
+    for name in ("sample_from_nodes", "sample_from_edges"):
+        sample = getattr(hoptrain.pyg.NeighborSampler, name)
+        monkeypatch.setattr(
+            hoptrain.pyg.NeighborSampler, name, lambda *args, sample=sample, **options: (made.append(kind), sample(*args, **options))[1]
+        )
+    monkeypatch.setattr("hoptrain.pyg.feed.runs_ahead", lambda _: True)
+    assert len(list(loader)) == 3
+    assert len(made) == 3 * calls

@@ -14,7 +14,7 @@ import hoptrain.pyg
 from hoptrain.engine.device import is_simulated
 from hoptrain.pyg.on_device import get_bulk
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.loader.loader import DeviceOptions
+from hoptrain.samplers.loader.maker import DeviceOptions
 
 pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 DEVICE = "cpu" if is_simulated() else "cuda"
@@ -142,7 +142,7 @@ def test_edges_that_are_sorted_have_the_same_numbers(data):
 def test_rows_lie_where_they_are_asked_for(data):
     placed = {"feature_placement": "pinned", "graph_placement": "device"}
     loader = check_front("NeighborLoader", data, [2], on_device=placed, **NODES)
-    assert {rows.placement for rows in loader._feed._device._rows.values()} == {"pinned"}
+    assert {rows.placement for rows in loader._feed._maker._feed._rows.values()} == {"pinned"}
     assert {rows.placement for _, rows in loader._attributes._rows} == {"pinned"}
 
 
@@ -196,7 +196,7 @@ def test_a_loop_that_ends_early_leaves_nothing_behind(data, end):
     _, expected = run(None)
     loader, found = run("cuda")
     check_equal(found, expected)
-    feed = weakref.ref(loader._feed._device)
+    feed = weakref.ref(loader._feed._maker._feed)
     loader.close()
     del loader
     gc.collect()

@@ -42,7 +42,7 @@ FORM = {
     "node ids in a list": (with_nodes(list), "list", "node_ids integers", "numpy int32 int64"),
     "node ids in a matrix": (with_nodes(lambda ids: ids[:, None]), ", 1)", "node_ids shape one dimension"),
     "too few blocks": (lambda batch: replace(batch, blocks=batch.blocks[:1]), "1 blocks", "num_hops 2"),
-    "no seeds": (lambda batch: replace(batch, num_seeds=0), "num_seeds 0", "nodes seeds first least one"),
+    "no seeds": (lambda batch: replace(batch, num_seeds=0), "num_seeds 0", "least 1 most nodes seeds first"),
     "a block that is a number": (
         lambda batch: replace(batch, blocks=(batch.blocks[0], 3)),
         "int as blocks[1]",
@@ -83,16 +83,21 @@ CONTENTS = {
     "a node that is two nodes": (
         with_nodes(lambda ids: changed(ids, -1, 0)),
         "node 0",
-        "twice node_ids one node",
+        "twice node_ids distinct",
         "once distinct_nodes",
     ),
-    "seeds in another order": (with_nodes(lambda ids: changed(ids, [0, 1], ids[[1, 0]])), "seeds", "asked first order", "by_seeds = False"),
+    "seeds in another order": (
+        with_nodes(lambda ids: changed(ids, [0, 1], ids[[1, 0]])),
+        "seeds",
+        "requested first order",
+        "by_seeds = False",
+    ),
     "seeds with weights that were not asked for": (
         lambda batch: replace(
             batch, seed_weights=np.ones(20, np.float32), node_ids=changed(batch.node_ids, [0, -1], batch.node_ids[[-1, 0]])
         ),
         "seeds",
-        "asked seed_weights among",
+        "requested seed_weights among",
         "by_seeds = False",
     ),
     "a weight of a seed that is no number": (
@@ -100,13 +105,13 @@ CONTENTS = {
         "nan",
         "seed_weights finite not negative",
     ),
-    "offsets that fall": (with_block(0, indptr=lambda a: changed(a, 1, a[-1])), "blocks[0].indptr", "falls offsets never"),
+    "offsets that fall": (with_block(0, indptr=lambda a: changed(a, 1, a[-1])), "blocks[0].indptr", "falls offsets not decrease"),
     "a source that the block has not": (with_block(1, indices=lambda a: changed(a, 0, 199)), "199", "blocks[1].indices 0"),
     "an edge below -1": (with_block(1, edge_ids=lambda a: changed(a, 0, -2)), "-2", "blocks[1].edge_ids -1 2999"),
     "the id of another edge": (
         with_block(1, edge_ids=lambda a: changed(a, 0, 2999)),
         "2999",
-        "blocks[1].edge_ids edge place graph.indices column destination",
+        "blocks[1].edge_ids edge CSC position graph.indices column destination",
         "-1",
     ),
     "a negative weight of edges": (
@@ -160,16 +165,16 @@ TYPED = {
     "a node that is two nodes": (
         lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], -1, 0)}),
         "node 0",
-        "twice node_ids['a'] one node",
+        "twice node_ids['a'] distinct",
         "once distinct_nodes",
     ),
     "seeds in another order": (
         lambda b: replace(b, node_ids=b.node_ids | {"a": changed(b.node_ids["a"], [0, 1], [2, 0])}),
         "seeds",
-        "asked first order",
+        "requested first order",
         "by_seeds = False",
     ),
-    "fewer seeds than their types have": (lambda b: replace(b, num_seeds=2), "num_seeds 2", "seed_counts {'a': 20} all"),
+    "fewer seeds than their types have": (lambda b: replace(b, num_seeds=2), "num_seeds 2", "seed_counts {'a': 20} same sum"),
     "an extra that is text": (lambda b: replace(b, extra={"trees": "x"}), "str", "extra['trees'] arrays numbers", "NumPy array"),
     "missing sources": (
         lambda b: replace(b, blocks=({key: replace(block, num_src=999) for key, block in b.blocks[0].items()},)),
@@ -179,14 +184,14 @@ TYPED = {
     "fewer destinations than seeds": (
         lambda b: replace(b, blocks=({key: replace(block, indptr=np.delete(block.indptr, -2)) for key, block in b.blocks[0].items()},)),
         "19 destinations",
-        "last block num_seeds 20 seeds",
+        "last block num_seeds 20 same",
     ),
     "the id of another edge": (
         lambda b: replace(
             b, blocks=({key: replace(block, edge_ids=changed(block.edge_ids, 0, 2999)) for key, block in b.blocks[0].items()},)
         ),
         "2999",
-        "blocks[0] edge_ids edge place graph.indices column destination",
+        "blocks[0] edge_ids edge CSC position graph.indices column destination",
         "-1",
     ),
 }
@@ -311,7 +316,7 @@ MISTAKES = {
     "items that are no ids": Mistake(
         lambda graph: prepared(Unready(np.ones(3)), graph, SEEDS),
         value="float64",
-        rule="Unready.items (3,) epoch ids",
+        rule="Unready.items (3,) ids",
         remedy="one-dimensional integer array",
     ),
 }

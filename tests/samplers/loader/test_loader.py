@@ -126,7 +126,7 @@ def test_a_given_schedule_says_what_is_in_which_batch(loader_of, dataset):
     schedule = Schedule(items=dataset.split("train")[::-1], batch_size=10, shuffle=False)
     loader = SampleLoader(dataset, NeighborSampler([4, 3]), schedule=schedule)
     assert np.concatenate([batch.seeds for batch in loader]).tolist() == schedule.items.tolist()
-    with refused("schedule", "beside split batch_size seed shuffle rank world_size", "leave out"):
+    with refused("schedule", "split batch_size seed shuffle rank world_size", "leave out"):
         loader_of(schedule=schedule)
 
 

@@ -113,8 +113,8 @@ def on_gpu(number):
     ],
 )
 def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
-    """`trainer.devices=[3]` means GPU 3 also before training has selected it, and in worker processes."""
-    monkeypatch.setattr("hoptrain.samplers.loader.loader.torch_on_device", lambda: torch)  # pages are locked where there is a device
+    """`trainer.devices=[3]` is GPU 3 also before the training has set it, and in processes that know nothing of it."""
+    monkeypatch.setattr("hoptrain.samplers.loader.maker.torch_on_device", lambda: torch)  # pages are locked where there is a device
     module = NodeDataModule(dataset, NeighborSampler([3]), batch_size=32, seed=0, **options)
     module.trainer = on_gpu(3)
     task = module.make_loader(0, 1, 0).task
@@ -145,7 +145,7 @@ def test_a_device_cache_is_asked_for_by_the_data_module(dataset):
     for size, known in (("2KiB", nullcontext()), ("2QiB", refused("2QiB", "gpu_cache bytes share rows", "give 2GiB 0.1"))):
         with known:
             NodeDataModule(dataset, NeighborSampler([3]), sampler_device="cuda", gpu_cache=size).make_loader(0, 1, 0)
-    with refused("gpu_cache is 0.1", "memory GPU samples", "leave out"):
+    with refused("gpu_cache is 0.1", "GPU samples", "leave out"):
         NodeDataModule(dataset, NeighborSampler([3]), gpu_cache=0.1).make_loader(0, 1, 0)
 
 

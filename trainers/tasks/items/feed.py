@@ -15,12 +15,13 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
-from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.loader.items import ItemTask
-from hoptrain.trainers.tasks.shared_data import SharedDataModule, warn_of_overlaps
+from hoptrain.samplers.loader.maker import BatchMaker
+from hoptrain.trainers.tasks.shared_data import SharedDataModule, say_overlaps
 
 
 class ItemBatch(NamedTuple):
@@ -83,18 +84,19 @@ class ItemLoader(EpochLoader[ItemBatch]):
         self._collate, self._joined, self._queue = collate, joined, worker_options
 
     def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
-        made = self._made(epoch, steps)
+        if self._maker is None:
+            task = None if self._joined is None else ItemTask(self._joined[0], self.schedule)
+            self._maker = BatchMaker(task, self._received, num_workers=self.num_workers, worker_options=self._queue, here=self._collated)
+        made: Iterator[Any] = self._maker.run(epoch, steps)
         for step in steps:
             yield ItemBatch(*next(made), self.schedule.num_step_items(step), self.schedule.address(epoch, step))
 
-    def _made(self, epoch: int, steps: range) -> Iterator[tuple[Any, Tensor]]:
-        if not self.num_workers or self._joined is None:
-            return (self._collate(self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)) for step in steps)
-        join, tensors = self._joined
-        if self._pool is None:
-            task = ItemTask(join, self.schedule)
-            self._pool = WorkerPool(task, self.num_workers, self._queue, batch_bytes=task.num_bytes(epoch))
-        return (tensors(made[0]) for made in self._pool.run(epoch, steps))
+    def _received(self, batch: Batch) -> tuple[Any, Tensor]:
+        assert self._joined is not None
+        return self._joined[1](batch[0])
+
+    def _collated(self, epoch: int, step: int, _: bool) -> tuple[Any, Tensor]:
+        return self._collate(self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step))
 
 
 class Items(Protocol):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.loader.early import cores_are_free, is_known, runs_ahead
+from hoptrain.samplers.loader.cores import cores_are_free, is_known, runs_ahead
 
 
 class Users(torch.utils.data.RandomSampler):
@@ -35,7 +35,7 @@ def test_what_is_asked_a_step_early_is_known(is_so, sampler):
 @pytest.mark.parametrize(("cores", "has_gpu", "is_so"), [(1, False, False), (4, False, False), (5, False, True), (1, True, True)])
 def test_a_thread_is_of_use_where_the_training_leaves_a_core(monkeypatch, cores, has_gpu, is_so):
     """To a training by 4 threads of torch's."""
-    monkeypatch.setattr("hoptrain.samplers.loader.epochs.usable_cores", lambda: cores)
+    monkeypatch.setattr("hoptrain.samplers.loader.cores.usable_cores", lambda: cores)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_gpu)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert cores_are_free() is is_so

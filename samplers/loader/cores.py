@@ -1,0 +1,61 @@
+"""How many ranks and threads share the machine's cores, and whether a thread may make the next batch while the consumer uses this one."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hoptrain.engine.machine import usable_cores
+
+_KNOWN = ("hoptrain", "torch", "torch_geometric", "dgl")
+_ASKED = ("sampler", "batch_sampler", "node_sampler", "link_sampler", "neg_sampling", "negative_sampler", "exclude")
+"""Attributes in which loaders and samplers keep the objects that they call."""
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """Return torch.distributed's rank and world size if it runs in this process, else those of its launchers' environment variables, else 0 and 1."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def threads_for(threads: int | None, num_workers: int, device: str) -> int:
+    """Return the number of sampling threads: the user's; else 1 for a worker or a device, and this rank's share of the cores for this process."""
+    if threads is not None:
+        return threads
+    if num_workers or device != "cpu":
+        return 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE") or rank_and_world_size()[1]
+    return max(1, usable_cores() // int(ranks))
+
+
+def runs_ahead(*asked: object) -> bool:
+    """Return whether a thread makes the next batch by default: it has a core, and to call these objects a step early changes nothing."""
+    return cores_are_free() and is_known(*asked)
+
+
+def cores_are_free() -> bool:
+    """Return whether the training leaves a core free: it computes on a GPU, or torch has fewer threads than this rank has cores.
+
+    Otherwise the thread would slow the training down as much as it helps, since torch's operations wait for their slowest thread.
+    """
+    import torch
+
+    is_on_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return is_on_gpu or torch.get_num_threads() < threads_for(None, 0, "cpu")
+
+
+def is_known(*objects: object) -> bool:
+    """Return whether it changes nothing to call these objects, and those that they call, a step early.
+
+    This holds for classes of hoptrain, torch, PyG and DGL that draw by torch's default generator, which starts at the batch's address. A custom class,
+    function or generator may read anything else.
+    """
+    for each in objects:
+        if type(each).__module__.partition(".")[0] not in _KNOWN or getattr(each, "generator", None) is not None:
+            return False
+        asked = [getattr(each, name, None) for name in _ASKED]
+        if not is_known(*(other for other in asked if other is not None and not isinstance(other, str))):
+            return False
+    return True

@@ -1,0 +1,322 @@
+"""Where a loader decides by whom and when its batches are made: a GPU, worker processes, threads, or the consumer's own thread.
+
+``SampleLoader``, the pipeline's chunk loader, the loaders of items, and those of ``hoptrain.pyg`` and ``hoptrain.dgl`` all make their batches here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
+from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
+from hoptrain.engine.errors import check_choice
+from hoptrain.engine.features.quantized import Columns
+from hoptrain.engine.machine import parse_size
+from hoptrain.engine.queue.ahead import Batch, make_in, run_ahead, run_together
+from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
+from hoptrain.engine.queue.pool import WorkerPool
+from hoptrain.engine.queue.ring import Recycled
+from hoptrain.engine.queue.worker import Task
+from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.loader.cores import is_known, threads_for
+from hoptrain.samplers.loader.task import SampleTask
+
+if TYPE_CHECKING:
+    from hoptrain.samplers.loader.device_feed import DeviceFeed
+    from hoptrain.samplers.loader.gpu_cache import HitRates
+
+Made = TypeVar("Made")
+
+AT_ONCE_BYTES = 2 << 30
+"""Bytes that batches made at once in this process may have, with their threads' tables of nodes. Larger batches are made one after another."""
+
+
+class FeedTask(Task, Protocol):
+    """A task of worker processes whose first batch can be made in the training process before they start."""
+
+    def rehearse(self, epoch: int) -> int:
+        """Make the first batch of an epoch and return its size in bytes."""
+        ...
+
+
+class ThreadTasks(NamedTuple):
+    """Tasks that make batches of one loader at the same time, by one thread each.
+
+    Attributes:
+        tasks: one for each thread; they make the same batches.
+        run: runs functions at the same time, one of them in the calling thread, until all have ended.
+        capacity: bytes that the batches made at once may have.
+    """
+
+    tasks: Sequence[Task]
+    run: Callable[[Iterable[Callable[[], None]]], None]
+    capacity: int
+
+    @classmethod
+    def of(cls, task: SampleTask) -> ThreadTasks | None:
+        """Return the tasks for the threads of a task's workspace; None where the order in which batches are sampled may matter."""
+        sampler, workspace = task.sampler, task.workspace
+        if not is_known(sampler) or sampler.feedback or sampler.state():
+            return None
+        tasks = [replace(task, workspace=workspace.part(i)) for i in range(workspace.threads)]
+        numbers = task.graph.num_nodes
+        num_nodes = numbers if isinstance(numbers, int) else sum(numbers.values())
+        return cls(tasks, workspace.run, AT_ONCE_BYTES - 4 * len(tasks) * num_nodes)
+
+
+class BatchMaker(Generic[Made]):
+    """A maker of a loader's batches.
+
+    A batch is made by the first of these whose condition holds:
+
+    * a GPU of this process, one bulk before the consumer needs it (``device``);
+    * worker processes, as many batches before as they have slots (``num_workers``);
+    * a thread of this process, while the consumer uses the batch before (``is_ahead`` of a run);
+    * several threads of this process, one batch each, when the consumer asks (``threads``);
+    * the consumer's thread, when it asks.
+
+    Batches are bit-identical in all of these. Workers start once, and stay until ``close()``.
+
+    Attributes:
+        num_workers: worker processes; 0 for none.
+        memory: memory for batches that are made in this process; it is used again once a batch is gone.
+    """
+
+    def __init__(
+        self,
+        task: FeedTask | None,
+        received: Callable[[Batch], Made],
+        *,
+        num_workers: int = 0,
+        queue: WorkerOptions = DEFAULTS,
+        on_map: Callable[[Array], None] | None = None,
+        here: Callable[[int, int, bool], Made] | None = None,
+        threads: int = 1,
+        check: Callable[[], object] = tuple,
+        device: DeviceOptions | None = None,
+        columns: dict[str, Columns] | None = None,
+        on_device: Callable[[Any, DeviceFeed[Any]], Made] = lambda batch, _: batch,
+    ) -> None:
+        """Initialise; nothing is started yet.
+
+        Args:
+            task: makes a batch in arrays of a slot. None if ``here`` makes all batches.
+            received: turns the arrays of a slot, and what the task returned, into the loader's batch.
+            num_workers: worker processes; 0 for none.
+            queue: options of the workers' queue.
+            on_map: called with each mapping of a slot in this process, (bytes,) uint8.
+            here: makes the loader's batch of an epoch and a step in this process; true as third argument if a thread makes it while the consumer uses
+                the batch before. By default the task makes it.
+            threads: threads of the task's workspace that may make a batch each at the same time; the task is then a ``SampleTask``.
+            check: called before each batch that is made in this process when the consumer asks.
+            device: options of the GPU of this process that samples; the task is then a ``SampleTask`` with its workspace there.
+            columns: scales of the quantised stores, by name; batches on a GPU have numbers instead of codes.
+            on_device: turns a batch on the GPU into the loader's batch.
+        """
+        self.num_workers = num_workers
+        self.memory: Recycled = Recycled(max(2, threads + 1))
+        self._task: Any = task
+        self._received, self._queue, self._on_map = received, queue, on_map
+        self._here, self._threads, self._check = here or self._by_task, threads, check
+        self._device, self._columns, self._on_device = device, columns, on_device
+        self._pool: WorkerPool | None = None
+        self._feed: DeviceFeed[Any] | None = None
+
+    def start(self, epoch: int) -> None:
+        """Start the worker processes if they do not run yet; a batch of ``epoch`` is made here first, so that they find compiled kernels."""
+        if self.num_workers and self._pool is None:
+            size = self._task.rehearse(epoch)
+            self._pool = WorkerPool(self._task, self.num_workers, self._queue, batch_bytes=size, on_map=self._on_map)
+
+    def run(
+        self,
+        epoch: int,
+        steps: Iterable[int],
+        *,
+        is_ahead: bool = False,
+        state: Callable[[], object] = tuple,
+        counted: Iterable[int] | None = None,
+    ) -> Generator[Made]:
+        """Return the batches of some steps in order. A new run ends the one before.
+
+        Args:
+            epoch: the epoch.
+            steps: a range; or an iterator of steps from 0 on, which is asked in the consumer's thread for at most ``steps_under_way`` steps that
+                have not been delivered.
+            is_ahead: whether a thread may make the next batch, where neither a GPU nor workers make it.
+            state: with ``is_ahead``, the state of what the batches are made of. A batch during or after which it changed is made again.
+            counted: steps whose batches are sampled to choose the rows of a ``gpu_cache``; by default those of the epoch.
+
+        Raises:
+            WorkerError: the task failed, or a worker died or made nothing again and again.
+            InputError: the task refused its input.
+        """
+        if self._device is not None:
+            return self._by_gpu(self._device, epoch, steps, counted)
+        if not self.num_workers:
+            if is_ahead:
+                return run_ahead(lambda step: self._here(epoch, step, True), steps, state)
+            return self._on_demand(epoch, steps)
+        if isinstance(steps, range):
+            self.start(epoch)
+            assert self._pool is not None
+            return self._from_slots(self._pool.run(epoch, steps))
+        return self._by_workers(epoch, iter(steps))
+
+    def make(self, epoch: int, step: int) -> Made:
+        """Make the batch of a step now, in the calling thread."""
+        self._check()
+        return self._here(epoch, step, False)
+
+    @property
+    def num_ready(self) -> int:
+        """Number of batches that workers have made and nobody has taken yet, as far as the last wait looked; 0 without workers."""
+        return 0 if self._pool is None else self._pool.num_ready()
+
+    @property
+    def hit_rates(self) -> HitRates | None:
+        """Share of the rows that the ``gpu_cache`` holds, expected and by epoch; None without a cache, and before the first batch."""
+        return None if self._feed is None else self._feed.hit_rates
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers as they are now; none before the first batch."""
+        return [] if self._pool is None else self._pool.pids()
+
+    def close(self) -> None:
+        """End the workers, and free what is on a GPU; the next run starts from scratch."""
+        self._feed = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _by_gpu(self, options: DeviceOptions, epoch: int, steps: Iterable[int], counted: Iterable[int] | None) -> Generator[Made]:
+        from hoptrain.samplers.loader.device_feed import DeviceFeed, in_bulks
+
+        if self._feed is None:
+            bulk, cache = options.bulk, options.gpu_cache
+            bulks = None if counted is None or cache is None else ((self._task.schedule, some) for some in in_bulks(counted, bulk or 1))
+            self._feed = DeviceFeed(self._task, bulk, options.feature_placement, cache, epoch, self._columns, bulks)
+        feed, batches = self._feed, self._feed.run(epoch, steps)
+        yield from map(self._on_device, batches, repeat(feed))  # which holds no batch while the next one is waited for
+
+    def _by_workers(self, epoch: int, steps: Iterator[int]) -> Generator[Made]:
+        for first in steps:  # the rehearsal needs its items; the pool asks for all others
+            self.start(epoch)
+            assert self._pool is not None
+            ahead = steps_under_way(self.num_workers, self._queue)
+            yield from self._from_slots(self._pool.run_given(epoch, chain([first], steps), ahead))
+
+    def _from_slots(self, batches: Iterator[Batch]) -> Generator[Made]:
+        yield from map(self._received, batches)  # which holds no batch while the next one is waited for
+
+    def _on_demand(self, epoch: int, steps: Iterable[int]) -> Generator[Made]:
+        at_once = ThreadTasks.of(self._task) if self._threads > 1 else None
+        if at_once is None or not isinstance(steps, range):
+            for step in steps:
+                yield self.make(epoch, step)
+            return
+        batches = run_together(self._task, at_once.tasks, at_once.run, epoch, steps, self.memory, at_once.capacity)
+        for _ in steps:
+            self._check()
+            yield self._received(next(batches))
+
+    def _by_task(self, epoch: int, step: int, is_ahead: bool) -> Made:
+        return self._received(make_in(self.memory, self._task, epoch, step))
+
+
+def steps_under_way(num_workers: int, queue: WorkerOptions, bulk: int | None = None) -> int:
+    """Return how many steps may be asked for before their batches are delivered.
+
+    Args:
+        num_workers: worker processes; each of their slots is for one step.
+        queue: options of their queue.
+        bulk: batches that a GPU samples at once, which has two bulks under way; None without a GPU.
+    """
+    if bulk is not None:
+        return 2 * bulk
+    return num_workers * (worker_options.prefetch_factor + 1) or 2  # without workers a thread may make the next batch
+
+
+class DeviceOptions(NamedTuple):
+    """How a GPU samples for a loader; the options are those of ``SampleLoader``."""
+
+    gpu: int | None = None
+    bulk: int | None = None
+    graph_placement: str = "auto"
+    feature_placement: str = "auto"
+    gpu_cache: float | str | None = None
+    capture: bool = True
+
+    @classmethod
+    def checked(cls, device: Any, **options: Any) -> DeviceOptions | None:
+        """Return the options, or None where ``device`` is the CPU or None.
+
+        Args:
+            device: where batches are sampled.
+            options: those of the class except for ``gpu``.
+
+        Raises:
+            InputError: an option is out of range or has no effect with the others; CUDA cannot be used.
+        """
+        name = "cpu" if device is None else str(device)
+        found = cls(split_device(name)[1], **options)
+        return None if workspace_on(name, 0, DEFAULTS, found).device == "cpu" else found
+
+    def workspace(self) -> Workspace:
+        """Return a new workspace on the GPU."""
+        return Workspace(1, "cuda", placement=self.graph_placement, gpu=self.gpu, cuda_graphs=self.capture)
+
+
+def workspace_on(
+    device: str, num_workers: int, queue: WorkerOptions, options: DeviceOptions, *, pin_memory: bool = False, threads: int | None = None
+) -> Workspace:
+    """Return a workspace on a device after checking all options that depend on the device; arguments are those of ``SampleLoader``.
+
+    Raises:
+        InputError: an option is out of range or has no effect with the others; CUDA cannot be used.
+    """
+    kind, gpu = split_device(device)
+    _check_options(num_workers, queue, kind, gpu, options.bulk, pin_memory)
+    _check_placements(kind, num_workers, options.graph_placement, options.feature_placement, options.gpu_cache)
+    number = threads_for(threads, num_workers, kind)
+    return Workspace(number, kind, placement=options.graph_placement, gpu=gpu, cuda_graphs=options.capture)
+
+
+def _check_options(num_workers: int, queue: WorkerOptions, device: str, gpu: int | None, bulk: int | None, pin_memory: bool) -> None:
+    """Raise InputError if an option is out of range, or has no effect with the others."""
+    if num_workers < 0:
+        raise InputError(f"num_workers is {num_workers}: must be at least 0; give 0 to sample in this process")
+    for name, value in vars(queue).items():
+        if num_workers == 0 and value != getattr(DEFAULTS, name):
+            raise InputError(
+                f"queue.{name} is {value} with num_workers 0: the queue belongs to worker processes; leave it out or set num_workers"
+            )
+    if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
+        raise InputError(f'bulk is {bulk}: must be at least 1, with device="cuda" and num_workers=0; leave it out')
+    if pin_memory and torch_on_device() is None:
+        raise InputError("pin_memory is True: torch must have a CUDA device, for which memory is pinned; leave it out")
+    if device == "cuda":
+        check_cuda(gpu)
+
+
+def _check_placements(device: str, num_workers: int, graph: str, features: str, cache: float | str | None) -> None:
+    """Raise InputError if a placement is unknown, or nothing is placed there."""
+    check_choice("graph_placement", graph, PLACEMENTS)
+    check_choice("feature_placement", features, PLACEMENTS)
+    if graph != "auto" and device == "cpu":
+        raise InputError(f'graph_placement is {graph!r}: it is for a GPU that samples, with device="cuda"; leave it out')
+    if features != "auto" and (device == "cpu" or num_workers):
+        raise InputError(
+            f'feature_placement is {features!r}: it is for a GPU that samples, with device="cuda" and num_workers=0; leave it out'
+        )
+    if cache is None:
+        return
+    parse_size(cache, "gpu_cache")
+    if device == "cpu" or num_workers:
+        raise InputError(f'gpu_cache is {cache}: it is for a GPU that samples, with device="cuda" and num_workers=0; leave it out')
+    if features == "device":
+        raise InputError(f"gpu_cache is {cache} with feature_placement='device': all rows are then in device memory; leave one of them out")
