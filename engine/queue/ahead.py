@@ -1,4 +1,4 @@
-"""Batches that are made in this process: each when it is asked for, some at once, or by a thread, while the one before is used."""
+"""Ways to make batches in this process: on demand, several at once by threads, or by a thread while the consumer uses the batch before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hoptrain.engine.queue.worker import Task
 
 Made = TypeVar("Made")
 Batch = tuple[dict[str, Array], Any]
-"""Arrays by name, and what the task returned beside them."""
+"""Arrays by name, and the value that the task returned for them."""
 
 
 def make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
@@ -32,10 +32,10 @@ def make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
 
 
 def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | None = None) -> Iterator[Batch]:
-    """The batches of ``steps``, each when it is asked for; ``memory`` serves one run after another."""
+    """Yield the batches of ``steps``, each made when the consumer asks; ``feature_cache`` can serve several runs."""
     memory = memory or Recycled()
     for step in steps:
-        yield make_in(memory, task, epoch, step)  # nothing here holds the batch when the next one is made
+        yield make_in(memory, task, epoch, step)  # no reference to the batch is left here when the next one is made
 
 
 def run_together(
@@ -47,18 +47,19 @@ def run_together(
     memory: Recycled,
     room: int,
 ) -> Iterator[Batch]:
-    """As ``run_inline``, but who asks for a batch waits for some: each is made by a thread of its own, which spares them handing work to and fro.
+    """Yield the batches of ``steps``; when the consumer asks for one, several threads make a batch each.
 
-    Nothing is made while the consumer has a batch. What goes wrong is raised where its batch is asked for.
+    A thread makes a whole batch, so threads need not share the work of one. No batch is made while the consumer uses one. An exception is raised when
+    its batch is requested.
 
     Args:
-        task: makes a batch alone: the very first one, which tells how large they are, one that is left over, and all where there is no room.
-        tasks: make the same batches, with threads and memory of their own.
-        run: runs functions at the same time, one in this thread, until all have ended.
-        epoch: as of ``run_inline``.
-        steps: likewise.
-        memory: likewise; asked by several threads.
-        room: bytes that as many batches as there are ``tasks`` may have.
+        task: makes batches in this thread: the first one, whose size is then known, the last one of an odd number, and all if they exceed ``room``.
+        tasks: one task for each thread; they make the same batches with scratch memory of their own.
+        run: runs functions at the same time, one of them in this thread, until all have ended.
+        epoch: the epoch.
+        steps: the steps.
+        memory: memory for the batches; called by several threads.
+        room: bytes that the batches made at once may have together.
     """
     while steps:
         number = min(len(tasks), len(steps)) if 0 < memory.largest * len(tasks) <= room else 1
@@ -73,18 +74,18 @@ def run_together(
 
 
 def run_ahead(make: Callable[[int], Made], steps: Iterable[int], state: Callable[[], object] = tuple) -> Generator[Made]:
-    """What ``make`` makes of each of ``steps``: a thread makes the next one while the consumer has this one.
+    """Yield the batches of ``steps``; a thread makes the next one while the consumer uses this one.
 
-    When the iterator ends, is closed or dropped, nothing is under way any more; that waits for a batch that is being made. What goes wrong in the
-    thread is raised where its batch is asked for.
+    When the iterator ends, is closed or is dropped, it waits for the batch that is being made. An exception of the thread is raised when its batch is
+    requested.
 
     Args:
-        make: makes the batch of a step; nobody else uses what it works with meanwhile. It begins with the next batch but one when the next one is asked for.
-        steps: asked here, and not in the thread, for one step more than there are batches delivered.
-        state: of what ``make`` reads. A batch during which that changed, or after, is made again.
+        make: makes the batch of a step. No other code may use its data meanwhile. It starts a batch when the consumer asks for the one before it.
+        steps: iterated in this thread, one step ahead of the batches delivered.
+        state: returns the version of the data that ``make`` reads. If it changed since a batch was started, the batch is made again.
 
     Raises:
-        WorkerError: a fork of the process asks for a batch: threads are not forked.
+        WorkerError: a fork of the process asks for a batch; threads are not forked.
     """
     owner = os.getpid()
     under_way = deque[tuple[Future[Made], Callable[[], Made], object]]()
@@ -102,7 +103,9 @@ def _taken(
     thread: ThreadPoolExecutor, state: Callable[[], object], owner: int, made: Future[Made], make: Callable[[], Made], seen: object
 ) -> Made:
     if os.getpid() != owner:
-        raise WorkerError("a batch was asked of an iterator that another process began, of which this one is a fork: take a new iterator")
+        raise WorkerError(
+            "a batch was requested in a fork of the process that made the iterator: threads are not forked; take a new iterator"
+        )
     batch = made.result()
     return batch if state() == seen else thread.submit(make).result()
 

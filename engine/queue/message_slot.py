@@ -1,4 +1,4 @@
-"""One message at a time from one process to another, in shared memory without a name. A message is there once its number is."""
+"""``SharedMessageSlot``: one message at a time from one process to another, in anonymous shared memory."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 
-_HEAD = 4096  # bytes: number, kind, parts, sizes of the parts; the last number is who wrote it
+_HEAD = 4096  # bytes of: number, kind, number of parts, sizes of the parts, and as the last one the writer's process id
 _MOST_PARTS = _HEAD // 8 - 4
 MESSAGE, FAILURE = 0, 1
 
 
 class Written(NamedTuple):
-    """A message that is written where it is sent from: a window's rows are too many to be copied on their way.
+    """A message that is written directly into shared memory, since the rows of a window are too many to copy.
 
     Attributes:
-        num_bytes: of it.
-        write: writes them, into (num_bytes,) uint8.
+        num_bytes: size of the message.
+        write: writes it into an array (num_bytes,) uint8.
     """
 
     num_bytes: int
@@ -33,16 +33,16 @@ class Written(NamedTuple):
 
 
 Message: TypeAlias = Array | Written
-"""Bytes (n,) uint8, or what writes them."""
+"""Bytes (n,) uint8, or an object that writes them."""
 
 
 def size_of(message: Message) -> int:
-    """Its bytes."""
+    """Return the size of a message in bytes."""
     return message.num_bytes if isinstance(message, Written) else len(message)
 
 
 def write_into(message: Message, out: Array) -> None:
-    """Write it to ``out`` (n,) uint8."""
+    """Write a message to ``out`` (n,) uint8."""
     if isinstance(message, Written):
         message.write(out)
     else:
@@ -50,7 +50,7 @@ def write_into(message: Message, out: Array) -> None:
 
 
 def split(content: Array, sizes: Sequence[int]) -> list[Array]:
-    """Messages of these sizes, one behind another in ``content``, as views."""
+    """Return consecutive views of ``content`` with these sizes."""
     return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
 
 
@@ -58,11 +58,11 @@ class SharedMessageSlot:
     """A message buffer in shared memory with one writer and one reader. A new message overwrites the previous one; pickling transfers the path alone.
 
     Attributes:
-        path: of the memory, for processes of this user on this machine.
+        path: path of the memory, for processes of this user on this machine.
     """
 
     def __init__(self, path: str) -> None:
-        """Name memory that there is; it is mapped when it is first used."""
+        """Refer to existing memory, which is mapped when it is first used."""
         self.path = path
         self._pages: mmap.mmap | None = None
 
@@ -71,7 +71,7 @@ class SharedMessageSlot:
 
     @classmethod
     def make(cls) -> SharedMessageSlot:
-        """New memory, which lives as long as the object and those who map it."""
+        """Return a slot with new memory, which exists as long as this object or a mapping of it."""
         fd = anonymous_file("hoptrain-message")
         os.fchmod(fd, 0o600)
         reserve(fd, _HEAD).close()
@@ -81,16 +81,16 @@ class SharedMessageSlot:
 
     @property
     def number(self) -> int:
-        """Of the message that is there; 0 before the first."""
+        """Number of the current message; 0 before the first. It is written last, so a message is complete once its number is there."""
         return int(self._head()[0])
 
     @property
     def writer(self) -> int:
-        """The process id of who wrote it; 0 before the first message."""
+        """Process id of the writer; 0 before the first message."""
         return int(self._head()[-1])
 
     def put(self, number: int, parts: Sequence[Message], kind: int = MESSAGE) -> None:
-        """Write a message of some parts.
+        """Write a message of several parts.
 
         Raises:
             InputError: too many parts, or too little memory.
@@ -101,13 +101,13 @@ class SharedMessageSlot:
         self.post(number, kind)
 
     def room(self, sizes: Sequence[int]) -> Array:
-        """Where the parts of the next message go, one behind another, (sum of their sizes,) uint8; then it is to be posted.
+        """Return the memory for the parts of the next message, in order, (sum of their sizes,) uint8; call ``post`` after writing them.
 
         Raises:
-            InputError: as ``put``.
+            InputError: too many parts, or too little memory.
         """
         if len(sizes) > _MOST_PARTS:
-            raise InputError(f"{len(sizes)} machines exchange rows: there can be {_MOST_PARTS}; use fewer")
+            raise InputError(f"{len(sizes)} machines exchange rows: must be at most {_MOST_PARTS}; use fewer")
         size = _HEAD + sum(sizes)
         if size > len(self._mapped()):
             self._map(size)
@@ -115,19 +115,19 @@ class SharedMessageSlot:
         return np.frombuffer(self._mapped(), np.uint8)[_HEAD:size]
 
     def post(self, number: int, kind: int = MESSAGE) -> None:
-        """The message is written: whoever waits for its number may read it."""
+        """Publish the message that was written; a reader waits for its number."""
         head = self._head()
         head[1], head[-1] = kind, os.getpid()
         head[0] = number
 
     def get(self, *, copy: bool = True) -> tuple[int, list[Array]]:
-        """Kind and parts of the message that is there, as copies, or as views that are good until the next one is."""
+        """Return kind and parts of the current message, as copies, or as views that are valid until the next message."""
         content, sizes = self.content()
         parts = split(content.copy() if copy else content, sizes)
         return int(self._head()[1]), parts
 
     def content(self) -> tuple[Array, list[int]]:
-        """The parts of the message that is there, one behind another, as a view (n,) uint8 that is good until the next one is, and their sizes."""
+        """Return the parts of the current message as one view (n,) uint8, valid until the next message, and their sizes."""
         number = int(self._head()[2])
         sizes = self._head()[3 : 3 + number].tolist()
         if (end := _HEAD + sum(sizes)) > len(self._mapped()):
@@ -143,11 +143,11 @@ class SharedMessageSlot:
         return self._pages  # type: ignore[return-value]
 
     def _map(self, size: int) -> None:
-        """Map all of it, once it has ``size`` bytes; maps of before go with the arrays over them."""
+        """Map the whole memory after enlarging it to ``size`` bytes; earlier mappings end with the arrays over them."""
         file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if size > os.fstat(file).st_size:
-                reserve(file, size * 17 // 16).close()  # a window is large, and the next one as large
+                reserve(file, size * 17 // 16).close()  # some spare bytes, since the next window is about as large
             self._pages = mmap.mmap(file, os.fstat(file).st_size)
         except MemoryError as error:
             raise InputError(f"a message to another process: {error}") from error

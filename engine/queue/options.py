@@ -1,4 +1,4 @@
-"""The queue between worker processes and the trainer: what can be chosen."""
+"""``WorkerOptions``: options of worker processes and of the queue between them and the trainer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _LEAST = {"prefetch_factor": 1, "timeout": 0.1, "max_restarts": 0}
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """How batches come from worker processes.
+    """Options of worker processes and their queue.
 
     Attributes:
-        prefetch_factor: batches that each worker may have ready beyond the one in use, at least 1.
-        timeout: seconds without a batch that is due, after which its worker is replaced, at least 0.1. A process that starts has 120 s at least.
-        max_restarts: replacements of a worker in a row, without a batch from it in between, before an error ends the run.
-        buffer_dir: folder for the queue where memory is short: files without a name there, mapped; by default the queue lies in memory.
+        prefetch_factor: batches that each worker may have ready in addition to the one in use, at least 1.
+        timeout: seconds to wait for a batch before its worker is replaced, at least 0.1. A process that starts has at least 120 s.
+        max_restarts: replacements of a worker without a batch in between, after which an error ends the run.
+        buffer_dir: folder on a disk for the queue's unnamed files if shared memory is short; by default the queue is in shared memory.
 
     Raises:
-        InputError: numbers that cannot be, a folder that cannot hold files.
+        InputError: a number is too small; the folder cannot hold files.
 
     Examples:
         >>> from hoptrain import NeighborSampler, WorkerOptions, SampleLoader, load_dataset
@@ -41,7 +41,7 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}: it is at least {least}; correct it")
+                raise InputError(f"{name} is {getattr(self, name)}: must be at least {least}; give {least} or more")
         if self.buffer_dir is not None:
             free_space(self.buffer_dir)
 

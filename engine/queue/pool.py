@@ -1,7 +1,7 @@
-"""Worker processes and the delivery of their batches, in batch order.
+"""``WorkerPool``: worker processes, and the delivery of their batches in order.
 
-Batch k of a run is made by worker k mod W, which writes it into a slot of its own ring and says so on its own socket. So there is one producer
-and one consumer for everything, no lock is shared, and a slow worker delays its own batches only. Workers start once and serve every epoch.
+Worker k mod W makes batch k of a run, writes it into a slot of its own ring, and sends a message on its own socket. So each slot and socket has one
+producer and one consumer, processes share no lock, and a slow worker delays only its own batches. Workers start once and serve all epochs.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from hoptrain.engine.queue.worker_process import WorkerProcess, close_all
 
 _log = logging.getLogger(__name__)
 
-_TICK_S = 0.2  # how often a wait looks for a dead process or a slot that another thread gave back
-_CLOSE_S = 0.5  # how long a worker may take to end by itself; killed in the middle of a batch it loses nothing
+_TICK_S = 0.2  # how often a wait checks for a dead process, and for slots that other threads returned
+_CLOSE_S = 0.5  # how long a worker may take to end by itself; to kill it in mid-batch loses nothing
 
 
 class WorkerPool:
-    """``num_workers`` processes that run one task.
+    """A pool of processes that run one task.
 
-    A batch is delivered as views of its slot, and the slot returns to the worker when the last view is gone. A worker always keeps one slot:
-    who holds on to many batches gets copies instead, so that nothing can block, not even ``list(loader)``.
+    A batch is delivered as views of its slot, and the slot returns to the worker when the last view is gone. A worker always keeps one slot: a consumer
+    that holds many batches gets copies instead, so that nothing can block, not even ``list(loader)``.
 
-    A process that dies, or makes nothing for ``WorkerOptions.timeout`` seconds, is replaced, and its successor makes the batches that have not arrived:
-    the same ones, since a batch is a pure function of its number.
+    A process that dies, or delivers no batch for ``WorkerOptions.timeout`` seconds, is replaced. Its successor makes the same missing batches, since a
+    batch is a pure function of its number.
 
     Attributes:
-        workers: the processes, by number; ``stack()`` of one tells where it is.
+        workers: the processes by number; ``stack()`` of one returns its current stack.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class WorkerPool:
         batch_bytes: int = 0,
         on_map: Callable[[Array], None] | None = None,
     ) -> None:
-        """Start the processes; they get ready while the caller goes on.
+        """Start the processes without waiting until they are ready.
 
         Args:
-            task: pickled once; its large arrays are shared, not copied.
-            num_workers: how many processes, at least 1.
-            queue: how batches come from them.
-            batch_bytes: size of a batch, about: memory for it is reserved before the first one. A larger batch lets its slot grow.
-            on_map: called with each mapping of a slot in this process, (bytes,) uint8: ``hoptrain.engine.device.pin_pages``, for instance.
+            task: task of all processes; pickled once, with its large arrays shared instead of copied.
+            num_workers: number of processes, at least 1.
+            queue: options of the processes and their queue.
+            batch_bytes: approximate size of a batch, for which memory is reserved now. A larger batch enlarges its slot.
+            on_map: called with each mapping of a slot in this process, (bytes,) uint8; for instance ``hoptrain.engine.device.pin_pages``.
 
         Raises:
-            InputError: the task cannot be sent, too many workers for the cores, too little memory or too few descriptors, ``buffer_dir`` cannot hold
-                files.
+            InputError: the task cannot be pickled; too many workers for the cores; too little memory or too few open files; ``buffer_dir`` cannot
+                hold files.
             WorkerError: a process cannot be started.
         """
         self._queue = queue
@@ -84,11 +84,11 @@ class WorkerPool:
             raise
 
     def run(self, epoch: int, steps: range) -> Iterator[Batch]:
-        """The batches of ``steps``, in order. A new run ends the one before, wherever it is.
+        """Return the batches of ``steps`` in order. A new run ends the one before at any point.
 
         Raises:
-            WorkerError: the task failed, or a worker died or went silent again and again.
-            InputError: the task refused its input.
+            WorkerError: the task failed, or a worker died or delivered nothing more often than ``max_restarts``.
+            InputError: the task raised it.
         """
         self._generation, self._stop = self._generation + 1, steps.stop
         for worker in self.workers:
@@ -97,13 +97,13 @@ class WorkerPool:
         return self._deliver(self._generation, steps.start)
 
     def extend(self, stop: int) -> None:
-        """Let the run go on to the step before ``stop``, before its iterator has ended."""
+        """Add steps up to ``stop``, exclusive, to the run; its iterator must not have ended."""
         self._stop = stop
         for worker in self.workers:
             worker.extend(stop)
 
     def run_given(self, epoch: int, steps: Iterator[int], ahead: int) -> Iterator[Batch]:
-        """Return the batches of ``steps``, which count from 0 and are asked for in the consumer's thread, up to ``ahead`` more than were delivered."""
+        """Yield the batches of ``steps``, which count from 0. They are iterated in the consumer's thread, up to ``ahead`` more than were delivered."""
         batches: Iterator[Batch] = iter(())
         stop = 0
         for step in count():
@@ -117,15 +117,15 @@ class WorkerPool:
             yield next(batches)
 
     def close(self) -> None:
-        """End the workers. May be called again, and at any time."""
+        """End the workers. May be called at any time, and repeatedly."""
         self._finalizer()
 
     def num_ready(self) -> int:
-        """Batches that have arrived and were not taken yet, as far as the last wait looked."""
+        """Return the number of batches that have arrived and were not delivered yet, as of the last wait."""
         return sum(worker.num_notices() for worker in self.workers)
 
     def pids(self) -> list[int]:
-        """Process ids of the workers as they are now."""
+        """Return the process ids of the workers as they are now."""
         return [worker.process.pid for worker in self.workers]
 
     def _deliver(self, generation: int, first: int) -> Iterator[Batch]:
@@ -135,7 +135,7 @@ class WorkerPool:
             yield worker.lend(slot, specs), facts
 
     def _receive(self, worker: WorkerProcess, generation: int, step: int) -> Any:
-        """The notice of a step: slot, specs and facts."""
+        """Return slot, specs and header of the batch of a step, after waiting for it."""
         patience = self._patience(worker)
         while generation == self._generation and self._finalizer.alive:
             state = worker.failures, worker.is_ready
@@ -152,12 +152,12 @@ class WorkerPool:
                 patience = self._patience(worker)
             worker.wait(_TICK_S)
         raise WorkerError(
-            f"batch {step} was asked of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
-            + explain_hint("iterator")
+            f"batch {step} was requested of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
+            + see("iterator")
         )
 
     def _look_after_workers(self) -> None:
-        """All of them, not only the one that is due: each goes on as soon as it can."""
+        """Serve all workers, not only the one whose batch is due, so that none of them waits for a slot or a replacement."""
         for worker in self.workers:
             worker.free_returned_slots()
             is_alive = worker.is_alive()
@@ -166,7 +166,7 @@ class WorkerPool:
                 self._replace(worker, worker.how_it_ended())
 
     def _limit_s(self, worker: WorkerProcess) -> float:
-        """Seconds that the worker has for a batch, or, while it starts, to get ready."""
+        """Return the seconds that the worker has for a batch, or to get ready while it starts."""
         return self._queue.timeout if worker.is_ready else max(self._queue.timeout, START_S)
 
     def _patience(self, worker: WorkerProcess) -> Deadline:
@@ -184,20 +184,20 @@ class WorkerPool:
             times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
                 f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
-                "a sampler that fails so needs mending; for a slow one raise timeout" + explain_hint("workers")
+                "fix the sampler if it fails; raise timeout if it is slow" + see("workers")
             )
-        _log.warning("%s %s: it is replaced, its batches are made again (%d of %d)", name, what, worker.failures, self._queue.max_restarts)
+        _log.warning("%s %s: it is replaced, its batches are recomputed (%d of %d)", name, what, worker.failures, self._queue.max_restarts)
         worker.replace()
 
 
 def _pickle_task(task: Task) -> tuple[int, list[int]]:
-    """A file in memory with the pickled task, and the descriptors of the arrays in it."""
+    """Return an anonymous file with the pickled task, and the descriptors of its shared arrays."""
     try:
         job, descriptors = dumps(task)
     except (AttributeError, TypeError, pickle.PicklingError) as error:  # for locks, open files, sockets
         raise InputError(
-            f"the sampler cannot be sent to worker processes ({error}): keep what is open, locked or running out of it, or use num_workers=0"
-            + explain_hint("sending")
+            f"the sampler cannot be sent to worker processes ({error}): it must have no open files, locks or threads; remove them, or use num_workers=0"
+            + see("sending")
         ) from error
     file = anonymous_file("hoptrain-task")
     with open(file, "wb", closefd=False) as stream:
@@ -214,7 +214,7 @@ def _reported_error(worker: WorkerProcess) -> Exception:
 
 
 def _close(owner: int, workers: list[WorkerProcess], files: list[int]) -> None:
-    if os.getpid() != owner:  # a fork of the trainer: the workers are not its own
+    if os.getpid() != owner:  # a fork of the trainer does not own the workers
         return
     close_all(workers, _CLOSE_S)
     for fd in files:

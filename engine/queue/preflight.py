@@ -1,4 +1,4 @@
-"""What a machine has to have before workers start: looked at first, so that its lack is one line and no failure in mid-run."""
+"""Checks before workers start: cores, open files and memory, so that a lack of them is one line instead of a failure in mid-run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hoptrain.engine.machine import available_memory, usable_cores
 from hoptrain.engine.queue.ring import slot_bytes
 
 MOST_WORKERS_A_CORE = 32
-_SPARE_FILES = 64  # for what training itself opens: logs, checkpoints, libraries
-_FILES_OF_SLOT = 2  # its own, and the one that Python's mapping of it keeps
+_SPARE_FILES = 64  # for files that the training opens: logs, checkpoints, libraries
+_FILES_OF_SLOT = 2  # its own descriptor, and the one that Python's mapping of it keeps
 _FILES_BESIDE_SLOTS = 4  # of a worker: socket, lifeline, stack, and one while it is started
 _SPARE_BYTES = 256 << 20
 
 
 def check_workers(num_workers: int) -> None:
-    """Whether the machine's cores can bear so many workers.
+    """Check that there are not far more workers than cores.
 
     Raises:
-        InputError: they cannot.
+        InputError: there are more than ``MOST_WORKERS_A_CORE`` workers for each core.
     """
     cores = usable_cores()
     if num_workers > MOST_WORKERS_A_CORE * cores:
@@ -31,15 +31,15 @@ def check_workers(num_workers: int) -> None:
 
 
 def check_files(num_workers: int, num_slots: int) -> None:
-    """Whether the descriptors of so many workers fit the limit of this process.
+    """Check that this process may open enough files for its workers.
 
     Raises:
-        InputError: they do not.
+        InputError: the limit of open files is too low.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         used = len(os.listdir("/proc/self/fd"))
-    except OSError:  # not even one is left to look
+    except OSError:  # no descriptor is left to list them
         used = limit
     needed = num_workers * (_FILES_OF_SLOT * num_slots + _FILES_BESIDE_SLOTS) + _SPARE_FILES
     if used + needed > limit:
@@ -50,16 +50,16 @@ def check_files(num_workers: int, num_slots: int) -> None:
 
 
 def check_memory(num_workers: int, num_slots: int, batch_bytes: int, buffer_dir: str | None = None) -> None:
-    """Whether the slots of so many workers fit the memory that is free, or the file system of ``buffer_dir``.
+    """Check that the workers' slots fit into free memory, or into the file system of ``buffer_dir``.
 
     Args:
         num_workers: workers of this process.
-        num_slots: slots of each.
-        batch_bytes: size of a batch, about.
-        buffer_dir: the folder of the slots' files; None for memory.
+        num_slots: slots of each worker.
+        batch_bytes: approximate size of a batch.
+        buffer_dir: folder of the slots' files; None for shared memory.
 
     Raises:
-        InputError: they do not.
+        InputError: they do not fit.
     """
     slot = slot_bytes(batch_bytes)
     needed = num_workers * num_slots * slot
@@ -76,10 +76,10 @@ def check_memory(num_workers: int, num_slots: int, batch_bytes: int, buffer_dir:
 
 
 def free_space(folder: str) -> int:
-    """Bytes that this user can still write to the file system of a folder.
+    """Return the bytes that this user can still write to the file system of a folder.
 
     Raises:
-        InputError: files cannot be made there.
+        InputError: the user cannot create files in the folder.
     """
     if not os.access(folder, os.W_OK | os.X_OK) or not os.path.isdir(folder):
         raise InputError(f"buffer_dir {folder} cannot hold the queue's files: give a folder that exists and can be written")

@@ -1,7 +1,7 @@
-"""Slots of shared memory that carry batches from a worker to its trainer.
+"""Slots of shared memory that transfer batches from a worker to its trainer.
 
-One ring belongs to one worker: the worker writes a slot, says so on its pipe, and does not touch the slot again until the trainer has given
-it back. So one side owns a slot at any time, and no lock is needed.
+A ring belongs to one worker. The worker writes a slot, sends a message, and does not touch the slot again until the trainer returns it. So one side
+owns a slot at any time, and no lock is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hoptrain.engine.queue.shared_memory import map_file, reserve
 Spec = tuple[str, np.dtype[Any], tuple[int, ...]]
 """Name, dtype and shape of an array."""
 Allocate = Callable[[Sequence[Spec]], dict[str, Array]]
-"""Gives writable arrays for the specs; their contents are undefined."""
+"""Returns writable arrays for the specs; their contents are undefined."""
 
 _ALIGN = 64  # a cache line, and the alignment that torch and NumPy give their own arrays
 _GRAIN = 2 << 20  # a huge page
@@ -31,12 +31,12 @@ _NOTHING: Array = np.empty(0, np.uint8)
 
 
 def allocate_private(specs: Sequence[Spec]) -> dict[str, Array]:
-    """``Allocate`` in this process's own memory."""
+    """Allocate arrays in private memory of this process."""
     return {name: np.empty(shape, dtype) for name, dtype, shape in specs}
 
 
 def carve(buffer: Array, specs: Sequence[Spec]) -> dict[str, Array]:
-    """Views of a byte buffer, one after another, each on a cache line."""
+    """Return consecutive views of a byte buffer, each aligned to a cache line."""
     views: dict[str, Array] = {}
     offset = 0
     for name, dtype, shape in specs:
@@ -47,7 +47,7 @@ def carve(buffer: Array, specs: Sequence[Spec]) -> dict[str, Array]:
 
 
 def total_bytes(specs: Sequence[Spec]) -> int:
-    """Bytes that ``carve`` needs."""
+    """Return the bytes that ``carve`` needs."""
     return sum(_aligned(_size(dtype, shape)) for _, dtype, shape in specs)
 
 
@@ -65,7 +65,7 @@ def slot_bytes(batch_bytes: int) -> int:
 
 
 class Slot:
-    """One slot, as seen by either side. It grows to the largest batch met so far; after that nothing is allocated any more."""
+    """A slot, as either side maps it. It grows to the size of the largest batch so far."""
 
     def __init__(self, fd: int, on_map: Callable[[Array], None] | None = None) -> None:
         """Use the anonymous file ``fd``; both sides have it open. ``on_map`` is called with each mapping of it, (bytes,) uint8."""
@@ -77,7 +77,7 @@ class Slot:
         """Return the worker's view, (at least num_bytes,) uint8; grows the file where it is too small.
 
         Raises:
-            InputError: there is too little memory, or room in ``buffer_dir``.
+            InputError: there is too little memory, or space in ``buffer_dir``.
         """
         if num_bytes > len(self._bytes):
             try:
@@ -87,7 +87,7 @@ class Slot:
         return self._bytes
 
     def view(self, num_bytes: int) -> Array:
-        """A view of what is there, (at least num_bytes,) uint8; maps the file again where the other side has grown it."""
+        """Return a view, (at least num_bytes,) uint8; maps the file again if the other side has enlarged it."""
         if num_bytes > len(self._bytes):
             self._take(map_file(self.fd))
         return self._bytes
@@ -99,21 +99,21 @@ class Slot:
 
 
 class Recycled:
-    """``Allocate`` in this process's own memory, which is used again once the last view of a batch is gone.
+    """An ``Allocate`` in private memory of this process that is reused once the last view of a batch is gone.
 
-    Fresh memory would be cleared page by page by the system for every batch, which costs more than filling it. Several threads may ask.
+    The system would clear new memory page by page for every batch, which costs more than filling it. Several threads may call it.
 
     Attributes:
         largest: bytes of the largest batch so far.
     """
 
     def __init__(self, num_kept: int = 2) -> None:
-        """Start without memory; up to ``num_kept`` buffers wait for their next batch."""
+        """Start without memory; up to ``num_kept`` free buffers are kept."""
         self._free: deque[Array] = deque(maxlen=num_kept)
         self.largest = 0
 
     def __call__(self, specs: Sequence[Spec]) -> dict[str, Array]:
-        """Writable arrays for the specs; their contents are undefined."""
+        """Return writable arrays for the specs; their contents are undefined."""
         size = total_bytes(specs)
         self.largest = max(self.largest, size)
         try:
@@ -128,9 +128,9 @@ class Recycled:
 
 
 class Lease:
-    """A slot in the trainer's hands: arrays made from it keep it alive, and the slot goes back when the last of them is gone.
+    """A slot lent to the trainer: arrays made of it keep it alive, and the slot is returned when the last of them is gone.
 
-    NumPy replaces the base of a view by the base's base, but not past a foreign object; hence the array interface instead of a slice.
+    NumPy replaces the base of a view by the base's base, but not beyond a foreign object; hence the array interface instead of a slice.
     """
 
     def __init__(self, buffer: Array, give_back: Callable[[], None]) -> None:

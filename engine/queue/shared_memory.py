@@ -1,8 +1,8 @@
-"""Memory that processes share: anonymous files without a name, so that nothing can be left behind, whatever ends a process.
+"""Shared memory of processes, in anonymous files (memfd), so that nothing is left behind in whatever way a process ends.
 
-``anonymous_file`` makes one; ``dumps`` pickles an object so that its large arrays are shared by reference instead of copied: a worker that
-unpickles it maps the same pages. Classes and functions of the running script or notebook go by value, since no worker can import them. The
-pickles travel only from a process to the workers it started itself, in a file without a name.
+``anonymous_file`` makes one. ``dumps`` pickles an object with its large arrays shared instead of copied: a worker that unpickles it maps the same pages.
+Classes and functions of the running script or notebook are pickled by value, since workers cannot import them. Pickles are only passed from a process
+to the workers that it started, in an anonymous file.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from hoptrain.engine.errors import InputError
 _log = logging.getLogger(__name__)
 
 SHARE_FROM_BYTES = 1 << 16
-"""Smaller arrays are pickled by value: a mapping costs a page and two system calls."""
+"""Least size of a shared array. Smaller ones are pickled by value, since a mapping costs a page and two system calls."""
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 
 
 def anonymous_file(name: str, folder: str | None = None) -> int:
-    """A new empty file without a name in the file system, readable by this user alone; returns its descriptor.
+    """Create an empty anonymous file that only this user can read, and return its descriptor.
 
     Args:
-        name: shows up in /proc only.
-        folder: where its contents lie; by default in memory, or in the folder for temporary files on a system that does not permit that.
+        name: name of the file in /proc.
+        folder: folder on a disk for its contents; by default they are in memory, or in the folder for temporary files if the system permits no memfd.
 
     Raises:
         InputError: the folder cannot hold files.
@@ -47,7 +47,11 @@ def anonymous_file(name: str, folder: str | None = None) -> int:
         try:
             return os.memfd_create(name, os.MFD_CLOEXEC)
         except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOSYS):  # else it is permitted, but there is too little of something
+            if error.errno not in (
+                errno.EPERM,
+                errno.EACCES,
+                errno.ENOSYS,
+            ):  # any other error means too little memory or too few descriptors
                 raise
             folder = _temporary_folder(error.strerror)
     try:
@@ -62,14 +66,14 @@ def anonymous_file(name: str, folder: str | None = None) -> int:
 @functools.cache
 def _temporary_folder(reason: str) -> str:
     folder = tempfile.gettempdir()
-    _log.warning("shared memory cannot be had (%s): the queue lies in files in %s; buffer_dir names another folder", reason, folder)
+    _log.warning("shared memory is not available (%s): the queue uses files in %s; set buffer_dir for another folder", reason, folder)
     return folder
 
 
 def shared_array(name: str, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
-    """Zeros in memory without a name, which workers that get the array see through this process: what is written here they read.
+    """Return an array of zeros in anonymous memory; workers that receive it see what this process writes.
 
-    An array of less than ``SHARE_FROM_BYTES`` would go to them as a copy: the caller makes it larger.
+    It must have at least ``SHARE_FROM_BYTES``, since smaller arrays are copied to workers.
     """
     descriptor = anonymous_file(name)
     array = np.memmap(f"/proc/{os.getpid()}/fd/{descriptor}", dtype, "w+", shape=shape)
@@ -78,19 +82,19 @@ def shared_array(name: str, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any
 
 
 def reserve(fd: int, num_bytes: int) -> mmap.mmap:
-    """Grow the file to ``num_bytes`` at least, allocate its pages and map them, so that lack of memory is an error here and not a SIGBUS later.
+    """Enlarge the file to at least ``num_bytes``, allocate its pages and map them, so that a lack of memory raises here instead of a SIGBUS later.
 
-    The pages are touched through the mapping first: that way they are huge ones where the system gives them, and the first write finds them
-    in the page table. On 64 MiB that takes 6 ms with huge pages and 70 ms without; allocating alone and faulting later takes 80 ms.
+    The pages are populated through the mapping first, so that they are huge pages if the system has them, and no later write faults. For 64 MiB this
+    takes 6 ms with huge pages and 70 ms without; allocating alone and faulting later takes 80 ms.
 
     Raises:
-        MemoryError: there is too little of it; the file is as it was.
+        MemoryError: there is too little memory; the file is unchanged.
     """
     before = os.fstat(fd).st_size
     try:
-        os.ftruncate(fd, max(num_bytes, before))  # never less: the other side may be reading
+        os.ftruncate(fd, max(num_bytes, before))  # never smaller, since the other side may be reading
         pages = map_file(fd)
-        with suppress(OSError):  # not before Linux 5.14; and what it lacks is told better by the next call
+        with suppress(OSError):  # before Linux 5.14 unknown; the next call reports a lack of memory
             pages.madvise(_MADV_POPULATE_WRITE)
         os.posix_fallocate(fd, 0, len(pages))
     except OSError as error:
@@ -103,7 +107,7 @@ def reserve(fd: int, num_bytes: int) -> mmap.mmap:
 
 
 def map_file(fd: int) -> mmap.mmap:
-    """The whole file, writable; in huge pages where the system gives them to those who ask."""
+    """Map the whole file for reading and writing, in huge pages if the system has them."""
     pages = mmap.mmap(fd, os.fstat(fd).st_size)
     with suppress(OSError):  # a kernel without huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)
@@ -114,7 +118,7 @@ def dumps(value: object) -> tuple[bytes, list[int]]:
     """Pickle ``value`` with its large arrays in shared memory.
 
     Returns:
-        The pickle, and the descriptors that a worker must inherit (same numbers) before it calls ``pickle.loads``. The caller closes them.
+        The pickle, and the descriptors that a worker must inherit with the same numbers before ``pickle.loads``. The caller closes them.
     """
     stream = io.BytesIO()
     pickler = _SharingPickler(stream)
@@ -146,9 +150,9 @@ class _SharingPickler(cloudpickle.Pickler):
 
 
 def mapped_file(array: Array) -> np.memmap[Any, Any] | None:
-    """The mapping that ``array`` is a view of the whole of, if any.
+    """Return the file mapping that ``array`` is a view of as a whole, or None.
 
-    The array that numpy.load maps has the mapping itself as its base. A slice of it has not, and NumPy leaves the whole file's offset on it.
+    An array that numpy.load maps has the mapping as its base. A slice has not, and NumPy leaves the offset of the whole mapping on it.
     """
     source: Any = array
     while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
@@ -160,20 +164,20 @@ def mapped_file(array: Array) -> np.memmap[Any, Any] | None:
 
 
 def mapped_files(*arrays: Array) -> list[np.memmap[Any, Any]]:
-    """The mappings that arrays are views of the whole of; the other arrays are left out."""
+    """Return the file mappings that arrays are views of as a whole; other arrays are left out."""
     return [file for array in arrays if (file := mapped_file(array)) is not None]
 
 
 def check_whole(files: Iterable[np.memmap[Any, Any]]) -> None:
-    """See that mapped files are as long as they were: to read what was cut off would end the process (SIGBUS), or give zeros.
+    """Check that mapped files are not shorter than their mappings: reading past the end ends the process (SIGBUS) or gives zeros.
 
-    A file that is cut off between this and the read still does so; whoever is started in its place is told here.
+    A file that is cut off between this check and a read still ends the process; its successor then raises here.
 
     Raises:
-        InputError: one is shorter.
+        InputError: a file is shorter.
     """
     for file in files:
-        size, needed = cast(mmap.mmap, file.base).size(), file.offset + file.nbytes  # of the file, also where it was removed
+        size, needed = cast(mmap.mmap, file.base).size(), file.offset + file.nbytes  # of the file, even if it was removed
         if size < needed:
             raise InputError(f"{file.filename} has {size:,} bytes, and had {needed:,}: it was cut off while it was in use; copy it again")
 

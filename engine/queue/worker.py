@@ -1,7 +1,7 @@
-"""A sampler process: takes the batch numbers it owns, in order, and writes each batch into a free slot of its ring.
+"""Entry point of a worker process, which makes the batches of its steps in order and writes each into a free slot of its ring.
 
-Started by ``hoptrain.engine.queue.worker_process`` as a fresh interpreter. It imports NumPy and Numba, never torch. When the trainer goes away,
-however that happens, the kernel ends the worker.
+``hoptrain.engine.queue.worker_process`` starts it as a new interpreter. It imports NumPy and Numba, never torch. When the trainer ends in any way, the
+kernel ends the worker.
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.ring import Allocate, Slot, Spec, carve, total_bytes
 
-_MAX_TEXT = 8000  # a message below 16 KiB enters the socket in one piece, whatever happens to the process
+_MAX_TEXT = 8000  # a message below 16 KiB enters the socket whole, even if the process is killed
 
 
 class Task(Protocol):
-    """What workers do; pickled once and sent to each of them."""
+    """The work of worker processes; pickled once and sent to each of them."""
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Any:
-        """Make the batch of a step in arrays from ``allocate`` (to be called once); returns what is small and no array: the batch's header."""
+        """Make the batch of a step in arrays from ``allocate``, which must be called once, and return its header: small values that are no arrays."""
         ...
 
 
 def main() -> None:
-    """Entry of the process: ``argv`` holds the bytes to reserve for a batch, and descriptors of socket, lifeline, task, stack and slots."""
+    """Run the worker; ``argv`` has the bytes to reserve for a batch, and the descriptors of socket, lifeline, task, stack and slots."""
     batch_bytes, sock, lifeline, job, stack, *slots = map(int, sys.argv[1:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's; it ends us by closing the socket
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer handles Ctrl-C, and ends this process by closing the socket
     _die_with(lifeline)
-    faulthandler.register(signal.SIGUSR1, file=stack)  # how the trainer asks where we are
+    faulthandler.register(signal.SIGUSR1, file=stack)  # the trainer requests the stack by this signal
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the trainer is gone or has closed the pool
         _serve(Connection(sock), job, [Slot(fd) for fd in slots], batch_bytes)
-    # Mapped arrays may still be referenced; the interpreter's orderly shutdown has nothing left to do here.
+    # Mapped arrays may still be referenced, and the interpreter's orderly shutdown has nothing to do here.
     os._exit(0)
 
 
 def _die_with(lifeline: int) -> None:
-    """Let the kernel kill this process when the trainer's end of a pipe is closed: also in compiled code, also while it is stopped.
+    """Have the kernel kill this process when the trainer's end of a pipe is closed, even in compiled code or while it is stopped.
 
-    With it goes what a sampler has started here: all of the process group, which this process leads.
+    The signal goes to the whole process group, which this process leads, so it also ends processes that a sampler started.
     """
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     ended = select.poll()
     ended.register(lifeline, 0)
-    if ended.poll(0):  # it was closed before the kernel knew whom to tell
+    if ended.poll(0):  # closed before the kernel knew the receiver of the signal
         os._exit(0)
 
 
 def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], batch_bytes: int) -> None:
-    """Work until the socket ends.
+    """Make batches until the socket is closed.
 
-    Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("extend", generation, stop)`` lets it go on;
-    ``("free", slot)`` hands over a slot.
+    Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("extend", generation, stop)`` adds steps to it;
+    ``("free", slot)`` returns a slot.
     Sent: ``("ready", -1, -1)``, ``("batch", generation, step, slot, specs, facts)`` and ``("error", generation, step, kind, text)``.
     """
     try:
         for slot in slots:
             slot.writable(batch_bytes)
-        task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))  # from our own parent, in memory without a name
-        gc.freeze()  # what was imported, with the collector off, is never garbage
+        task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))  # written by the parent process, in anonymous memory
+        gc.freeze()  # imported objects are never garbage, so the collector need not visit them
         gc.enable()
         connection.send(("ready", -1, -1))
     except Exception as error:
@@ -97,7 +97,7 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
         except Exception as error:
             notice = _failure(generation, step, error)
             free.append(place)
-            generation, steps = -1, range(0)  # the run has ended, also if it is extended
+            generation, steps = -1, range(0)  # the run has ended, even if it is extended later
         connection.send(notice)
 
 

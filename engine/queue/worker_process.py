@@ -1,7 +1,7 @@
-"""The trainer's side of one sampler process: its socket, its slots, what it still owes, and its replacement when it dies.
+"""``WorkerProcess``: the trainer's side of one worker: its socket, its slots, its missing batches, and its replacement when it dies.
 
-Everything the process needs to begin anew lies here: the task (a file in memory), which slots are not in the trainer's hands, and the steps whose
-batches have not arrived. Sampling is a pure function of (seed, epoch, batch), so a replacement makes the same batches.
+The state for a restart is here: the task (an anonymous file), the slots that the trainer does not hold, and the steps whose batches have not arrived.
+Sampling is a pure function of (seed, epoch, batch), so a replacement makes the same batches.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from hoptrain.engine.queue.shared_memory import anonymous_file
 from hoptrain.kernels.child_process import import_path, python
 from hoptrain.kernels.machine_code import CACHE_ROOT, CACHE_ROOT_VARIABLE
 
-_STACK_S = 1.0  # how long a process may take to write its stack
-_KILL_S = 5.0  # how long the kernel may take to end a process, which may hang in a system call
-_LOOK_S = 0.005  # how often one looks for the end of a process
-_MESSAGE_S = 5.0  # how long a message may wait for room in the socket, or for its second half: only a stopped process lets it wait
+_STACK_S = 1.0  # time for a process to write its stack
+_KILL_S = 5.0  # time for the kernel to end a process, which may hang in a system call
+_LOOK_S = 0.005  # interval of checks for the end of a process
+_MESSAGE_S = 5.0  # time to send or receive a message; only a stopped process needs long
 _LIMITS = (
     "'ulimit -a' shows the limits of this process; raise the one that is reached, or use fewer num_workers or less prefetch_factor"
     + explain_hint("workers")
 )
 
 Notice = tuple[int, int, list[Spec], dict[str, Any]]
-"""Step, slot, the arrays in it, and facts about the batch."""
+"""Step, slot, specs of the arrays in it, and header of a batch."""
 
 
 class WorkerProcess:
-    """One process and its successors.
+    """A worker process and its successors, as the trainer sees them.
 
     Attributes:
         index: number within the pool.
-        process: the current one.
-        failures: processes that ended or went silent since the last batch arrived.
+        process: the current process.
+        failures: processes that ended or were replaced since the last batch arrived.
         is_ready: whether the current process has imported and unpickled what it needs.
     """
 
@@ -61,16 +61,16 @@ class WorkerProcess:
         on_map: Callable[[Array], None] | None = None,
         buffer_dir: str | None = None,
     ) -> None:
-        """Start the process; it gets ready while the caller goes on.
+        """Start the process without waiting until it is ready.
 
         Args:
             index: number within the pool.
             num_slots: slots of its ring.
-            batch_bytes: memory that it reserves for each.
+            batch_bytes: bytes that it reserves for each slot.
             job: descriptor of the file with the pickled task.
-            descriptors: what the task inherits.
-            on_map: called with each mapping of a slot here, (bytes,) uint8.
-            buffer_dir: folder of the slots' files; None for memory.
+            descriptors: descriptors of the task's shared arrays, which the process inherits.
+            on_map: called with each mapping of a slot in this process, (bytes,) uint8.
+            buffer_dir: folder of the slots' files; None for shared memory.
 
         Raises:
             InputError: ``buffer_dir`` cannot hold files.
@@ -82,7 +82,7 @@ class WorkerProcess:
         self._batch_bytes = batch_bytes
         self._job, self._descriptors = job, descriptors
         self._stack = anonymous_file(f"hoptrain-stack-{index}")
-        self._held: set[int] = set()  # slots in our hands: lent out, or described by a notice that waits here
+        self._held: set[int] = set()  # slots that this process holds: lent, or of a batch that has arrived
         self._num_lent = 0
         self._returned: deque[int] = deque()
         self._run: tuple[int, int] | None = None  # generation and epoch
@@ -100,10 +100,10 @@ class WorkerProcess:
             raise
 
     def _start(self) -> None:
-        """Start a process that knows all that this object does.
+        """Start a process, and send it the free slots and the steps of missing batches.
 
         Raises:
-            WorkerError: the system refuses; this object can be closed, or ``replace`` be tried again.
+            WorkerError: the system cannot start it. This object can then be closed, or ``replace`` called again.
         """
         try:
             self._launch()
@@ -133,7 +133,7 @@ class WorkerProcess:
                     ),
                     pass_fds=[*inherited, *slots, *self._descriptors],
                     env=_environment(),
-                    process_group=0,  # a Ctrl-C in the terminal goes to the trainer alone; what a sampler starts belongs to the worker's group
+                    process_group=0,  # Ctrl-C in the terminal reaches the trainer alone; processes that a sampler starts join the worker's group
                 )
             finally:
                 os.close(read_end)
@@ -142,7 +142,7 @@ class WorkerProcess:
             self.connection: Connection[Any, Any] = Connection(ours.detach())
 
     def begin(self, generation: int, epoch: int, steps: range) -> None:
-        """Let the process make the batches of ``steps``; what it owed from the run before is dropped."""
+        """Have the process make the batches of ``steps``; missing batches of the run before are dropped."""
         self._run, self._owed, self._error = (generation, epoch), steps, None
         for _, slot, _, _ in self._notices:
             self._free(slot)
@@ -153,36 +153,36 @@ class WorkerProcess:
             self.replace()
 
     def extend(self, stop: int) -> None:
-        """Let the run go on to the step before ``stop``."""
+        """Add steps up to ``stop``, exclusive, to the run."""
         if self._run is not None:
             self._owed = range(self._owed.start, stop, self._owed.step)
             self._send(("extend", self._run[0], stop))
 
     def is_alive(self) -> bool:
-        """Whether the process runs (stopped counts). What it had started ends with it."""
+        """Return whether the process runs or is stopped. If it has ended, end the processes that it started."""
         if self.process.returncode is None:
-            with suppress(ChildProcessError):  # somebody else has waited for it
+            with suppress(ChildProcessError):  # other code has waited for it
                 if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                     return True
                 self._kill_group()
         return self.process.poll() is None
 
     def owes(self) -> bool:
-        """Whether batches of the run are still to come from it."""
+        """Return whether batches of the run are missing."""
         return len(self._owed) > 0
 
     def wait(self, timeout: float) -> None:
-        """Until a message is there, the process has ended, or ``timeout`` seconds have passed."""
+        """Wait until a message arrives, the process ends, or ``timeout`` seconds have passed."""
         wait([self.connection], timeout)
 
     def collect(self) -> None:
-        """Take in all messages that have arrived, also what a dead process sent before."""
+        """Handle all messages that have arrived, including those of a dead process."""
         try:
             while self.connection.poll(0):
                 self._take(self.connection.recv())
-        except BlockingIOError:  # half a message: its writer was stopped meanwhile, and the rest is lost
+        except BlockingIOError:  # half a message: its writer was stopped, and the rest is lost
             self.kill()
-        except (EOFError, OSError):  # it was reset, or is closed
+        except (EOFError, OSError):  # the connection was reset or closed
             pass
 
     def _take(self, message: tuple[Any, ...]) -> None:
@@ -204,19 +204,19 @@ class WorkerProcess:
             self._error = (step, *rest)
 
     def notice(self) -> Notice | None:
-        """The next batch, if it has arrived."""
+        """Return the notice of the next batch, or None if it has not arrived."""
         return self._notices.popleft() if self._notices else None
 
     def num_notices(self) -> int:
-        """Batches that have arrived."""
+        """Return the number of batches that have arrived."""
         return len(self._notices)
 
     def error(self) -> tuple[int, str, str] | None:
-        """What the process reported instead of its next batch: step (-1: it did not start), kind, text."""
+        """Return the error that the process sent instead of its next batch: step (-1: at its start), kind and text; None without one."""
         return self._error
 
     def lend(self, slot: int, specs: list[Spec]) -> dict[str, Array]:
-        """The arrays of a slot: views that hold it, or copies where the worker would be left without any.
+        """Return the arrays of a slot: views that hold it, or copies if the worker would have no slot left.
 
         Raises:
             WorkerError: the slot has grown and cannot be mapped.
@@ -234,7 +234,7 @@ class WorkerProcess:
         return carve(np.asarray(Lease(buffer, partial(self._returned.append, slot))), specs)
 
     def free_returned_slots(self) -> None:
-        """Give back the slots whose last view is gone."""
+        """Return slots whose last view is gone to the worker."""
         while self._returned:
             self._num_lent -= 1
             self._free(self._returned.popleft())
@@ -244,49 +244,49 @@ class WorkerProcess:
         self._send(("free", slot))
 
     def _send(self, message: tuple[Any, ...]) -> None:
-        # A process that is dead or stopped is found so by who waits for it; its successor is told everything again.
+        # Whoever waits for a batch detects a dead or stopped process; its successor receives everything again.
         with suppress(OSError):
             self.connection.send(message)
 
     def replace(self) -> None:
-        """Kill the process, if need be, and start a successor, which owes what has not arrived."""
+        """Kill the process if it still runs, and start a successor, which makes the missing batches."""
         self.kill()
         self.collect()
         self.disconnect()
         self._start()
 
     def disconnect(self) -> None:
-        """Close the socket: a process that is well ends."""
+        """Close the socket; a healthy process then ends."""
         with suppress(OSError):
             self.connection.close()
 
     def kill(self) -> None:
-        """Kill the process, if there still is one. It takes no further step, even if the kernel needs long to end it."""
+        """Kill the process if it still runs. It executes nothing after this, even if the kernel needs long to end it."""
         self._kill_group()
         self._cut_lifeline()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_KILL_S)
 
     def _kill_group(self) -> None:
-        """The process and what it has started: until somebody has waited for it, its number is that of no other group."""
+        """Kill the process group. Its id is not reused before the process was waited for."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def _cut_lifeline(self) -> None:
-        """The kernel ends a process that holds the other end; one that has just been started may not hold it yet."""
+        """Close the pipe, so that the kernel ends the process that holds its other end; a process that has just started may not hold it yet."""
         if self._lifeline is not None:
             _LIFELINES.discard(self._lifeline)
             os.close(self._lifeline)
             self._lifeline = None
 
     def close_files(self) -> None:
-        """Close what successors would need."""
+        """Close the descriptors that successors would inherit."""
         for fd in (self._stack, *(slot.fd for slot in self.slots)):
             os.close(fd)
 
     def how_it_ended(self) -> str:
-        """In words."""
+        """Return exit code or signal in words."""
         code = self.process.wait()
         if code >= 0:
             return f"ended with exit code {code}"
@@ -295,13 +295,13 @@ class WorkerProcess:
         return f"was killed by signal {-code}"
 
     def stack(self) -> str:
-        """Where the process is: its Python stack, or why there is none."""
+        """Return the process's Python stack, or the reason why there is none."""
         if _is_stopped(self.process.pid):
             return "the process is stopped (SIGSTOP, or a debugger)"
         os.ftruncate(self._stack, 0)
-        os.lseek(self._stack, 0, os.SEEK_SET)  # the process and its predecessors share the file's position
+        os.lseek(self._stack, 0, os.SEEK_SET)  # shared by the process and its predecessors
         if self.is_alive():
-            os.kill(self.process.pid, signal.SIGUSR1)  # the process answers by faulthandler, also out of compiled code
+            os.kill(self.process.pid, signal.SIGUSR1)  # faulthandler writes the stack, also during compiled code
         deadline = time.monotonic() + _STACK_S
         size = 0
         while time.monotonic() < deadline:
@@ -314,11 +314,11 @@ class WorkerProcess:
 
 _MESSAGE_TIMEOUT = np.array([int(_MESSAGE_S), 0], np.int64).tobytes()  # struct timeval
 _LIFELINES: set[int] = set()
-"""Write ends of pipes: the kernel ends a worker when the last one of its pipe is closed, however this process ends."""
+"""Write ends of pipes. The kernel ends a worker when its pipe's last write end is closed, in whatever way this process ends."""
 
 
 def _close_lifelines() -> None:
-    """In a fork of this process: the workers are not its own, and must not live on for its sake."""
+    """Close the write ends in a fork of this process, which does not own the workers and must not keep them alive."""
     for fd in _LIFELINES:
         os.close(fd)
     _LIFELINES.clear()
@@ -336,13 +336,13 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """The trainer's environment, import path and compiled code. One thread each: the cores are shared out by processes, and no OpenMP starts unasked."""
+    """Return the trainer's environment with its import path and kernel cache, and one thread for OpenMP and Numba, since processes share the cores."""
     own = {CACHE_ROOT_VARIABLE: str(CACHE_ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     return {**os.environ, **import_path(), **own}
 
 
 def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:
-    """Disconnect all first, so that they end at once; after ``patience`` seconds the kernel ends the others."""
+    """Disconnect all workers, so that they end at the same time; after ``patience`` seconds kill those that still run."""
     for worker in workers:
         worker.disconnect()
     deadline = time.monotonic() + patience

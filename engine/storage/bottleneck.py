@@ -1,4 +1,4 @@
-"""What holds a run up whose features are read from a disk, or come from other machines: these, or what asks them, if it is one of them."""
+"""Finds out whether a run waits for feature rows from a disk or from other machines, or for the sampling that determines them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from hoptrain.engine.timeline import FEED_SHARE, Totals
 
 
 def slow_rows(totals: Totals, filled: Filled, wait_s: float, has_room: bool = False) -> str | None:
-    """One sentence, where the trainer spent a tenth of its time or more waiting for rows of features; see ``hoptrain.engine.timeline.bottleneck``.
+    """Return a sentence about the bottleneck if the trainer waited for feature rows for a tenth of the time or more, else None.
+
+    It is in addition to ``hoptrain.engine.timeline.bottleneck``.
 
     Args:
-        totals: of the run.
-        filled: likewise.
-        wait_s: seconds that its trainer waited for rows.
-        has_room: whether the memory has room for all rows, so that more of it brings nothing.
+        totals: times of the run.
+        filled: counts and times of filling the cache in the run.
+        wait_s: seconds that the trainer waited for rows.
+        has_room: whether all rows fit in the cache, so that more memory does not help.
     """
     if totals.elapsed <= 0 or wait_s < FEED_SHARE * totals.elapsed:
         return None
     waited = f"trainer waited {min(wait_s / totals.elapsed, 1.0):.0%} of the time for rows"
-    more = "all rows fit data.feature_cache, so that each comes once: " if has_room else "more data.feature_cache, "
+    more = "all rows fit in data.feature_cache, so each is read once: " if has_room else "more data.feature_cache, "
     if filled.fetch_s > max(filled.read_s, filled.work_s):
         rate = f"{filled.num_fetched / filled.fetch_s:,.0f} rows a second in {filled.num_rounds:,} rounds"
         return f"bottleneck: rows of other machines ({waited}; {rate}): {more}a larger data.prefetch_steps, or a faster network"

@@ -1,4 +1,4 @@
-"""How the memory of a cache of rows is shared out, and the one message where it is too little."""
+"""``Budget``: division of the memory of a feature cache among tables and edges, and the error message if it is too small."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _MOST_MEMORY = 1 << 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """Bytes, and what they are for.
+    """A division of memory.
 
     Attributes:
-        memory: bytes of all.
-        sizes: of each table V and the bytes of a row, by its name.
-        most: slots that a table needs at most; V of one that is not named.
-        whole: bytes of tables that are held whole, by their names.
-        edge_share: a part of this many is for edges that are read from their file; 0 where they are not.
-        is_auto: whether nobody said how much it is.
-        messages: of bytes of all, how many are for rows of other machines on their way; None where there are no others.
+        memory: bytes in total.
+        sizes: number of rows V and bytes of a row of each cached table, by name.
+        most: most slots that a table needs, by name; V by default.
+        whole: bytes of tables that are in memory as a whole, by name.
+        edge_share: fraction (1/N) of the memory for edges that are read from files; 0 for none.
+        is_auto: whether ``feature_cache`` is the free memory instead of the user's choice.
+        messages: returns the bytes for rows in transit from other machines, from the total; None without other machines.
     """
 
     memory: int
@@ -36,14 +36,14 @@ class Budget:
 
     @property
     def of_edges(self) -> int:
-        """Bytes for edges."""
+        """Bytes for edges that are read from files."""
         return self._of_edges(self.memory)
 
     def tables(self) -> list[CachedTable]:
-        """What each table gets.
+        """Return the share of each cached table.
 
         Raises:
-            InputError: one gets no slot.
+            InputError: a table gets no slot.
         """
         found = self._tables(self.memory)
         if min(table.num_slots for table in found) < 1:
@@ -51,29 +51,29 @@ class Budget:
         return found
 
     def check(self, rows: Mapping[str, int]) -> None:
-        """Refuse too little memory for a step that uses so many ``rows`` of each table.
+        """Check that the rows of a step fit, given their number for each table in ``rows``.
 
         Raises:
-            InputError: it is.
+            InputError: they do not fit.
         """
         if not self._is_enough(self.memory, rows):
             raise self.too_little(rows)
 
     def least(self, rows: Mapping[str, int]) -> int:
-        """The least memory for steps that use so many rows of each table at most; of one that is not named, a row."""
+        """Return the least memory for steps that use at most ``rows`` rows of each table, by name; 1 by default."""
         return bisect_left(range(_MOST_MEMORY), True, key=lambda memory: self._is_enough(memory, rows))
 
     def too_little(self, rows: Mapping[str, int]) -> InputError:
-        """What is said where a step's rows, so many of each table, have no room."""
+        """Return the error for a step that uses ``rows`` rows of each table, which do not fit."""
         tables = zip(self.sizes, self._tables(self.memory), strict=True)
         name, table = next(own for own in tables if own[1].num_slots < rows.get(own[0], 1))
-        parts = [f"{size:,} hold {which} whole, " for which, size in self.whole.items()]
+        parts = [f"{size:,} are for all of {which}, " for which, size in self.whole.items()]
         parts += [f"{self.of_edges:,} are for edges, "] * bool(self.of_edges)
-        parts += [f"{self.messages(self.memory):,} are for rows on their way from other machines, "] if self.messages else []
+        parts += [f"{self.messages(self.memory):,} are for rows in transit from other machines, "] if self.messages else []
         step = f", and a step uses {rows[name]:,}" if name in rows else ""
         return InputError(
-            f"feature_cache is {'auto, ' * self.is_auto}{self.memory:,} bytes: {''.join(parts)}{table.num_bytes:,} are for {name}, with room for "
-            f"{table.num_slots:,} of its {table.num_rows:,} rows ({table.row_bytes:,} bytes each) beside what tells where each lies "
+            f"memory is {'auto, ' * self.is_auto}{self.memory:,} bytes: {''.join(parts)}{table.num_bytes:,} are for {name}, which hold "
+            f"{table.num_slots:,} of its {table.num_rows:,} rows ({table.row_bytes:,} bytes each) in addition to lookup tables "
             f"({bytes_for(0, table.num_rows, 0):,}){step}; give {_option(self.least(rows))} at least"
             + (" for such a step, or a smaller batch_size or fanouts" if step else " for one row, and more for a step")
         )
@@ -90,6 +90,6 @@ class Budget:
 
 
 def _option(num_bytes: int) -> str:
-    """So many bytes or a few more, as the option is given."""
+    """Return a number of bytes, rounded up, in the format of the option."""
     power = 1 + (num_bytes >= 100 << 20) + (num_bytes >= 100 << 30)
     return f"{-(-num_bytes // 1024**power)}{['KiB', 'MiB', 'GiB'][power - 1]}"

@@ -1,7 +1,6 @@
-"""Rows of an array's file, read as they are asked for: past the page cache where the file system permits it, several reads at once.
+"""``FileRows``: on-demand reads of rows from an array's file, with O_DIRECT if the file system has it, several reads at once.
 
-Nothing is mapped: a file that is cut off, or a device that fails, is an error of a read, and no SIGBUS. Ascending rows that lie in
-neighbouring blocks are one read.
+The file is not mapped: if it is cut off, or its device fails, a read raises instead of a SIGBUS. Ascending rows in neighbouring blocks are one read.
 """
 
 from __future__ import annotations
@@ -27,28 +26,26 @@ from hoptrain.engine.storage.shared_rows import LocalFeatures
 from hoptrain.kernels.cpu.storage import reads as kernels
 
 BLOCK = 4096
-"""Bytes: past the page cache, reads begin and end at multiples of it."""
+"""Block size in bytes; O_DIRECT reads begin and end at multiples of it."""
 DEPTH = 32
-"""Reads under way at once."""
+"""Number of concurrent reads."""
 _MOST, _GAP = 256 << 10, 16 << 10
-"""Bytes of one read, and bytes between two rows that are rather read than left out."""
+"""Most bytes of one read, and the largest gap between two rows that is read instead of starting another read."""
 _PIECE = 32
-"""Reads that a thread takes at once, where there are enough for all."""
+"""Reads that a thread takes at a time, if there are enough for all threads."""
 LOOK_S = 0.5
-"""Seconds between two looks at whether reads still end."""
+"""Seconds between two checks whether reads make progress."""
 
 
 class StoredRows(Protocol):
-    """A table (V, F) of features whose rows a process reads when it needs them, directly or into a cache. It takes the place of an array in a data set.
-
-    A subclass has the attributes below and ``read``. The classes that implement this protocol inherit from it. Worker processes get a pickled copy.
+    """A table (V, ...) whose rows are read from files, directly or into a cache; classes that implement it inherit from it.
 
     Attributes:
-        path: the file, the folder or the address; ranks with the same one share a cache.
-        shape: (V, F).
-        dtype: of the table.
+        path: path of the file, or of the folder.
+        shape: shape of the table, (V, ...).
+        dtype: data type of the table.
         row_bytes: bytes of a row.
-        own: rows that this machine has mapped and no cache holds; None without partitions.
+        own: rows of this machine's partition, which are mapped and not cached; None without partitions.
     """
 
     path: str
@@ -73,21 +70,19 @@ class StoredRows(Protocol):
 
     @property
     def num_reads(self) -> int:
-        """Number of reads so far, for the logs."""
-        return 0
+        """Number of reads of the device so far."""
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of these reads."""
-        return 0
+        """Bytes of all reads so far."""
 
     @property
     def num_elsewhere(self) -> int:
-        """Number of rows that may take slots of a cache."""
+        """Number of rows that may need slots in a cache."""
         return self.shape[0]
 
     def elsewhere(self, ids: Array) -> Array:
-        """Return those of ``ids`` (N,) that take slots of a cache."""
+        """Return those of ``ids`` (N,) that need slots in a cache."""
         return ids
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
@@ -119,16 +114,16 @@ class StoredRows(Protocol):
 
 
 class FileRows(StoredRows):
-    """A table (V, ...) in a file, which is opened when the first row is read. Pickled it is its path.
+    """A table (V, ...) in a file, which is opened when the first row is read; pickling transfers the path.
 
     Attributes:
-        path: of the file.
-        offset: where row 0 begins.
-        shape: (V, ...).
-        dtype: of the table.
-        num_reads: reads of the device so far.
-        num_bytes: their bytes.
-        stall_s: seconds that a piece of work may take before the device counts as stopped.
+        path: path of the file.
+        offset: byte at which row 0 begins.
+        shape: shape of the table, (V, ...).
+        dtype: data type of the table.
+        num_reads: number of reads of the device so far.
+        num_bytes: bytes of all reads so far.
+        stall_s: seconds without a finished read after which the device counts as stopped.
     """
 
     stall_s: float = 60.0
@@ -136,7 +131,7 @@ class FileRows(StoredRows):
     num_bytes: int = 0
 
     def __init__(self, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> None:
-        """State the layout; nothing is opened yet."""
+        """Store the layout; nothing is opened yet."""
         self.path: str = path
         self.offset: int = offset
         self.shape: tuple[int, ...] = shape
@@ -146,7 +141,7 @@ class FileRows(StoredRows):
 
     @classmethod
     def of(cls, array: Array, what: str) -> FileRows:
-        """The file that an array was mapped from.
+        """Return the file that an array was mapped from.
 
         Raises:
             InputError: it was not mapped from a file.
@@ -154,7 +149,7 @@ class FileRows(StoredRows):
         file = mapped_file(array)
         if file is None:
             raise InputError(
-                f"{what} lie in memory: rows are read from the file of a data set that was opened from a folder; "
+                f"{what} are in memory: rows must be read from the file of a data set that was opened from a folder; "
                 "save it (data.save) and open the folder"
             )
         return cls(str(file.filename), file.offset, array.shape, array.dtype)
@@ -164,31 +159,31 @@ class FileRows(StoredRows):
 
     @cached_property
     def _file(self) -> int:
-        """The descriptor, which is closed with the last reference to this; past the page cache if one block can be read so."""
+        """Descriptor of the file, closed with the last reference to this object; with O_DIRECT if one block can be read so."""
         try:
             try:
                 file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
                 weakref.finalize(self, os.close, file).atexit = False
                 os.preadv(file, [mmap.mmap(-1, BLOCK)], 0)
-            except OSError:  # a file system without it
+            except OSError:  # a file system without O_DIRECT
                 file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
                 weakref.finalize(self, os.close, file).atexit = False
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         except OSError as error:
-            raise InputError(f"{self.path} cannot be opened ({error.strerror}): rows are read from it; put it back") from error
+            raise InputError(f"{self.path} cannot be opened ({error.strerror}): rows are read from it; restore it") from error
         return file
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
-        """``out[slots[i]] = table[rows[i]]``.
+        """Read ``out[slots[i]] = table[rows[i]]``.
 
         Args:
-            rows: (M,) distinct, ascending, in [0, V).
-            slots: (M,) places in ``out``.
+            rows: (M,) distinct rows in [0, V), ascending.
+            slots: (M,) indices in ``out``.
             out: (N, row_bytes) uint8.
             meanwhile: called while the reads are under way.
 
         Raises:
-            InputError: the file has no such row (any more), a read fails, or does not end.
+            InputError: the file is too short; a read fails or does not end.
         """
         firsts = np.empty(len(rows) + 1, np.int64)
         number = kernels.extents(rows, self.row_bytes, self.offset, BLOCK, _GAP, _MOST, firsts) if len(rows) else 0
@@ -212,7 +207,9 @@ class FileRows(StoredRows):
         threads = min(DEPTH, pieces)
         self._buffers += [_aligned(max(_MOST, self.row_bytes + 2 * BLOCK)) for _ in range(threads - len(self._buffers))]
         for buffer in self._buffers[:threads]:
-            threading.Thread(target=work, args=(buffer,), daemon=True).start()  # one that hangs in a read holds up no exit
+            threading.Thread(
+                target=work, args=(buffer,), daemon=True
+            ).start()  # a daemon, so that a read that hangs does not block the exit
         if meanwhile is not None:
             meanwhile()
         for _ in range(pieces):
@@ -228,7 +225,7 @@ class FileRows(StoredRows):
             except Empty:
                 continue
         return InputError(
-            f"{self.path}: reads have not ended for {self.stall_s:g} s: its device has stopped; look at the system's log (dmesg), or move the folder"
+            f"{self.path}: no read has ended for {self.stall_s:g} s: its device has stopped; see the system's log (dmesg), or move the folder"
         )
 
     def _read_piece(self, file: int, rows: Array, slots: Array, firsts: Array, runs: range, buffer: Array, out: Array) -> None:
@@ -236,11 +233,11 @@ class FileRows(StoredRows):
         while first < runs.stop:
             layout = (self.row_bytes, self.offset, BLOCK)
             first = kernels.read_extents(file, rows, slots, *layout, firsts, first, runs.stop, buffer, out)
-            if first < runs.stop:  # it was interrupted, perhaps: Python's read goes on then, or says what is wrong
+            if first < runs.stop:  # perhaps interrupted: Python's read then continues, or raises the error
                 self._check_run(file, rows[firsts[first]], rows[firsts[first + 1] - 1], buffer)
 
     def _begin(self, rows: Any) -> Any:
-        """Where reads begin whose first rows these are."""
+        """Return the block-aligned bytes at which reads with these first rows begin."""
         return (self.offset + np.asarray(rows, np.int64) * self.row_bytes) // BLOCK * BLOCK
 
     def _check_run(self, file: int, first_row: int, last_row: int, buffer: Array) -> None:
@@ -250,12 +247,12 @@ class FileRows(StoredRows):
             found = os.preadv(file, [buffer[: -(-needed // BLOCK) * BLOCK].data], begin)
         except OSError as error:
             raise InputError(
-                f"{self.path} cannot be read at byte {begin:,} ({error.strerror}): rows are read from it; look at its disk, or copy it anew"
+                f"{self.path} cannot be read at byte {begin:,} ({error.strerror}): rows are read from it; check its disk, or copy it again"
             ) from error
         if found < needed:
             raise InputError(
-                f"{self.path} ends at byte {os.fstat(file).st_size:,}, and row {int(last_row):,} at {begin + needed:,}: it was cut off while it was "
-                "in use; convert or copy it again"
+                f"{self.path} ends at byte {os.fstat(file).st_size:,}, and row {int(last_row):,} at {begin + needed:,}: it was cut off while it was in "
+                "use; convert or copy it again"
             )
 
 

@@ -1,7 +1,7 @@
-"""What the process does that fills a cache of rows: a task for a ``WorkerPool`` of one, whose batches are steps that are ready.
+"""``FillTask``: the task of the process that fills the host feature cache, run by a ``WorkerPool`` of one. Its batches are steps whose rows are cached.
 
-The pool brings all that such a process needs: it ends with its trainer, is replaced when it dies or stops, and what goes wrong in it is raised
-where the trainer waits for the step. A successor begins with an empty cache: that costs reads, and changes no batch.
+The pool ends the process with its trainer, replaces it when it dies or stops, and raises its errors where the trainer waits for the step. A successor
+begins with an empty cache, which costs reads and changes no batch.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 
 FORESEEN_BYTES = 8
-"""Of an access: its row, and its next use."""
+"""Bytes of a planned access: its row and its next use."""
 
 
 class Filled(NamedTuple):
-    """What a step took, and those that were read with it; nothing where it was read with another.
+    """Counts and times of filling the cache for a step, and for the steps that were read together with it; all 0 for those other steps.
 
     Attributes:
-        num_used: distinct rows that its batches use, over all ranks and tables, but for those of a machine's own part.
-        num_missed: those of them that had to be read.
-        num_reads: reads of the device for them.
-        num_bytes: their bytes.
-        read_s: seconds for which nothing was done but to wait for these reads.
-        work_s: seconds of all other work for it: sampling and planning.
-        num_fetched: rows that came from other machines.
-        num_rounds: rounds in which they came.
-        num_sent: bytes that this machine sent in these.
-        fetch_s: seconds of the rounds.
+        num_used: distinct rows that the batches use, over all ranks and tables, except for rows of a machine's own partition.
+        num_missed: used rows that were read because the cache did not have them.
+        num_reads: reads of the device for these rows.
+        num_bytes: bytes of these reads.
+        read_s: seconds spent waiting for reads.
+        work_s: seconds of all other work: sampling and planning.
+        num_fetched: rows received from other machines.
+        num_rounds: communication rounds in which they were received.
+        num_sent: bytes that this machine sent in these rounds.
+        fetch_s: seconds of these rounds.
     """
 
     num_used: int = 0
@@ -53,59 +53,59 @@ class Filled(NamedTuple):
     fetch_s: float = 0.0
 
     def plus(self, other: Filled) -> Filled:
-        """The sum of both."""
+        """Return the sums of both."""
         return Filled(*map(add, self, other))
 
     def minus(self, other: Filled) -> Filled:
-        """What came since ``other``."""
+        """Return the differences to an earlier ``other``."""
         return Filled(*map(sub, self, other))
 
 
 Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
-"""Seconds that trainers were waited for, what came from other machines, and of each table the reads of the steps that are read now."""
+"""Seconds of waiting for trainers, counts of rows from other machines, and for each table the reads of the steps that are planned together."""
 
 
 class Topology(Protocol):
-    """Samples the steps to come from a graph that lies in a file, many together, and hands each over when its rows are planned."""
+    """A sampler of the next steps for a graph in files: it samples many steps together, and passes each to the workers when its rows are planned."""
 
     @property
     def num_in_flight(self) -> int:
-        """Steps that may be handed over at once."""
+        """Number of steps that may be with the workers at once."""
 
     @property
     def is_full(self) -> bool:
-        """Whether no more steps should be foreseen for now."""
+        """Whether no more steps should be sampled for now."""
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
-        """The rows of the next step, of each table; ``later`` are the epochs and steps to come, None behind the last one."""
+        """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of those that follow."""
 
     def hand_over(self, tag: int, landed: int) -> None:
-        """Hand over what sampler processes need of the next step; trainers have taken the steps up to ``landed``."""
+        """Pass the samples of the next step to the workers; trainers have taken all steps up to the tag ``landed``."""
 
     def forget(self) -> None:
-        """Other steps come than those foreseen."""
+        """Drop all sampled steps, since others follow."""
 
     def counted(self) -> Filled:
-        """What reading took since the last call."""
+        """Return counts and times of reads since the last call."""
 
 
 def run_and_epoch(run: int, epoch: int) -> int:
-    """Both in the number that a task gets as its epoch: an epoch has 20 bits, and the run stands above them."""
+    """Return one number for both, which a task receives as its epoch: the epoch in the lowest 20 bits, the run above them."""
     return run * MAX_EPOCH + epoch
 
 
 @dataclass(eq=False, kw_only=True)
 class FillTask:
-    """Fills a cache for one step after another, of as many epochs as there are. It is a ``hoptrain.engine.queue.worker.Task``.
+    """A ``hoptrain.engine.queue.worker.Task`` that fills the cache for one step after another, across epochs.
 
     Attributes:
-        shared: the cache.
+        shared: the cache in shared memory.
         files: the tables.
-        rows_of: of an epoch and a step the distinct rows of each table that it uses, ascending; a pure function.
+        rows_of: returns the distinct rows of each table that an epoch and a step use, ascending; a pure function.
         num_steps: steps of an epoch.
-        prefetch_steps: of the plans.
-        topology: samples in the place of ``rows_of``, where the graph is larger than memory.
-        budget: the cache's, which says what is missing where a step's rows have no room.
+        prefetch_steps: steps that the plans look ahead.
+        topology: samples instead of ``rows_of`` if the graph's edges are read from files; else None.
+        budget: memory of the cache, for the error message if the rows of a step do not fit.
     """
 
     shared: SharedRows
@@ -121,18 +121,18 @@ class FillTask:
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Filled:
-        """See that the rows of a step are there; ``epoch`` has its run (``run_and_epoch``). There are no arrays."""
+        """Ensure that the rows of a step are cached and return the counts; ``epoch`` includes the run (``run_and_epoch``). The batch has no arrays."""
         allocate([])
         run, epoch = divmod(epoch, MAX_EPOCH)
         tag = tag_of(run, step)
-        if tag <= self.shared.ready:  # it was read with one before, or by a predecessor that did not come to say so
+        if tag <= self.shared.ready:  # read together with an earlier step, or by a predecessor that died before it could report
             return Filled()
         if run != self._run and self._hands_over:
-            self.shared.wait_until_taken(tag_of(run, -1))  # a place of its first steps may still hold a sample of the run before
+            self.shared.wait_until_taken(tag_of(run, -1))  # slots of its first steps may still hold samples of the run before
         begin = time.perf_counter()
         self._look_ahead(run, epoch, step)
         planned = self._plan(run, epoch, step)
-        if planned is None:  # this run was left: wait until it is here as well
+        if planned is None:  # the trainers left this run: wait for the next one
             self.shared.wait_until_taken(tag_of(run + 1, -1))
             return Filled()
         waited, fetched, reads = planned
@@ -149,11 +149,11 @@ class FillTask:
 
     @property
     def _hands_over(self) -> bool:
-        """Whether samples of steps are handed over, in places that are used again."""
+        """Whether samples are passed to the workers, in message slots that are reused."""
         return self.topology is not None
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
-        """Plan a step, and those after it in its run that are read with it; None where the run was left."""
+        """Plan a step and those of its run that are read together with it; return None if the run was left."""
         waits = [0.0]
         tags = range(tag_of(run, step), tag_of(run, max(step, self.shared.last_step(run))) + 1)
         coming = iter(tags)
@@ -167,13 +167,13 @@ class FillTask:
         return sum(waits), Filled(), reads
 
     def _wait_until_taken(self, tag: int) -> float:
-        """The seconds that it took."""
+        """Wait until all trainers have taken a step, and return the seconds of the wait."""
         begin = time.perf_counter()
         self.shared.wait_until_taken(tag)
         return time.perf_counter() - begin
 
     def _fill(self, table: int, reads: Sequence[StepReads]) -> Filled:
-        """Read the rows of a table for some steps, and look ahead meanwhile."""
+        """Read the rows of a table for some steps, and sample further steps during the reads."""
         file, times = self.files[table], [time.perf_counter()]
         rows, slots = in_order(reads)
 
@@ -191,14 +191,14 @@ class FillTask:
         return Filled(*counts, read_s=end - worked, work_s=worked - begin)
 
     def _foresee_meanwhile(self, num_steps: int) -> None:
-        """Look as far ahead as the plans of ``num_steps`` steps will need, while their rows are read."""
+        """Sample as many further steps as the plans of ``num_steps`` steps need, while their rows are read."""
         for _ in range(num_steps):
             self._foresee(self._wanted)
 
     def _look_ahead(self, run: int, epoch: int, step: int) -> None:
-        """See that the plans' next step is this one."""
+        """Ensure that the plans continue with this step."""
         if not self._plans:
-            self.shared.wait_until_taken(self.shared.ready)  # what a predecessor gave to readers
+            self.shared.wait_until_taken(self.shared.ready)  # steps that a predecessor published
             self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
             self._later = self._steps_from(epoch, step)
         elif not self._is_due(run, epoch, step):
@@ -212,7 +212,7 @@ class FillTask:
             self._foresee(1)
 
     def _is_due(self, run: int, epoch: int, step: int) -> bool:
-        """Return whether the plans go on with this step."""
+        """Return whether the plans continue with this step."""
         return (epoch, step) == self._due
 
     def _new_plan(self, number: int) -> RowPlan:
@@ -223,7 +223,7 @@ class FillTask:
         return RowPlan(self._slots_of_plan(number), table.num_slots, self.prefetch_steps, most, in_flight=in_flight, too_little=too_little)
 
     def _slots_of_plan(self, number: int) -> Array:
-        """Return the array (V,) in which the plan of a table keeps where each row is."""
+        """Return the array (V,) with the slot of each row of a table, which its plan updates."""
         return self.shared.slot_of(number)
 
     def _too_little(self) -> InputError:
@@ -232,14 +232,14 @@ class FillTask:
 
     @property
     def _wanted(self) -> int:
-        """Steps that should be foreseen before the next ones are planned: as many as each plan has room for."""
+        """Number of steps that should be sampled before the next ones are planned, so that each plan has memory for them."""
         if self.topology is not None and self.topology.is_full:
             return int(not self._plans[0].num_known)
         return min(plan.wanted for plan in self._plans)
 
     def _foresee(self, number: int) -> None:
         for _ in range(number):
-            for plan, rows in zip(self._plans, self._rows_of_next(), strict=False):  # none behind the last step that there can be
+            for plan, rows in zip(self._plans, self._rows_of_next(), strict=False):  # no rows after the last possible step
                 plan.foresee(rows)
 
     def _rows_of_next(self) -> Sequence[Array]:

@@ -1,8 +1,8 @@
-"""The plan of a cache of rows: for each step what is read into which slot, by the accesses of the steps to come.
+"""``RowPlan``: decides for each step which rows are read into which slots of the cache, from the accesses of future steps.
 
-The plan looks ``prefetch_steps`` steps ahead at least once it is warm, and twice as many at most: it is made anew, in time linear in the accesses that it
-knows and the slots, whenever half of what it knew is used up. So a step is planned twice on average, and no access is stored longer than it is known.
-Two steps are foreseen for each that is planned until the window is full, so that the first one does not wait for all of it.
+Once warm, the plan knows at least ``prefetch_steps`` and at most twice as many future steps. It is recomputed whenever half of its steps are used up, in time
+linear in the known accesses and the slots. So a step is planned twice on average. Until the window is full, two future steps are sampled for each step
+that is planned, so that the first step does not wait for the whole window.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from hoptrain.engine.errors import InputError
 from hoptrain.kernels.cpu.storage import plan as kernels
 
 IN_FLIGHT = 32
-"""Steps whose rows are there together at most, the one that is planned included."""
+"""Most steps whose rows are cached at the same time, including the one that is planned."""
 _SHARE = 2
-"""A part of this many of the slots is for them, and of the accesses that are stored; where it has no room for two steps, these may have all, and one in any
-case."""
+"""Fraction (1/N) of the slots, and of the stored accesses, for steps in flight. If two steps do not fit in it, they may use all slots; one always may."""
 
 
 class StepReads(NamedTuple):
-    """What has to be read before a step.
+    """The reads that a step needs.
 
     Attributes:
-        rows: (M,) rows of the table, ascending.
-        slots: (M,) int32, where each of them goes.
-        num_used: rows that the step uses, those that are there already included.
+        rows: (M,) rows of the table to read, ascending.
+        slots: (M,) int32, the slot of each row.
+        num_used: number of rows that the step uses, including those that are cached already.
     """
 
     rows: Array
@@ -39,7 +38,7 @@ class StepReads(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A step that is in flight: its tag, its rows (B,) and their next uses (B,)."""
+    """A step in flight: its tag, its rows (B,) and their next uses (B,)."""
 
     tag: int
     rows: Array
@@ -47,11 +46,11 @@ class _Step(NamedTuple):
 
 
 class RowPlan:
-    """Plans step by step; see ``hoptrain.kernels.cpu.storage.plan``.
+    """A plan of reads and evictions, step by step; the algorithm is in ``hoptrain.kernels.cpu.storage.plan``.
 
     Attributes:
-        wanted: steps that should be foreseen before the next one is planned.
-        landed: the tag of the last step that is no longer in flight; 0 for none.
+        wanted: number of future steps that should be added before the next step is planned.
+        landed: tag of the last step that is no longer in flight; 0 for none.
     """
 
     def __init__(
@@ -64,15 +63,15 @@ class RowPlan:
         in_flight: int = IN_FLIGHT,
         too_little: Callable[[], InputError] | None = None,
     ) -> None:
-        """Begin with an empty cache.
+        """Start with an empty cache.
 
         Args:
-            slot_of: (V,) int32, becomes where each row was last planned to be, -1 for nowhere.
-            num_slots: N.
-            prefetch_steps: steps, at least 1.
-            most_foreseen: accesses that are stored at most (but for one step), those of steps in flight included; by default all.
-            in_flight: the most steps that are, at least 1.
-            too_little: makes what is raised where a step's rows do not fit.
+            slot_of: (V,) int32; updated with the planned slot of each row, -1 for none.
+            num_slots: number of slots N.
+            prefetch_steps: future steps to know, at least 1.
+            most_foreseen: most accesses to store, including those of steps in flight; one step may always be stored. By default unlimited.
+            in_flight: most steps in flight, at least 1.
+            too_little: returns the exception for a step whose rows do not fit.
         """
         self._lookahead, self._most, self._too_little = prefetch_steps, most_foreseen or 2**63, too_little
         self._first_use = np.full(len(slot_of), -1, np.int32)
@@ -92,35 +91,35 @@ class RowPlan:
 
     @property
     def num_known(self) -> int:
-        """Steps that are foreseen."""
+        """Number of known future steps."""
         return len(self._rows)
 
     @property
     def largest(self) -> int:
-        """Rows of the largest step that is foreseen, and not planned."""
+        """Number of rows of the largest future step."""
         return max(map(len, self._rows), default=0)
 
     @property
     def middle(self) -> int:
-        """The tag of the step in the middle of those in flight, the earlier one of two; ``landed`` where there is one at most."""
+        """Tag of the middle one of the steps in flight, the earlier of two; ``landed`` if there is at most one."""
         half = len(self._in_flight) // 2
         return self._in_flight[half - 1].tag if half else self.landed
 
     @property
     def wanted(self) -> int:
-        """See the class: two for each step, until twice ``prefetch_steps`` are known."""
+        """Number of future steps to add: two for each planned step until twice ``prefetch_steps`` are known, none while memory is full."""
         known = len(self._rows)
         return int(not known) if self._num_foreseen >= self._most else min(2, 2 * self._lookahead - known)
 
     def foresee(self, rows: Array) -> None:
-        """Take the distinct rows (B,) of the step after all that are known, ascending."""
+        """Add the next future step, given its distinct rows (B,), ascending."""
         self._rows.append(rows)
         self._num_foreseen += len(rows)
         kernels.count_uses(rows, self._cache.uses)
 
     def forget(self) -> None:
-        """Other steps come than those foreseen."""
-        self._step += len(self._rows)  # numbers in first_use stay behind
+        """Drop all future steps and steps in flight, since other steps follow."""
+        self._step += len(self._rows)  # so that old numbers in first_use lie in the past
         if self._in_flight:
             self.landed = self._in_flight[-1].tag
         for steps in (self._rows, self._nexts, self._in_flight):
@@ -128,7 +127,7 @@ class RowPlan:
         self._num_foreseen = 0
 
     def make_room(self) -> int:
-        """Let steps land until there is room for the next one; returns ``landed``: what that step used may be in slots that ``next`` gives away.
+        """Free slots for the next step by taking steps out of flight, and return ``landed``, up to whose step ``next`` may overwrite rows.
 
         Raises:
             InputError: the rows of a step do not fit.
@@ -143,7 +142,7 @@ class RowPlan:
         return self.landed
 
     def next(self, tag: int) -> StepReads:
-        """Plan the first of the steps foreseen; its ``tag`` is above that of the step before, and above 0."""
+        """Plan the first future step and return its reads; ``tag`` must be above that of the step before, and above 0."""
         self.make_room()
         rows = self._rows.popleft()
         self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))
@@ -161,13 +160,13 @@ class RowPlan:
         return number <= self._most_in_flight and _SHARE * together <= room and is_stored
 
     def _plan_anew(self) -> None:
-        """Look at all that is known."""
+        """Recompute the plan from all known steps."""
         num_slots = len(self._cache.row_of)
         if self.largest > num_slots:
             raise (
                 self._too_little()
                 if self._too_little
-                else InputError(f"{num_slots:,} slots, and a step uses {self.largest:,} rows: give more")
+                else InputError(f"{num_slots:,} slots: a step uses {self.largest:,} rows, which must fit; give more slots")
             )
         self._nexts = deque(np.empty(len(rows), np.int32) for rows in self._rows)
         self._first, steps = self._step, [(step.rows, step.nexts) for step in self._in_flight]
@@ -179,30 +178,30 @@ class RowPlan:
 
 
 def plan_together(plans: Sequence[RowPlan], tags: Iterable[int], wait: Callable[[int], None]) -> list[list[StepReads]]:
-    """Plan a step, and those after it that are read with it.
+    """Plan a step and the following steps that are read together with it.
 
-    These are as many as there is room for when half of the steps in flight have landed: trainers have the other half meanwhile.
+    As many steps are read together as fit when half of the steps in flight have been taken; the trainers work on the other half meanwhile.
 
     Args:
-        plans: of each table.
-        tags: of the step, and of those that may be read with it.
-        wait: is called before a step is planned, with the tag of the last one that has to be done with by then.
+        plans: the plan of each table.
+        tags: tags of the step and of those that may be read with it.
+        wait: called before a step is planned, with the tag of the last step that all trainers must have taken.
 
     Returns:
-        Of each table the reads of each step.
+        For each table the reads of each step.
     """
     found: list[list[StepReads]] = []
     middle = min(plan.middle for plan in plans)
     for tag in tags:
         if not plans[0].num_known or (max(plan.make_room() for plan in plans) > middle and found):
             break
-        wait(max(plan.landed for plan in plans))  # before rows that were in use get other places
+        wait(max(plan.landed for plan in plans))  # before slots of rows in use are reassigned
         found.append([plan.next(tag) for plan in plans])
     return [list(reads) for reads in zip(*found, strict=True)]
 
 
 def in_order(reads: Sequence[StepReads]) -> tuple[Array, Array]:
-    """The rows (M,) of some steps that are read together, ascending, and their slots (M,)."""
+    """Return the rows (M,) of steps that are read together, ascending, and their slots (M,)."""
     rows, slots = (np.concatenate(parts) for parts in ([own.rows for own in reads], [own.slots for own in reads]))
     order = np.argsort(rows, kind="stable")
     return rows[order], slots[order]

@@ -1,18 +1,18 @@
-"""The cache of rows that the processes of a machine share: one of them fills it, sampler processes read it, trainers say how far they are.
+"""``SharedRows``: the host feature cache in shared memory. One process of a machine fills it, workers read it, trainers report their progress.
 
-It is memory without a name, which others of this user find in /proc of the process that made it, and goes with the last process that maps it.
-Nothing in it is locked, since every number has one writer:
+It is anonymous memory, which processes of this user map through /proc of the process that made it. It is freed with its last mapping. It needs no lock,
+since every number has one writer:
 
-* ``ready``, by the filler: the last step whose rows are all there, of all tables.
-* ``taken`` and ``until``, by each rank's trainer: the last step whose batch it has, and the last one that it will ask for. A slot is written again only after
-  every rank has taken the last step that may use its old row (``RowPlan.make_room``), so a reader's rows stay until its trainer has the batch, whatever
-  becomes of the reader. Nothing is read beyond ``until``.
-* ``slot_of``, ``row_of`` and the rows, by the filler: where a row will be, the row, then what is in the slot, and ``ready`` at last. A row gets another place
-  only when no step in flight uses it.
+* ``ready``, by the filler: the last step whose rows are all cached, in all tables.
+* ``taken`` and ``until``, by each rank's trainer: the last step whose batch it has, and the last one that it will ask for. A slot is overwritten only after
+  every rank has taken the last step that may use its old row (``RowPlan.make_room``). So the rows of a batch stay until its trainer has it, even if a
+  worker dies. The filler reads nothing for steps after ``until``.
+* ``slot_of``, ``row_of`` and the rows, by the filler: the planned slot of a row, the row itself, then the row number of the slot, and ``ready`` at last. A
+  row moves to another slot only when no step in flight uses it.
 
-A step is named by its tag: the number of the run (one for each iteration of the loader, the same on all ranks) above 32 bits, and the step plus
-one. Tags grow, so waiting for one ends also where its run was left early. Who waits, waits for earlier steps: the filler until trainers have
-taken what they were given, readers for the filler; so there is no circle.
+A step is identified by its tag: the number of the run (one for each iteration of the loader, the same on all ranks) above 32 bits, and the step plus one.
+Tags increase, so a wait also ends if its run is left early. The filler waits for trainers to take earlier steps, and readers wait for the filler, so
+there is no deadlock.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ _LOOK_S = 0.0005
 _LINE = 8  # numbers to a cache line: trainers do not write to one another's
 _RUN_BITS = 32
 PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 4
-"""What a ``RowPlan`` keeps for each row of the table, and for each slot beside its row's number."""
+"""Bytes of a ``RowPlan`` for each row of the table, and for each slot in addition to its row number."""
 FORESEEN_SHARE = 16
-"""A part of this many is for the accesses that are foreseen."""
+"""Fraction (1/N) of the memory for the accesses of future steps."""
 
 
 def tag_of(run: int, step: int) -> int:
-    """The tag of a step; of step -1 what is above all tags of the runs before."""
+    """Return the tag of a step; that of step -1 is above all tags of earlier runs."""
     return (run << _RUN_BITS) + step + 1
 
 
 class CachedTable(NamedTuple):
-    """The part of a cache that is for one table.
+    """The sizes of one table's share of the cache.
 
     Attributes:
-        num_rows: V, of the table.
+        num_rows: number of rows of the table, V.
         row_bytes: bytes of a row.
-        num_slots: N.
-        num_bytes: what it was given, all that belongs to its slots included.
+        num_slots: number of rows that the cache holds, N.
+        num_bytes: bytes of memory, including the lookup tables and the plan.
     """
 
     num_rows: int
@@ -66,13 +66,13 @@ class CachedTable(NamedTuple):
 
 
 class LocalFeatures(NamedTuple):
-    """Rows of a table that take no slots, since this machine has them mapped.
+    """Rows of a table that need no slots, since this machine maps them from its own partition.
 
     Attributes:
-        rows: (n, ...) an array.
-        place: (V,) of each row of the table its place.
-        first: place of the first one of ``rows``; they follow one another.
-        end: the place behind the last one.
+        rows: (n, ...) the rows.
+        place: (V,) the position of each row of the table in the order of partitions.
+        first: position of the first one of ``rows``, which are consecutive.
+        end: position after the last one.
     """
 
     rows: Array
@@ -82,16 +82,16 @@ class LocalFeatures(NamedTuple):
 
 
 class SharedRows:
-    """Slots for rows of some tables; pickled it is where to find them.
+    """The cached rows of one or more tables in shared memory; pickling transfers the path alone.
 
     Attributes:
-        path: of the memory, for processes of this user on this machine.
-        tables: what there is for each of them; methods name a table by its number here.
-        num_ranks: trainers.
+        path: path of the memory, for processes of this user on this machine.
+        tables: sizes of each table; methods identify a table by its index here.
+        num_ranks: number of trainers.
     """
 
     def __init__(self, path: str, tables: Sequence[Sequence[int]], num_ranks: int) -> None:
-        """State the layout; nothing is mapped yet."""
+        """Store the layout; nothing is mapped yet."""
         self.path: str = path
         self.num_ranks: int = num_ranks
         self.tables: list[CachedTable] = [CachedTable(*table) for table in tables]
@@ -101,10 +101,10 @@ class SharedRows:
 
     @classmethod
     def make(cls, tables: Sequence[CachedTable], num_ranks: int) -> SharedRows:
-        """New memory, which lives as long as the object and those who map it.
+        """Return a cache in new memory, which exists as long as this object or a mapping of it.
 
         Raises:
-            InputError: there is too little.
+            InputError: there is too little memory.
         """
         made = cls("", tables, num_ranks)
         size, fd = total_bytes(made._layout()), anonymous_file("hoptrain-rows")
@@ -116,7 +116,7 @@ class SharedRows:
             reserve(fd, size).close()
         except (OSError, MemoryError) as error:
             raise InputError(
-                f"the cache of rows needs {size / 2**30:.2f} GiB of memory ({error.__cause__ or error!s}): give a smaller memory, or auto"
+                f"the feature cache needs {size / 2**30:.2f} GiB of memory ({error.__cause__ or error!s}): give a smaller memory, or auto"
             ) from error
         made.path = f"/proc/{os.getpid()}/fd/{fd}"
         return made
@@ -131,79 +131,78 @@ class SharedRows:
         return specs
 
     def rows(self, table: int) -> Array:
-        """(N, row_bytes) uint8, what is in the slots of a table."""
+        """Return the slots of a table, (N, row_bytes) uint8."""
         return self.arrays[f"rows.{table}"]
 
     def slot_of(self, table: int) -> Array:
-        """(V,) int32, where each row of a table was last planned to be; -1 for nowhere."""
+        """Return the planned slot of each row of a table, (V,) int32; -1 for none."""
         return self.arrays[f"slot_of.{table}"]
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        """The parts, mapped when they are first used."""
+        """Arrays of the cache by name, mapped when they are first used."""
         return carve(map_shared(self.path), self._layout())
 
     @property
     def ready(self) -> int:
-        """The tag of the last step whose rows are there; 0 before the first."""
+        """Tag of the last step whose rows are cached; 0 before the first."""
         return int(self.arrays["ready"][0])
 
     def clear(self, table: int, slots: Array) -> None:
-        """The filler's: other rows are about to be read into slots (M,)."""
+        """Mark slots (M,) as empty before other rows are read into them; called by the filler."""
         self.arrays[f"row_of.{table}"][slots] = -1
 
     def put(self, table: int, rows: Array, slots: Array) -> None:
-        """The filler's: rows (M,) have been read into their slots."""
+        """Record that rows (M,) were read into their slots; called by the filler."""
         self.arrays[f"row_of.{table}"][slots] = rows
 
     def publish(self, tag: int) -> None:
-        """The filler's: the rows of a step are there, of all tables."""
+        """Publish that the rows of a step are cached in all tables; called by the filler."""
         self.arrays["ready"][0] = tag
 
     def begin(self, rank: int, run: int, steps: range) -> None:
-        """A trainer's: it begins a run of some steps, and needs nothing of those before."""
+        """Begin a run of some steps, after which earlier steps are not needed; called by a trainer."""
         self.arrays["until"][rank, 0] = tag_of(run, steps.stop - 1)
         self.arrays["taken"][rank, 0] = tag_of(run, -1)
 
     def take(self, rank: int, tag: int) -> None:
-        """A trainer's: it has the batch of a step."""
+        """Record that the trainer has the batch of a step; called by a trainer."""
         self.arrays["taken"][rank, 0] = tag
 
     def last_step(self, run: int) -> int:
-        """The filler's: the last step that its trainer, and so all of them, will ask for in a run; -1 where that run is over."""
+        """Return the last step that the trainers will ask for in a run, or -1 if the run is over; called by the filler."""
         its_run, step = divmod(int(self.arrays["until"][0, 0]), 1 << _RUN_BITS)
         return step - 1 if its_run == run else -1
 
     def wait_until_taken(self, tag: int) -> None:
-        """The filler's: until all trainers have taken a step, however long they rest meanwhile. It ends with its trainer."""
+        """Wait without a limit until all trainers have taken a step; called by the filler, which ends with its trainer."""
         while self.arrays["taken"][:, 0].min() < tag:
             time.sleep(_LOOK_S)
 
     def wait_until_ready(self, rank: int, run: int, step: int, patience_s: float) -> None:
-        """A reader's: until the rows of a step are there.
+        """Wait until the rows of a step are cached; called by readers.
 
         Raises:
-            WorkerError: its trainer has begun another run, or the filler has done nothing for too long.
+            WorkerError: its trainer has begun another run, or the rows have not come for ``patience_s`` seconds.
         """
         tag, patience = tag_of(run, step), Deadline(patience_s)
         while self.ready < tag:
             if self.arrays["taken"][rank, 0] >= tag_of(run + 1, -1):
                 raise WorkerError(
-                    f"the rows of step {step} are no longer asked for: its loader was iterated anew; take a new iterator"
-                    + explain_hint("iterator")
+                    f"the rows of step {step} are no longer needed: its loader was iterated anew; take a new iterator" + see("iterator")
                 )
             if patience.is_over():
                 raise WorkerError(
-                    f"the rows of step {step} have not come for {patience_s:g} s: the process that reads them has stopped; its messages "
-                    "stand above, on the first rank of this machine" + explain_hint("reader")
+                    f"the rows of step {step} have not come for {patience_s:g} s: the process that reads them has stopped; see its messages "
+                    "above, on the first rank of this machine" + see("reader")
                 )
             time.sleep(_LOOK_S)
 
     def find(self, table: int, ids: Array, out: Array, own: LocalFeatures | None = None) -> None:
-        """The slots (S,) int32 of rows ``ids`` (S,) of a step that is ready; of a machine's ``own``, which have none, -1 less their numbers there.
+        """Look up the slots (S,) int32 of rows ``ids`` (S,) of a step that is ready; row i of ``own``, which has no slot, gives -1 - i.
 
         Raises:
-            InputError: one has none, since the step's sample is not the one that the plan was made for.
+            InputError: a row has no slot, since the batch differs from the one that was planned for.
         """
         slots = self.slot_of(table), self.arrays[f"row_of.{table}"], out
         missing = (
@@ -211,13 +210,13 @@ class SharedRows:
         )
         if missing >= 0:
             raise InputError(
-                f"node {ids[missing]} is in a batch and not among the rows read for it: the sampler's batches are not the same "
-                "whenever they are made; give prefetch_steps 0, or mend the sampler"
+                f"node {ids[missing]} is in a batch and not among the rows read for it: the sampler must make the same batch "
+                "whenever it is called; give prefetch_steps 0, or fix the sampler"
             )
 
 
 def map_shared(path: str) -> Array:
-    """What ``SharedRows`` and its like have at their path, (bytes,) uint8."""
+    """Map shared memory by its path, (bytes,) uint8."""
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return np.frombuffer(mmap.mmap(file, 0), np.uint8)
@@ -226,14 +225,14 @@ def map_shared(path: str) -> Array:
 
 
 def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None) -> list[CachedTable]:
-    """What each of some tables has of ``memory`` bytes: equal parts, but for those that need less for all of their rows, whose rest the others have.
+    """Divide ``feature_cache`` bytes equally among tables; a table that needs less for all of its rows leaves the rest to the others.
 
-    Where it is too little, tables have no slots (``hoptrain.engine.storage.budget``).
+    If there is too little memory, tables have no slots; ``hoptrain.engine.storage.budget`` reports that.
 
     Args:
-        memory: bytes, all that belongs to slots included.
-        tables: of each V and the bytes of a row, by its name.
-        most: slots that a table needs at most; by default V.
+        memory: bytes, including lookup tables and plans.
+        tables: number of rows V and bytes of a row, by the name of the table.
+        most: most slots that a table needs, by name; by default V.
     """
     found, left = {}, memory
     most = {name: num_rows for name, (num_rows, _) in tables.items()} | dict(most or {})
@@ -247,13 +246,13 @@ def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping
 
 
 def slots_for(memory: int, num_rows: int, row_bytes: int) -> int:
-    """How many slots fit ``memory`` bytes, all that belongs to them included; as many as rows at most, and none where not one does."""
+    """Return how many slots fit into ``feature_cache`` bytes with their lookup tables and plans; at most ``num_rows``, 0 if not even one fits."""
     tables = bytes_for(0, num_rows, row_bytes)
     per_slot = bytes_for(1, num_rows, row_bytes) - tables
     return int(min(max((memory - memory // FORESEEN_SHARE - tables) // per_slot, 0), num_rows))
 
 
 def bytes_for(num_slots: int, num_rows: int, row_bytes: int) -> int:
-    """What ``num_slots`` slots take, for a table of ``num_rows`` rows, without the accesses that are foreseen."""
+    """Return the bytes of ``num_slots`` slots for a table of ``num_rows`` rows, without the accesses of future steps."""
     tables = num_rows * (np.dtype(np.int32).itemsize + PLAN_BYTES_A_ROW)
     return tables + num_slots * (row_bytes + 2 * id_dtype(num_rows).itemsize + PLAN_BYTES_A_SLOT)

@@ -1,1 +1,1 @@
-"""Samplers on a graph in parts: the owner of a node draws for it, whoever asks."""
+"""Sampling on a partitioned graph: the machine that owns a node draws its edges for all machines."""

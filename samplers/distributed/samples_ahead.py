@@ -1,4 +1,4 @@
-"""What the process does that samples for all ranks of a machine, together with other machines."""
+"""``SamplesAhead``: sampling of future steps for all ranks of a machine, together with other machines."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from hoptrain.samplers.superbatch.handover import put
 
 @dataclass(eq=False, kw_only=True)
 class SamplesAhead:
-    """What the process does that samples for all ranks of a machine; it is a ``hoptrain.engine.partition.fill.Ahead``.
+    """A ``hoptrain.engine.partition.fill.Ahead`` that samples future steps for all ranks of a machine.
 
     Attributes:
-        sampler: the same on all machines.
-        columns: what this machine has of the graph.
-        schedules: of this machine's ranks.
-        boxes: of each rank a place for each of as many steps.
+        sampler: the sampler, equal on all machines.
+        columns: this machine's partition of the graph.
+        schedules: schedules of this machine's ranks.
+        boxes: for each rank its message slots, which steps use in turn.
     """
 
     sampler: Any
@@ -44,11 +44,11 @@ class SamplesAhead:
 
     @property
     def num_places(self) -> int:
-        """Steps that are there at a time."""
+        """Number of steps whose samples are kept at a time."""
         return len(self.boxes[0])
 
     def sample(self, run: int, epoch: int, steps: range, exchange: Exchange) -> None:
-        """Sample some steps of an epoch together with the other machines; those of ``num_places`` before them are no longer needed."""
+        """Sample some steps of an epoch together with the other machines; they overwrite the samples of ``num_places`` steps before."""
         check_whole(mapped_files(*self.columns.graph.arrays().values()))
         asked = [(own.batch_items(epoch, step), own.address(epoch, step)) for step in steps for own in self.schedules]
         made = iter(sample_window(self.sampler, self.columns, asked, exchange, self._workspace))
@@ -59,20 +59,20 @@ class SamplesAhead:
             self._rows[epoch, step] = np.unique(np.concatenate([batch.node_ids for batch in batches]))
 
     def __call__(self, epoch: int, step: int) -> list[Array]:
-        """The distinct rows of the features that a sampled step uses, ascending; asked for once."""
+        """Return the distinct feature rows that a sampled step uses, ascending; each step can be requested once."""
         return [self._rows.pop((epoch, step))]
 
     def begin(self) -> None:
-        """A run begins: nothing is sampled."""
+        """Drop all samples at the beginning of a run."""
         self._rows.clear()
 
 
 def own_columns_of(task: Any, rows: PartitionedFeatures | None) -> OwnColumns | None:
-    """What this machine has of a task's graph that is parted; the task's graph becomes that, for rehearsals. None where all have the graph.
+    """Return this machine's partition of a task's graph, which becomes the graph of the task for rehearsals; None if the graph is not partitioned.
 
     Args:
         task: a ``SampleTask``.
-        rows: its features, whose machines have met.
+        rows: its partitioned features, whose machines are known to one another.
     """
     if rows is None or not isinstance(task.graph, PartitionedGraph):
         return None

@@ -1,4 +1,4 @@
-"""Uniform walks on a graph in parts: the word of a step belongs to the walk's root, so who asks draws it, and the owner says where it leads."""
+"""Uniform random walks on a partitioned graph: the random word of a step depends on the walk's root, so the requester draws it; the owner takes the step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hoptrain.samplers.programs.walks import RandomWalk
 def walk_window(
     program: RandomWalk, columns: OwnColumns, batches: Sequence[tuple[Array, Address]], exchange: Exchange, workspace: Workspace
 ) -> list[MiniBatch]:
-    """Batches of walks; see ``hoptrain.samplers.distributed.window.sample_window``. A step of all of them takes two rounds."""
+    """Sample batches of walks, as ``hoptrain.samplers.distributed.window.sample_window`` does. A step of all walks takes two communication rounds."""
     graph, copies = columns.graph, program.num_walks
     roots = [np.repeat(check_seeds(graph, seeds), copies) for seeds, _ in batches]
     ends = np.cumsum([0, *map(len, roots)])
@@ -43,7 +43,7 @@ def walk_window(
 
 
 def _next(columns: OwnColumns, vertices: Array, words: Array, exchange: Exchange) -> Array:
-    """Where the words (W,) lead from the nodes (W,), -1 for those that have ended."""
+    """Return the next nodes (W,) of walks at ``vertices`` (W,) by random ``words`` (W,); -1 for walks that have ended."""
     found = np.full(len(vertices), -1, vertices.dtype)
     going = np.flatnonzero(vertices >= 0)
     owners = columns.owner(vertices[going])

@@ -1,6 +1,7 @@
-"""The batches of a window of steps, sampled hop by hop (or walked step by step) by several machines together, each with the columns of its own nodes.
+"""Sampling of a window of steps by several machines together, each of which has the columns of its own nodes.
 
-The owner of a node draws for it, whoever asks. A hop of all batches of the window takes two rounds: the nodes go to their owners, and the draws come back.
+The owner of a node draws its edges for all machines. A hop (or a step of walks) of all batches takes two communication rounds: nodes go to their owners,
+and drawn edges come back.
 """
 
 from __future__ import annotations
@@ -28,26 +29,26 @@ from hoptrain.samplers.programs.walks import RandomWalk
 from hoptrain.samplers.superbatch.window import grow_together
 
 _HEAD = 4
-"""Numbers that tell of which batch, and how many, nodes are asked for: seed, epoch, batch, number."""
+"""Numbers in the header of a request: seed, epoch, batch, and number of nodes."""
 
 
 def sample_window(
     sampler: Sampler, columns: OwnColumns, batches: Sequence[tuple[Array, Address]], exchange: Exchange, workspace: Workspace | None = None
 ) -> list[MiniBatch]:
-    """Sample batches; all machines call this together, for as many batches as each has, none too.
+    """Sample batches. All machines must call this together, each with any number of batches.
 
     Args:
-        sampler: the same on all machines.
-        columns: what this machine has of the graph.
-        batches: seeds (B,) of each batch, distinct nodes anywhere in the graph, with its address.
-        exchange: among the machines, whose numbers are those of the parts.
-        workspace: scratch memory, and threads for what this machine draws.
+        sampler: the sampler, equal on all machines.
+        columns: this machine's partition of the graph.
+        batches: seeds (B,) and address of each batch; seeds are distinct nodes anywhere in the graph.
+        exchange: communication among the machines, whose numbers are those of the partitions.
+        workspace: scratch memory, and threads for the draws of this machine.
 
     Returns:
-        The batches, whose arrays are their own; edges are named by their places in the whole graph.
+        The batches, with arrays of their own; edge ids are CSC positions in the whole graph.
 
     Raises:
-        InputError: a sampler of which owners cannot draw alone; as ``Sampler.sample``, and as ``Exchange``.
+        InputError: the sampler needs more than each node's own edges; ``Sampler.sample`` or ``Exchange`` raises it.
     """
     workspace = workspace or Workspace()
     if type(sampler) is RandomWalk:
@@ -58,7 +59,7 @@ def sample_window(
 
 
 def check_alone(sampler: Sampler, graph: PartitionedGraph) -> None:
-    """Raise unless owners can sample a partitioned graph together.
+    """Check that a sampler can sample a partitioned graph.
 
     Raises:
         InputError: the sampler needs more of the graph than each node's own edges; or it draws by weights, which are all 0.
@@ -72,15 +73,15 @@ def _alone(sampler: Sampler, graph: Graph) -> tuple[HopSampler, AloneDraws]:
     draws = hops.draws_alone(graph) if hops is not None and hops is sampler else None
     if hops is None or draws is None:
         raise InputError(
-            f"{type(sampler).__name__} on a graph in parts: there a node's owner draws for it alone, as LaborSampler, NeighborSampler, RandomWalk do; "
-            "take one of these, or part the features alone"
+            f"{type(sampler).__name__} on a partitioned graph: nodes must draw from their own edges, as with LaborSampler, NeighborSampler, RandomWalk; "
+            "take one of these, or partition only the features"
         )
     return hops, draws
 
 
 @dataclass(eq=False, slots=True)
 class _Owners:
-    """Those who draw, this machine among them."""
+    """The machines that draw edges, including this one."""
 
     own: AloneDraws
     columns: OwnColumns
@@ -88,7 +89,7 @@ class _Owners:
     workspace: Workspace
 
     def draws(self, hop: int, asked: Sequence[Request]) -> list[Drawn]:
-        """What the nodes of each batch have drawn, in their order, with places in the whole graph; a machine without batches answers others."""
+        """Return the edges that the nodes of each batch draw, in their order, with CSC positions in the whole graph. Machines without batches answer others."""
         ends = np.cumsum([0, *(len(own.nodes) for own in asked)])
         nodes = np.concatenate([np.empty(0, self.columns.graph.indices.dtype), *(own.nodes for own in asked)])
         owners = self.columns.owner(nodes)
@@ -104,7 +105,7 @@ class _Owners:
         return [_part(drawn, first, last) for first, last in pairwise(ends)]
 
     def _answer(self, hop: int, question: Array) -> Array:
-        """The draws of this machine's nodes for another's batches: how many each has, then the edges of all."""
+        """Draw edges of this machine's nodes for another machine; return the number of edges of each node, then all edges."""
         columns, dtype = self.columns, self.columns.graph.indices.dtype
         heads, nodes = unpacked(question, np.uint64, dtype)
         heads = heads.reshape(-1, _HEAD)
@@ -125,7 +126,7 @@ class _Owners:
 
 
 def _joined(answers: Sequence[tuple[Array, ...]], with_weights: bool) -> Drawn:
-    """The draws of all owners, one owner behind another."""
+    """Concatenate the draws of all owners."""
     counts, edge_ids, sources, weights = (np.concatenate(arrays) for arrays in zip(*answers, strict=True))
     indptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
@@ -133,7 +134,7 @@ def _joined(answers: Sequence[tuple[Array, ...]], with_weights: bool) -> Drawn:
 
 
 def _in_order_of(order: Array, drawn: Drawn) -> Drawn:
-    """The columns of ``drawn``, of which the i-th belongs to the node ``order[i]``, by ascending node."""
+    """Reorder the columns of ``drawn``, the i-th of which belongs to node ``order[i]``, by ascending node."""
     column = np.empty(len(order), np.int64)
     column[order] = np.arange(len(order))
     indptr = np.empty(len(order) + 1, np.int64)
@@ -147,7 +148,7 @@ def _in_order_of(order: Array, drawn: Drawn) -> Drawn:
 
 
 def _part(drawn: Drawn, first: int, last: int) -> Drawn:
-    """Of the nodes from ``first`` to ``last``."""
+    """Return the draws of the nodes from ``first`` to ``last``, exclusive."""
     begin, end = drawn.indptr[first], drawn.indptr[last]
     weights = None if drawn.weights is None else drawn.weights[begin:end]
     return Drawn(drawn.indptr[first : last + 1] - begin, drawn.edge_ids[begin:end], drawn.sources[begin:end], weights)

@@ -1,6 +1,6 @@
-"""What memory beyond which features lie in files is for, and how much there is where nobody says it: what is left beside what a run needs.
+"""Division of the memory of a host feature cache, and its default size: the free memory without what the run needs itself.
 
-Of features in parts some is for the rows of other machines on their way, which says how many steps they travel for at once.
+With partitioned features, some of the memory is for messages with rows of other machines, which limits the steps of a window.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 _PROCESS_BYTES = 128 << 20
-"""Of a sampler process its own: Python, NumPy and Numba's code take 80 MiB."""
+"""Private bytes of a worker process; Python, NumPy and Numba's code take 80 MiB."""
 _SPARE_BYTES, _SPARE_SHARE = 256 << 20, 8
-"""For training, which nobody knows before: a part of this many of what is free, and so much at the least."""
+"""Memory reserved for the training, which is unknown: least bytes, and a fraction (1/N) of the free memory."""
 _BATCHES_IN_TRAINING = 2
-"""The one in use, and a copy of it."""
+"""Batches that the training holds: the one in use, and a copy of it."""
 
 
 def memory_bytes(memory: str) -> int | None:
-    """Bytes of the option ``feature_cache``; None for auto.
+    """Return the bytes of the option ``feature_cache``, or None for auto.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is neither a size nor auto.
     """
     if memory == "auto":
         return None
@@ -49,17 +49,17 @@ def memory_bytes(memory: str) -> int | None:
     except InputError:
         num_bytes = 0
     if not num_bytes:
-        raise InputError(f"feature_cache is {memory}: it is bytes with their unit, or auto; give for instance 8GiB")
+        raise InputError(f"memory is {memory}: must be bytes with their unit, or auto; give for instance 8GiB")
     return num_bytes
 
 
 def feature_files(stores: Mapping[str, Any]) -> dict[str, StoredRows]:
-    """The files of features among a loader's stores; labels stay where they are, since a batch has those of its seeds alone.
+    """Return the files of the features among a loader's stores. Labels stay mapped, since a batch has only those of its seeds.
 
-    A table whose rows take less than what would tell where they lie is left out, and stays mapped (``held_whole``), but where there is no other.
+    A table that takes less memory than its lookup tables would is left out and stays mapped (``held_whole``), unless there is no other.
 
     Raises:
-        InputError: features that lie in no file.
+        InputError: features are not in a file.
     """
     tables = {name: store for name, store in stores.items() if name != "y" and store.nbytes}
     long = {
@@ -74,12 +74,12 @@ def feature_files(stores: Mapping[str, Any]) -> dict[str, StoredRows]:
 
 
 def held_whole(stores: Mapping[str, Any], files: Collection[str]) -> dict[str, int]:
-    """The bytes of the tables that ``feature_files`` leaves out: the system keeps them, as it does labels, and memory has room for all of them."""
+    """Return the bytes of the tables that ``feature_files`` leaves out. The page cache holds them, and memory is reserved for all of them."""
     return {name: store.nbytes for name, store in stores.items() if name != "y" and name not in files and store.nbytes}
 
 
 def num_elsewhere(file: StoredRows) -> int:
-    """Return how many rows are not in memory anyway, as a machine's own partition is; one at least."""
+    """Return the number of rows outside the machine's own partition, which is in memory anyway; at least 1."""
     return max(1, file.num_elsewhere)
 
 
@@ -91,7 +91,7 @@ def budget_of(
     is_auto: bool = False,
     messages: Messages | None = None,
 ) -> Budget:
-    """What ``memory`` bytes are for: the tables of ``files``, those of the stores that are held whole, and maybe edges or messages."""
+    """Return the division of ``feature_cache`` bytes into the tables of ``files``, tables that stay whole, and edges or messages if there are any."""
     return Budget(
         memory=memory,
         sizes={name: (file.shape[0], file.row_bytes) for name, file in files.items()},
@@ -107,14 +107,14 @@ def log_budget(said: str, budget: Budget, tables: Sequence[CachedTable], prefetc
     """Log how much memory the cache has, and how many of the rows it holds."""
     slots, rows, whole = sum(table.num_slots for table in tables), sum(budget.most.values()), " and ".join(budget.whole)
     _log.info(
-        "memory: %s MiB%s, room for %s of %s rows (%.0f %%), whose use is known %d steps ahead%s",
+        "feature cache: %s MiB%s, holds %s of %s rows (%.0f %%), prefetch_steps %d steps%s",
         f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, prefetch_steps,
-        whole and f"; beside them {sum(budget.whole.values()) / 2**20:,.1f} MiB for all of {whole}",
+        whole and f"; in addition {sum(budget.whole.values()) / 2**20:,.1f} MiB for all of {whole}",
     )  # fmt: skip
 
 
 def mapped_beside(task: SampleTask, tables: Collection[str]) -> list[Array]:
-    """Arrays of graph and labels that are read by maps of their files: all but the stores with these names, and what is read of edges."""
+    """Return the mapped arrays of graph and labels: all except for the stores named ``tables`` and the edges that are read from files."""
     read = task.edges.files if task.edges else ()
     columns = columns_of(task.graph).items()
     beside = [array for relation, own in columns for name, array in own.arrays().items() if named(name, relation) not in read]
@@ -125,17 +125,17 @@ def mapped_beside(task: SampleTask, tables: Collection[str]) -> list[Array]:
 def memory_left(
     task: SampleTask, tables: Collection[str], num_workers: int, worker_options: WorkerOptions, num_ranks: int
 ) -> tuple[int, str]:
-    """Bytes for a cache of rows, and where they come from, in words.
+    """Return the bytes that are free for a cache, and the calculation in words.
 
     Args:
-        task: the loader's; its first batch is made.
-        tables: the names of the stores that it is for.
-        num_workers: sampler processes of a rank.
-        worker_options: of the loader.
+        task: the loader's task; its first batch is made.
+        tables: names of the stores in the cache.
+        num_workers: worker processes of a rank.
+        worker_options: queue options of the loader.
         num_ranks: ranks on this machine.
 
     Raises:
-        InputError: nothing is left.
+        InputError: no memory is left.
     """
     free = available_memory()
     own = sum(file.own.rows.nbytes for file in task.stores.values() if isinstance(file, PartitionedFeatures) and file.own is not None)
@@ -147,18 +147,18 @@ def memory_left(
         "training": max(free // _SPARE_SHARE, _SPARE_BYTES * num_ranks),
     }
     if own:
-        needs["its own part"] = min(own, free // 2)  # of one that memory cannot hold the system keeps what is in use
+        needs["its own partition"] = min(own, free // 2)  # the page cache keeps the used pages of a larger one
     left = free - sum(needs.values())
-    said = f"{free / 2**30:.2f} GiB that are free less " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
+    said = f"{free / 2**30:.2f} GiB free minus " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
     if left <= 0:
         raise InputError(
-            f"memory is auto, {said}: {-left / 2**30:.2f} GiB are missing; free more than that, use fewer num_workers, or say how much memory may be"
+            f"memory is auto, {said}: {-left / 2**30:.2f} GiB are missing; free more than that, use fewer num_workers, or give memory in bytes"
         )
     return left, f" ({said})"
 
 
 def num_asked(task: SampleTask, rows: PartitionedFeatures, ranks: Collection[int], is_graph_whole: bool) -> int:
-    """Rows of others that a step of a machine's ranks uses, about: by the first batch, and by the most that it may have where only all machines sample it."""
+    """Estimate the rows of other machines in a step: from the first batch, or from its upper bound if sampling it needs all machines."""
     sampler: Any = task.sampler
     if is_graph_whole:
         batch: Any = replace(task, workspace=Workspace()).sampled(0, 0)
@@ -172,15 +172,15 @@ def num_asked(task: SampleTask, rows: PartitionedFeatures, ranks: Collection[int
 
 
 class Messages(NamedTuple):
-    """Rows of other machines on their way, there and back: those of a window of steps at once.
+    """The messages with rows of other machines, sent and received, for a window of steps.
 
-    They take half of what the cache's tables leave at most, or those of one step; the window is the shorter.
+    They take at most half of the memory that the cache's lookup tables leave, or that of one step; the window is shortened to fit.
 
     Attributes:
-        num_rows: V, of the features.
-        row_bytes: of them.
-        asked: rows of others that a step uses.
-        most: steps of a window.
+        num_rows: number of rows V of the features.
+        row_bytes: bytes of a row.
+        asked: rows of other machines that a step uses.
+        most: most steps of a window.
     """
 
     num_rows: int
@@ -190,15 +190,15 @@ class Messages(NamedTuple):
 
     @classmethod
     def of(cls, task: SampleTask, rows: PartitionedFeatures, ranks: Collection[int], is_graph_whole: bool, most: int) -> Messages:
-        """Those of the ``ranks`` of a machine."""
+        """Return the messages of the ``ranks`` of a machine."""
         return cls(len(rows), rows.row_bytes, num_asked(task, rows, ranks, is_graph_whole), most)
 
     def window(self, memory: int) -> int:
-        """Steps whose rows machines ask for at once, where a cache has so many bytes."""
+        """Return the steps of a window if the cache has ``feature_cache`` bytes."""
         return max(1, self._room(memory) // self._of_step)
 
     def num_bytes(self, memory: int) -> int:
-        """Of so many bytes those that are not for slots: messages, and where the plan that runs ahead of readers has each row."""
+        """Return the bytes of ``feature_cache`` that are not for slots: messages, and the plan's own table of slots, which runs ahead of readers."""
         return self._places + self._room(memory)
 
     def _room(self, memory: int) -> int:

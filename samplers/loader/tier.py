@@ -1,11 +1,11 @@
-"""Features that are larger than memory, for a loader: what reads their rows for a batch, and what has them read before.
+"""The host feature cache of a loader, for features that do not fit in memory: it reads rows from files before batches need them.
 
-A batch is a pure function of its address, so the process that fills the cache (``hoptrain.engine.storage``) samples the batches to come as well, as far
-ahead as it looks; the loader samples them again when it makes them. Of the batches of all ranks of a machine it makes one plan for each table: the
-nodes' features, of each type where there are some, and the edges'. Batches are those that features in memory would give.
+A batch is a pure function of its address. So the process that fills the cache (``hoptrain.engine.storage``) samples future batches to know their rows,
+and the loader samples them again when it makes them. The process makes one plan for each table (node features of each type, edge features) from the
+batches of all ranks of a machine. Batches are the same as with features in memory.
 
-Where features lie in parts on several machines, the process asks their owners for the rows that are not here, for a window of steps at once. Where the
-graph does too, it also samples, together with the others, and the loader takes its samples.
+If features are partitioned over several machines, the process requests rows of other machines from their owners, for a window of steps at once. If the
+graph is partitioned too, it samples together with the other machines, and the loader receives its samples.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ _log = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
 LOOKAHEAD = 256
-"""Steps, where nothing else is said: what is foreseen is limited by memory as well."""
+"""Default number of steps to look ahead; memory limits it further."""
 WINDOWS = 32
-"""Windows that ``prefetch_steps`` has: the steps of one are asked of other machines at once."""
+"""Windows in ``prefetch_steps`` steps; rows of other machines are requested for the steps of a window at once."""
 PARTED_LOOKAHEAD, PARTED_WINDOWS = 32, 4
-"""Likewise where the graph is parted: the samples of all steps that are known lie in memory."""
+"""Defaults for prefetch_steps and windows if the graph is partitioned, since samples of all planned steps are in memory."""
 FETCH_S = 300.0
-"""Seconds that machines wait for one another at the least: one of them may write a checkpoint meanwhile."""
+"""Least seconds that machines wait for one another, since one of them may be writing a checkpoint."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class TierRows:
-    """Features in a file, in the place of an array (V, F).
+    """Features (V, F) in a file that are read through the cache; a task uses them instead of an array.
 
     Attributes:
-        file: the file, or the parts.
-        table: its number in the cache.
-        shared: the cache; None where each batch's rows are read when it is made.
+        file: the file, or the partitions.
+        table: index of the table in the cache.
+        shared: the cache; None if rows are read when a batch is made.
         rank: number of this trainer among those that share the cache.
-        patience_s: how long to wait for rows.
+        patience_s: seconds to wait for rows.
     """
 
     file: StoredRows
@@ -88,16 +88,16 @@ class TierRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the table."""
+        """Data type of the stored features."""
         return self.file.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(V, F)."""
+        """Shape of the table, (V, F)."""
         return self.file.shape
 
     def gather(self, ids: Array, out: Array, run: int, step: int, workspace: Workspace) -> None:
-        """``out[i] = table[ids[i]]`` for the batch of a step; in run 0, which is none, and without a cache, straight from the file."""
+        """Compute ``out[i] = table[ids[i]]`` for the batch of a step. In a rehearsal (run 0) and without a cache, rows are read from the file."""
         if self.shared is None or not run:
             self.file.gather(ids, out)
             return
@@ -114,26 +114,26 @@ class TierRows:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class StepRows:
-    """Which rows a step uses: those of the batches of all ranks that share a cache.
+    """A callable that returns the rows that a step uses, over the batches of all ranks that share a cache.
 
     Attributes:
-        tasks: of the ranks; the store of each name is the number of its table.
-        num_tables: how many there are.
+        tasks: the tasks of the ranks, whose stores are indices of tables.
+        num_tables: number of tables.
     """
 
     tasks: Sequence[SampleTask]
     num_tables: int
 
     def __call__(self, epoch: int, step: int) -> list[Array]:
-        """The distinct rows of each table, ascending, (B,)."""
+        """Return the distinct rows (B,) of each table that a step uses, ascending."""
         return self.in_batches(task.with_rows(epoch, step) for task in self.tasks)
 
     def in_batches(self, batches: Iterable[BatchAndRows]) -> list[Array]:
-        """The same of the batches of the ranks."""
+        """Return the distinct rows (B,) of each table that the given batches use, ascending."""
         found: list[list[Array]] = [[] for _ in range(self.num_tables)]
         for _, rows in batches:
             for _, table, ids in rows:
-                found[table].append(np.array(ids))  # the next batch may use its memory
+                found[table].append(np.array(ids))  # the next batch may reuse its memory
         return [_distinct(np.concatenate(ids)) if ids else np.empty(0, np.int32) for ids in found]
 
 
@@ -143,13 +143,13 @@ def _distinct(ids: Array) -> Array:
 
 
 class _Shared(NamedTuple):
-    """What ranks of a machine share.
+    """The objects that the ranks of a machine share.
 
     Attributes:
-        rows: the cache of rows.
-        window: steps whose rows are asked of other machines at once, the fewest that one of these has memory for.
-        in_flight: steps that are handed over whole at once, where edges are read from their files; else 0.
-        budget: of the rank that fills the cache.
+        rows: the cached rows.
+        window: steps whose rows are requested from other machines at once; the least number that a machine has memory for.
+        in_flight: steps whose samples are passed to workers at once if edges are read from files; else 0.
+        budget: division of the memory, on the rank that fills the cache.
     """
 
     rows: SharedRows
@@ -159,28 +159,28 @@ class _Shared(NamedTuple):
 
 
 class Tier:
-    """A loader's features beyond memory.
+    """The host feature cache of a loader.
 
     Attributes:
-        rows: what a task takes them from, by the name of the store.
-        shared: the cache, which all of them have; None without prefetch_steps.
-        mapped: what is read by maps of its files nevertheless.
+        rows: stores of the task that read through the cache, by name.
+        shared: the cached rows in shared memory; None without prefetch_steps.
+        mapped: arrays that are still read through file mappings.
         filled: sums over the steps so far, on the rank whose process fills the cache.
-        wait_s: seconds spent so far waiting for that process, but for the first step, whose wait is for its start.
+        wait_s: seconds spent so far waiting for that process, without the first step, which waits for its start.
     """
 
     def __init__(self, task: SampleTask, memory: int | None, prefetch_steps: int, num_workers: int, worker_options: WorkerOptions) -> None:
-        """Make or find the cache; the process that fills it starts with the first run. All ranks of the run call this.
+        """Create the cache, or attach to that of another rank. All ranks call this; the process that fills it starts with the first run.
 
         Args:
-            task: the loader's, whose stores of features are mapped from files; its rows come from here from now on.
-            memory: bytes for cache and plan on each machine; None for what is left there.
-            prefetch_steps: steps; 0 for no cache.
-            num_workers: sampler processes.
-            worker_options: of the loader.
+            task: the loader's task. Its feature stores, mapped from files, are replaced by ``rows``.
+            memory: bytes for cache and plan on each machine; None for the memory that is free there.
+            prefetch_steps: steps to look ahead; 0 for no cache.
+            num_workers: worker processes of the loader.
+            worker_options: queue options of the loader.
 
         Raises:
-            InputError: no file, or too little memory.
+            InputError: features are not in a file, or there is too little memory.
         """
         files = feature_files(task.stores)
         meeting = meeting_of(task.schedule.world_size)
@@ -188,7 +188,7 @@ class Tier:
         if parted is not None:
             parted.meet(meeting)
         is_apart = parted is not None and len(parted.ranks) > 1
-        if is_apart:  # a successor of the process that asks others would not know what was asked
+        if is_apart:  # a successor of the process would not know which rows were requested
             worker_options = replace(worker_options, timeout=max(worker_options.timeout, FETCH_S), max_restarts=0)
         self._patience_s = patience_s = worker_options.timeout * (worker_options.max_restarts + 1)
         self.rows: dict[str, TierRows] = {
@@ -261,7 +261,7 @@ class Tier:
     def _filler(
         self, tasks: list[SampleTask], made: _Shared, boxes: list[list[SharedMessageSlot]], ahead: SamplesAhead | None, prefetch_steps: int
     ) -> FillTask:
-        """Return what fills the cache, for the ``tasks`` of all ranks that share it."""
+        """Return the task that fills the cache, for the ``tasks`` of all ranks that share it."""
         files, task = [rows.file for rows in self.rows.values()], tasks[0]
         rows_of = StepRows(tasks=tasks, num_tables=len(files))
         steps: dict[str, Any] = {"num_steps": task.schedule.num_steps, "prefetch_steps": prefetch_steps, "budget": made.budget}
@@ -273,17 +273,17 @@ class Tier:
         return FillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
 
     def run(self, batches: Callable[[int, range], Iterator[Made]], epoch: int, steps: range) -> Iterator[Made]:
-        """The batches of some steps, each once its rows are there.
+        """Yield the batches of some steps, each once its rows are cached.
 
         Args:
-            batches: makes them; it takes run and epoch as one number (``run_and_epoch``).
+            batches: returns the batches, from run and epoch in one number (``run_and_epoch``) and the steps.
             epoch: the epoch.
             steps: the steps.
         """
         self._run += 1
         run, shared = self._run, self.shared
         if shared is not None:
-            shared.begin(self._rank, run, steps)  # before anybody is asked for a step of it
+            shared.begin(self._rank, run, steps)  # before any process works on a step of it
         if self._fill is not None and self._pool is None:
             if isinstance(self._fill, DistributedFillTask) and self._apart is not None:
                 self._fill.exchange = self._apart.links.machines(self._apart)
@@ -299,15 +299,15 @@ class Tier:
             if shared is not None:
                 shared.take(self._rank, tag_of(run, step))
             yield batch
-            del batch  # so that the slot is free before the wait for the next one
+            del batch  # frees its slot before the wait for the next batch
 
     def pids(self) -> list[int]:
-        """Process id of the process that fills the cache, on the rank that runs it, from the first batch until ``close()``; else none."""
+        """Return the id of the process that fills the cache, on the rank that runs it, from the first batch until ``close()``; else none."""
         return [] if self._pool is None else self._pool.pids()
 
     @property
     def has_room(self) -> bool:
-        """Whether the cache has room for all rows that come from elsewhere."""
+        """Whether all rows that are not in memory anyway fit in the cache."""
         tables = [] if self.shared is None else self.shared.tables
         wanted = [num_elsewhere(rows.file) for rows in self.rows.values()]
         return bool(tables) and all(table.num_slots >= number for table, number in zip(tables, wanted, strict=True))
@@ -315,27 +315,27 @@ class Tier:
     def close(self) -> None:
         """End the process that fills the cache; the next run starts another."""
         if isinstance(self._fill, DistributedFillTask):
-            self._fill.exchange = None  # what carries it ends with it
+            self._fill.exchange = None  # its communication process ends too
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
 
 def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:
-    """The ranks that share a cache with this one, in order: those that say the same."""
+    """Return the ranks that share a cache with this one, in order: those with equal ``mine``."""
     told = meeting.exchange("which features it reads", mine)
     return [rank for rank, other in enumerate(told) if other == told[meeting.rank]]
 
 
 def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], meeting: Meeting | None) -> _Shared:
-    """What ``ranks`` share: the first of them makes it, the others find it."""
+    """Return the objects that ``ranks`` share: the first rank creates them, the others attach to them."""
     made: _Shared | None = None
     told: dict[str, Any] = {}
     if rank == ranks[0]:
         try:
             made = make()
             told = {"where": made.rows.__reduce__()[1], "in_flight": made.in_flight, "window": made.window}
-        except InputError as error:  # the others have to hear of it
+        except InputError as error:  # the other ranks must raise it too
             told = {"failed": str(error)}
     of_all = meeting.exchange("where its cache of rows lies", told) if meeting else [told]
     found = of_all[ranks[0]] if meeting else told
@@ -346,10 +346,10 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
 
 
 def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | None) -> dict[str, Any]:
-    """The options of a ``Tier``, none without ``feature_cache``, which features that are no arrays have by default.
+    """Return the checked options of a ``Tier``; none without ``feature_cache``, which is "auto" for partitioned features by default.
 
     Raises:
-        InputError: a size or a number that cannot be, or is too little for the first step; a data set, a device or a schedule that the tier does not serve.
+        InputError: an option is out of range, or too small for the first step; the data set, device or schedule cannot be used with the cache.
     """
     parted = [store for store in task.stores.values() if isinstance(store, PartitionedFeatures)]
     if memory is None and not all(isinstance(store, np.ndarray) for store in task.stores.values()):
@@ -357,32 +357,29 @@ def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | Non
     if memory is None:
         if prefetch_steps is not None:
             raise InputError(
-                f"prefetch_steps is {prefetch_steps} without feature_cache: it tells how far ahead rows are known; give feature_cache, or leave it out"
+                f"prefetch_steps is {prefetch_steps} without memory: it is an option of the feature cache; give memory, or leave it out"
             )
         return {}
     num_bytes = memory_bytes(memory)
     if prefetch_steps is not None and prefetch_steps < 0:
-        raise InputError(f"prefetch_steps is {prefetch_steps}: it is a number of steps, or 0; correct it")
+        raise InputError(f"prefetch_steps is {prefetch_steps}: must be a number of steps, or 0; give 0 or more")
     if (device := task.workspace.device) != "cpu":
-        raise InputError(f'feature_cache is {memory} with device="{device}": the host reads the features from the disk; sample on the cpu')
+        raise InputError(f'memory is {memory} with device="{device}": the feature cache needs a sampler on the CPU; set device="cpu"')
     if not feature_files(task.stores) or not isinstance(task.schedule, Schedule):
-        raise InputError(
-            f"feature_cache is {memory}: it is for features of a data set, in batches that are not cut up in a pipeline; leave it out"
-        )
+        raise InputError(f"memory is {memory}: it needs features, and batches that are not split into chunks of a pipeline; leave it out")
     if task.sampler.state() and prefetch_steps != 0:
         _log.warning(
-            "%s draws by what it learns in training: its rows are read when a batch is made, by prefetch_steps 0",
-            type(task.sampler).__name__,
+            "memory: %s adapts to the training, so rows are read when a batch is made (prefetch_steps 0)", type(task.sampler).__name__
         )
         prefetch_steps = 0
     if prefetch_steps == 0 and not all(store.is_whole for store in parted):
         raise InputError(
-            f"prefetch_steps is 0 (or {type(task.sampler).__name__} needs it) with features of other machines: their rows are asked for ahead; "
-            "give a prefetch_steps, take another sampler, or bring all parts to one machine"
+            f"prefetch_steps is 0 (or {type(task.sampler).__name__} needs it) with features of other machines: their rows are requested ahead; "
+            "give a prefetch_steps, take another sampler, or copy all partitions to one machine"
         )
     if isinstance(task.graph, PartitionedGraph):
         check_alone(task.sampler, task.graph)
-    for store in parted if task.schedule.world_size == 1 else []:  # several ranks tell one another first on how many machines they are
+    for store in parted if task.schedule.world_size == 1 else []:  # several ranks exchange first on how many machines they are
         store.check_alone()
     default = PARTED_LOOKAHEAD if isinstance(task.graph, PartitionedGraph) else LOOKAHEAD
     if num_bytes is not None and prefetch_steps != 0 and not parted and task.schedule.num_steps:
@@ -391,7 +388,7 @@ def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | Non
 
 
 def _check_first_step(task: SampleTask, memory: int) -> None:
-    """Refuse too little memory for this rank's first step before anything is started; of further ranks and steps it is found when they are sampled."""
+    """Raise InputError if memory is too small for this rank's first step. Other ranks and steps are checked when they are sampled."""
     files = feature_files(task.stores)
     edges = edge_files(task) if are_edges_read(task, memory, files, is_said=False) else None
     alone = replace(task, stores={name: i for i, name in enumerate(files)}, workspace=Workspace(), edges=edges)

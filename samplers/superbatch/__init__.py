@@ -1,1 +1,1 @@
-"""The batches of many steps sampled together, hop by hop, where who samples has no graph at hand: whoever has the columns says what nodes drew."""
+"""Sampling of the batches of many steps together, hop by hop, if the edges are in files or on other machines; and their transport to workers."""

@@ -1,4 +1,4 @@
-"""From the process that samples for a machine to those that make its ranks' batches: by memory without a name, places for steps that each is used again."""
+"""Transport of sampled batches from the process that samples for a machine to its workers, by message slots in shared memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hoptrain.samplers.batch.serialise import EdgeIds, read
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Handed:
-    """Where a rank's batches come from that another process sampled.
+    """A receiver of a rank's batches, which another process samples.
 
     Attributes:
-        boxes: the rank's places.
-        shared: tells which steps are there.
+        boxes: message slots of the rank, which steps use in turn.
+        shared: the feature cache, whose ``ready`` tells which steps have been sent.
         rank: number of the rank among those of its machine.
-        patience_s: how long to wait for a step.
+        patience_s: seconds to wait for a step.
     """
 
     boxes: Sequence[SharedMessageSlot]
@@ -31,30 +31,30 @@ class Handed:
     patience_s: float
 
     def batch(self, run: int, step: int) -> tuple[SampledBatch, EdgeIds]:
-        """The batch of a step, without its address.
+        """Return the batch of a step without its address, and the ids of its edges.
 
         Raises:
-            WorkerError: as ``SharedRows.wait_until_ready``.
-            InputError: another step is at its place.
+            WorkerError: another run has begun, or the batch has not come for ``patience_s`` seconds.
+            InputError: the batch was overwritten by that of another step.
         """
         self.shared.wait_until_ready(self.rank, run, step, self.patience_s)
         tag = tag_of(run, step)
         box = self.boxes[tag % len(self.boxes)]
         parts = box.get()[1]
-        if box.number != tag:  # now, since it may have been overwritten meanwhile
-            raise InputError(f"the sample of step {step} is not there any more: its loader was iterated anew; take a new iterator")
+        if box.number != tag:  # checked after reading, since it may have been overwritten meanwhile
+            raise InputError(f"the sample of step {step} was overwritten: its loader was iterated anew; take a new iterator")
         return read(parts)
 
 
 def put(boxes: Sequence[SharedMessageSlot], tag: int, message: Sequence[Array]) -> None:
-    """Hand over what ``written`` made of a step's batch, in the place of a step that nobody asks for any more: who still reads that one is told."""
+    """Send a step's batch, serialised by ``written``. It overwrites that of an earlier step; a process that still reads that one notices by its number."""
     box = boxes[tag % len(boxes)]
     box.put(0, [])
     box.put(tag, message)
 
 
 def boxes_of(num_places: int, rank: int, ranks: Sequence[int], meeting: Meeting | None) -> list[list[SharedMessageSlot]]:
-    """Of each of ``ranks``, those of this machine, the places of its samples: the first one makes them, the others find them."""
+    """Return the message slots of each of ``ranks``, those of this machine: the first rank creates them, the others attach to them."""
     own = [[SharedMessageSlot.make() for _ in range(num_places)] for _ in ranks] if rank == ranks[0] else []
     paths = [[box.path for box in boxes] for boxes in own]
     told = meeting.exchange("where its samples lie", paths)[ranks[0]] if meeting else paths

@@ -1,7 +1,7 @@
-"""The batches of some steps, grown in lockstep: each hop's nodes of all of them are asked for at once, and what they drew becomes edges and new nodes.
+"""Sampling of several batches in lockstep: for each hop, the nodes of all batches are requested at once, and the drawn edges are added to each batch.
 
-A draw's address is (seed, epoch, batch, hop, node, draw), so a node's draws have the same bits wherever its column is. They are put into the order of
-the nodes that asked, so nodes get the local ids that they have where one process samples, and batches are bit-identical to those of ``Sampler.sample``.
+The address of a draw is (seed, epoch, batch, hop, node, draw), so a node draws the same edges wherever its column is. Edges are put into the order of the
+requesting nodes, so nodes get the same local ids as in one process, and batches are bit-identical to those of ``Sampler.sample``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.hops import Drawn, Draws, GrowingBatch, Request, Step
 
 Answers: TypeAlias = Callable[[int, Sequence[Request]], Sequence[Drawn]]
-"""Returns what the requests of some batches, none too, drew at a hop, each for its nodes in their order; the arrays are their own."""
+"""Returns for a hop and a list of requests, perhaps empty, the edges that the nodes of each draw, in their order, in new arrays."""
 
 
 def grow_together(
@@ -29,20 +29,20 @@ def grow_together(
     answers: Mapping[Relation, Answers],
     workspace: Workspace,
 ) -> list[Any]:
-    """Sample batches.
+    """Sample several batches together.
 
     Args:
-        sampler: a ``Sampler.hop_sampler``.
-        graph: of which nothing is looked at but how many nodes there are, and of what dtype ids are.
-        batches: seeds (B,) of each batch, as of ``Sampler.sample``, with its address, and of samplers with times the seeds' times (B,) or None.
-        answers: of each relation what is asked once for each hop, for all batches.
+        sampler: the ``hop_sampler`` of a sampler.
+        graph: the graph, of which only the number of nodes and the id dtype are used.
+        batches: seeds (B,), address, and for temporal samplers times of the seeds (B,) or None, of each batch.
+        answers: for each relation the function that draws the edges of a hop for all batches.
         workspace: scratch memory.
 
     Returns:
-        The batches, whose arrays are their own; edges are named as ``answers`` does.
+        The batches, with arrays of their own; edge ids are those of ``answers``.
 
     Raises:
-        InputError: as ``Sampler.sample``, and as ``answers``.
+        InputError: ``Sampler.sample`` or a function of ``answers`` raises it.
     """
     along, growing = sampler.along(graph), list[GrowingBatch]()
     for number, (seeds, address, times) in enumerate(batches):
@@ -61,7 +61,7 @@ def grow_together(
         asked = [loop.send(of_batch) for loop, of_batch in zip(loops, drawn, strict=True)]
     made = []
     for batch in growing:
-        batch.workspace = Workspace()  # what is made of the arrays is the batch's own
+        batch.workspace = Workspace()  # arrays that are made from now on belong to the batch
         nodes = {kind: ids.copy() for kind, ids in batch.nodes().items()}
         made.append(sampler.addressed(sampler.finished(graph, batch, nodes), batch.address))
     return made
@@ -73,7 +73,7 @@ def _request(batch: GrowingBatch, step: Step[Draws]) -> Request:
 
 
 def _take(batch: GrowingBatch, step: Step[Draws], drawn: Drawn) -> Drawn:
-    """Turn the sources of what a step drew into nodes of the batch; where hops share a block, its edges follow those of earlier hops."""
+    """Turn the sources of drawn edges into local ids; in a block that hops share, append the edges to those of earlier hops."""
     sources = batch.frontiers[step.relation[0]]
     sources.forget(sources.num_nodes)  # the batches of a window share a table
     sources.relabel(drawn.sources)

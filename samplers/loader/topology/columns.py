@@ -1,4 +1,4 @@
-"""Whole columns of some nodes, and single entries, of the arrays of a graph's edges that lie in files."""
+"""Reading of edge arrays in files: whole columns of some nodes, and single entries."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.file_rows import FileRows
 
 MOST_AT_ONCE = 1 << 22
-"""Entries of columns that are read together, about; a hop of a batch with more of them takes more."""
+"""Approximate number of entries that are read together; one hop of a batch may have more."""
 
 
 class Columns(NamedTuple):
-    """Of some nodes, ascending: themselves, where their columns begin and how long they are, (n,) each."""
+    """The CSC columns of some nodes: the nodes, ascending, and the begin and length of each column, (n,) each."""
 
     vertices: Array
     begins: Array
@@ -23,29 +23,29 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, nodes: Array, indptr: Array) -> Columns:
-        """Those of ``nodes`` (n,), distinct, in a graph with ``indptr`` (V+1,)."""
+        """Return the columns of distinct ``nodes`` (n,) in a graph with ``indptr`` (V+1,)."""
         vertices = np.sort(nodes).astype(np.int64)
         begins = indptr[vertices].astype(np.int64)
         return cls(vertices, begins, indptr[vertices + 1] - begins)
 
     @property
     def ends(self) -> Array:
-        """(n + 1,) int64, where each begins and ends if they follow one another."""
+        """Offsets (n + 1,) int64 of the columns if they are concatenated."""
         return np.concatenate([[0], np.cumsum(self.degrees, dtype=np.int64)])
 
     def places(self) -> Array:
-        """(M,) int64, the places of all of their edges, ascending."""
+        """Return the CSC positions (M,) int64 of all edges of the columns, ascending."""
         found: Array = np.arange(self.degrees.sum()) + np.repeat(self.begins - self.ends[:-1], self.degrees)
         return found
 
     def enter(self, starts: Array) -> None:
-        """Let ``starts`` (V+1,) say of these nodes where their columns begin and end if they follow one another; of others it says nothing."""
+        """Write the offsets of the concatenated columns into ``starts`` (V+1,) at these nodes; its other entries are meaningless."""
         ends = self.ends
         starts[self.vertices], starts[self.vertices + 1] = ends[:-1], ends[1:]
 
 
 def in_parts(sizes: Iterable[int]) -> list[list[int]]:
-    """Numbers of what has these sizes, in parts that are read together."""
+    """Group the indices of ``sizes`` into runs of at most ``MOST_AT_ONCE`` entries, each of which is read together."""
     parts: list[list[int]] = [[]]
     room = MOST_AT_ONCE
     for i, size in enumerate(sizes):
@@ -58,7 +58,7 @@ def in_parts(sizes: Iterable[int]) -> list[list[int]]:
 
 
 def read_entries(file: FileRows, places: Array) -> Array:
-    """The entries (M,) of a file at ``places`` (M,), which may repeat: in the order of the file, many at once."""
+    """Read the entries (M,) of a file at positions ``places`` (M,), which may repeat, in the order of the file."""
     order = np.argsort(places)
     found = np.empty(len(places), file.dtype)
     file.read(places[order].astype(np.int64, copy=False), order, found.view(np.uint8).reshape(len(places), file.row_bytes))

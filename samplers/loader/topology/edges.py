@@ -1,7 +1,7 @@
-"""Batches of a graph whose edges lie in files, many together: for each hop what any of them needs of the edges is read in the order of the file.
+"""Sampling of many batches together from edges in files: for each hop, the edges that any batch needs are read in the order of the file.
 
-So a part of the file is read once for all of them, and not once for each. Every batch draws what it would draw alone, since its random numbers are addressed.
-Of a heterogeneous graph this goes relation by relation.
+So a region of the file is read once for all batches instead of once for each. Every batch draws the same edges as alone, since its random numbers depend
+on its address. In a heterogeneous graph, relations are read one after another.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from hoptrain.samplers.wrappers.link import HeteroLinkSampler, LinkSampler
 from hoptrain.samplers.wrappers.timed import TimedSeeds
 
 EDGE_ROWS = "edge_attr"
-"""The store of the features of a plain graph's edges; those of a heterogeneous graph's are ``named`` after it."""
+"""Name of the store of edge features; in a heterogeneous graph, ``named`` appends the relation."""
 
 _ARRAYS = ("indices", "weights", "times", "edge_ids")
 
 
 class EdgeFiles:
-    """What lies in files of a graph's edges, which it samples from. Pickled it is where they are.
+    """The files of a graph's edges, and sampling from them; pickling transfers the paths.
 
     Attributes:
-        graph: of which only ``indptr`` is looked at.
-        files: by the names of the graph's arrays (E,): "indices", and "weights", "times" and "edge_ids" where they are needed; of a hetero graph ``named``
+        graph: the graph, of which only ``indptr`` is read from memory.
+        files: files of the graph's arrays (E,) by name: "indices", and "weights", "times" and "edge_ids" if needed; in a heterogeneous graph ``named``
             by relation.
     """
 
     def __init__(self, graph: Graph | HeteroGraph, files: Mapping[str, FileRows]) -> None:
-        """Nothing is opened yet."""
+        """Store the files; nothing is opened yet."""
         self.graph: Graph | HeteroGraph = graph
         self.files: Mapping[str, FileRows] = files
         self._workspace = Workspace()
@@ -56,21 +56,21 @@ class EdgeFiles:
 
     @property
     def read_s(self) -> float:
-        """Seconds of reads so far."""
+        """Seconds of all reads so far."""
         return sum(part.read_s for part in self._parts.values())
 
     def batches(self, sampler: Any, asked: Sequence[tuple[Array, Address]]) -> list[tuple[SampledBatch, EdgeIds]]:
-        """Sample together; see ``hoptrain.samplers.superbatch.window.grow_together``.
+        """Sample batches together by ``hoptrain.samplers.superbatch.window.grow_together``.
 
         Args:
-            sampler: one with a ``hop_sampler``.
-            asked: items (B,) of each batch, with its address.
+            sampler: a sampler with a ``hop_sampler``.
+            asked: items (B,) and address of each batch.
 
         Returns:
-            The batches that ``Sampler.sample`` makes, whose arrays are their own, each with the ids of its edges, where these have features by them.
+            The batches that ``Sampler.sample`` makes, with arrays of their own; each with the ids of its edges if edge features are stored by id.
 
         Raises:
-            InputError: as ``Sampler.sample``, and as ``FileRows.read``.
+            InputError: ``Sampler.sample`` or ``FileRows.read`` raises it.
         """
         if not asked:
             return []
@@ -90,13 +90,13 @@ class EdgeFiles:
         return list(zip(made, self._ids_of(made), strict=True))
 
     def _links(self, sampler: Any, asked: Sequence[tuple[Array, Address]]) -> list[Links]:
-        """What batches of links ask for; what that takes of their edges is read for all of them together."""
+        """Return the links of each batch; the edge entries that they need are read for all batches together."""
         places = [sampler.links_of(self.graph, items) for items, _ in asked]
         looked: list[dict[str, dict[Relation, Array]]] = [{} for _ in asked]
         for name in ("indices", "times") if sampler.hop_sampler.is_timed else ("indices",):
             for relation, part in ((relation, self._parts[relation]) for relation in places[0]):
                 if getattr(part.whole, name) is None:
-                    continue  # whoever asks for times says so
+                    continue  # the sampler reports missing times
                 for own, entries in zip(looked, part.read(name, [of[relation] for of in places]), strict=True):
                     own.setdefault(name, {})[relation] = entries
         batches = zip(asked, looked, strict=True)

@@ -1,4 +1,4 @@
-"""Draws along one relation whose edges lie in files: what any of some batches needs is read in the order of the file."""
+"""Sampling along one relation whose edges are in files: the entries that several batches need are read together."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from hoptrain.samplers.loader.topology.weighted import DrawsByWeight
 
 
 class RelationFiles:
-    """The files of a relation's edges, which are drawn from; they are a ``hoptrain.samplers.hops.EdgeReader``.
+    """The files of a relation's edges; a ``hoptrain.samplers.hops.EdgeReader``.
 
     Attributes:
-        whole: the relation, or a plain graph: of what lies in files only ``indptr`` is looked at.
-        files: by the names of its arrays (E,), "indices", "weights", "times", "edge_ids"; what has none lies in memory.
+        whole: the relation, or a homogeneous graph; arrays with a file are not read from it.
+        files: files by the name of the array (E,): "indices", "weights", "times", "edge_ids". Other arrays are in memory.
         read_s: seconds of reads so far.
     """
 
     def __init__(self, whole: RelationColumns, files: Mapping[str, FileRows], workspace: Workspace) -> None:
-        """Nothing is opened yet."""
+        """Store the files; nothing is opened yet."""
         self.whole: Any = whole
         self.files: Mapping[str, FileRows] = files
         self.read_s: float = 0.0
         self._workspace = workspace
 
     def read(self, name: str, places: Sequence[Array]) -> list[Array]:
-        """The entries of an array at some ``places`` (M,) each, all together."""
+        """Return the entries of an array at each of several position arrays (M,), which are read together."""
         return np.split(self._read(name, np.concatenate(places)), np.cumsum([len(own) for own in places])[:-1])
 
     def _read(self, name: str, places: Array) -> Array:
@@ -55,7 +55,7 @@ class RelationFiles:
         return found
 
     def answers(self, draws: Draws, hop: int, requests: Sequence[Request]) -> list[Drawn]:
-        """Return what some batches draw at a hop; see ``hoptrain.samplers.superbatch.window.Answers``."""
+        """Return the edges that each request of a hop draws; see ``hoptrain.samplers.superbatch.window.Answers``."""
         return draws.read(self, hop, requests)
 
     def nothing(self, requests: Sequence[Request]) -> list[Drawn]:
@@ -64,15 +64,15 @@ class RelationFiles:
         return [Drawn(np.zeros(len(own.nodes) + 1, np.int64), none, ids, np.empty(0, np.float32)) for own in requests]
 
     def uniformly(self, rule: kernels.Rule, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw by degrees alone, and read the sources of the drawn edges."""
+        """Draw uniformly, for which degrees suffice, and read the sources of the drawn edges."""
         return self._with_sources([self._uniformly(rule, own) for own in requests])
 
     def by_weight(self, rule: kernels.Rule, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw by weights, which are read for whole columns, and read the sources of the drawn edges."""
+        """Draw in proportion to weights, which are read for whole columns, and read the sources of the drawn edges."""
         return self._with_sources(self._draws_by_weight(rule, requests))
 
     def by_time(self, rule: TimedRule, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw by times, which are read for whole columns, and read the sources of the drawn edges."""
+        """Draw under time bounds, with times read for whole columns, and read the sources of the drawn edges."""
         drawn = self._with_sources(self._draws_by_time(rule, requests))
         roots = (
             np.repeat(own.nodes >> TREE_SHIFT << TREE_SHIFT, np.diff(found.indptr)) for own, found in zip(requests, drawn, strict=True)
@@ -80,7 +80,7 @@ class RelationFiles:
         return [found._replace(sources=root | found.sources) for root, found in zip(roots, drawn, strict=True)]
 
     def _with_sources(self, drawn: Sequence[tuple[Array, Array]]) -> list[Drawn]:
-        """Read the sources of the edges at places (M,), which are given with their offsets (n+1,)."""
+        """Return drawn edges with their sources, which are read, from offsets (n+1,) and CSC positions (M,)."""
         sources, dtype = self.read("indices", [places for _, places in drawn]), id_dtype(self.whole.num_edges)
         return [Drawn(indptr, places.astype(dtype, copy=False), own) for (indptr, places), own in zip(drawn, sources, strict=True)]
 
@@ -93,7 +93,7 @@ class RelationFiles:
         return DrawsByWeight(self.whole.indptr, partial(self._read, "weights"))
 
     def _uniformly(self, rule: kernels.Rule, request: Request) -> tuple[Array, Array]:
-        """Return the offsets (n+1,) of the edges that each node draws, and their places (M,); sources need not be known for that."""
+        """Return offsets (n+1,) and CSC positions (M,) of the edges that each node draws, without reading their sources."""
         whole, number, nodes = self.whole, len(request.nodes), request.nodes
         columns = kernels.Columns(whole.indptr, whole.indices[:0], *NO_TABLES)
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
@@ -104,11 +104,11 @@ class RelationFiles:
 
     @cached_property
     def _starts(self) -> Array:
-        """(V+1,) where columns that are at hand begin."""
+        """Offsets (V+1,) of columns that were read."""
         return np.empty_like(self.whole.indptr)
 
     def from_columns(self, draws: AloneDraws, hop: int, requests: Sequence[Request], names: Sequence[str]) -> list[Drawn]:
-        """Let ``draws`` draw from whole columns, of which the arrays ``names`` are read."""
+        """Sample by ``draws`` from whole columns, of which the arrays ``names`` are read."""
         found: list[Drawn] = []
         columns = [Columns.of(own.nodes, self.whole.indptr) for own in requests]
         for some in in_parts(int(own.degrees.sum()) for own in columns):

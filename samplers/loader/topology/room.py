@@ -1,4 +1,4 @@
-"""Whether a graph's edges are read from their file, and how the memory for that is shared out."""
+"""Decides whether a graph's edges are read from files instead of mapped, and divides the memory for that."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from hoptrain.samplers.loader.topology.edges import EDGE_ROWS, EdgeFiles
 _log = logging.getLogger(__name__)
 
 EDGE_SHARE = 4
-"""A part of this many of the memory is for the edges, where they are read from their file."""
+"""Fraction (1/N) of the memory that is for edges, if they are read from files."""
 HANDED_SHARE = 4
-"""And of that part for what is handed over."""
+"""Fraction (1/N) of the edges' memory that is for batches in transit to the workers."""
 _TABLES = {"weights": TABLES_BYTES, "times": 4}
-"""Bytes an edge that sampling in memory takes besides these arrays: tables to draw by, and times in order with the edges' places in the place of times."""
+"""Bytes of each edge that sampling in memory takes in addition to these arrays: alias tables; edges sorted by time."""
 _LEAST = 2
-"""Steps in flight, below which nothing could be read while the trainers have another one."""
+"""Least number of steps in flight, so that one can be read while the trainers use another."""
 
 
 def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, StoredRows], is_said: bool = True) -> bool:
-    """Whether the edges of a task's graph are to be read from their file, since memory has no room for them; that is said once.
+    """Return whether the edges of a task's graph are to be read from files, since they do not fit in memory.
 
-    Not by a sampler that looks at them itself: then they stay mapped.
+    A sampler that accesses edges itself needs them mapped.
 
     Args:
-        task: a loader's.
-        memory: bytes that the rows in files may take; None for what is left, of which edges may take half.
-        files: the rows, which take no more than all of them in slots do, by the names of their stores.
-        is_said: whether it is to be said now.
+        task: the loader's task.
+        memory: bytes for the feature cache; None for the free memory, of which edges may take half.
+        files: the cached tables by the names of their stores; they take no more memory than all their rows need.
+        is_said: whether to log the result.
     """
     asked = _asked(task) if isinstance(task.graph, Graph | HeteroGraph) else {}
     if not asked:
@@ -55,24 +55,24 @@ def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, Sto
     is_known = task.sampler.hop_sampler is not None
     if size <= room or not is_said:
         return size > room and is_known
-    what = "they are read from their file" if is_known else f"they stay mapped, since {type(task.sampler).__name__} looks at them itself"
-    much = f"{size / 2**20:,.1f} MiB, and there is room for {room / 2**20:,.1f}"
+    what = "they are read from their file" if is_known else f"they stay mapped, since {type(task.sampler).__name__} accesses them itself"
+    much = f"{size / 2**20:,.1f} MiB, and {room / 2**20:,.1f} MiB are available"
     _log.log(logging.INFO if is_known else logging.WARNING, "the graph's edges take %s: %s", much, what)
     return is_known
 
 
 def edge_files(task: SampleTask) -> EdgeFiles:
-    """The files of the edges of a task's graph."""
+    """Return the files of the edges of a task's graph."""
     return EdgeFiles(task.graph, {name: FileRows.of(array, "edges") for name, array in _asked(task).items()})
 
 
 def _asked(task: SampleTask) -> dict[str, Array]:
-    """What lies in files of what is read for a task, by the names of ``EdgeFiles``.
+    """Return the mapped edge arrays that a task reads, by the names of ``EdgeFiles``.
 
-    The sources of edges; by weight, their weights; of samplers of times, these; where edges have features, their ids.
+    These are the sources of edges; their weights or times if the sampler draws by them; and their ids if edges have features.
 
     Raises:
-        InputError: there are no weights where they are needed.
+        InputError: the sampler needs weights and the graph has none.
     """
     sampler, found = task.sampler.hop_sampler, dict[str, Array]()
     draws = sampler.along(task.graph) if sampler else {}
@@ -85,14 +85,14 @@ def _asked(task: SampleTask) -> dict[str, Array]:
 
 
 def steps_in_flight(task: SampleTask, memory: int, num_ranks: int) -> int:
-    """How many steps are handed over to the ranks of a machine at once: as many as ``feature_cache`` bytes have room for."""
-    # Place, source, id or weight; nodes are fewer.
+    """Return how many steps may be in transit to the ranks of a machine: as many as fit into ``feature_cache`` bytes."""
+    # position, source, and id or weight; there are fewer nodes than edges
     of_edge: int = max(2 * id_dtype(own.num_edges).itemsize + own.indices.itemsize for own in columns_of(task.graph).values())
     return min(max(memory // (num_ranks * _num_edges(task) * of_edge), _LEAST), IN_FLIGHT)
 
 
 def _num_edges(task: SampleTask) -> int:
-    """Edges of a batch, as many as there may be; a hop that takes all edges of its nodes, or a share of them, takes as many as on average."""
+    """Return an upper bound of the edges of a batch; hops that take all edges of a node, or a share, count the average degree."""
     sampler: Any = task.sampler.hop_sampler
     draws, columns = sampler.along(task.graph), columns_of(task.graph)
     sizes = {kind: number for kind, (number, _) in types_of(task.graph).items()}
@@ -111,8 +111,8 @@ def _num_edges(task: SampleTask) -> int:
 
 
 def _edges_of(fanout: int | float, num_nodes: int, columns: RelationColumns) -> int:
-    """Edges that so many nodes draw."""
+    """Return the number of edges that ``num_nodes`` nodes draw."""
     edges = -(-num_nodes * columns.num_edges // max(1, columns.num_nodes))
     if isinstance(fanout, float):
-        return int(edges * fanout) + num_nodes  # each node's number is rounded up
+        return int(edges * fanout) + num_nodes  # the number of each node is rounded up
     return edges if fanout < 0 else num_nodes * int(fanout)

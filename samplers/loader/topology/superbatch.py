@@ -1,4 +1,4 @@
-"""The steps to come of a graph whose edges lie in files, sampled many together, and handed over as they are."""
+"""``Superbatch``: samples many future steps together from edges in files, and passes their batches to the workers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from hoptrain.samplers.loader.topology.edges import EdgeFiles
 from hoptrain.samplers.superbatch.handover import put
 
 EDGE_BYTES = 64
-"""Of an edge that is sampled with those of other steps: its place, its source, their order, and what a batch has of it."""
+"""Approximate bytes of an edge while several steps are sampled together: position, source, their sort order, and its entries in the batch."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Superbatch:
-    """Samples the steps to come, for the process that fills a cache (``hoptrain.engine.storage.filler.Topology``).
+    """A ``hoptrain.engine.storage.filler.Topology`` that samples future steps for the process that fills the feature cache.
 
     Attributes:
-        tasks: of the ranks.
-        edges: the files.
-        boxes: of each rank the places for the batches of steps in flight.
-        rows_in: of the batches of a step the distinct rows of each table.
-        memory: bytes for the steps that are sampled together, and half as many for what is not handed over yet.
-        num_together: steps that are sampled together next.
+        tasks: the tasks of the ranks.
+        edges: the files of the edges.
+        boxes: for each rank the message slots for batches of steps in flight.
+        rows_in: returns the distinct rows of each table that the batches of a step use.
+        memory: bytes for the steps that are sampled together; batches that wait for the workers have half as many.
+        num_together: number of steps that are sampled together next.
     """
 
     tasks: Sequence[SampleTask]
@@ -45,32 +45,32 @@ class Superbatch:
 
     @property
     def num_in_flight(self) -> int:
-        """Steps that may be handed over at once."""
+        """Number of steps that may be with the workers at once."""
         return len(self.boxes[0])
 
     @property
     def is_full(self) -> bool:
-        """Whether no more steps should be foreseen for now."""
+        """Whether no more steps should be sampled for now."""
         return not self._sampled and 2 * sum(map(_num_bytes, self._waiting)) >= self.memory
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
-        """The rows of the next step, of each table; ``later`` are the epochs and steps to come, None behind the last one."""
+        """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of those that follow."""
         if not self._sampled:
             self._sample(list(islice(later, self.num_together)))
         return self._sampled.popleft() if self._sampled else None
 
     def hand_over(self, tag: int, landed: int) -> None:
-        """Hand over the next step, whose rows were foreseen first; of those up to ``landed``, all but the last ``num_in_flight``, nobody needs any more."""
+        """Pass the next step to the workers. Steps up to ``landed`` have been taken, so their message slots can be reused."""
         for boxes, message in zip(self.boxes, self._waiting.popleft(), strict=True):
             put(boxes, tag, message)
 
     def forget(self) -> None:
-        """Other steps come than those foreseen."""
+        """Drop all sampled steps, since others follow."""
         self._sampled.clear()
         self._waiting.clear()
 
     def counted(self) -> Filled:
-        """What reading took since the last call."""
+        """Return counts and times of reads since the last call."""
         files, before = self.edges.files.values(), self._counted
         reads, num_bytes = (sum(getattr(file, name) for file in files) for name in ("num_reads", "num_bytes"))
         self._counted = Filled(num_reads=reads, num_bytes=num_bytes, read_s=self.edges.read_s)

@@ -1,6 +1,6 @@
-"""Draws under a bound on time, of a graph whose times lie in a file: the whole columns of a hop's nodes are read, and put in order for these alone.
+"""Temporal sampling with times in a file: the whole columns of a hop's nodes are read, and sorted by time.
 
-A node draws what it would draw with all columns in order, since its draws are addressed, and its column's order is its own.
+A node draws the same edges as with all columns in memory, since its random numbers depend on its address, and its column is sorted alone.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _EARLIEST = np.iinfo(np.int64).min
 
 
 class DrawsByTime:
-    """Draws for samplers of times. It has 4 bytes a node (8 from 2**31 edges on) of memory."""
+    """Draws for temporal samplers. It takes 4 bytes of memory for each node of the graph (8 from 2**31 edges on)."""
 
     def __init__(self, indptr: Array, read: Callable[[Array], Array] | None) -> None:
-        """Take the graph's offsets (V+1,), and what reads the times (M,) at places (M,) of its edges; None where these are before any bound."""
+        """Store the graph's offsets (V+1,), and a function that reads the times (M,) at CSC positions (M,); None if all edges precede any bound."""
         self._indptr, self._read, self._workspace = indptr, read, Workspace()
         self._starts = np.empty(len(indptr), indptr.dtype)
 
     def __call__(self, rule: kernels.TimedRule, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
-        """Return of each its edges' offsets (n+1,), and their places (M,)."""
+        """Return offsets (n+1,) and CSC positions (M,) of the edges that each request draws."""
         if rule.fanout == 0:
             return [(np.zeros(len(own.nodes) + 1, np.int64), np.empty(0, np.int64)) for own in asked]
         found: list[tuple[Array, Array]] = []
@@ -52,8 +52,8 @@ class DrawsByTime:
         by_time, in_order = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
         kernels.order_by_time(own.ends, times, by_time, in_order)
         own.enter(self._starts)
-        keys = np.concatenate([np.zeros(first, np.int64), asked.nodes])  # a node's draws have its number in the batch
-        columns = kernels.TimedColumns(self._starts, by_time, in_order, by_time)  # nobody looks at what stands for sources
+        keys = np.concatenate([np.zeros(first, np.int64), asked.nodes])  # random numbers depend on a node's number in the batch
+        columns = kernels.TimedColumns(self._starts, by_time, in_order, by_time)  # the last argument stands for sources, which are not read
         scratch: Any = scratch_for(self._workspace, Rule(rule.fanout, rule.replace, False))
         most = most_edges(last - first, rule.fanout, lambda: kernels.count_edges(columns, keys, first, last, asked.times, rule, scratch))
         edges = Edges(np.zeros(last + 1, np.int64), np.empty(most, np.int64), by_time[:0])

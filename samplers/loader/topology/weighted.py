@@ -1,6 +1,6 @@
-"""Draws by weight, of a graph whose weights lie in a file: the whole columns of a hop's destinations are read, and alias tables are made for these alone.
+"""Weighted sampling with weights in a file: the whole columns of a hop's destinations are read, and alias tables are built for them.
 
-A destination draws what it would draw with all columns in memory, since its table is made of its own weights.
+A destination draws the same edges as with all columns in memory, since its alias table depends on its own weights alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from hoptrain.samplers.loader.topology.columns import Columns, in_parts
 
 
 class DrawsByWeight:
-    """Draws for ``NeighborSampler``. It has 8 bytes a node (12 from 2**31 edges on) of memory."""
+    """Weighted draws for ``NeighborSampler``. It takes 8 bytes of memory for each node of the graph (12 from 2**31 edges on)."""
 
     def __init__(self, indptr: Array, read: Callable[[Array], Array]) -> None:
-        """Take the graph's offsets (V+1,), and what reads the weights (M,) at places (M,) of its edges."""
+        """Store the graph's offsets (V+1,), and a function that reads the weights (M,) at CSC positions (M,)."""
         self._indptr, self._read, self._workspace = indptr, read, Workspace()
         self._starts = np.empty(len(indptr), indptr.dtype)
         self._positive = np.empty(len(indptr) - 1, np.int32)
 
     def __call__(self, rule: kernels.Rule, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
-        """Return of each its edges' offsets (n+1,), and their places (M,)."""
+        """Return offsets (n+1,) and CSC positions (M,) of the edges that each request draws."""
         found: list[tuple[Array, Array]] = []
         columns = [Columns.of(own.nodes, self._indptr) for own in asked]
         for some in in_parts(int(own.degrees.sum()) for own in columns):
@@ -45,7 +45,7 @@ class DrawsByWeight:
         own.enter(self._starts)
         self._positive[own.vertices] = positive
         tables = tables_of(indptr, weights)
-        sources = tables.alias  # they are not at hand; nobody looks at what stands for them
+        sources = tables.alias  # stand for sources, which are not read
         plain = kernels.Columns(self._starts, sources, *tables)
         columns = WeightedColumns(*plain, weights, self._positive) if is_distinct_by_weight(rule) else plain
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))

@@ -189,5 +189,5 @@ def test_without_shared_memory_the_queue_lies_in_temporary_files_and_one_line_sa
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert values(pool_of(Numbers(), 2).run(0, range(4))) == values(run_inline(Numbers(), 0, range(4)))
     assert [record.getMessage() for record in caplog.records] == [
-        f"shared memory cannot be had ({reason}): the queue lies in files in {tmp_path}; buffer_dir names another folder"
+        f"shared memory is not available ({reason}): the queue uses files in {tmp_path}; set buffer_dir for another folder"
     ]

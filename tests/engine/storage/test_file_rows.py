@@ -115,7 +115,7 @@ def test_a_file_that_is_cut_off_or_gone_is_one_line(tmp_path):
     with refused("byte 200,000", f"{tmp_path / 'x.npy'} row cut", "convert copy"):
         all_rows(mapped)
     (tmp_path / "x.npy").unlink()
-    with refused("No such file", f"{tmp_path / 'x.npy'} cannot opened read", "put back"):
+    with refused("No such file", f"{tmp_path / 'x.npy'} cannot opened read", "restore"):
         all_rows(mapped)
 
 

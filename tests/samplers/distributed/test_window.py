@@ -177,7 +177,7 @@ MISTAKES = {
         f"{type(sampler).__name__} on a graph in parts": Mistake(
             lambda graph, sampler=sampler: sampled_in_parts(graph, sampler),
             value=type(sampler).__name__,
-            rule="graph parts node's owner draws alone",
+            rule="partitioned graph node draw own edges",
             remedy="LaborSampler, NeighborSampler, RandomWalk part features",
         )
         for sampler in (PinSAGESampler([3]), Node2Vec(length=3), Own([2]))

@@ -208,8 +208,8 @@ def more_memory_than_is_free(loader_of, monkeypatch):
 MISTAKES = {
     "features in memory": Mistake(
         lambda dataset: SampleLoader(dataset, NeighborSampler([3]), feature_cache=MEMORY),
-        value="memory",
-        rule="features lie rows file",
+        value="feature_cache",
+        rule="features rows file",
         remedy="data.save open folder",
     ),
     "a sampler whose batches are not the same twice": Mistake(
@@ -233,17 +233,17 @@ MISTAKES = {
     "memory where the GPU samples": Mistake(
         lambda loader_of: loader_of(feature_cache="8GB", device="cuda"),
         value="8GB",
-        rule='feature_cache device="cuda" host reads',
+        rule='memory device="cuda" feature cache sampler',
         remedy="cpu",
     ),
     "batches that are cut up in a pipeline": Mistake(
         lambda saved: SampleLoader(saved, NeighborSampler([3]), feature_cache="8GB", schedule=SimpleNamespace()),
         value="8GB",
-        rule="feature_cache features batches cut pipeline",
+        rule="memory features batches chunks pipeline",
         remedy="leave out",
     ),
     "more memory than is free": Mistake(
-        more_memory_than_is_free, value="0.00 GiB", rule="cache rows needs free", remedy="smaller memory auto"
+        more_memory_than_is_free, value="0.00 GiB", rule="feature cache needs free", remedy="smaller memory auto"
     ),
 }
 

@@ -117,7 +117,7 @@ def test_two_ranks_train_on_what_features_in_memory_give(folder, tmp_path):
     assert losses == expected
     assert len(losses) > 4
     assert run.stderr.count("memory: ") == 1  # of the rank that fills the cache
-    assert "whose use is known 256 steps ahead" in run.stderr
+    assert "prefetch_steps 256 steps" in run.stderr
 
 
 def test_a_file_that_is_cut_off_in_mid_run_is_one_line(folder, tmp_path):
@@ -169,7 +169,7 @@ def test_a_device_that_stops_under_the_process_that_reads_is_one_line(folder, tm
     run = subprocess.run([sys.executable, tmp_path / "stops.py", folder], capture_output=True, text=True, timeout=180, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1].endswith(
-        "x.npy: reads have not ended for 2 s: its device has stopped; look at the system's log (dmesg), or move the folder"
+        "x.npy: no read has ended for 2 s: its device has stopped; see the system's log (dmesg), or move the folder"
     )
     assert time.monotonic() - begin < 120
 

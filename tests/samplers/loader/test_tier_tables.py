@@ -144,7 +144,7 @@ def test_a_table_of_rows_shorter_than_what_tells_where_they_lie_is_held_whole(wi
         return
     assert 0 < tier.filled.num_missed < tier.filled.num_used
     assert tier.shared.tables[0].num_bytes <= (400 << 10) - 120_000
-    assert "; beside them 0.1 MiB for all of edge_attr" in caplog.text
+    assert "; in addition 0.1 MiB for all of edge_attr" in caplog.text
     with refused("102,400", "memory 120,000 edge_attr whole 0 x", "KiB least batch_size fanouts"):
         SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), feature_cache="100KiB")
 
@@ -160,12 +160,9 @@ def test_auto_takes_what_is_left_and_says_so(request, name, caplog, monkeypatch)
     assert graph < 1 << 20
     assert all(table.num_slots == table.num_rows for table in tier.shared.tables)
     (said,) = [line for line in caplog.messages if line.startswith("memory: ")]
-    assert (
-        "MiB (1.00 GiB that are free less 0.00 for graph and labels, 0.13 for sampler processes, 0.00 for batches, 0.25 for training)"
-        in said
-    )
+    assert "MiB (1.00 GiB free minus 0.00 for graph and labels, 0.13 for sampler processes, 0.00 for batches, 0.25 for training)" in said
     rows = sum(table.num_rows for table in tier.shared.tables)
-    assert said.endswith(f"room for {rows:,} of {rows:,} rows (100 %), whose use is known 256 steps ahead")
+    assert said.endswith(f"holds {rows:,} of {rows:,} rows (100 %), prefetch_steps 256 steps")
 
 
 def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):

@@ -202,7 +202,7 @@ MISTAKES = {
     "a sampler that needs more than a node": Mistake(
         lambda in_parts: SampleLoader(in_parts, PinSAGESampler([3, 2]), batch_size=50),
         value="PinSAGESampler",
-        rule="graph parts node's owner draws",
+        rule="partitioned graph node draw own edges",
         remedy="LaborSampler NeighborSampler RandomWalk features alone",
     ),
     "one machine for a graph in parts": Mistake(

@@ -59,7 +59,7 @@ def test_a_sample_of_another_step_is_none():
     put(boxes, tag_of(1, 3), written(batch))
     handed = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0)
     assert handed.batch(1, 3)[0].num_seeds == 4
-    with refused("step 5", "sample not there loader", "new iterator"):
+    with refused("step 5", "sample overwritten loader", "new iterator"):
         handed.batch(1, 5)
 
 
@@ -80,5 +80,5 @@ def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
         return found
 
     monkeypatch.setattr(SharedMessageSlot, "get", get_late)
-    with refused("step 0", "sample not there loader", "new iterator"):
+    with refused("step 0", "sample overwritten loader", "new iterator"):
         handed.batch(1, 0)

@@ -137,7 +137,7 @@ def test_memory_for_features_is_asked_for_by_the_data_module(dataset, tmp_path):
     with module.make_loader(0, 1, 0) as loader:
         for batch in loader:
             np.testing.assert_array_equal(batch.x, dataset.x[batch.node_ids])
-    with refused("features lie in memory", "rows file folder", "save open"):
+    with refused("features are in memory", "rows file folder", "save open"):
         NodeDataModule(dataset, NeighborSampler([3]), feature_cache="40KiB").make_loader(0, 1, 0)
 
 

@@ -241,11 +241,11 @@ def test_ranks_that_are_processes_get_equal_bits_though_the_process_that_reads_i
 def test_where_edges_are_read_is_said(small, loader_of, caplog):
     caplog.set_level(logging.INFO, "hoptrain")
     next(iter(loader_of(feature_cache=MEMORY)))
-    assert "the graph's edges take 0.2 MiB, and there is room for 0.1: they are read from their file" in caplog.messages
+    assert "the graph's edges take 0.2 MiB, and 0.1 MiB are available: they are read from their file" in caplog.messages
     loader = loader_of(PinSAGESampler([3, 2]), feature_cache=MEMORY)
     next(iter(loader))
     assert (
-        "the graph's edges take 0.2 MiB, and there is room for 0.1: they stay mapped, since PinSAGESampler looks at them itself"
+        "the graph's edges take 0.2 MiB, and 0.1 MiB are available: they stay mapped, since PinSAGESampler accesses them itself"
         in caplog.messages
     )
     assert loader.task.edges is None

@@ -215,5 +215,5 @@ def test_what_looks_at_the_map_says_so(plain, opened, memory_for_edges, caplog, 
     memory_for_edges(0)
     opened.append(SampleLoader(Dataset.open(plain), sampler, feature_cache="2MiB"))
     next(iter(opened[-1]))
-    assert f"they stay mapped, since {type(sampler).__name__} looks at them itself" in caplog.text
+    assert f"they stay mapped, since {type(sampler).__name__} accesses them itself" in caplog.text
     assert opened[-1].task.edges is None

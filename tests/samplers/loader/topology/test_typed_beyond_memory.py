@@ -174,14 +174,14 @@ def test_a_sampler_that_looks_at_the_map_says_so(small, loader_of, caplog):
     loader = loader_of(HGTSampler([40, 20], "paper"), feature_cache=MEMORY, prefetch_steps=0)
     next(iter(loader))
     [said] = [line for line in caplog.messages if "edges take" in line]
-    assert said == "the graph's edges take 0.3 MiB, and there is room for 0.1: they stay mapped, since HGTSampler looks at them itself"
+    assert said == "the graph's edges take 0.3 MiB, and 0.1 MiB are available: they stay mapped, since HGTSampler accesses them itself"
     assert loader.task.edges is None
 
 
 def test_where_edges_are_read_is_said(small, loader_of, caplog):
     caplog.set_level(logging.INFO, "hoptrain")
     next(iter(loader_of(feature_cache=MEMORY, prefetch_steps=0)))
-    assert "the graph's edges take 0.3 MiB, and there is room for 0.1: they are read from their file" in caplog.messages
+    assert "the graph's edges take 0.3 MiB, and 0.1 MiB are available: they are read from their file" in caplog.messages
 
 
 def test_edges_that_have_room_stay_mapped(loader_of):
