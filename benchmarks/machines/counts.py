@@ -26,7 +26,7 @@ from hoptrain.samplers.distributed.samples_ahead import SamplesAhead
 from hoptrain.samplers.loader.check_batch import prepared
 from hoptrain.samplers.loader.memory_left import Messages, num_asked
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS, StepRows
+from hoptrain.samplers.loader.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS, StepAccesses
 from hoptrain.samplers.superbatch.handover import boxes_of
 
 EPOCHS, RANKS = 2, 4
@@ -57,7 +57,8 @@ class Cluster:
         schedules = [[Schedule(rank=rank, **common) for rank in own] for own in ranks]
         task: dict[str, Any] = {"graph": data.graph, "stores": {"x": 0}, "sampler": sampler}
         self._rows_of = [
-            StepRows(tasks=[SampleTask(schedule=each, workspace=Workspace(), **task) for each in own], num_tables=1) for own in schedules
+            StepAccesses(tasks=[SampleTask(schedule=each, workspace=Workspace(), **task) for each in own], num_tables=1)
+            for own in schedules
         ]
         self.size, self.topology = number, GRAPHS[self._partition.has_columns]
         self.num_rows, self.num_steps, self.cut = data.graph.num_nodes, schedules[0][0].num_steps, self._partition.cut

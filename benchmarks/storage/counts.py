@@ -14,7 +14,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import StepRows
+from hoptrain.samplers.loader.tier import StepAccesses
 
 POLICIES = ("LRU", "S3-FIFO", "degree", "presampled")
 """The names of ``policies``."""
@@ -25,7 +25,7 @@ Accesses = Sequence[Sequence[Array]]
 def accesses(data: Dataset, sampler: Sampler[Any, Any], schedule: Schedule, num_epochs: int) -> Accesses:
     """Those of the first epochs."""
     task = SampleTask(graph=data.graph, stores={"x": 0}, sampler=sampler, schedule=schedule, workspace=Workspace())
-    rows_of = StepRows(tasks=[task], num_tables=1)
+    rows_of = StepAccesses(tasks=[task], num_tables=1)
     return [[rows_of(epoch, step)[0] for step in range(schedule.num_steps)] for epoch in range(num_epochs)]
 
 

@@ -37,7 +37,7 @@ from hoptrain.samplers.hops import columns_of, types_of
 from hoptrain.samplers.loader.check_batch import prepared
 from hoptrain.samplers.loader.memory_left import budget_of
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import LOOKAHEAD, Tier
+from hoptrain.samplers.loader.tier import LOOKAHEAD, FeatureCache
 from hoptrain.samplers.loader.topology.room import EDGE_SHARE, edge_files
 from hoptrain.samplers.superbatch.handover import Handed, put
 
@@ -113,7 +113,7 @@ def _opened(data: Any, fanouts: list[int], batch_size: int, batches: int) -> Ite
             tier = None
             if memory is not None:
                 task.edges = edge_files(task)
-                tier = Tier(task, memory, LOOKAHEAD, 1, DEFAULTS)
+                tier = FeatureCache(task, memory, LOOKAHEAD, 1, DEFAULTS)
             size = SampleTask(graph=in_memory, stores=dict(own), sampler=sampler, schedule=schedule, workspace=Workspace()).rehearse(0)
             pool: WorkerPool = WorkerPool(_MappedEdges(task=task, group=group) if is_mapped else task, 1, batch_bytes=size)
             dropped = [str(file.filename) for file in _maps(graph)] if is_mapped and not group else []

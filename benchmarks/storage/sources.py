@@ -23,7 +23,7 @@ from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import Workspace
 from hoptrain.samplers.loader.gather import gather_rows
-from hoptrain.samplers.loader.tier import TierRows
+from hoptrain.samplers.loader.tier import CachedFeatures
 
 
 def features_of(data: Dataset) -> FileRows:
@@ -70,7 +70,7 @@ class Source:
             self._joined  # noqa: B018 - once
             self.rows(ids, out, workspace)
         else:
-            TierRows(file=self.file).gather(ids, out, run, step, workspace)
+            CachedFeatures(file=self.file).gather(ids, out, run, step, workspace)
 
     def rows(self, ids: Array, out: Array, workspace: Workspace) -> None:
         """The same in a run."""

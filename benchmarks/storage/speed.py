@@ -25,7 +25,7 @@ from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
 from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import Tier
+from hoptrain.samplers.loader.tier import FeatureCache
 
 _OWN_BYTES = 16 << 20
 """What a process in a control group may take beside its features: buffers of the queue and of sampling."""
@@ -66,7 +66,7 @@ class System:
     pool: WorkerPool
     batches: int
     use: Callable[[Any], None]
-    tier: Tier | None
+    tier: FeatureCache | None
     group: Path | None
     dropped: Sequence[str]
     filled: list[tuple[float, ...]]
@@ -195,7 +195,7 @@ def opened(
     systems, own = {}, {name: store for name, store in (("x", data.x), ("y", data.y)) if store is not None}
     for name, source in ((name, source) for name, source in sources.items() if name not in without):
         task = SampleTask(graph=data.graph, stores=dict(own), sampler=sampler, schedule=schedule, workspace=Workspace())
-        tier = None if source else Tier(task, memory, prefetch_steps, 1, DEFAULTS)
+        tier = None if source else FeatureCache(task, memory, prefetch_steps, 1, DEFAULTS)
         if source:
             task.stores["x"] = source
         pool = WorkerPool(task, 1, batch_bytes=task.rehearse(0))

@@ -74,7 +74,7 @@ def _alone(sampler: Sampler, graph: Graph) -> tuple[HopSampler, AloneDraws]:
     if hops is None or draws is None:
         raise InputError(
             f"{type(sampler).__name__} on a partitioned graph: nodes must draw from their own edges, as with LaborSampler, NeighborSampler, RandomWalk; "
-            "take one of these, or partition only the features"
+            "take one of these, or partition the features alone"
         )
     return hops, draws
 

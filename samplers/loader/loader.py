@@ -30,7 +30,7 @@ from hoptrain.samplers.loader.task import SampleTask
 
 if TYPE_CHECKING:
     from hoptrain.samplers.loader.gpu_cache import HitRates
-    from hoptrain.samplers.loader.tier import Tier
+    from hoptrain.samplers.loader.tier import FeatureCache
 
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
 """Defaults of the arguments that a schedule replaces."""
@@ -71,7 +71,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
     """
 
     task: SampleTask
-    tier: Tier | None = None
+    tier: FeatureCache | None = None
 
     def __init__(
         self,
@@ -139,9 +139,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
             check_unchanged(self._folder)
         task = self.task
         if self._of_tier and self.tier is None:
-            from hoptrain.samplers.loader.tier import Tier
+            from hoptrain.samplers.loader.tier import FeatureCache
 
-            self.tier = Tier(task, **self._of_tier, num_workers=self.num_workers, worker_options=self._queue)
+            self.tier = FeatureCache(task, **self._of_tier, num_workers=self.num_workers, worker_options=self._queue)
         if self._maker is None:
             self._maker = self._new_maker()
         self._maker.start(epoch)
@@ -191,7 +191,7 @@ def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: StepSchedule, work
 
 
 def _tier_options(task: SampleTask, feature_cache: str | None, prefetch_steps: int | None) -> dict[str, Any]:
-    """Return the options of a ``Tier``; none without ``feature_cache``, which partitioned features have by default."""
+    """Return the options of a ``FeatureCache``; none without ``feature_cache``, which partitioned features have by default."""
     if feature_cache is None and prefetch_steps is None and all(isinstance(store, np.ndarray) for store in task.stores.values()):
         return {}
     from hoptrain.samplers.loader.tier import tier_options

@@ -35,7 +35,7 @@ class SampleTask:
 
     Attributes:
         graph: the graph to sample.
-        stores: rows of nodes and edges, by their name in a batch (``Dataset.stores``): arrays, or cached rows of a file (``TierRows``).
+        stores: rows of nodes and edges, by their name in a batch (``Dataset.stores``): arrays, or cached rows of a file (``CachedFeatures``).
         sampler: the prepared sampling algorithm.
         schedule: the items and the address of each batch.
         workspace: scratch memory of the process that makes the batches.

@@ -69,7 +69,7 @@ FETCH_S = 300.0
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class TierRows:
+class CachedFeatures:
     """Features (V, F) in a file that are read through the cache; a task uses them instead of an array.
 
     Attributes:
@@ -113,7 +113,7 @@ class TierRows:
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class StepRows:
+class StepAccesses:
     """A callable that returns the rows that a step uses, over the batches of all ranks that share a cache.
 
     Attributes:
@@ -158,7 +158,7 @@ class _Shared(NamedTuple):
     budget: Budget | None = None
 
 
-class Tier:
+class FeatureCache:
     """The host feature cache of a loader.
 
     Attributes:
@@ -191,8 +191,8 @@ class Tier:
         if is_apart:  # a successor of the process would not know which rows were requested
             worker_options = replace(worker_options, timeout=max(worker_options.timeout, FETCH_S), max_restarts=0)
         self._patience_s = patience_s = worker_options.timeout * (worker_options.max_restarts + 1)
-        self.rows: dict[str, TierRows] = {
-            name: TierRows(file=file, table=i, patience_s=patience_s) for i, (name, file) in enumerate(files.items())
+        self.rows: dict[str, CachedFeatures] = {
+            name: CachedFeatures(file=file, table=i, patience_s=patience_s) for i, (name, file) in enumerate(files.items())
         }
         self.filled: Filled = Filled()
         self.wait_s: float = 0.0
@@ -263,7 +263,7 @@ class Tier:
     ) -> FillTask:
         """Return the task that fills the cache, for the ``tasks`` of all ranks that share it."""
         files, task = [rows.file for rows in self.rows.values()], tasks[0]
-        rows_of = StepRows(tasks=tasks, num_tables=len(files))
+        rows_of = StepAccesses(tasks=tasks, num_tables=len(files))
         steps: dict[str, Any] = {"num_steps": task.schedule.num_steps, "prefetch_steps": prefetch_steps, "budget": made.budget}
         if self._apart is not None:
             return DistributedFillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, window=made.window, ahead=ahead, **steps)
@@ -346,7 +346,7 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
 
 
 def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | None) -> dict[str, Any]:
-    """Return the checked options of a ``Tier``; none without ``feature_cache``, which is "auto" for partitioned features by default.
+    """Return the checked options of a ``FeatureCache``; none without ``feature_cache``, which is "auto" for partitioned features by default.
 
     Raises:
         InputError: an option is out of range, or too small for the first step; the data set, device or schedule cannot be used with the cache.
@@ -392,5 +392,5 @@ def _check_first_step(task: SampleTask, memory: int) -> None:
     files = feature_files(task.stores)
     edges = edge_files(task) if are_edges_read(task, memory, files, is_said=False) else None
     alone = replace(task, stores={name: i for i, name in enumerate(files)}, workspace=Workspace(), edges=edges)
-    rows = StepRows(tasks=[alone], num_tables=len(files))(0, 0)
+    rows = StepAccesses(tasks=[alone], num_tables=len(files))(0, 0)
     budget_of(task.stores, files, memory, EDGE_SHARE * (edges is not None)).check(dict(zip(files, map(len, rows), strict=True)))

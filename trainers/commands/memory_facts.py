@@ -23,7 +23,7 @@ from hoptrain.samplers.loader.gather import split_columns
 from hoptrain.samplers.loader.loader import plain_schedule
 from hoptrain.samplers.loader.memory_left import budget_of, feature_files, held_whole, memory_bytes, memory_left
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import LOOKAHEAD, StepRows
+from hoptrain.samplers.loader.tier import LOOKAHEAD, StepAccesses
 from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.loader.topology.superbatch import Superbatch
 from hoptrain.samplers.superbatch.handover import boxes_of
@@ -94,7 +94,7 @@ def memory_facts(
     size = given or memory_left(task, [*files, *held_whole(stores, files)], _WORKERS, DEFAULTS, 1)[0]
     budget = budget_of(stores, files, size, 0 if task.edges is None else EDGE_SHARE, given is None)
     task.stores = {name: i for i, name in enumerate(files)}
-    rows_of, topology = StepRows(tasks=[task], num_tables=len(files)), None
+    rows_of, topology = StepAccesses(tasks=[task], num_tables=len(files)), None
     if task.edges is not None:
         boxes = boxes_of(steps_in_flight(task, budget.of_edges // HANDED_SHARE, 1), 0, [0], None)
         topology = Superbatch(tasks=[task], edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=budget.of_edges // 2)
@@ -130,8 +130,8 @@ def _shown(fanouts: Any) -> str:
     )
 
 
-def _planned(rows_of: StepRows, topology: Topology | None, budget: Budget, num_steps: int) -> _Steps:
-    """Plan the steps of two epochs, or as many of them as ``PLAN_S`` allows."""
+def _planned(rows_of: StepAccesses, topology: Topology | None, budget: Budget, num_steps: int) -> _Steps:
+    """Two epochs, or as many of their steps as there is time for."""
 
     def too_little() -> InputError:
         return budget.too_little(dict(zip(budget.sizes, _largest(rows_of, num_steps), strict=True)))
@@ -182,8 +182,8 @@ def _later(num_steps: int) -> Iterator[tuple[int, int]]:
     return ((epoch, step) for epoch in range(_KNOWN_EPOCHS) for step in range(num_steps))
 
 
-def _largest(rows_of: StepRows, num_steps: int) -> list[int]:
-    """Return the most rows of each table that a step uses, over as many steps as ``PLAN_S`` allows."""
+def _largest(rows_of: StepAccesses, num_steps: int) -> list[int]:
+    """The most rows of each table that a step uses, of as many steps as there is time for."""
     begin, found = time.perf_counter(), [0] * rows_of.num_tables
     for at in _later(num_steps):
         found = [max(most, len(rows)) for most, rows in zip(found, rows_of(*at), strict=True)]

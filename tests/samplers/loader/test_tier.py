@@ -18,7 +18,7 @@ from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.storage import shared_rows
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.loader.memory_left import budget_of, feature_files
-from hoptrain.samplers.loader.tier import StepRows
+from hoptrain.samplers.loader.tier import StepAccesses
 
 MEMORY = "300KiB"
 
@@ -172,7 +172,7 @@ def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
 
 def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
     task = loader_of().task
-    rows_of = StepRows(tasks=[replace(task, stores={"x": 0})], num_tables=1)
+    rows_of = StepAccesses(tasks=[replace(task, stores={"x": 0})], num_tables=1)
     sizes = [len(rows_of(0, step)[0]) for step in range(task.schedule.num_steps)]
     assert sizes[0] < max(sizes)
     budget = budget_of(task.stores, feature_files(task.stores), 0)

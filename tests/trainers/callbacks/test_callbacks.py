@@ -19,7 +19,7 @@ from rich.progress import Progress
 from hoptrain.engine import load_dataset
 from hoptrain.engine.storage.filler import Filled
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.loader.tier import Tier
+from hoptrain.samplers.loader.tier import FeatureCache
 from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.callbacks import callbacks
 from hoptrain.trainers.callbacks.callbacks import ProgressBar
@@ -69,7 +69,7 @@ def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
     """The bar shows the hit rate instead of the queue, the logs have it too, and the last line names the disk."""
     shown = []
     monkeypatch.setattr(ProgressBar, "get_metrics", lambda *args, whole=ProgressBar.get_metrics: (shown.append(whole(*args)), shown[-1])[1])
-    monkeypatch.setattr(Tier, "run", slowly(Tier.run))
+    monkeypatch.setattr(FeatureCache, "run", slowly(FeatureCache.run))
     load_dataset("digits-knn").save(Path("saved"))
     options = ("--data.feature_cache=500KiB", "--data.batch_size=8", "--trainer.max_epochs=1", "--trainer.enable_progress_bar=true")
     assert main([*QUICK, "--data.dataset=saved", *options]) == 0
