@@ -16,7 +16,7 @@ from hoptrain.benchmarks.machines.optimum import WINDOW
 from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.partition.exchange import LocalExchange
-from hoptrain.engine.partition.fill import DistributedFillTask
+from hoptrain.engine.partition.fill import DistributedCacheFillTask
 from hoptrain.engine.partition.folder import GRAPHS, open_partition
 from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
@@ -151,7 +151,7 @@ class Cluster:
             rows = self._machines[machine]
             shared = SharedRows.make([CachedTable(len(rows), rows.row_bytes, slots[machine], _PLENTY)], 1)
             ahead = self._ahead[machine]
-            task = DistributedFillTask(
+            task = DistributedCacheFillTask(
                 shared=shared, files=[rows], rows_of=ahead or self._rows_of[machine], num_steps=self.num_steps,
                 prefetch_steps=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=WINDOW, exchange=exchanges[machine], ahead=ahead,
             )  # fmt: skip

@@ -20,7 +20,7 @@ from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.rounds import WindowRows
 from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.partition.runs import LeftRunError, RunExchange
-from hoptrain.engine.storage.filler import Filled, FillTask, Planned
+from hoptrain.engine.storage.filler import CacheFillTask, Filled, Planned
 from hoptrain.engine.storage.plan import StepReads
 from hoptrain.engine.storage.shared_rows import tag_of
 
@@ -43,8 +43,8 @@ class Ahead(Protocol):
 
 
 @dataclass(eq=False, kw_only=True)
-class DistributedFillTask(FillTask):
-    """A ``FillTask`` that fills a cache with rows of several machines. One of its tables is a ``PartitionedFeatures``.
+class DistributedCacheFillTask(CacheFillTask):
+    """Fills a cache with rows of several machines, one of whose tables is ``PartitionedFeatures``.
 
     Attributes:
         window: number of steps whose rows are requested from other machines at once.

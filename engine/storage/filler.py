@@ -1,4 +1,4 @@
-"""``FillTask``: the task of the process that fills the host feature cache, run by a ``WorkerPool`` of one. Its batches are steps whose rows are cached.
+"""``CacheFillTask``: the task of the process that fills the host feature cache, run by a ``WorkerPool`` of one. Its batches are steps whose rows are cached.
 
 The pool ends the process with its trainer, replaces it when it dies or stops, and raises its errors where the trainer waits for the step. A successor
 begins with an empty cache, which costs reads and changes no batch.
@@ -95,7 +95,7 @@ def run_and_epoch(run: int, epoch: int) -> int:
 
 
 @dataclass(eq=False, kw_only=True)
-class FillTask:
+class CacheFillTask:
     """A ``hoptrain.engine.queue.worker.Task`` that fills the cache for one step after another, across epochs.
 
     Attributes:

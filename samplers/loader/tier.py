@@ -23,7 +23,7 @@ from hoptrain.engine import InputError, Schedule, WorkerOptions
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.gpu_memory.meeting import Meeting, meeting_of
 from hoptrain.engine.gpu_memory.one_copy import machine
-from hoptrain.engine.partition.fill import DistributedFillTask
+from hoptrain.engine.partition.fill import DistributedCacheFillTask
 from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.partition.topology.graph import PartitionedGraph
 from hoptrain.engine.queue.ahead import Batch
@@ -31,7 +31,7 @@ from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import StoredRows
-from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
+from hoptrain.engine.storage.filler import CacheFillTask, Filled, run_and_epoch
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
 from hoptrain.samplers.buffers.workspace import Workspace
@@ -199,7 +199,7 @@ class FeatureCache:
         self._run, self._rank, self._is_warm = 0, 0, False
         self.shared: SharedRows | None = None
         self._pool: WorkerPool | None = None
-        self._fill: FillTask | None = None
+        self._fill: CacheFillTask | None = None
         self._apart: PartitionedFeatures | None = None
         self._queue = replace(worker_options, prefetch_factor=IN_FLIGHT, buffer_dir=None)
         if prefetch_steps:
@@ -260,17 +260,19 @@ class FeatureCache:
 
     def _filler(
         self, tasks: list[SampleTask], made: _Shared, boxes: list[list[SharedMessageSlot]], ahead: SamplesAhead | None, prefetch_steps: int
-    ) -> FillTask:
+    ) -> CacheFillTask:
         """Return the task that fills the cache, for the ``tasks`` of all ranks that share it."""
         files, task = [rows.file for rows in self.rows.values()], tasks[0]
         rows_of = StepAccesses(tasks=tasks, num_tables=len(files))
         steps: dict[str, Any] = {"num_steps": task.schedule.num_steps, "prefetch_steps": prefetch_steps, "budget": made.budget}
         if self._apart is not None:
-            return DistributedFillTask(shared=made.rows, files=files, rows_of=ahead or rows_of, window=made.window, ahead=ahead, **steps)
+            return DistributedCacheFillTask(
+                shared=made.rows, files=files, rows_of=ahead or rows_of, window=made.window, ahead=ahead, **steps
+            )
         topology = None
         if made.in_flight and task.edges is not None and made.budget is not None:
             topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=made.budget.of_edges // 2)
-        return FillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
+        return CacheFillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
 
     def run(self, batches: Callable[[int, range], Iterator[Made]], epoch: int, steps: range) -> Iterator[Made]:
         """Yield the batches of some steps, each once its rows are cached.
@@ -285,7 +287,7 @@ class FeatureCache:
         if shared is not None:
             shared.begin(self._rank, run, steps)  # before any process works on a step of it
         if self._fill is not None and self._pool is None:
-            if isinstance(self._fill, DistributedFillTask) and self._apart is not None:
+            if isinstance(self._fill, DistributedCacheFillTask) and self._apart is not None:
                 self._fill.exchange = self._apart.links.machines(self._apart)
             self._pool = WorkerPool(self._fill, 1, self._queue)
         fills: Iterator[Batch] = repeat(({}, Filled())) if self._pool is None else self._pool.run(run_and_epoch(run, epoch), steps)
@@ -314,7 +316,7 @@ class FeatureCache:
 
     def close(self) -> None:
         """End the process that fills the cache; the next run starts another."""
-        if isinstance(self._fill, DistributedFillTask):
+        if isinstance(self._fill, DistributedCacheFillTask):
             self._fill.exchange = None  # its communication process ends too
         if self._pool is not None:
             self._pool.close()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.filler import Filled, FillTask, run_and_epoch
+from hoptrain.engine.storage.filler import CacheFillTask, Filled, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 
 V, STEPS = 400, 30
@@ -25,7 +25,7 @@ def rows_of(epoch, step):
 
 def filler(table, num_slots, rows_of=rows_of):
     shared = SharedRows.make([CachedTable(V, 24, num_slots, 1 << 20)], 1)
-    return FillTask(shared=shared, files=[FileRows.of(table, "features")], rows_of=rows_of, num_steps=STEPS, prefetch_steps=8)
+    return CacheFillTask(shared=shared, files=[FileRows.of(table, "features")], rows_of=rows_of, num_steps=STEPS, prefetch_steps=8)
 
 
 def fill(task, run, epoch, steps, table):
