@@ -22,7 +22,7 @@ from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers import NeighborSampler, Workspace
-from hoptrain.samplers.distributed.samples_ahead import SamplesAhead
+from hoptrain.samplers.distributed.samples_ahead import DistributedPrefetchSampler
 from hoptrain.samplers.loader.check_batch import prepared
 from hoptrain.samplers.loader.memory_left import Messages, num_asked
 from hoptrain.samplers.loader.task import SampleTask
@@ -71,12 +71,12 @@ class Cluster:
         at = [(epoch, step) for epoch in range(EPOCHS) for step in range(self.num_steps)]
         self._steps = [[self._of_others(machine, *each) for each in at] for machine in range(number)]
         self.num_windows, self.num_sampled, self.samples = -(-self.num_steps // WINDOW), 0, 0
-        self._ahead: list[SamplesAhead | None] = [None] * number
+        self._ahead: list[DistributedPrefetchSampler | None] = [None] * number
         if self._partition.has_columns:
             self.num_sampled = 1 + -(-max(0, self.num_steps - PARTED_LOOKAHEAD) // WINDOW)
             self.samples = sum(self._of_samples(machine, *each) for each in at for machine in range(number))
             self._ahead = [
-                SamplesAhead(
+                DistributedPrefetchSampler(
                     sampler=sampler,
                     columns=self._partition.columns(machine),
                     schedules=own,

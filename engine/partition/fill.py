@@ -25,8 +25,8 @@ from hoptrain.engine.storage.plan import StepReads
 from hoptrain.engine.storage.shared_rows import tag_of
 
 
-class Ahead(Protocol):
-    """A sampler that samples steps together with other machines, for a partitioned graph.
+class PrefetchSampler(Protocol):
+    """What samples steps together with other machines, where the graph is parted.
 
     Attributes:
         num_places: number of steps whose samples are kept at a time.
@@ -54,7 +54,7 @@ class DistributedCacheFillTask(CacheFillTask):
 
     window: int = 1
     exchange: Exchange | None = None
-    ahead: Ahead | None = None
+    ahead: PrefetchSampler | None = None
     _planned: deque[tuple[int, list[StepReads]]] = field(default_factory=deque)
     _first: int = 0
     _rounds: tuple[RunExchange, WindowRows] | None = None

@@ -1,4 +1,4 @@
-"""``SamplesAhead``: sampling of future steps for all ranks of a machine, together with other machines."""
+"""``DistributedPrefetchSampler``: sampling of future steps for all ranks of a machine, together with other machines."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from hoptrain.samplers.superbatch.handover import put
 
 
 @dataclass(eq=False, kw_only=True)
-class SamplesAhead:
-    """A ``hoptrain.engine.partition.fill.Ahead`` that samples future steps for all ranks of a machine.
+class DistributedPrefetchSampler:
+    """A ``hoptrain.engine.partition.fill.PrefetchSampler`` that samples future steps for all ranks of a machine.
 
     Attributes:
         sampler: the sampler, equal on all machines.

@@ -35,7 +35,7 @@ from hoptrain.engine.storage.filler import CacheFillTask, Filled, run_and_epoch
 from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
 from hoptrain.samplers.buffers.workspace import Workspace
-from hoptrain.samplers.distributed.samples_ahead import SamplesAhead, own_columns_of
+from hoptrain.samplers.distributed.samples_ahead import DistributedPrefetchSampler, own_columns_of
 from hoptrain.samplers.distributed.window import check_alone
 from hoptrain.samplers.loader.gather import gather_rows, gather_rows_of_two
 from hoptrain.samplers.loader.memory_left import (
@@ -251,7 +251,7 @@ class FeatureCache:
             task.edges = edge_files(task)
         if columns is not None:
             schedules = [schedule.for_rank(rank) for rank in ranks]
-            ahead = SamplesAhead(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
+            ahead = DistributedPrefetchSampler(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
         if schedule.rank == ranks[0]:
             self._apart = apart
             numbers = {name: own.table for name, own in self.rows.items()}
@@ -259,7 +259,12 @@ class FeatureCache:
             self._fill = self._filler(tasks, made, boxes, ahead, prefetch_steps)
 
     def _filler(
-        self, tasks: list[SampleTask], made: _Shared, boxes: list[list[SharedMessageSlot]], ahead: SamplesAhead | None, prefetch_steps: int
+        self,
+        tasks: list[SampleTask],
+        made: _Shared,
+        boxes: list[list[SharedMessageSlot]],
+        ahead: DistributedPrefetchSampler | None,
+        prefetch_steps: int,
     ) -> CacheFillTask:
         """Return the task that fills the cache, for the ``tasks`` of all ranks that share it."""
         files, task = [rows.file for rows in self.rows.values()], tasks[0]
