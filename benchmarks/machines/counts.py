@@ -27,7 +27,7 @@ from hoptrain.samplers.loader.check_batch import prepared
 from hoptrain.samplers.loader.memory_left import Messages, num_asked
 from hoptrain.samplers.loader.task import SampleTask
 from hoptrain.samplers.loader.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS, StepAccesses
-from hoptrain.samplers.superbatch.handover import boxes_of
+from hoptrain.samplers.superbatch.handover import message_slots
 
 EPOCHS, RANKS = 2, 4
 _COUNT = np.dtype(np.int32)  # of a node's draws, as it travels
@@ -80,7 +80,7 @@ class Cluster:
                     sampler=sampler,
                     columns=self._partition.columns(machine),
                     schedules=own,
-                    boxes=boxes_of(PARTED_LOOKAHEAD + 2 * WINDOW, 0, range(len(own)), None),
+                    boxes=message_slots(PARTED_LOOKAHEAD + 2 * WINDOW, 0, range(len(own)), None),
                 )
                 for machine, own in enumerate(schedules)
             ]

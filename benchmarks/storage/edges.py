@@ -39,7 +39,7 @@ from hoptrain.samplers.loader.memory_left import budget_of
 from hoptrain.samplers.loader.task import SampleTask
 from hoptrain.samplers.loader.tier import LOOKAHEAD, FeatureCache
 from hoptrain.samplers.loader.topology.room import EDGE_SHARE, edge_files
-from hoptrain.samplers.superbatch.handover import Handed, put
+from hoptrain.samplers.superbatch.handover import BatchReceiver, put
 
 MEMORY, TIER, MAP = "in memory", "tier", "map, MADV_RANDOM"
 _ROW = 4
@@ -171,7 +171,7 @@ def handover(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Records, and a part of the summary: milliseconds of processor time of a step on the graph in memory, medians of interleaved steps.
 
-    To sample it; to hand it over (``written`` and ``put``, by the process that samples ahead); to take it (``Handed.batch``, by a sampler process).
+    To sample it; to hand it over (``written`` and ``put``, by the process that samples ahead); to take it (``BatchReceiver.batch``, by a sampler process).
     """
     graph, records, ratios = _in_memory(data.graph), [], []
     samplers: list[Any] = [NeighborSampler(fanouts), LaborSampler(fanouts)]
@@ -182,7 +182,7 @@ def handover(
         schedule = Schedule(items=items, batch_size=batch_size, seed=options.SEED)
         task = SampleTask(graph=graph, stores={}, sampler=sampler, schedule=schedule, workspace=Workspace())
         box, shared = SharedMessageSlot.make(), SharedRows.make([CachedTable(1, 1, 1, 1)], 1)
-        handed = Handed(boxes=[box], shared=shared, rank=0, patience_s=60.0)
+        receiver = BatchReceiver(boxes=[box], shared=shared, rank=0, patience_s=60.0)
         times: list[list[float]] = []
         for number in range(2 + (4 if is_quick else _STEPS)):
             step, at = number % schedule.num_steps, [time.thread_time()]
@@ -191,7 +191,7 @@ def handover(
             put([box], tag_of(1, number), written(batch))
             at.append(time.thread_time())
             shared.publish(tag_of(1, number))
-            handed.batch(1, number)
+            receiver.batch(1, number)
             times.append(np.diff([*at, time.thread_time()]).tolist())
         sample, hand, take = (1e3 * statistics.median(column) for column in zip(*times[2:], strict=True))
         own = {"sampler": type(each).__name__, "sample_ms": sample, "hand_ms": hand, "take_ms": take, "edges": batch.num_edges}

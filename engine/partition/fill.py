@@ -62,7 +62,7 @@ class DistributedCacheFillTask(CacheFillTask):
     _foreseen: int = 0
 
     @property
-    def _hands_over(self) -> bool:
+    def _publishes_samples(self) -> bool:
         return self.ahead is not None
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:

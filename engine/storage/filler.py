@@ -79,7 +79,7 @@ class Topology(Protocol):
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
         """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of those that follow."""
 
-    def hand_over(self, tag: int, landed: int) -> None:
+    def publish(self, tag: int, landed: int) -> None:
         """Pass the samples of the next step to the workers; trainers have taken all steps up to the tag ``landed``."""
 
     def forget(self) -> None:
@@ -127,7 +127,7 @@ class CacheFillTask:
         tag = tag_of(run, step)
         if tag <= self.shared.ready:  # read together with an earlier step, or by a predecessor that died before it could report
             return Filled()
-        if run != self._run and self._hands_over:
+        if run != self._run and self._publishes_samples:
             self.shared.wait_until_taken(tag_of(run, -1))  # slots of its first steps may still hold samples of the run before
         begin = time.perf_counter()
         self._look_ahead(run, epoch, step)
@@ -148,7 +148,7 @@ class CacheFillTask:
         return filled
 
     @property
-    def _hands_over(self) -> bool:
+    def _publishes_samples(self) -> bool:
         """Whether samples are passed to the workers, in message slots that are reused."""
         return self.topology is not None
 
@@ -161,7 +161,7 @@ class CacheFillTask:
         def wait(landed: int) -> None:
             waits.append(self._wait_until_taken(landed))
             if self.topology is not None:
-                self.topology.hand_over(next(coming), landed)
+                self.topology.publish(next(coming), landed)
 
         reads = plan_together(self._plans, tags, wait)
         return sum(waits), Filled(), reads

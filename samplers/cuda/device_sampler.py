@@ -130,13 +130,10 @@ class DeviceSampler(ABC, Generic[Batch]):
         """
 
     def is_done(self) -> bool:
-        """Return whether all capacities were large enough; otherwise enlarge them, so that the bulk can be queued again.
-
-        The sizes of the bulk must have been fetched to the host.
-        """
-        needed = {size: int(self.host_size(size).max()) for size in self.capacities}
-        grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.capacities[size]}
-        self.capacities |= grown
+        """Whether there was room for all, so that the bulk can be receiver out; else there is more, and it is queued again. The sizes are on the host."""
+        needed = {size: int(self.host_size(size).max()) for size in self.rooms}
+        grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.rooms[size]}
+        self.rooms |= grown
         is_unplaced = "unplaced" in self.size_names and bool(self.host_size("unplaced").any())
         if is_unplaced:
             self.tables.share //= 2

@@ -24,7 +24,7 @@ from hoptrain.samplers.loader.gather import gather_all, gather_rows, named_rows,
 
 if TYPE_CHECKING:  # a plain worker needs no other sampler
     from hoptrain.samplers.loader.topology.edges import EdgeFiles
-    from hoptrain.samplers.superbatch.handover import Handed
+    from hoptrain.samplers.superbatch.handover import BatchReceiver
 
 BatchAndRows: TypeAlias = tuple[SampledBatch, list[tuple[str, Any, Array]]]
 
@@ -40,7 +40,7 @@ class SampleTask:
         schedule: the items and the address of each batch.
         workspace: scratch memory of the process that makes the batches.
         is_checked: whether a batch of the sampler was checked in full in this process.
-        handed: batches that another process samples, from files or together with other machines; None if this process samples. A rehearsal
+        receiver: batches that another process samples, from files or together with other machines; None if this process samples. A rehearsal
             always samples.
         edges: files of the graph's edges, if these do not fit in memory.
     """
@@ -51,7 +51,7 @@ class SampleTask:
     schedule: StepSchedule
     workspace: Workspace
     is_checked: bool = False
-    handed: Handed | None = None
+    receiver: BatchReceiver | None = None
     edges: EdgeFiles | None = None
 
     def rehearse(self, epoch: int) -> int:
@@ -104,8 +104,8 @@ class SampleTask:
 
     def _sampled(self, epoch: int, step: int, run: int) -> tuple[SampledBatch, EdgeIds]:
         items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
-        if self.handed is not None and run:
-            batch, ids = self.handed.batch(run, step)
+        if self.receiver is not None and run:
+            batch, ids = self.receiver.batch(run, step)
             return batch.at(address).out_of(self.graph, self.sampler.repeats_edges), ids
         if self.edges is not None:
             return self.edges.batches(self.sampler, [(items, address)])[0]

@@ -52,7 +52,7 @@ from hoptrain.samplers.loader.memory_left import (
 from hoptrain.samplers.loader.task import BatchAndRows, SampleTask
 from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.loader.topology.superbatch import Superbatch
-from hoptrain.samplers.superbatch.handover import Handed, boxes_of
+from hoptrain.samplers.superbatch.handover import BatchReceiver, message_slots
 
 _log = logging.getLogger(__name__)
 
@@ -245,8 +245,8 @@ class FeatureCache:
             rows.shared, rows.rank = self.shared, self._rank
         boxes, ahead = [], None
         if made.in_flight or columns is not None:
-            boxes = boxes_of(made.in_flight or prefetch_steps + 2 * made.window, schedule.rank, ranks, meeting)
-            task.handed = Handed(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
+            boxes = message_slots(made.in_flight or prefetch_steps + 2 * made.window, schedule.rank, ranks, meeting)
+            task.receiver = BatchReceiver(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
         if made.in_flight:
             task.edges = edge_files(task)
         if columns is not None:

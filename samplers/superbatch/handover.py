@@ -15,7 +15,7 @@ from hoptrain.samplers.batch.serialise import EdgeIds, read
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Handed:
+class BatchReceiver:
     """A receiver of a rank's batches, which another process samples.
 
     Attributes:
@@ -53,7 +53,7 @@ def put(boxes: Sequence[SharedMessageSlot], tag: int, message: Sequence[Array]) 
     box.put(tag, message)
 
 
-def boxes_of(num_places: int, rank: int, ranks: Sequence[int], meeting: Meeting | None) -> list[list[SharedMessageSlot]]:
+def message_slots(num_places: int, rank: int, ranks: Sequence[int], meeting: Meeting | None) -> list[list[SharedMessageSlot]]:
     """Return the message slots of each of ``ranks``, those of this machine: the first rank creates them, the others attach to them."""
     own = [[SharedMessageSlot.make() for _ in range(num_places)] for _ in ranks] if rank == ranks[0] else []
     paths = [[box.path for box in boxes] for boxes in own]

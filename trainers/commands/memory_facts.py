@@ -26,7 +26,7 @@ from hoptrain.samplers.loader.task import SampleTask
 from hoptrain.samplers.loader.tier import LOOKAHEAD, StepAccesses
 from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
 from hoptrain.samplers.loader.topology.superbatch import Superbatch
-from hoptrain.samplers.superbatch.handover import boxes_of
+from hoptrain.samplers.superbatch.handover import message_slots
 from hoptrain.trainers.commands.table import counted, megabytes
 
 PLAN_S, _READ_S = 20.0, 2.0
@@ -96,7 +96,7 @@ def memory_facts(
     task.stores = {name: i for i, name in enumerate(files)}
     rows_of, topology = StepAccesses(tasks=[task], num_tables=len(files)), None
     if task.edges is not None:
-        boxes = boxes_of(steps_in_flight(task, budget.of_edges // HANDED_SHARE, 1), 0, [0], None)
+        boxes = message_slots(steps_in_flight(task, budget.of_edges // HANDED_SHARE, 1), 0, [0], None)
         topology = Superbatch(tasks=[task], edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=budget.of_edges // 2)
     steps = _planned(rows_of, topology, budget, schedule.num_steps)
     features = [file for file in files.values() if isinstance(file, FileRows)]

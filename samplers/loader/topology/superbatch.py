@@ -59,7 +59,7 @@ class Superbatch:
             self._sample(list(islice(later, self.num_together)))
         return self._sampled.popleft() if self._sampled else None
 
-    def hand_over(self, tag: int, landed: int) -> None:
+    def publish(self, tag: int, landed: int) -> None:
         """Pass the next step to the workers. Steps up to ``landed`` have been taken, so their message slots can be reused."""
         for boxes, message in zip(self.boxes, self._waiting.popleft(), strict=True):
             put(boxes, tag, message)

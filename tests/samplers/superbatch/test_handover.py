@@ -8,7 +8,7 @@ from hoptrain import HeteroGraph, HeteroSampler, LaborSampler, NeighborSampler, 
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers.batch.serialise import read, written
-from hoptrain.samplers.superbatch.handover import Handed, boxes_of, put
+from hoptrain.samplers.superbatch.handover import BatchReceiver, message_slots, put
 
 DRAW = np.random.default_rng(0)
 TYPED = HeteroGraph.from_edges(
@@ -30,7 +30,7 @@ TYPED = HeteroGraph.from_edges(
 def test_there_and_back(sampler):
     graph = TYPED if isinstance(sampler, HeteroSampler) else load_dataset("digits-knn").graph
     batch = sampler.sample(graph, range(20), seed=1)
-    [boxes] = boxes_of(2, 0, [0], None)
+    [boxes] = message_slots(2, 0, [0], None)
     ids = {"edge_attr.0": np.arange(5, dtype=np.int64)}
     put(boxes, 7, written(batch, ids))
     assert boxes[1].number == 7
@@ -53,25 +53,25 @@ def sizes_of(batch):
 
 def test_a_sample_of_another_step_is_none():
     batch = NeighborSampler([2]).sample(load_dataset("digits-knn").graph, np.arange(4))
-    [boxes] = boxes_of(2, 0, [0], None)
+    [boxes] = message_slots(2, 0, [0], None)
     shared = SharedRows.make([CachedTable(10, 4, 10, 10_000)], 1)
     shared.publish(tag_of(1, 5))
     put(boxes, tag_of(1, 3), written(batch))
-    handed = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0)
-    assert handed.batch(1, 3)[0].num_seeds == 4
+    receiver = BatchReceiver(boxes=boxes, shared=shared, rank=0, patience_s=5.0)
+    assert receiver.batch(1, 3)[0].num_seeds == 4
     with refused("step 5", "sample overwritten loader", "new iterator"):
-        handed.batch(1, 5)
+        receiver.batch(1, 5)
 
 
 def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
     """A process that is late reads for a run that was left; what it gets may be half of one batch and half of another."""
     graph = load_dataset("digits-knn").graph
     first, second = (written(NeighborSampler([2]).sample(graph, np.arange(number))) for number in (4, 300))
-    [boxes] = boxes_of(1, 0, [0], None)
+    [boxes] = message_slots(1, 0, [0], None)
     shared = SharedRows.make([CachedTable(10, 4, 10, 10_000)], 1)
     shared.publish(tag_of(2, 0))
     put(boxes, tag_of(1, 0), first)
-    handed, get = Handed(boxes=boxes, shared=shared, rank=0, patience_s=5.0), SharedMessageSlot.get
+    receiver, get = BatchReceiver(boxes=boxes, shared=shared, rank=0, patience_s=5.0), SharedMessageSlot.get
 
     def get_late(box):
         box.put(0, [])
@@ -81,4 +81,4 @@ def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
 
     monkeypatch.setattr(SharedMessageSlot, "get", get_late)
     with refused("step 0", "sample overwritten loader", "new iterator"):
-        handed.batch(1, 0)
+        receiver.batch(1, 0)

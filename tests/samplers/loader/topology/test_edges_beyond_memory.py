@@ -92,7 +92,7 @@ def test_batches_are_those_from_memory(small, loader_of, num_workers, sampler):
     tiered, plain = loader_of(sampler, feature_cache=MEMORY, num_workers=num_workers), loader_of(sampler)
     for _ in range(3):
         assert same(tiered, plain) == 25
-    assert tiered.task.handed is not None
+    assert tiered.task.receiver is not None
     assert 0 < tiered.tier.filled.num_missed < tiered.tier.filled.num_used
 
 
@@ -123,7 +123,7 @@ def test_weights_and_features_of_edges_by_their_ids(small, featured, num_workers
                 assert block.edge_attr.tobytes() == other.edge_attr.tobytes()
                 assert len(block.edge_attr)
         assert set(tiered.task.edges.files) == {"indices", "edge_ids", *(["weights"] if sampler.weighted else [])}
-        assert (tiered.task.handed is None) == bool(prefetch_steps)
+        assert (tiered.task.receiver is None) == bool(prefetch_steps)
 
 
 def test_nobody_looks_at_the_map(small, loader_of):
@@ -135,7 +135,7 @@ def test_nobody_looks_at_the_map(small, loader_of):
 def test_without_lookahead_each_batch_reads_its_own(small, loader_of):
     tiered = loader_of(feature_cache=MEMORY, prefetch_steps=0)
     assert same(tiered, loader_of()) == 25
-    assert tiered.task.handed is None
+    assert tiered.task.receiver is None
     assert tiered.task.edges.files["indices"].num_reads > 0
 
 
@@ -185,7 +185,7 @@ def test_a_rank_may_be_a_run_behind(small, loader_of, meet):
                 number += 1
                 if number == len(plain) - 1:
                     assert runs_on.wait(60)
-                    time.sleep(0.5)  # in which too much might be handed over
+                    time.sleep(0.5)  # in which too much might be receiver over
         return number
 
     assert in_threads([lead, follow]) == [26, 26]
@@ -200,7 +200,7 @@ def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, meet):
         return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]
-    assert all(loader.task.handed is not None for loader in tiered)
+    assert all(loader.task.receiver is not None for loader in tiered)
     assert [len(loader.tier.pids()) for loader in tiered] == [1, 0]
 
 

@@ -189,7 +189,7 @@ def test_batches_of_a_loader_are_those_from_memory_and_nobody_looks_at_the_map(l
     hide_edges_from(tiered)
     for _ in range(2):
         assert same(tiered, plain) == len(plain) > 2
-    assert tiered.task.handed is not None
+    assert tiered.task.receiver is not None
 
 
 @pytest.mark.parametrize("name", LOADED)
@@ -202,7 +202,7 @@ def test_ranks_of_a_machine_share_what_is_sampled(loader_of, meet, name):
         return same(tiered[rank], plain[rank])
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [len(plain[0])] * 2
-    assert all(loader.task.handed is not None for loader in tiered)
+    assert all(loader.task.receiver is not None for loader in tiered)
     assert [len(loader.tier.pids()) for loader in tiered] == [1, 0]
 
 

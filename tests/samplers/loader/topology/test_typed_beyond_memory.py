@@ -99,7 +99,7 @@ def test_batches_are_those_from_memory_and_nobody_looks_at_the_map(small, loader
     files = tiered.task.edges.files
     expected = [f"indices.{relation_name(relation)}" for relation in (CITES, WRITES, BY, OF)] + [f"edge_ids.{relation_name(WRITES)}"]
     assert set(files) == {*expected, *(f"weights.{relation_name(relation)}" for relation in (CITES, BY) if sampler.weighted)}
-    assert (tiered.task.handed is None) == bool(prefetch_steps)
+    assert (tiered.task.receiver is None) == bool(prefetch_steps)
     if prefetch_steps:
         assert min(file.num_reads for file in files.values()) > 0
     else:
@@ -134,7 +134,7 @@ def test_ranks_of_a_machine_share_what_is_sampled(small, loader_of, meet):
         return sum(same(tiered[rank], plain[rank]) for _ in range(2))
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [20, 20]
-    assert all(loader.task.handed is not None for loader in tiered)
+    assert all(loader.task.receiver is not None for loader in tiered)
     assert [len(loader.tier.pids()) for loader in tiered] == [1, 0]
 
 
