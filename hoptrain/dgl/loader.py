@@ -24,7 +24,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.samplers.loader.cores import runs_ahead
 from hoptrain.samplers.loader.given import Place, Source, Work, plain_rows, version_of
-from hoptrain.samplers.loader.given_feed import GivenFeed
+from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
 
 _dgl_loader = dgl.dataloading.dataloader
 
@@ -46,7 +46,7 @@ class DataLoader(dgl.dataloading.DataLoader):
     graph: Any
     graph_sampler: Any
     dataset: Any
-    _feed: GivenFeed | None = None
+    _feed: ExternalSeedLoader | None = None
     _epoch = 0
 
     def __init__(
@@ -138,7 +138,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         place = Place.of(seed, self._epoch, len(batches))
         self._epoch += 1
         if self._feed is None:
-            self._feed = GivenFeed(self.num_workers, self.prefetch_factor, self.timeout)
+            self._feed = ExternalSeedLoader(self.num_workers, self.prefetch_factor, self.timeout)
 
         def made(step: int, indices: Any, source: Source) -> Any:
             own.source = source

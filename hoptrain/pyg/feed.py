@@ -24,7 +24,7 @@ from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, check_on_de
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.loader.cores import runs_ahead
 from hoptrain.samplers.loader.given import Place, Source, Work, version_of
-from hoptrain.samplers.loader.given_feed import GivenFeed
+from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
 from hoptrain.samplers.loader.maker import DeviceOptions
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LoaderMixin:
     data: Any
     _on_device: DeviceOptions | None = None
     _attributes: DeviceAttributes | None = None
-    _feed: GivenFeed | None = None
+    _feed: ExternalSeedLoader | None = None
     _kept: tuple[dict[str, Any], dict[str, int], dict[str, Array]] | None = None
     """Features, the number of in-place changes of each, and the arrays that workers gather from."""
     _epoch = 0
@@ -118,10 +118,8 @@ class LoaderMixin:
         place = Place.of(seed, self._epoch, _length(loader._index_sampler))
         self._epoch += 1
         if self._feed is None:
-            bulk = (
-                1 if self._on_device is None else get_bulk(self._on_device, loader.batch_size, place.num_steps, self.sampler_and_graph[0])
-            )
-            self._feed = GivenFeed(loader.num_workers, loader.prefetch_factor, loader.timeout, self._on_device, bulk)
+            bulk = 1 if self._on_device is None else bulk_of(self._on_device, loader.batch_size, place.num_steps, self.sampler_and_graph[0])
+            self._feed = ExternalSeedLoader(loader.num_workers, loader.prefetch_factor, loader.timeout, self._on_device, bulk)
         is_pinned = loader.pin_memory and self._on_device is None and torch.cuda.is_available()
 
         def made(step: int, index: list[int], source: Source) -> Any:

@@ -24,7 +24,7 @@ _HEADER, _ENTRY = 2, 3
 """Numbers in the header (the user's seed, the number of steps), and in each step's entry (first position, capacity and number of its items)."""
 
 
-class GivenBatches(StepSchedule):
+class ExternalBatchSampler(StepSchedule):
     """A schedule whose items other code chooses. It holds those of the steps under way, in a ring in memory that workers share.
 
     ``begin`` starts an epoch and ends the one before. A step reuses the entry of the step ``num_places`` before it, whose batch is made by then. The

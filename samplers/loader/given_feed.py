@@ -18,7 +18,7 @@ from hoptrain.samplers.batch.minibatch import SampledBatch, dotted, named
 from hoptrain.samplers.batch.transfer import release_copied
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.loader.cores import threads_for
-from hoptrain.samplers.loader.given import Asked, GivenBatches, Made, Place, Source, Work
+from hoptrain.samplers.loader.given import Asked, ExternalBatchSampler, Made, Place, Source, Work
 from hoptrain.samplers.loader.maker import BatchMaker, DeviceOptions, steps_under_way
 from hoptrain.samplers.loader.task import SampleTask
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Index = TypeVar("Index")
 
 
-class GivenFeed:
+class ExternalSeedLoader:
     """A feed for loaders whose items come from other code. Its worker processes stay from epoch to epoch, as long as they have the same work."""
 
     def __init__(
@@ -58,7 +58,7 @@ class GivenFeed:
         self._work: Work | None = None
         self._owner = 0
         self._task: SampleTask
-        self._schedule: GivenBatches
+        self._schedule: ExternalBatchSampler
 
     def epoch(
         self,
@@ -187,7 +187,7 @@ class GivenFeed:
     def _maker_for(self, work: Work, place: Place) -> BatchMaker[Made]:
         options = self._options
         under_way = steps_under_way(self._workers, self._queue, None if options is None else options.bulk)
-        self._schedule = GivenBatches(under_way, place.rank, place.world_size)
+        self._schedule = ExternalBatchSampler(under_way, place.rank, place.world_size)
         workspace = Workspace(threads_for(None, self._workers, "cpu")) if options is None else options.workspace()
         stores = dict(work.stores)
         self._task = SampleTask(graph=work.graph, stores=stores, sampler=work.sampler, schedule=self._schedule, workspace=workspace)

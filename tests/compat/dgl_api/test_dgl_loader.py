@@ -16,7 +16,7 @@ from dgl_case import check_block, data_of, dgl, edge_ids, form, graph
 
 import hoptrain.dgl
 from hoptrain.dgl import negative_sampler
-from hoptrain.samplers.loader.given_feed import GivenFeed
+from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
 
 NAMES = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"], "prefetch_edge_feats": ["kind"]}
 pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")  # DGL's, of its own loader
@@ -174,7 +174,7 @@ def test_workers_stay_from_epoch_to_epoch(monkeypatch, make):
     sampler, number = make(g)
     loader = hoptrain.dgl.DataLoader(g, torch.arange(number), sampler, batch_size=40, shuffle=True)
     assert len(list(loader)) == len(loader)
-    monkeypatch.setattr(GivenFeed, "close", lambda feed: pytest.fail("workers stay"))
+    monkeypatch.setattr(ExternalSeedLoader, "close", lambda feed: pytest.fail("workers stay"))
     assert len(list(loader)) == len(loader)
 
 

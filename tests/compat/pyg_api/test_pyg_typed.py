@@ -13,7 +13,7 @@ from torch_geometric.sampler import NodeSamplerInput, NumNeighbors
 from torch_geometric.utils import trim_to_layer
 
 import hoptrain.pyg
-from hoptrain.samplers.loader.given_feed import GivenFeed
+from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
 
 WRITES = ("author", "writes", "paper")
 BY_TYPE = {
@@ -226,7 +226,7 @@ def test_induced_subgraphs(data, monkeypatch, num_workers, direction):
         assert 0 < batch["author"].num_nodes < 80
     assert number == 3
     with monkeypatch.context() as patch:
-        patch.setattr(GivenFeed, "close", lambda feed: pytest.fail("workers stay from epoch to epoch"))
+        patch.setattr(ExternalSeedLoader, "close", lambda feed: pytest.fail("workers stay from epoch to epoch"))
         assert len(list(loader)) == 4
     loader.close()
 

@@ -9,7 +9,7 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.queue.shared_memory import dumps
 from hoptrain.engine.schedule import Address
 from hoptrain.samplers import NeighborSampler, SampleLoader
-from hoptrain.samplers.loader.given import GivenBatches
+from hoptrain.samplers.loader.given import ExternalBatchSampler
 
 EPOCHS = [[np.array([3, 1, 4]), np.array([1, 5]), np.array([9])], [np.array([2, 6])], [np.array([5, 3, 5 + 3]), np.array([9, 7])]]
 
@@ -22,7 +22,7 @@ def data():
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_every_step_has_the_items_given_for_it(data, num_workers):
-    given, sampler = GivenBatches(3), NeighborSampler([2, 2])
+    given, sampler = ExternalBatchSampler(3), NeighborSampler([2, 2])
     with SampleLoader(data, sampler, schedule=given, num_workers=num_workers) as loader:
         for epoch, items in enumerate(EPOCHS):
             given.begin((1 << 64) - 1 - epoch, len(items))
@@ -38,9 +38,9 @@ def test_every_step_has_the_items_given_for_it(data, num_workers):
 
 
 def test_steps_take_the_places_of_those_before():
-    given = GivenBatches(3)
+    given = ExternalBatchSampler(3)
     given.begin(1, 1000)
-    copy = GivenBatches.__new__(GivenBatches)
+    copy = ExternalBatchSampler.__new__(ExternalBatchSampler)
     copy.__dict__.update(given.__dict__)  # as a worker has it, which is told of nothing
     sizes = [5, 0, 3, 9000, 1, 7, 20_000, 9000, 5] + [2] * 900
     for step, size in enumerate(sizes):
@@ -57,7 +57,7 @@ def test_steps_take_the_places_of_those_before():
 
 
 def test_ranks_have_addresses_of_their_own():
-    given = GivenBatches(2, rank=1, world_size=2)
+    given = ExternalBatchSampler(2, rank=1, world_size=2)
     given.begin(3, 2)
     for step, items in enumerate([np.array([1, 2]), np.array([0])]):
         given.give(step, items)

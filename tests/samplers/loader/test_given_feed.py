@@ -13,7 +13,7 @@ from cases.mistakes import refused
 from hoptrain.engine import Graph, WorkerError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.samplers.loader.given import Place, Work
-from hoptrain.samplers.loader.given_feed import GivenFeed
+from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
 
 ITEMS = [np.array([3, 1, 4]), np.array([1, 5])]
 
@@ -39,7 +39,7 @@ def feed():
     feeds = []
 
     def make(*arguments, **options):
-        feeds.append(GivenFeed(*arguments, **options))
+        feeds.append(ExternalSeedLoader(*arguments, **options))
         return feeds[-1]
 
     yield make

@@ -9,7 +9,7 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import ClusterSampler, HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, SampleLoader
 from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.loader.check_batch import check_batch
-from hoptrain.samplers.loader.given import GivenBatches
+from hoptrain.samplers.loader.given import ExternalBatchSampler
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 from hoptrain.samplers.wrappers.excluding import ExcludingSampler, hetero_items, items_of
 
@@ -127,7 +127,7 @@ def test_nodes_stay_if_the_excluded_edges_are_between_seeds(graph):
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_loader_deals_out_seeds_and_edges(graph, num_workers):
-    sampler, given = ExcludingSampler(SAMPLERS["some"]), GivenBatches(2)
+    sampler, given = ExcludingSampler(SAMPLERS["some"]), ExternalBatchSampler(2)
     items = [items_of(SEEDS[:2], np.arange(20)), items_of(SEEDS[2:])]
     given.begin(5, 2)
     for step, asked in enumerate(items):
