@@ -23,7 +23,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.samplers.loader.cores import runs_ahead
-from hoptrain.samplers.loader.given import Place, Source, Work, plain_rows, version_of
+from hoptrain.samplers.loader.given import BatchSource, LoaderSpec, RngContext, plain_rows, version_of
 from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
 
 _dgl_loader = dgl.dataloading.dataloader
@@ -135,12 +135,12 @@ class DataLoader(dgl.dataloading.DataLoader):
         sampler, own = _copy_sampler(self.graph_sampler)
         seed = int(torch.empty((), dtype=torch.int64).random_())  # as in torch's loader, so that two loaders draw differently
         batches = self._indices(seed)
-        place = Place.of(seed, self._epoch, len(batches))
+        place = RngContext.of(seed, self._epoch, len(batches))
         self._epoch += 1
         if self._feed is None:
             self._feed = ExternalSeedLoader(self.num_workers, self.prefetch_factor, self.timeout)
 
-        def made(step: int, indices: Any, source: Source) -> Any:
+        def made(step: int, indices: Any, source: BatchSource) -> Any:
             own.source = source
             try:
                 with torch.random.fork_rng(devices=[]):
@@ -150,7 +150,7 @@ class DataLoader(dgl.dataloading.DataLoader):
                 own.source = None  # releases the batch
 
         hoptrains, converted = own.of(self.graph)
-        work = Work(converted.graph, hoptrains, self._stores(own), self._versions)
+        work = LoaderSpec(converted.graph, hoptrains, self._stores(own), self._versions)
         wanted = self._is_thread_wanted
         yield from self._feed.epoch(work, place, batches, made, runs_ahead(sampler) if wanted is None else wanted)
 

@@ -13,7 +13,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.loader.given import Source
+from hoptrain.samplers.loader.given import BatchSource
 
 
 class Sampled:
@@ -25,7 +25,7 @@ class Sampled:
         rows_names: Name of the feature that workers gather, by node type.
     """
 
-    source: Source | None = None
+    source: BatchSource | None = None
     rows: dict[str, dict[str, Tensor]]
     rows_names: dict[str, str] = {}  # noqa: RUF012  # replaced, never changed
     _workspace: Workspace

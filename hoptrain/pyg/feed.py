@@ -23,7 +23,7 @@ from hoptrain.pyg.graphs import ConvertedGraph
 from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, check_on_device, get_bulk
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.loader.cores import runs_ahead
-from hoptrain.samplers.loader.given import Place, Source, Work, version_of
+from hoptrain.samplers.loader.given import BatchSource, LoaderSpec, RngContext, version_of
 from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
 from hoptrain.samplers.loader.maker import DeviceOptions
 
@@ -36,7 +36,7 @@ MOST_COUNTED = 1024
 
 
 class LoaderMixin:
-    """A mixin that makes a PyG loader sample with hoptrain. A loader inherits from it and from torch's ``DataLoader`` or a loader of PyG.
+    """What the loaders share. A class inherits from it and from torch's ``DataLoader``, or one of PyG's.
 
     With ``device="cuda"`` the GPU samples one bulk ahead; batches are on the GPU and bit-identical to those of the CPU. ``bulk``,
     ``graph_placement``, ``feature_placement``, ``gpu_cache`` and ``cuda_graphs`` have the meaning that they have in ``hoptrain.SampleLoader``.
@@ -98,8 +98,8 @@ class LoaderMixin:
         """Return the items (B,) that the batch of some indices asks hoptrain for."""
 
     @abstractmethod
-    def assembled(self, index: list[int], source: Source, state: int) -> Any:
-        """Return the PyG batch for the seeds ``index``.
+    def assembled(self, index: list[int], source: BatchSource, state: int) -> Any:
+        """PyG's batch, of what ``source`` gives for the items that it asks for.
 
         Args:
             index: Indices of the batch, from torch's sampler.
@@ -115,14 +115,14 @@ class LoaderMixin:
         ):  # torch stores the bound method in the object: a reference cycle that delays the end of workers
             self.__dict__.pop("collate_fn", None)
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator))
-        place = Place.of(seed, self._epoch, _length(loader._index_sampler))
+        place = RngContext.of(seed, self._epoch, _length(loader._index_sampler))
         self._epoch += 1
         if self._feed is None:
             bulk = 1 if self._on_device is None else bulk_of(self._on_device, loader.batch_size, place.num_steps, self.sampler_and_graph[0])
             self._feed = ExternalSeedLoader(loader.num_workers, loader.prefetch_factor, loader.timeout, self._on_device, bulk)
         is_pinned = loader.pin_memory and self._on_device is None and torch.cuda.is_available()
 
-        def made(step: int, index: list[int], source: Source) -> Any:
+        def made(step: int, index: list[int], source: BatchSource) -> Any:
             return self.assembled(index, source, place.state(step))
 
         indices = _dealt_out(loader._index_sampler, place)
@@ -131,8 +131,8 @@ class LoaderMixin:
             yield batch.pin_memory() if is_pinned else batch
             del batch
 
-    def _indices_to_count(self, place: Place) -> Iterator[list[int]]:
-        """Yield indices of batches like those of an epoch, to count how often each row is read."""
+    def _indices_to_count(self, place: RngContext) -> Iterator[list[int]]:
+        """Indices such as those of an epoch, to count how often rows are read."""
         number, size = len(cast(Any, self).dataset), self._batch_indices
         order = permutation(number, place.seed, place.epoch)
         for begin in range(0, min(number, MOST_COUNTED * size), size):
@@ -168,8 +168,8 @@ class LoaderMixin:
         if self._feed is not None:
             self._feed.close()
 
-    def _work(self) -> Work:
-        """Return what workers need. The objects are those of the last call unless the data changed: workers are then kept."""
+    def _work(self) -> LoaderSpec:
+        """The same objects as before, unless something was changed."""
         sampler, graph = self.sampler_and_graph
         features = self.features() | self.edge_ids()
         versions = _versions(features)
@@ -177,7 +177,7 @@ class LoaderMixin:
         if kept is None or kept[1] != versions or any(x is not kept[0][name] for name, x in features.items()):
             made = {name: rows_to_gather(name, x) for name, x in features.items()}
             self._kept = kept = features, versions, {name: rows for name, rows in made.items() if rows is not None}
-        return Work(graph, sampler, kept[2], partial(_versions, features))
+        return LoaderSpec(graph, sampler, kept[2], partial(_versions, features))
 
     def features(self) -> dict[str, Any]:
         """Return the features that workers gather, by their name in a batch."""
@@ -201,8 +201,8 @@ def _length(index_sampler: Any) -> int | None:
         return None
 
 
-def _iter_indices(index_sampler: Any, place: Place) -> Iterator[list[int]]:
-    """Yield the indices of one batch after another.
+def _dealt_out(index_sampler: Any, place: RngContext) -> Iterator[list[int]]:
+    """The indices of one batch after another.
 
     The first batch uses torch's generator as it is; torch's own samplers draw only then. If a custom sampler draws later, it draws from a generator
     seeded by the batch's address. So its draws, and those of the training, do not depend on how far ahead batches are requested.
@@ -221,8 +221,8 @@ def _iter_indices(index_sampler: Any, place: Place) -> Iterator[list[int]]:
         yield list(index)
 
 
-def subgraph_of(loader: LoaderMixin, source: Source, converted: ConvertedGraph) -> Any:
-    """Return the subgraph of the loader's ``data`` with the nodes and edges of the batch in ``source``, and with the features gathered for it.
+def subgraph_of(loader: LoaderMixin, source: BatchSource, converted: Converted) -> Any:
+    """The loader's ``data`` with the nodes and edges of the batch that was asked of ``source``; features are those that came with it, where some did.
 
     Edges are sorted by PyG edge id if the converted graph has another order; otherwise they are sorted by destination, as in the batch.
     """

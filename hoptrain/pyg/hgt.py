@@ -14,11 +14,11 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.pyg.arguments import checked_seeds
 from hoptrain.pyg.hetero_graphs import hetero_converted
-from hoptrain.pyg.hops import NodeFed
+from hoptrain.pyg.hops import NodeLoaderMixin
 from hoptrain.pyg.outputs import as_hetero_output
 from hoptrain.samplers import HGTSampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
-from hoptrain.samplers.loader.given import Source
+from hoptrain.samplers.loader.given import BatchSource
 
 _LAYERS = 2
 """Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
@@ -31,7 +31,7 @@ class _Budgets(BaseSampler):
         made = hetero_converted(data, is_sorted=is_sorted)
         self.graph, self.perm = made.graph, made.permutation
         self.sampler = HGTSampler(num_samples, num_layers=_LAYERS).prepare(self.graph, np.zeros(0, np.int64))
-        self.source: Source | None = None
+        self.source: BatchSource | None = None
 
     def own_name(self, relation: Any) -> Any:
         """The same."""
@@ -65,7 +65,7 @@ class _Budgets(BaseSampler):
         return self.perm
 
 
-class HGTLoader(NodeFed, torch_geometric.loader.HGTLoader):
+class HGTLoader(NodeLoaderMixin, torch_geometric.loader.HGTLoader):
     """PyG's, by name, arguments and batches; see ``torch_geometric.loader.HGTLoader``. It needs no torch-sparse.
 
     All in-edges of a sampled node add to the budgets; PyG looks at 50 of them at most.

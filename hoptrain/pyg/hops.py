@@ -20,10 +20,10 @@ from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put, without
+from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
 from hoptrain.pyg.feed import LoaderMixin
 from hoptrain.samplers import Sampler
-from hoptrain.samplers.loader.given import Source
+from hoptrain.samplers.loader.given import BatchSource
 
 
 class Hops(Protocol):
@@ -32,9 +32,9 @@ class Hops(Protocol):
     graph: Any
     """Converted graph that is sampled."""
     perm: Any
-    """PyG edge id of each CSC position, None where they are equal; or such values by PyG edge type."""
-    source: Source | None
-    """Function from seeds to a mini-batch. If set, it is called instead of sampling in this process."""
+    """The user's numbers of its edges, None where they are the same; or these by edge type."""
+    source: BatchSource | None
+    """In place of sampling here and now."""
 
     @property
     def sampler(self) -> Sampler[Any, Any]:
@@ -56,8 +56,8 @@ def _ignored_context(name: str) -> Any:
     return ignored
 
 
-class CollateLoaderMixin(LoaderMixin):
-    """A mixin for PyG loaders whose ``collate_fn`` calls a sampler, ``hops``."""
+class HopLoaderMixin(LoaderMixin):
+    """A PyG loader, by inheritance, with a sampler: its ``hops``."""
 
     transform: Callable[[Any], Any] | None
     enable_cpu_affinity: Any = _ignored_context("enable_cpu_affinity")
@@ -84,8 +84,8 @@ class CollateLoaderMixin(LoaderMixin):
         graph = self.hops.graph
         return self.hops.sampler.prepare(graph, np.empty(0, np.int64)), graph
 
-    def _collate(self, index: list[int], state: int, source: Source) -> Any:
-        """Run PyG's ``collate_fn`` with torch's generator seeded by ``state`` and with ``source`` as sampler."""
+    def _collated(self, index: list[int], state: int, source: BatchSource) -> Any:
+        """PyG's ``collate_fn``, with what it draws by torch's generator at ``state``, and what it samples from ``source``."""
         hops, loader = self.hops, cast(Any, self)
         hops.source = source
         try:
@@ -96,19 +96,19 @@ class CollateLoaderMixin(LoaderMixin):
             hops.source = None
 
     def features(self) -> dict[str, Any]:
-        """Return the features that workers gather; none with ``transform_sampler_output``, which may choose other nodes than the sampled ones."""
+        """See ``LoaderMixin.features``; none where the user's code may choose other nodes than those that were sampled."""
         return super().features() if cast(Any, self).transform_sampler_output is None else {}
 
-    def edge_ids(self) -> dict[str, Tensor]:
-        """Return the PyG edge ids that workers look up; none if a batch may have other edges than the sampled ones."""
+    def numbers(self) -> dict[str, Tensor]:
+        """See ``LoaderMixin.numbers``; none where a batch has other edges than those that were sampled."""
         hops = self.hops
         if cast(Any, self).transform_sampler_output is not None or getattr(hops, "subgraph_type", None) == SubgraphType.bidirectional:
             return {}
         return get_edge_ids(hops.perm, hops.graph_name)
 
-    def assembled(self, index: list[int], source: Source, state: int) -> Any:
-        """Return the batch that PyG's ``collate_fn`` and ``filter_fn`` make from the sampled mini-batch."""
-        out = self._collate(index, state, source)
+    def assembled(self, index: list[int], source: BatchSource, state: int) -> Any:
+        """By PyG's ``collate_fn`` and ``filter_fn``, from seeds, and their times where there are some."""
+        out = self._collated(index, state, source)
         if source.batch is None:
             return out  # nothing was sampled; the caller raises the error
         feed, whole = source.on_device, self.data
@@ -126,9 +126,9 @@ class CollateLoaderMixin(LoaderMixin):
             made = attributes.put(made, out.node, out.edge, source)
         return made if self.transform is None else self.transform(made)
 
-    def _set_edge_ids(self, out: Any, source: Source) -> Any:
-        """Replace the CSC positions in ``out.edge`` by PyG edge ids where workers looked them up. Return ``perm`` of the other edges."""
-        perm, found = self.hops.perm, edge_ids_in(source)
+    def _numbered(self, out: Any, source: BatchSource) -> Any:
+        """Give the edges the user's numbers where these were looked up; returns what is left to look up, as ``perm``."""
+        perm, found = self.hops.perm, numbers_in(source)
         if not isinstance(perm, dict):
             out.edge = found.get("", out.edge)
             return None if found else perm
@@ -146,7 +146,7 @@ class CollateLoaderMixin(LoaderMixin):
             self.data, self.transform, self.hops.perm = kept
 
 
-class NodeFed(HopFed):
+class NodeLoaderMixin(HopLoaderMixin):
     """A PyG loader, by inheritance, whose seeds are nodes that its indices choose."""
 
     hops_type: type

@@ -10,11 +10,11 @@ from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
 from hoptrain.pyg.arguments import check_lengths, checked_links, checked_seeds
-from hoptrain.pyg.hops import HopFed, NodeFed
+from hoptrain.pyg.hops import HopLoaderMixin, NodeLoaderMixin
 from hoptrain.pyg.sampler import NeighborSampler
 
 
-class NeighborLoader(NodeFed, torch_geometric.loader.NeighborLoader):
+class NeighborLoader(NodeLoaderMixin, torch_geometric.loader.NeighborLoader):
     """PyG's, by name, arguments and batches; see ``torch_geometric.loader.NeighborLoader``.
 
     hoptrain samples and gathers ``x``. ``num_workers`` is the number of hoptrain's worker processes; a dead worker raises an error instead of hanging
@@ -75,8 +75,8 @@ class NeighborLoader(NodeFed, torch_geometric.loader.NeighborLoader):
         return check_sampler(self.node_sampler)
 
 
-class LinkNeighborLoader(CollateLoaderMixin, torch_geometric.loader.LinkNeighborLoader):
-    """A drop-in replacement for ``torch_geometric.loader.LinkNeighborLoader`` with the same arguments and batches.
+class LinkNeighborLoader(HopLoaderMixin, torch_geometric.loader.LinkNeighborLoader):
+    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.LinkNeighborLoader``, and ``NeighborLoader`` here.
 
     Workers and seed are those of ``hoptrain.pyg.NeighborLoader``. PyG's own code draws the negatives, with workers a few steps ahead.
     """

@@ -18,7 +18,7 @@ from hoptrain.pyg.graphs import get_state
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.loader.device_feed import DeviceFeed, default_bulk
-from hoptrain.samplers.loader.given import Source, plain_rows
+from hoptrain.samplers.loader.given import BatchSource, plain_rows
 from hoptrain.samplers.loader.maker import DeviceOptions
 
 DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "gpu_cache", "cuda_graphs")
@@ -100,8 +100,8 @@ class DeviceAttributes:
         """Return whether these attributes were copied for ``feed`` from ``data`` in its current state."""
         return self._feed is feed and self.data is data and self._state == _state(data)
 
-    def put(self, made: Any, node: Any, edge: Any, source: Source) -> Any:
-        """Add the attributes to a batch that PyG filtered out of ``rest``, and return the batch on the GPU.
+    def put(self, made: Any, node: Any, edge: Any, source: BatchSource) -> Any:
+        """Give them to a batch that was made of ``rest``, and move what else it has to the GPU.
 
         Args:
             made: Batch to which attributes are added.

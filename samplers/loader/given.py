@@ -87,7 +87,7 @@ class ExternalBatchSampler(StepSchedule):
         return self._plan[begin : begin + _ENTRY]
 
 
-class Place(NamedTuple):
+class RngContext(NamedTuple):
     """The seed, epoch and rank from which the random numbers of an epoch follow."""
 
     seed: int
@@ -97,7 +97,7 @@ class Place(NamedTuple):
     num_steps: int
 
     @classmethod
-    def of(cls, seed: int, epoch: int, num_steps: int | None) -> Place:
+    def of(cls, seed: int, epoch: int, num_steps: int | None) -> RngContext:
         """Return that of this rank. If ``num_steps`` is unknown, each rank gets an equal range of all possible batch numbers."""
         rank, world_size = rank_and_world_size()
         return cls(seed, epoch, rank, world_size, MAX_BATCH // world_size if num_steps is None else num_steps)
@@ -107,7 +107,7 @@ class Place(NamedTuple):
         return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
 
 
-class Work(NamedTuple):
+class LoaderSpec(NamedTuple):
     """The graph, sampler and stores that batches are made of. If one of these is another object than before, new workers start."""
 
     graph: Any
@@ -119,7 +119,7 @@ class Work(NamedTuple):
     state: Callable[[], object] = tuple
     """Returns the version of the features, which changes when they are written to."""
 
-    def is_same(self, other: Work) -> bool:
+    def is_same(self, other: LoaderSpec) -> bool:
         """Return whether all objects are the same ones."""
         if self.graph is not other.graph or self.sampler is not other.sampler or self.stores.keys() != other.stores.keys():
             return False
@@ -166,7 +166,7 @@ def version_of(x: Any) -> int:
         return 0
 
 
-class Made(NamedTuple):
+class PreparedBatch(NamedTuple):
     """A sampled batch and its rows by name."""
 
     batch: SampledBatch
@@ -177,16 +177,16 @@ class Made(NamedTuple):
     """Feed of the GPU on which batch and rows are; None on the CPU."""
 
 
-class Source:
+class BatchSource:
     """A source of one batch: called with the items (B,) that a loader's code asks for, it returns hoptrain's batch. Its rows have memory of their own.
 
     Other threads may gather the rows while the loader's code works on the batch.
     """
 
-    def __init__(self, make: Callable[[Array], Made], items: Array | None = None) -> None:
+    def __init__(self, make: Callable[[Array], PreparedBatch], items: Array | None = None) -> None:
         """Store the function that makes the batch, and the items if they are known."""
         self._make, self._items = make, items
-        self._made: Made | None = None
+        self._made: PreparedBatch | None = None
 
     def __call__(self, items: Array) -> Any:
         """Return the batch without rows; its arrays are valid until the next batch.
@@ -225,7 +225,7 @@ class Source:
         return self._made.rows
 
 
-class Asked(Exception):
+class SeedsRequested(Exception):
     """Raised by a source that only finds out which items a loader's code asks for."""
 
     def __init__(self, items: Array) -> None:

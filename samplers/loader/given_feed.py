@@ -18,7 +18,7 @@ from hoptrain.samplers.batch.minibatch import SampledBatch, dotted, named
 from hoptrain.samplers.batch.transfer import release_copied
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.loader.cores import threads_for
-from hoptrain.samplers.loader.given import Asked, ExternalBatchSampler, Made, Place, Source, Work
+from hoptrain.samplers.loader.given import BatchSource, ExternalBatchSampler, LoaderSpec, PreparedBatch, RngContext, SeedsRequested
 from hoptrain.samplers.loader.maker import BatchMaker, DeviceOptions, steps_under_way
 from hoptrain.samplers.loader.task import SampleTask
 
@@ -53,19 +53,19 @@ class ExternalSeedLoader:
         self._workers, self._queue = num_workers, WorkerOptions(**options) if num_workers else DEFAULTS
         self._options = None if on_device is None else on_device._replace(bulk=bulk)
         self._iteration = 0
-        self._maker: BatchMaker[Made] | None = None
+        self._maker: BatchMaker[PreparedBatch] | None = None
         self._sources: Generator[Any] | None = None
-        self._work: Work | None = None
+        self._work: LoaderSpec | None = None
         self._owner = 0
         self._task: SampleTask
         self._schedule: ExternalBatchSampler
 
     def epoch(
         self,
-        work: Work,
-        place: Place,
+        work: LoaderSpec,
+        place: RngContext,
         indices: Iterable[Index],
-        made: Callable[[int, Index, Source], Any],
+        made: Callable[[int, Index, BatchSource], Any],
         is_ahead: bool = False,
         counted: Iterable[Index] = (),
         items_of: Callable[[Index], Array] | None = None,
@@ -78,14 +78,14 @@ class ExternalSeedLoader:
             indices: indices of each step, from the loader. They are asked for at most as many steps ahead as the workers have slots, or as two bulks
                 of a GPU have batches; one step ahead with ``is_ahead``; else when the batch is asked for.
             made: (step, index, source) -> the loader's batch; it asks the source once. Without ``items_of`` it is called twice for each step with
-                workers, a GPU, or ``is_ahead``: first for the items that it asks of the source, which raises ``Asked``, and then with the batch.
+                workers, a GPU, or ``is_ahead``: first for the items that it asks of the source, which raises ``SeedsRequested``, and then with the batch.
             is_ahead: whether without workers a thread samples the next batch while the consumer uses this one. ``indices`` and ``made`` are always
                 called in the consumer's thread.
             counted: indices such as those of an epoch, whose batches are sampled to choose the rows of a ``gpu_cache``.
             items_of: returns the items (B,) that ``made`` asks for, where they follow from the index alone; None if only ``made`` knows them.
 
         Raises:
-            InputError: ``made`` does not ask, or asks for other items the second time; the loader was iterated anew; see ``Work.check``.
+            InputError: ``made`` does not ask, or asks for other items the second time; the loader was iterated anew; see ``LoaderSpec.check``.
         """
         if self._sources is not None:
             self._sources.close()
@@ -107,7 +107,7 @@ class ExternalSeedLoader:
         return self._batches(self._iteration, sources, made)
 
     def _batches(
-        self, iteration: int, sources: Generator[tuple[Index, Source]], made: Callable[[int, Index, Source], Any]
+        self, iteration: int, sources: Generator[tuple[Index, BatchSource]], made: Callable[[int, Index, BatchSource], Any]
     ) -> Iterator[Any]:
         """Yield the loader's batches, assembled in the consumer's thread; closes ``sources`` at the end."""
         self._sources = sources
@@ -133,15 +133,15 @@ class ExternalSeedLoader:
                 yield batch
                 del batch
 
-    def _asked(self, maker: BatchMaker[Made], epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, Source]]:
+    def _asked(self, maker: BatchMaker[PreparedBatch], epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, BatchSource]]:
         """Yield sources that sample in this process when the loader's code asks them; a batch's structure stays in the workspace."""
 
-        def sampled(step: int, items: Array) -> Made:
+        def sampled(step: int, items: Array) -> PreparedBatch:
             self._schedule.give(step, items)
             return maker.make(epoch, step)
 
         for step, index in enumerate(indices):
-            yield index, Source(partial(sampled, step))
+            yield index, BatchSource(partial(sampled, step))
 
     def _steps(self, indices: Iterable[Index], find: Callable[[int, Index], Array], under_way: deque[tuple[Index, Array]]) -> Iterator[int]:
         """Yield the steps of ``indices`` after giving the items of each to the schedule, and noting them in ``under_way``."""
@@ -151,40 +151,40 @@ class ExternalSeedLoader:
             self._schedule.give(step, items)
             yield step
 
-    def _known(self, batches: Generator[Made], under_way: deque[tuple[Index, Array]]) -> Generator[tuple[Index, Source]]:
+    def _known(self, batches: Generator[PreparedBatch], under_way: deque[tuple[Index, Array]]) -> Generator[tuple[Index, BatchSource]]:
         """Yield sources whose batches are there, made of the items that are ``under_way``."""
 
-        def source(batch: Made) -> tuple[Index, Source]:
+        def source(batch: PreparedBatch) -> tuple[Index, BatchSource]:
             index, items = under_way.popleft()
-            return index, Source(partial(_given, batch), items)
+            return index, BatchSource(partial(_given, batch), items)
 
         with closing(batches):
             yield from map(source, batches)  # which holds no batch while the next one is waited for
 
-    def _begun(self, epoch: int, step: int, is_ahead: bool) -> Made:
+    def _begun(self, epoch: int, step: int, is_ahead: bool) -> PreparedBatch:
         """Sample the batch of a step whose items are given; other threads have begun with its rows, or, in a thread, the rows are there."""
         if is_ahead:
             self._task.workspace.take_turns()  # the consumer has the structure of the batch before
         batch = self._task.sampled(epoch, step)
         assert self._maker is not None
-        made = Made(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._maker.memory))
+        made = PreparedBatch(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._maker.memory))
         if is_ahead:
             made.finish()
         return made
 
-    def _received(self, received: Batch) -> Made:
+    def _received(self, received: Batch) -> PreparedBatch:
         """Return a batch made of the arrays of its slot and of its header."""
         arrays, header = received
         rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores or name.startswith("edge_attr.")}
         batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
-        return Made(batch, rows)
+        return PreparedBatch(batch, rows)
 
     @property
     def hit_rates(self) -> HitRates | None:
         """Share of the rows that the ``gpu_cache`` holds, expected and by epoch; None without a cache, and before the first batch."""
         return None if self._maker is None else self._maker.hit_rates
 
-    def _maker_for(self, work: Work, place: Place) -> BatchMaker[Made]:
+    def _maker_for(self, work: LoaderSpec, place: RngContext) -> BatchMaker[PreparedBatch]:
         options = self._options
         under_way = steps_under_way(self._workers, self._queue, None if options is None else options.bulk)
         self._schedule = ExternalBatchSampler(under_way, place.rank, place.world_size)
@@ -198,7 +198,7 @@ class ExternalSeedLoader:
             queue=self._queue,
             here=self._begun,
             device=options,
-            on_device=lambda batch, device: Made(batch, _rows_in(batch), on_device=device),
+            on_device=lambda batch, device: PreparedBatch(batch, _rows_in(batch), on_device=device),
         )
 
     def pids(self) -> list[int]:
@@ -219,19 +219,19 @@ def _rows_in(batch: SampledBatch) -> dict[str, Any]:
     return {name: own for name, own in rows.items() if own is not None}
 
 
-def _given(batch: Made, _: Array) -> Made:
+def _given(batch: PreparedBatch, _: Array) -> PreparedBatch:
     return batch
 
 
-def _items_asked_by(made: Callable[[int, Index, Source], Any], step: int, index: Index) -> Array:
-    """Return the items that a loader's code asks for, by calling it with a source that raises ``Asked``."""
+def _items_asked_by(made: Callable[[int, Index, BatchSource], Any], step: int, index: Index) -> Array:
+    """Return the items that a loader's code asks for, by calling it with a source that raises ``SeedsRequested``."""
 
-    def ask(items: Array) -> Made:
-        raise Asked(items)
+    def ask(items: Array) -> PreparedBatch:
+        raise SeedsRequested(items)
 
     try:
-        made(step, index, Source(ask))
-    except Asked as asked:
+        made(step, index, BatchSource(ask))
+    except SeedsRequested as asked:
         return asked.items
     raise _nothing_asked()
 

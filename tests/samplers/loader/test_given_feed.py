@@ -12,7 +12,7 @@ from cases.mistakes import refused
 
 from hoptrain.engine import Graph, WorkerError
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.loader.given import Place, Work
+from hoptrain.samplers.loader.given import LoaderSpec, RngContext
 from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
 
 ITEMS = [np.array([3, 1, 4]), np.array([1, 5])]
@@ -22,7 +22,7 @@ ITEMS = [np.array([3, 1, 4]), np.array([1, 5])]
 def work():
     generator = np.random.default_rng(2)
     graph = Graph.from_edges(*generator.integers(0, 40, (2, 300)), 40)
-    return Work(graph, NeighborSampler([2, 2]), {"x": generator.random((40, 3), np.float32)})
+    return LoaderSpec(graph, NeighborSampler([2, 2]), {"x": generator.random((40, 3), np.float32)})
 
 
 def contents(batch):
@@ -53,7 +53,7 @@ def test_batches_are_those_of_their_addresses(work, feed, num_workers):
     for epoch in (4, 9):
         wanted = [work.sampler.sample(work.graph, seeds, seed=7, epoch=epoch, batch=2 + step) for step, seeds in enumerate(ITEMS)]
         expected = [(*contents(batch), {"x": work.stores["x"][batch.node_ids].tolist()}) for batch in wanted]
-        assert list(one.epoch(work, Place(7, epoch, 1, 2, len(ITEMS)), ITEMS, made)) == expected
+        assert list(one.epoch(work, RngContext(7, epoch, 1, 2, len(ITEMS)), ITEMS, made)) == expected
         pids.append(one.pids())
     assert pids[0] == pids[1]
     assert len(pids[0]) == num_workers
@@ -70,7 +70,7 @@ def test_rows_that_nobody_waits_for_are_there_before_the_next_batch(feed, monkey
         kept.append((source(items).node_ids.copy(), source))
 
     items = [np.arange(first, 50_000, 3) for first in (0, 1, 2)]
-    assert len(list(feed(0).epoch(Work(wide, NeighborSampler([1]), {"x": x}), Place.of(7, 0, 3), items, careless))) == 3
+    assert len(list(feed(0).epoch(LoaderSpec(wide, NeighborSampler([1]), {"x": x}), RngContext.of(7, 0, 3), items, careless))) == 3
     for nodes, source in kept:
         np.testing.assert_array_equal(source.rows()["x"], x[nodes])
 
@@ -86,7 +86,7 @@ def test_an_epoch_without_an_end(work, feed, num_workers):
             yield np.arange(step % 40 + 1)
 
     ahead = max(1, num_workers * 3)
-    batches = feed(num_workers).epoch(work, Place.of(7, 0, None), endless(), made)
+    batches = feed(num_workers).epoch(work, RngContext.of(7, 0, None), endless(), made)
     for step, batch in enumerate(islice(batches, 60)):
         expected = work.sampler.sample(work.graph, np.arange(step % 40 + 1), seed=7, batch=step)
         assert batch[:2] == contents(expected)
@@ -95,7 +95,7 @@ def test_an_epoch_without_an_end(work, feed, num_workers):
 
 def test_a_thread_changes_no_batch(work, feed):
     items = [np.arange(size) for size in (3, 40, 1, 20)]
-    place = Place(7, 3, 1, 2, len(items))
+    place = RngContext(7, 3, 1, 2, len(items))
     wanted = list(feed(0).epoch(work, place, items, made))
     ahead = feed(0)
     for _ in range(2):
@@ -111,7 +111,7 @@ def test_a_batch_stays_as_it_is_while_the_next_is_made(work, feed):
         time.sleep(0.05)  # in which the thread makes the next one
         return contents(batch)
 
-    found = list(feed(0).epoch(work, Place.of(7, 0, len(sizes)), [np.arange(size) for size in sizes], late, is_ahead=True))
+    found = list(feed(0).epoch(work, RngContext.of(7, 0, len(sizes)), [np.arange(size) for size in sizes], late, is_ahead=True))
     assert found == [contents(work.sampler.sample(work.graph, np.arange(size), seed=7, batch=step)) for step, size in enumerate(sizes)]
 
 
@@ -127,13 +127,13 @@ def test_a_thread_asks_for_one_step_ahead_and_all_in_the_consumer_s_thread(work,
         assert threading.current_thread() is threading.main_thread()
         return made(step, items, source)
 
-    for step, batch in enumerate(islice(feed(0).epoch(work, Place.of(7, 0, None), indices(), checked, is_ahead=True), 30)):
+    for step, batch in enumerate(islice(feed(0).epoch(work, RngContext.of(7, 0, None), indices(), checked, is_ahead=True), 30)):
         assert batch[:2] == contents(work.sampler.sample(work.graph, np.arange(step % 40 + 1), seed=7, batch=step))
         assert asked == list(range(step + 2))
 
 
 def test_a_new_epoch_ends_the_thread_of_the_one_before(work, feed):
-    one, place = feed(0), Place(7, 0, 0, 1, 4)
+    one, place = feed(0), RngContext(7, 0, 0, 1, 4)
     before = one.epoch(work, place, ITEMS * 2, made, is_ahead=True)
     next(before)
     wanted = list(feed(0).epoch(work, place, ITEMS * 2, made))
@@ -152,7 +152,7 @@ def test_rows_that_are_written_during_an_epoch_are_seen_as_without_the_thread(wo
         return source.rows()["x"][0, 0].item()
 
     found = []
-    for value in feed(0).epoch(rows, Place.of(7, 0, 4), ITEMS * 2, seen, is_ahead=True):
+    for value in feed(0).epoch(rows, RngContext.of(7, 0, 4), ITEMS * 2, seen, is_ahead=True):
         found.append(value)
         x += 1
     assert found == [0, 1, 2, 3]
@@ -166,7 +166,7 @@ def of_child(feed, batches, place, work, wanted):
 
 
 def test_a_fork_iterates_anew(work, feed):
-    one, place = feed(0), Place(7, 0, 0, 1, 6)
+    one, place = feed(0), RngContext(7, 0, 0, 1, 6)
     wanted = list(feed(0).epoch(work, place, ITEMS * 3, made))
     batches = one.epoch(work, place, ITEMS * 3, made, is_ahead=True)
     assert next(batches) == wanted[0]
@@ -182,7 +182,9 @@ def test_a_fork_iterates_anew(work, feed):
 def test_large_items_make_room(work, feed):
     wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
     items = [np.arange(size) for size in (3, 40_000, 5, 50_000, 6)]
-    batches = feed(1).epoch(Work(wide, work.sampler, {}), Place.of(7, 0, 5), items, lambda step, items, source: len(source(items).seeds))
+    batches = feed(1).epoch(
+        LoaderSpec(wide, work.sampler, {}), RngContext.of(7, 0, 5), items, lambda step, items, source: len(source(items).seeds)
+    )
     assert list(batches) == [3, 40_000, 5, 50_000, 6]
 
 
@@ -191,14 +193,14 @@ def test_ranks_have_batches_of_their_own_in_an_epoch_of_unknown_length(monkeypat
     for rank in range(3):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "3")
-        place = Place.of(7, 0, None)
+        place = RngContext.of(7, 0, None)
         numbers |= {place.rank * place.num_steps + step for step in (0, 1, 10**9)}
     assert len(numbers) == 9
     assert max(numbers) < 1 << 32
 
 
 def test_other_work_is_started_anew(work, feed):
-    one, place = feed(1), Place(7, 0, 0, 1, len(ITEMS))
+    one, place = feed(1), RngContext(7, 0, 0, 1, len(ITEMS))
     with_rows = list(one.epoch(work, place, ITEMS, made))
     without = list(one.epoch(work._replace(stores={}), place, ITEMS, made))
     assert [batch[:2] for batch in with_rows] == [batch[:2] for batch in without]
@@ -209,13 +211,13 @@ def test_other_work_is_started_anew(work, feed):
 
 def test_an_epoch_without_steps_has_no_batch(work, feed):
     one = feed(1)
-    assert list(one.epoch(work, Place(7, 0, 0, 1, 0), [], made)) == []
+    assert list(one.epoch(work, RngContext(7, 0, 0, 1, 0), [], made)) == []
     assert one.pids() == []
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_what_a_loader_may_not_do(work, feed, num_workers):
-    one, place = feed(num_workers), Place(7, 0, 0, 1, 2)
+    one, place = feed(num_workers), RngContext(7, 0, 0, 1, 2)
     with refused("batch", "without asking sample", "sampler own call hoptrain's"):
         next(one.epoch(work, place, ITEMS, lambda step, items, source: items))
     with refused("seeds", "sampler asked other second", "negative sampler torch's generator"):
@@ -228,5 +230,5 @@ def test_what_a_loader_may_not_do(work, feed, num_workers):
 
 
 def test_places_have_states_of_their_own():
-    states = {Place(7, epoch, rank, 2, 3).state(step) for epoch in range(2) for rank in range(2) for step in range(3)}
+    states = {RngContext(7, epoch, rank, 2, 3).state(step) for epoch in range(2) for rank in range(2) for step in range(3)}
     assert len(states) == 12
