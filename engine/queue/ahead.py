@@ -14,7 +14,7 @@ from hoptrain.engine.errors import WorkerError
 from hoptrain.engine.queue.ring import Recycled, Spec
 from hoptrain.engine.queue.worker import Task
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 Batch = tuple[dict[str, Array], Any]
 """Arrays by name, and the value that the task returned for them."""
 
@@ -73,7 +73,7 @@ def run_together(
         steps = steps[number:]
 
 
-def run_ahead(make: Callable[[int], Made], steps: Iterable[int], state: Callable[[], object] = tuple) -> Generator[Made]:
+def run_ahead(make: Callable[[int], Result], steps: Iterable[int], state: Callable[[], object] = tuple) -> Generator[Result]:
     """Yield the batches of ``steps``; a thread makes the next one while the consumer uses this one.
 
     When the iterator ends, is closed or is dropped, it waits for the batch that is being made. An exception of the thread is raised when its batch is
@@ -88,7 +88,7 @@ def run_ahead(make: Callable[[int], Made], steps: Iterable[int], state: Callable
         WorkerError: a fork of the process asks for a batch; threads are not forked.
     """
     owner = os.getpid()
-    under_way = deque[tuple[Future[Made], Callable[[], Made], object]]()
+    under_way = deque[tuple[Future[Result], Callable[[], Result], object]]()
     with ThreadPoolExecutor(1, thread_name_prefix="hoptrain-ahead") as thread:
         for step in steps:
             make_one = partial(make, step)
@@ -100,8 +100,8 @@ def run_ahead(make: Callable[[int], Made], steps: Iterable[int], state: Callable
 
 
 def _taken(
-    thread: ThreadPoolExecutor, state: Callable[[], object], owner: int, made: Future[Made], make: Callable[[], Made], seen: object
-) -> Made:
+    thread: ThreadPoolExecutor, state: Callable[[], object], owner: int, made: Future[Result], make: Callable[[], Result], seen: object
+) -> Result:
     if os.getpid() != owner:
         raise WorkerError(
             "a batch was requested in a fork of the process that made the iterator: threads are not forked; take a new iterator"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.loader.device_feed import DeviceFeed
     from hoptrain.samplers.loader.gpu_cache import HitRates
 
-Made = TypeVar("Made")
+LoaderBatch = TypeVar("LoaderBatch")
 
 AT_ONCE_BYTES = 2 << 30
 """Bytes that batches made at once in this process may have, with their threads' tables of nodes. Larger batches are made one after another."""
@@ -68,7 +68,7 @@ class ThreadTasks(NamedTuple):
         return cls(tasks, workspace.run, AT_ONCE_BYTES - 4 * len(tasks) * num_nodes)
 
 
-class BatchMaker(Generic[Made]):
+class BatchMaker(Generic[LoaderBatch]):
     """A maker of a loader's batches.
 
     A batch is made by the first of these whose condition holds:
@@ -89,17 +89,17 @@ class BatchMaker(Generic[Made]):
     def __init__(
         self,
         task: FeedTask | None,
-        received: Callable[[Batch], Made],
+        received: Callable[[Batch], LoaderBatch],
         *,
         num_workers: int = 0,
         queue: WorkerOptions = DEFAULTS,
         on_map: Callable[[Array], None] | None = None,
-        here: Callable[[int, int, bool], Made] | None = None,
+        here: Callable[[int, int, bool], LoaderBatch] | None = None,
         threads: int = 1,
         check: Callable[[], object] = tuple,
         device: DeviceOptions | None = None,
         columns: dict[str, Columns] | None = None,
-        on_device: Callable[[Any, DeviceFeed[Any]], Made] = lambda batch, _: batch,
+        on_device: Callable[[Any, DeviceFeed[Any]], LoaderBatch] = lambda batch, _: batch,
     ) -> None:
         """Initialise; nothing is started yet.
 
@@ -140,7 +140,7 @@ class BatchMaker(Generic[Made]):
         is_ahead: bool = False,
         state: Callable[[], object] = tuple,
         counted: Iterable[int] | None = None,
-    ) -> Generator[Made]:
+    ) -> Generator[LoaderBatch]:
         """Return the batches of some steps in order. A new run ends the one before.
 
         Args:
@@ -167,7 +167,7 @@ class BatchMaker(Generic[Made]):
             return self._from_slots(self._pool.run(epoch, steps))
         return self._by_workers(epoch, iter(steps))
 
-    def make(self, epoch: int, step: int) -> Made:
+    def make(self, epoch: int, step: int) -> LoaderBatch:
         """Make the batch of a step now, in the calling thread."""
         self._check()
         return self._here(epoch, step, False)
@@ -193,7 +193,7 @@ class BatchMaker(Generic[Made]):
             self._pool.close()
             self._pool = None
 
-    def _by_gpu(self, options: DeviceOptions, epoch: int, steps: Iterable[int], counted: Iterable[int] | None) -> Generator[Made]:
+    def _by_gpu(self, options: DeviceOptions, epoch: int, steps: Iterable[int], counted: Iterable[int] | None) -> Generator[LoaderBatch]:
         from hoptrain.samplers.loader.device_feed import DeviceFeed, in_bulks
 
         if self._feed is None:
@@ -203,17 +203,17 @@ class BatchMaker(Generic[Made]):
         feed, batches = self._feed, self._feed.run(epoch, steps)
         yield from map(self._on_device, batches, repeat(feed))  # which holds no batch while the next one is waited for
 
-    def _by_workers(self, epoch: int, steps: Iterator[int]) -> Generator[Made]:
+    def _by_workers(self, epoch: int, steps: Iterator[int]) -> Generator[LoaderBatch]:
         for first in steps:  # the rehearsal needs its items; the pool asks for all others
             self.start(epoch)
             assert self._pool is not None
             ahead = steps_under_way(self.num_workers, self._queue)
             yield from self._from_slots(self._pool.run_given(epoch, chain([first], steps), ahead))
 
-    def _from_slots(self, batches: Iterator[Batch]) -> Generator[Made]:
+    def _from_slots(self, batches: Iterator[Batch]) -> Generator[LoaderBatch]:
         yield from map(self._received, batches)  # which holds no batch while the next one is waited for
 
-    def _on_demand(self, epoch: int, steps: Iterable[int]) -> Generator[Made]:
+    def _on_demand(self, epoch: int, steps: Iterable[int]) -> Generator[LoaderBatch]:
         at_once = ThreadTasks.of(self._task) if self._threads > 1 else None
         if at_once is None or not isinstance(steps, range):
             for step in steps:
@@ -224,7 +224,7 @@ class BatchMaker(Generic[Made]):
             self._check()
             yield self._received(next(batches))
 
-    def _by_task(self, epoch: int, step: int, is_ahead: bool) -> Made:
+    def _by_task(self, epoch: int, step: int, is_ahead: bool) -> LoaderBatch:
         return self._received(make_in(self.memory, self._task, epoch, step))
 
 

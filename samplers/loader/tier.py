@@ -56,7 +56,7 @@ from hoptrain.samplers.superbatch.handover import BatchReceiver, message_slots
 
 _log = logging.getLogger(__name__)
 
-Made = TypeVar("Made")
+LoaderBatch = TypeVar("LoaderBatch")
 
 LOOKAHEAD = 256
 """Default number of steps to look ahead; memory limits it further."""
@@ -279,7 +279,7 @@ class FeatureCache:
             topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=made.budget.of_edges // 2)
         return CacheFillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
 
-    def run(self, batches: Callable[[int, range], Iterator[Made]], epoch: int, steps: range) -> Iterator[Made]:
+    def run(self, batches: Callable[[int, range], Iterator[LoaderBatch]], epoch: int, steps: range) -> Iterator[LoaderBatch]:
         """Yield the batches of some steps, each once its rows are cached.
 
         Args:
