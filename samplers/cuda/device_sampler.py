@@ -130,7 +130,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         """
 
     def is_done(self) -> bool:
-        """Whether there was room for all, so that the bulk can be receiver out; else there is more, and it is queued again. The sizes are on the host."""
+        """Whether there was room for all, so that the bulk can be handed out; else there is more, and it is queued again. The sizes are on the host."""
         needed = {size: int(self.host_size(size).max()) for size in self.rooms}
         grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.rooms[size]}
         self.rooms |= grown

@@ -123,16 +123,16 @@ def test_structures_that_torch_reads_are_its_own_memory(small, monkeypatch, samp
 
 def _check_handed(monkeypatch, data, sampler):
     """Nothing that the training's stream gets lies in memory that is not torch's, and all is as on the CPU."""
-    receiver, options = [], {"batch_size": 1 if sampler.single_item else 6, "seed": 5}
+    handed, options = [], {"batch_size": 1 if sampler.single_item else 6, "seed": 5}
     stand_in = put_stand_in(monkeypatch)
-    monkeypatch.setattr(DeviceStream, "hand_to_torch", lambda self, *arrays: receiver.extend(arrays))
+    monkeypatch.setattr(DeviceStream, "hand_to_torch", lambda self, *arrays: handed.extend(arrays))
     found = list(SampleLoader(data, sampler, device="cuda", bulk=2, **options))
     foreign = {tensor.untyped_storage().data_ptr() for tensor in stand_in.foreign}
     assert foreign, "a bulk's buffers are Numba's arrays"
-    assert len(receiver) >= 4 * len(found)
+    assert len(handed) >= 4 * len(found)
     of_rows = [rows for batch in found for rows in (batch.x, batch.y) if rows is not None]
-    assert {id(rows) for rows in of_rows} <= set(map(id, receiver)), "the training's stream gets features and labels, too"
-    assert not foreign & {tensor.untyped_storage().data_ptr() for tensor in receiver if tensor.numel()}
+    assert {id(rows) for rows in of_rows} <= set(map(id, handed)), "the training's stream gets features and labels, too"
+    assert not foreign & {tensor.untyped_storage().data_ptr() for tensor in handed if tensor.numel()}
     monkeypatch.undo()
     assert [contents(batch) for batch in found] == [contents(batch) for batch in SampleLoader(data, sampler, **options)]
 
