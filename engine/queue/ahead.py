@@ -45,7 +45,7 @@ def run_together(
     epoch: int,
     steps: range,
     memory: Recycled,
-    room: int,
+    capacity: int,
 ) -> Iterator[Batch]:
     """Yield the batches of ``steps``; when the consumer asks for one, several threads make a batch each.
 
@@ -53,16 +53,16 @@ def run_together(
     its batch is requested.
 
     Args:
-        task: makes batches in this thread: the first one, whose size is then known, the last one of an odd number, and all if they exceed ``room``.
+        task: makes batches in this thread: the first one, whose size is then known, the last one of an odd number, and all if they exceed ``capacity``.
         tasks: one task for each thread; they make the same batches with scratch memory of their own.
         run: runs functions at the same time, one of them in this thread, until all have ended.
         epoch: the epoch.
         steps: the steps.
         memory: memory for the batches; called by several threads.
-        room: bytes that the batches made at once may have together.
+        capacity: bytes that the batches made at once may have together.
     """
     while steps:
-        number = min(len(tasks), len(steps)) if 0 < memory.largest * len(tasks) <= room else 1
+        number = min(len(tasks), len(steps)) if 0 < memory.largest * len(tasks) <= capacity else 1
         if number == 1:
             yield make_in(memory, task, epoch, steps[0])
         else:

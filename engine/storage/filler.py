@@ -74,7 +74,7 @@ class Topology(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether no more steps should be sampled for now."""
+        """True if no more steps should be sampled for now."""
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
         """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of those that follow."""
@@ -149,7 +149,7 @@ class CacheFillTask:
 
     @property
     def _publishes_samples(self) -> bool:
-        """Whether samples are passed to the workers, in message slots that are reused."""
+        """True if samples are passed to the workers, in message slots that are reused."""
         return self.topology is not None
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:

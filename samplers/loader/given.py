@@ -1,4 +1,4 @@
-"""What the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl`` pass to their feed: the items of the next batches, the graph, the sampler and the stores."""
+"""Objects that the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl`` exchange with their feed: items of the next batches, graph, sampler and stores."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ class FeatureCache:
 
     @property
     def has_room(self) -> bool:
-        """Whether all rows that are not in memory anyway fit in the cache."""
+        """True if all rows that are not in memory anyway fit in the cache."""
         tables = [] if self.shared is None else self.shared.tables
         wanted = [num_elsewhere(rows.file) for rows in self.rows.values()]
         return bool(tables) and all(table.num_slots >= number for table, number in zip(tables, wanted, strict=True))

@@ -50,7 +50,7 @@ class Superbatch:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more steps should be sampled for now."""
+        """True if no more steps should be sampled for now."""
         return not self._sampled and 2 * sum(map(_num_bytes, self._waiting)) >= self.memory
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
