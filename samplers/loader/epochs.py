@@ -57,7 +57,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         self.last_wait: tuple[float, float] = (0.0, 0.0)
         self.on_batch: Callable[[], None] | None = None
         self.schedule = schedule
-        self._maker: BatchMaker[Any] | None = None
+        self._maker: BatchMaker | None = None
         self._start = (0, 0)  # epoch and step at which the next iteration begins
         self._position = (0, 0)  # epoch and step of the next batch, for state_dict()
         self.repeats = False

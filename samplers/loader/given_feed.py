@@ -19,7 +19,7 @@ from hoptrain.samplers.batch.transfer import release_copied
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.loader.cores import threads_for
 from hoptrain.samplers.loader.given import BatchSource, ExternalBatchSampler, LoaderSpec, PreparedBatch, RngContext, SeedsRequested
-from hoptrain.samplers.loader.maker import BatchMaker, DeviceOptions, steps_under_way
+from hoptrain.samplers.loader.maker import BatchHooks, BatchMaker, DeviceOptions, steps_under_way
 from hoptrain.samplers.loader.task import SampleTask
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ExternalSeedLoader:
         self._workers, self._queue = num_workers, WorkerOptions(**options) if num_workers else DEFAULTS
         self._options = None if on_device is None else on_device._replace(bulk=bulk)
         self._iteration = 0
-        self._maker: BatchMaker[PreparedBatch] | None = None
+        self._maker: BatchMaker | None = None
         self._sources: Generator[Any] | None = None
         self._work: LoaderSpec | None = None
         self._owner = 0
@@ -100,10 +100,11 @@ class ExternalSeedLoader:
             find = partial(_items_asked_by, made) if items_of is None else lambda _, index: items_of(index)
             under_way = deque[tuple[Index, Array]]()
             steps, to_count = self._steps(indices, find, under_way), self._steps(counted, find, deque(maxlen=0))
-            batches = self._maker.run(place.epoch, steps, is_ahead=is_ahead, state=work.state, counted=to_count)
+            hooks = BatchHooks(self._received, self._begun, lambda batch, device: PreparedBatch(batch, _rows_in(batch), on_device=device))
+            batches = self._maker.run(place.epoch, steps, hooks, is_ahead=is_ahead, state=work.state, counted=to_count)
             sources = self._known(batches, under_way)
         else:
-            sources = self._asked(self._maker, place.epoch, indices)
+            sources = self._asked(place.epoch, indices)
         return self._batches(self._iteration, sources, made)
 
     def _batches(
@@ -133,12 +134,12 @@ class ExternalSeedLoader:
                 yield batch
                 del batch
 
-    def _asked(self, maker: BatchMaker[PreparedBatch], epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, BatchSource]]:
+    def _asked(self, epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, BatchSource]]:
         """Yield sources that sample in this process when the loader's code asks them; a batch's structure stays in the workspace."""
 
         def sampled(step: int, items: Array) -> PreparedBatch:
             self._schedule.give(step, items)
-            return maker.make(epoch, step)
+            return self._begun(epoch, step, False)
 
         for step, index in enumerate(indices):
             yield index, BatchSource(partial(sampled, step))
@@ -184,22 +185,14 @@ class ExternalSeedLoader:
         """Share of the rows that the ``gpu_cache`` holds, expected and by epoch; None without a cache, and before the first batch."""
         return None if self._maker is None else self._maker.hit_rates
 
-    def _maker_for(self, work: LoaderSpec, place: RngContext) -> BatchMaker[PreparedBatch]:
+    def _maker_for(self, work: LoaderSpec, place: RngContext) -> BatchMaker:
         options = self._options
         under_way = steps_under_way(self._workers, self._queue, None if options is None else options.bulk)
         self._schedule = ExternalBatchSampler(under_way, place.rank, place.world_size)
         workspace = Workspace(threads_for(None, self._workers, "cpu")) if options is None else options.workspace()
         stores = dict(work.stores)
         self._task = SampleTask(graph=work.graph, stores=stores, sampler=work.sampler, schedule=self._schedule, workspace=workspace)
-        return BatchMaker(
-            self._task,
-            self._received,
-            num_workers=self._workers,
-            queue=self._queue,
-            here=self._begun,
-            device=options,
-            on_device=lambda batch, device: PreparedBatch(batch, _rows_in(batch), on_device=device),
-        )
+        return BatchMaker(self._task, num_workers=self._workers, queue=self._queue, device=options)
 
     def pids(self) -> list[int]:
         """Return the process ids of the workers as they are now; none before the first batch."""

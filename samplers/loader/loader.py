@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from hoptrain.samplers.loader.check_batch import prepared
 from hoptrain.samplers.loader.cores import rank_and_world_size
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.loader.gather import split_columns, with_columns
-from hoptrain.samplers.loader.maker import BatchMaker, DeviceOptions, workspace_on
+from hoptrain.samplers.loader.maker import BatchHooks, BatchMaker, DeviceOptions, workspace_on
 from hoptrain.samplers.loader.task import SampleTask
 
 if TYPE_CHECKING:
@@ -146,9 +147,12 @@ class SampleLoader(EpochLoader[SomeBatch]):
             self._maker = self._new_maker()
         self._maker.start(epoch)
         self._files = mapped_files(*(self.tier.mapped if self.tier else _arrays_of(task)))
-        return self.tier.run(self._maker.run, epoch, steps) if self.tier else self._maker.run(epoch, steps)
+        # To read past the end of a file that was cut off would end the process (SIGBUS).
+        hooks: BatchHooks[SomeBatch] = BatchHooks(self._filled, check=lambda: check_whole(self._files))
+        run = partial(self._maker.run, hooks=hooks)
+        return self.tier.run(run, epoch, steps) if self.tier else run(epoch, steps)
 
-    def _new_maker(self) -> BatchMaker[SomeBatch]:
+    def _new_maker(self) -> BatchMaker:
         task, is_on_gpu = self.task, self.num_workers == 0 and self.task.workspace.device == "cuda"
         if is_on_gpu:
             from hoptrain.engine.gpu_memory.meeting import meeting_of
@@ -156,12 +160,10 @@ class SampleLoader(EpochLoader[SomeBatch]):
             task.workspace.meeting = meeting_of(task.schedule.world_size)
         return BatchMaker(
             task,
-            self._filled,
             num_workers=self.num_workers,
             worker_options=self._queue,
             on_map=lock_pages if self._page_lock else None,
             threads=1 if self._of_tier or is_on_gpu else task.workspace.threads,
-            check=lambda: check_whole(self._files),  # to read past the end of a file that was cut off would end the process (SIGBUS)
             device=self._device if is_on_gpu else None,
             columns=self._columns,
         )

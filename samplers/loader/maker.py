@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -68,8 +69,25 @@ class ThreadTasks(NamedTuple):
         return cls(tasks, workspace.run, AT_ONCE_BYTES - 4 * len(tasks) * num_nodes)
 
 
-class BatchMaker(Generic[LoaderBatch]):
-    """A maker of a loader's batches.
+class BatchHooks(NamedTuple, Generic[LoaderBatch]):
+    """The functions by which a loader turns what was made into its own batches.
+
+    Attributes:
+        received: returns the loader's batch of the arrays of a slot and what the task returned.
+        here: makes the loader's batch of an epoch and a step in this process; true as third argument if a thread makes it while the consumer uses the
+            batch before. None if the task makes it.
+        on_device: returns the loader's batch of a batch on the GPU and its feed.
+        check: called before each batch that is made in this process when the consumer asks.
+    """
+
+    received: Callable[[Batch], LoaderBatch]
+    here: Callable[[int, int, bool], LoaderBatch] | None = None
+    on_device: Callable[[Any, DeviceFeed[Any]], LoaderBatch] = lambda batch, _: batch
+    check: Callable[[], object] = tuple
+
+
+class BatchMaker:
+    """A maker of a loader's batches. It holds no reference to the loader, so workers end as soon as the loader is gone.
 
     A batch is made by the first of these whose condition holds:
 
@@ -89,40 +107,30 @@ class BatchMaker(Generic[LoaderBatch]):
     def __init__(
         self,
         task: FeedTask | None,
-        received: Callable[[Batch], LoaderBatch],
         *,
         num_workers: int = 0,
         queue: WorkerOptions = DEFAULTS,
         on_map: Callable[[Array], None] | None = None,
-        here: Callable[[int, int, bool], LoaderBatch] | None = None,
         threads: int = 1,
-        check: Callable[[], object] = tuple,
         device: DeviceOptions | None = None,
         columns: dict[str, Columns] | None = None,
-        on_device: Callable[[Any, DeviceFeed[Any]], LoaderBatch] = lambda batch, _: batch,
     ) -> None:
         """Initialise; nothing is started yet.
 
         Args:
-            task: makes a batch in arrays of a slot. None if ``here`` makes all batches.
-            received: turns the arrays of a slot, and what the task returned, into the loader's batch.
+            task: makes a batch in arrays of a slot. None if the loader makes all batches by ``BatchHooks.here``.
             num_workers: worker processes; 0 for none.
             queue: options of the workers' queue.
             on_map: called with each mapping of a slot in this process, (bytes,) uint8.
-            here: makes the loader's batch of an epoch and a step in this process; true as third argument if a thread makes it while the consumer uses
-                the batch before. By default the task makes it.
             threads: threads of the task's workspace that may make a batch each at the same time; the task is then a ``SampleTask``.
-            check: called before each batch that is made in this process when the consumer asks.
             device: options of the GPU of this process that samples; the task is then a ``SampleTask`` with its workspace there.
             columns: scales of the quantised stores, by name; batches on a GPU have numbers instead of codes.
-            on_device: turns a batch on the GPU into the loader's batch.
         """
         self.num_workers = num_workers
         self.memory: Recycled = Recycled(max(2, threads + 1))
         self._task: Any = task
-        self._received, self._queue, self._on_map = received, queue, on_map
-        self._here, self._threads, self._check = here or self._by_task, threads, check
-        self._device, self._columns, self._on_device = device, columns, on_device
+        self._queue, self._on_map, self._threads = queue, on_map, threads
+        self._device, self._columns = device, columns
         self._pool: WorkerPool | None = None
         self._feed: DeviceFeed[Any] | None = None
 
@@ -136,6 +144,7 @@ class BatchMaker(Generic[LoaderBatch]):
         self,
         epoch: int,
         steps: Iterable[int],
+        hooks: BatchHooks[LoaderBatch],
         *,
         is_ahead: bool = False,
         state: Callable[[], object] = tuple,
@@ -147,6 +156,7 @@ class BatchMaker(Generic[LoaderBatch]):
             epoch: the epoch.
             steps: a range; or an iterator of steps from 0 on, which is asked in the consumer's thread for at most ``steps_under_way`` steps that
                 have not been delivered.
+            hooks: functions of the loader.
             is_ahead: whether a thread may make the next batch, where neither a GPU nor workers make it.
             state: with ``is_ahead``, the state of what the batches are made of. A batch during or after which it changed is made again.
             counted: steps whose batches are sampled to choose the rows of a ``gpu_cache``; by default those of the epoch.
@@ -156,21 +166,15 @@ class BatchMaker(Generic[LoaderBatch]):
             InputError: the task refused its input.
         """
         if self._device is not None:
-            return self._by_gpu(self._device, epoch, steps, counted)
+            return self._by_gpu(self._device, epoch, steps, hooks, counted)
         if not self.num_workers:
-            if is_ahead:
-                return run_ahead(lambda step: self._here(epoch, step, True), steps, state)
-            return self._on_demand(epoch, steps)
+            here = hooks.here or partial(self._by_task, hooks)
+            return run_ahead(lambda step: here(epoch, step, True), steps, state) if is_ahead else self._on_demand(epoch, steps, hooks)
         if isinstance(steps, range):
             self.start(epoch)
             assert self._pool is not None
-            return self._from_slots(self._pool.run(epoch, steps))
-        return self._by_workers(epoch, iter(steps))
-
-    def make(self, epoch: int, step: int) -> LoaderBatch:
-        """Make the batch of a step now, in the calling thread."""
-        self._check()
-        return self._here(epoch, step, False)
+            return self._from_slots(self._pool.run(epoch, steps), hooks)
+        return self._by_workers(epoch, iter(steps), hooks)
 
     @property
     def num_ready(self) -> int:
@@ -193,7 +197,9 @@ class BatchMaker(Generic[LoaderBatch]):
             self._pool.close()
             self._pool = None
 
-    def _by_gpu(self, options: DeviceOptions, epoch: int, steps: Iterable[int], counted: Iterable[int] | None) -> Generator[LoaderBatch]:
+    def _by_gpu(
+        self, options: DeviceOptions, epoch: int, steps: Iterable[int], hooks: BatchHooks[LoaderBatch], counted: Iterable[int] | None
+    ) -> Generator[LoaderBatch]:
         from hoptrain.samplers.loader.device_feed import DeviceFeed, in_bulks
 
         if self._feed is None:
@@ -201,31 +207,34 @@ class BatchMaker(Generic[LoaderBatch]):
             bulks = None if counted is None or cache is None else ((self._task.schedule, some) for some in in_bulks(counted, bulk or 1))
             self._feed = DeviceFeed(self._task, bulk, options.feature_placement, cache, epoch, self._columns, bulks)
         feed, batches = self._feed, self._feed.run(epoch, steps)
-        yield from map(self._on_device, batches, repeat(feed))  # which holds no batch while the next one is waited for
+        yield from map(hooks.on_device, batches, repeat(feed))  # which holds no batch while the next one is waited for
 
-    def _by_workers(self, epoch: int, steps: Iterator[int]) -> Generator[LoaderBatch]:
+    def _by_workers(self, epoch: int, steps: Iterator[int], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
         for first in steps:  # the rehearsal needs its items; the pool asks for all others
             self.start(epoch)
             assert self._pool is not None
             ahead = steps_under_way(self.num_workers, self._queue)
-            yield from self._from_slots(self._pool.run_given(epoch, chain([first], steps), ahead))
+            yield from self._from_slots(self._pool.run_given(epoch, chain([first], steps), ahead), hooks)
 
-    def _from_slots(self, batches: Iterator[Batch]) -> Generator[LoaderBatch]:
-        yield from map(self._received, batches)  # which holds no batch while the next one is waited for
+    @staticmethod
+    def _from_slots(batches: Iterator[Batch], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
+        yield from map(hooks.received, batches)  # which holds no batch while the next one is waited for
 
-    def _on_demand(self, epoch: int, steps: Iterable[int]) -> Generator[LoaderBatch]:
+    def _on_demand(self, epoch: int, steps: Iterable[int], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
         at_once = ThreadTasks.of(self._task) if self._threads > 1 else None
         if at_once is None or not isinstance(steps, range):
+            here = hooks.here or partial(self._by_task, hooks)
             for step in steps:
-                yield self.make(epoch, step)
+                hooks.check()
+                yield here(epoch, step, False)
             return
         batches = run_together(self._task, at_once.tasks, at_once.run, epoch, steps, self.memory, at_once.capacity)
         for _ in steps:
-            self._check()
-            yield self._received(next(batches))
+            hooks.check()
+            yield hooks.received(next(batches))
 
-    def _by_task(self, epoch: int, step: int, is_ahead: bool) -> LoaderBatch:
-        return self._received(make_in(self.memory, self._task, epoch, step))
+    def _by_task(self, hooks: BatchHooks[LoaderBatch], epoch: int, step: int, _: bool) -> LoaderBatch:
+        return hooks.received(make_in(self.memory, self._task, epoch, step))
 
 
 def steps_under_way(num_workers: int, queue: WorkerOptions, bulk: int | None = None) -> int:

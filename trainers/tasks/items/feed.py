@@ -20,7 +20,7 @@ from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.loader.items import ItemTask
-from hoptrain.samplers.loader.maker import BatchMaker
+from hoptrain.samplers.loader.maker import BatchHooks, BatchMaker
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, say_overlaps
 
 
@@ -86,8 +86,8 @@ class ItemLoader(EpochLoader[ItemBatch]):
     def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
         if self._maker is None:
             task = None if self._joined is None else ItemTask(self._joined[0], self.schedule)
-            self._maker = BatchMaker(task, self._received, num_workers=self.num_workers, worker_options=self._queue, here=self._collated)
-        made: Iterator[Any] = self._maker.run(epoch, steps)
+            self._maker = BatchMaker(task, num_workers=self.num_workers, worker_options=self._queue)
+        made: Iterator[Any] = self._maker.run(epoch, steps, BatchHooks(self._received, self._collated))
         for step in steps:
             yield ItemBatch(*next(made), self.schedule.num_step_items(step), self.schedule.address(epoch, step))
 
