@@ -162,8 +162,8 @@ def _planned(rows_of: StepAccesses, topology: Topology | None, budget: Budget, n
     while (number := len(used)) < 2 * num_steps:  # the same order of steps as in hoptrain.engine.storage.filler
         epoch_end = (number // num_steps + 1) * num_steps
         coming = iter(range(number + 1, epoch_end + 1))
-        hand_over = partial(_hand_over, topology, coming)
-        tables_reads = plan_together(plans, range(number + 1, epoch_end + 1), hand_over)
+        publish = partial(_publish, topology, coming)
+        tables_reads = plan_together(plans, range(number + 1, epoch_end + 1), publish)
         for reads in zip(*tables_reads, strict=True):
             foresee(int(not plans[0].num_known) if topology and topology.is_full else min(plan.wanted for plan in plans))
             used.append(sum(own.num_used for own in reads))
@@ -192,9 +192,9 @@ def _largest(rows_of: StepAccesses, num_steps: int) -> list[int]:
     return found
 
 
-def _hand_over(topology: Topology | None, coming: Iterator[int], landed: int) -> None:
+def _publish(topology: Topology | None, coming: Iterator[int], landed: int) -> None:
     if topology is not None:
-        topology.hand_over(next(coming), landed)
+        topology.publish(next(coming), landed)
 
 
 def _edge_lines(steps: _Steps, topology: Superbatch, num_steps: int) -> list[list[str]]:

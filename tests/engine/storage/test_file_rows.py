@@ -123,7 +123,7 @@ def test_a_read_that_fails_is_one_line(tmp_path, monkeypatch):
     mapped = saved(tmp_path, np.zeros((1000, 100), np.float32))
     opened = os.open
     monkeypatch.setattr(os, "open", lambda path, flags: opened(tmp_path, os.O_RDONLY))  # a folder opens, and cannot be read
-    with refused(str(tmp_path / "x.npy"), "cannot read byte directory", "look disk copy"):
+    with refused(str(tmp_path / "x.npy"), "cannot read byte directory", "check disk copy"):
         all_rows(mapped)
 
 
@@ -133,7 +133,7 @@ def test_a_device_that_stops_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(file_rows, "LOOK_S", 0.05)
     end = threading.Event()
     monkeypatch.setattr(file_rows.kernels, "read_extents", lambda *given: end.wait(20) and given[-3])  # the end of the runs
-    with refused("0.2 s", f"{tmp_path / 'x.npy'} reads ended device", "dmesg move folder"):
+    with refused("0.2 s", f"{tmp_path / 'x.npy'} read ended device", "dmesg move folder"):
         all_rows(mapped)
     end.set()
 

@@ -160,7 +160,7 @@ def test_rows_that_are_written_during_an_epoch_are_seen_as_without_the_thread(wo
 
 def of_child(feed, batches, place, work, wanted):
     """In a fork: the iterator of the parent is not its own, a new one is as good as any."""
-    with refused("iterator", "batch another process fork", "new iterator", WorkerError):
+    with refused("iterator", "batch process fork", "new iterator", WorkerError):
         next(batches)
     assert list(feed.epoch(work, place, ITEMS * 3, made, is_ahead=True)) == wanted
 
@@ -218,7 +218,7 @@ def test_an_epoch_without_steps_has_no_batch(work, feed):
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_what_a_loader_may_not_do(work, feed, num_workers):
     one, place = feed(num_workers), RngContext(7, 0, 0, 1, 2)
-    with refused("batch", "without asking sample", "sampler own call hoptrain's"):
+    with refused("batch", "without hoptrain's sampler", "custom call once batch"):
         next(one.epoch(work, place, ITEMS, lambda step, items, source: items))
     with refused("seeds", "sampler asked other second", "negative sampler torch's generator"):
         next(one.epoch(work, place, ITEMS, lambda step, items, source: [source(items), source(items + 1)]))

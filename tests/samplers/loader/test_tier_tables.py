@@ -113,16 +113,16 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
 
 def test_too_little_is_said_with_the_least_that_would_do():
     sizes = {"x.paper": (1_000_000, 64), "x.author": (1_000_000, 32), "edge_attr": (500, 4)}
-    budget = Budget(memory=9_000_000, sizes=sizes)
-    with refused("9,000,000", "feature_cache 4,493,067 x.paper room 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
+    budget = Budget(feature_cache=9_000_000, sizes=sizes)
+    with refused("9,000,000", "memory 4,493,067 x.paper hold 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
         budget.tables()
     least = budget.least({})
-    assert min(table.num_slots for table in replace(budget, memory=least).tables()) == 1
-    with refused(f"{least - 1:,}", "feature_cache room 1,000,000 rows", "least one row more step"):
-        replace(budget, memory=least - 1).tables()
+    assert min(table.num_slots for table in replace(budget, feature_cache=least).tables()) == 1
+    with refused(f"{least - 1:,}", "memory hold 1,000,000 rows", "least one row more step"):
+        replace(budget, feature_cache=least - 1).tables()
     rows = {"x.paper": 30_000, "x.author": 999_000, "edge_attr": 500}
-    wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
-    rule = "feature_cache auto 1,000,000 edge_attr.a whole 10,000,000 edges x.author step uses 999,000"
+    wider = replace(budget, feature_cache=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
+    rule = "memory auto 1,000,000 all edge_attr.a 10,000,000 edges x.author step uses 999,000"
     with refused("40,000,000", rule, "148MiB least batch_size fanouts"):
         wider.check(rows)
     least = wider.least(rows)
@@ -145,7 +145,7 @@ def test_a_table_of_rows_shorter_than_what_tells_where_they_lie_is_held_whole(wi
     assert 0 < tier.filled.num_missed < tier.filled.num_used
     assert tier.shared.tables[0].num_bytes <= (400 << 10) - 120_000
     assert "; in addition 0.1 MiB for all of edge_attr" in caplog.text
-    with refused("102,400", "memory 120,000 edge_attr whole 0 x", "KiB least batch_size fanouts"):
+    with refused("102,400", "memory 120,000 all edge_attr 0 x", "KiB least batch_size fanouts"):
         SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), feature_cache="100KiB")
 
 
@@ -159,7 +159,7 @@ def test_auto_takes_what_is_left_and_says_so(request, name, caplog, monkeypatch)
     graph = sum(file.stat().st_size for file in (data.path / "graph" if name == "typed" else data.path).glob("*ind*.npy"))
     assert graph < 1 << 20
     assert all(table.num_slots == table.num_rows for table in tier.shared.tables)
-    (said,) = [line for line in caplog.messages if line.startswith("memory: ")]
+    (said,) = [line for line in caplog.messages if line.startswith("feature cache: ")]
     assert "MiB (1.00 GiB free minus 0.00 for graph and labels, 0.13 for sampler processes, 0.00 for batches, 0.25 for training)" in said
     rows = sum(table.num_rows for table in tier.shared.tables)
     assert said.endswith(f"holds {rows:,} of {rows:,} rows (100 %), prefetch_steps 256 steps")

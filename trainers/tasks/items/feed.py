@@ -87,7 +87,7 @@ class ItemLoader(EpochLoader[ItemBatch]):
         if self._maker is None:
             task = None if self._joined is None else ItemTask(self._joined[0], self.schedule)
             self._maker = BatchMaker(task, num_workers=self.num_workers, worker_options=self._queue)
-        made: Iterator[Any] = self._maker.run(epoch, steps, BatchHooks(self._received, self._collated))
+        made: Iterator[tuple[Any, Tensor]] = self._maker.run(epoch, steps, BatchHooks(self._received, self._collated))
         for step in steps:
             yield ItemBatch(*next(made), self.schedule.num_step_items(step), self.schedule.address(epoch, step))
 
