@@ -98,11 +98,11 @@ fit Q --data.sampler.init_args.fanout [5]   | data.sampler: there is no option f
 fit Q --data.sampler.init_args.sizes [5]    | data.sampler: there is no option sizes: there are expand, fanouts, replace, weighted
 fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it takes a Sampler; did you mean NeighborSampler...?
 fit Q --data.num_workers -1                 | num_workers is -1: must be at least 0; give 0 to sample in this process
-fit Q --data.num_workers 0 --data.worker_options.prefetch_factor 3 | worker_options.prefetch_factor is 3 and num_workers 0: ...
-fit Q --data.in_memory true                 | in_memory with 2 workers: workers read the data set's files; set num_workers=0, or leave in_memory out
-fit Q --data.feature_cache lots                    | memory is lots: it is bytes with their unit, or auto; give for instance 8GiB
-fit Q --data.feature_cache 0.5                     | memory is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
-fit Q --data.partitions nowhere             | nowhere holds no partitioned data set: name a folder that 'hoptrain data partition' wrote
+fit Q --data.num_workers 0 --data.worker_options.prefetch_factor 3 | worker_options.prefetch_factor is 3 with num_workers 0: ...
+fit Q --data.in_memory true                 | in_memory with 2 workers: they share the data set's files; set num_workers=0, or leave it out
+fit Q --data.feature_cache lots                    | memory is lots: must be bytes with their unit, or auto; give for instance 8GiB
+fit Q --data.feature_cache 0.5                     | memory is 0.5: must be bytes with their unit, or auto; give for instance 8GiB
+fit Q --data.partitions nowhere             | nowhere holds no parts of a data set: name a folder that 'hoptrain data partition' wrote
 fit Q --data.prefetch_steps 8                    | prefetch_steps is 8 without memory: ...
 fit Q --data.features random                | data.features is random: it must be one of stored, degrees, walks
 fit Q --data.dataset corra                  | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
@@ -167,9 +167,9 @@ fitt                                        | 'fitt' is unknown: it must be one 
 data                                        | the following arguments are required: ACTION; see 'hoptrain data --help'
 data infoo cora                             | 'infoo' is unknown: it must be one of list, info, import, convert, partition; did you mean info?
 data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
-data info corra                             | 'corra' is not a known data set, file or folder: did you mean cora?
-data info digits-knn --memory 0.5           | memory is 0.5: it is bytes with their unit, or auto; give for instance 8GiB
-data info digits-knn --fanouts 3,2          | --fanouts is 3,2, but --memory is not given: it is for the prediction of reads; give --memory, or leave it out
+data info corra                             | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
+data info digits-knn --memory 0.5           | memory is 0.5: must be bytes with their unit, or auto; give for instance 8GiB
+data info digits-knn --fanouts 3,2          | --fanouts is 3,2 without --memory: it tells what is read from the disk; leave it out
 data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
 data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes can have 1 to 1797 partitions; give such a number

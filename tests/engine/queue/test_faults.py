@@ -138,7 +138,7 @@ def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_p
 @pytest.mark.promise
 def test_a_worker_that_dies_again_and_again_ends_the_run(pool_of, tmp_path):
     pool = pool_of(Faulty(tmp_path, {2: ("writing", "kill")}, again=True), 2, max_restarts=2)
-    with refused("worker 0", "pid killed SIGKILL 3 times batch", "sampler mending timeout", WorkerError):
+    with refused("worker 0", "pid killed SIGKILL 3 times batch", "fix sampler timeout", WorkerError):
         run(pool, 0, 6)
 
 

@@ -134,7 +134,7 @@ def test_a_task_that_cannot_be_loaded_says_why(pool_of):
 
 def test_a_task_that_cannot_be_sent_is_the_users_mistake():
     task = Numbers(actions={0: threading.Lock()})
-    with refused("'_thread.lock'", "sampler cannot sent worker", "keep out num_workers=0"):
+    with refused("'_thread.lock'", "sampler cannot sent worker no locks", "remove num_workers=0"):
         WorkerPool(task, 1)
 
 
