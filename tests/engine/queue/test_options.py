@@ -8,9 +8,9 @@ MISTAKES = {
     "no batch in advance": Mistake(
         lambda: WorkerOptions(prefetch_factor=0), value="prefetch is 0", rule="at least 1", remedy="give 1 more"
     ),
-    "a timeout of nothing": Mistake(lambda: WorkerOptions(timeout=0), value="timeout is 0", rule="at least 0.1", remedy="correct"),
+    "a timeout of nothing": Mistake(lambda: WorkerOptions(timeout=0), value="timeout is 0", rule="at least 0.1", remedy="give 0.1 more"),
     "fewer restarts than none": Mistake(
-        lambda: WorkerOptions(max_restarts=-1), value="-1", rule="max_restarts at least 0", remedy="correct"
+        lambda: WorkerOptions(max_restarts=-1), value="-1", rule="max_restarts at least 0", remedy="give 0 more"
     ),
     "a missing folder": Mistake(
         lambda: WorkerOptions(buffer_dir="/no/such"),

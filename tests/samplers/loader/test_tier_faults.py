@@ -116,7 +116,7 @@ def test_two_ranks_train_on_what_features_in_memory_give(folder, tmp_path):
     expected, _ = fit(folder, tmp_path / "plain", "--trainer.devices=2")
     assert losses == expected
     assert len(losses) > 4
-    assert run.stderr.count("memory: ") == 1  # of the rank that fills the cache
+    assert run.stderr.count("feature cache: ") == 1  # of the rank that fills the cache
     assert "prefetch_steps 256 steps" in run.stderr
 
 
