@@ -320,25 +320,25 @@ MISTAKES = {
     "a place for the graph on the CPU": Mistake(
         lambda small: loader_of(small, graph_placement="pinned"),
         value="'pinned'",
-        rule="graph_placement GPU reads graph",
+        rule="graph_placement GPU samples",
         remedy='device="cuda" leave out',
     ),
     "a place for the features of a worker": Mistake(
         lambda small: loader_of(small, feature_placement="pinned", device="cuda", num_workers=1),
         value="'pinned'",
-        rule="feature_placement GPU reads features",
+        rule="feature_placement GPU samples",
         remedy='device="cuda" num_workers=0 leave out',
     ),
     "a cache on the CPU": Mistake(
         lambda small: loader_of(small, gpu_cache=0.1),
         value="0.1",
-        rule="gpu_cache memory GPU samples",
+        rule="gpu_cache GPU samples",
         remedy='device="cuda" num_workers=0 leave out',
     ),
     "a cache of a worker": Mistake(
         lambda small: loader_of(small, gpu_cache="1GiB", device="cuda", num_workers=1),
         value="1GiB",
-        rule="gpu_cache memory GPU samples",
+        rule="gpu_cache GPU samples",
         remedy='device="cuda" num_workers=0 leave out',
     ),
     "a cache beside all features on the GPU": Mistake(
@@ -352,7 +352,7 @@ MISTAKES = {
     ),
     "a cache that does not fit": Mistake(cache_that_does_not_fit, value="0.5", rule="gpu_cache index GPU 0.00 GiB free", remedy="less"),
     "a cache without features": Mistake(
-        cache_without_features, value="0.1", rule="gpu_cache not one table features all nodes", remedy="leave out"
+        cache_without_features, value="0.1", rule="gpu_cache one feature table all nodes", remedy="leave out"
     ),
     "a sampler without kernels for CUDA": Mistake(
         lambda small: next(iter(SampleLoader(small, OnlyOnTheCPU(), batch_size=3, device="cuda"))),
