@@ -51,12 +51,17 @@ def rows_of_batches(maps):
     return used
 
 
+@pytest.fixture(scope="module")
+def data(sparse):
+    """Opened once: its checks read 8 GB."""
+    return Dataset.open(sparse[0])
+
+
 @pytest.mark.parametrize("edges", ["mapped", "read"])
-def test_it_opens_is_planned_and_is_sampled(sparse, memory_for_edges, edges):
+def test_it_opens_is_planned_and_is_sampled(sparse, data, memory_for_edges, edges):
     folder, used = sparse
     if edges == "read":
         memory_for_edges(0)
-    data = Dataset.open(folder)
     assert data.graph.num_edges == NUM_EDGES > 1 << 31
     assert data.graph.indptr.dtype == np.int64
     assert data.x.nbytes > 30e9

@@ -1,4 +1,4 @@
-"""Many more processes than cores: 4 ranks with 4 workers each, an all-reduce after every batch.
+"""Many more processes than cores: 4 ranks with 2 workers each, an all-reduce after every batch.
 
 ``make test-faults`` starts 8 workers a rank and makes 2,000 steps.
 """
@@ -15,7 +15,7 @@ import pytest
 from hoptrain.samplers import NeighborSampler, SampleLoader
 
 RANKS = 4
-WORKERS, STEPS = (8, 2000) if int(os.environ.get("HOPTRAIN_FAULTS", "2")) >= 50 else (4, 60)
+WORKERS, STEPS = (8, 2000) if int(os.environ.get("HOPTRAIN_FAULTS", "2")) >= 50 else (2, 60)
 LIMIT_S = 800 if STEPS == 2000 else 250
 RANK = """
     import json, sys

@@ -1,6 +1,6 @@
 """Features beyond memory while things go wrong: what is killed or stopped costs reads and no bit, and a file or a device that fails is one line.
 
-``HOPTRAIN_FAULTS=N`` sends 4 N signals in place of 20 (``make test-faults``: 200).
+``HOPTRAIN_FAULTS=N`` sends 4 N signals in place of 12 (``make test-faults``: 200).
 """
 
 import os
@@ -22,7 +22,7 @@ from cases.mistakes import refused
 from hoptrain.engine import Dataset, WorkerOptions
 from hoptrain.samplers import NeighborSampler, SampleLoader
 
-SIGNALS = 4 * int(os.environ.get("HOPTRAIN_FAULTS", "5"))
+SIGNALS = 4 * int(os.environ.get("HOPTRAIN_FAULTS", "3"))
 ROOT = Path(__file__).parents[3]
 SHORT = "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false --trainer.accelerator=cpu --trainer.max_epochs=2"
 pytestmark = pytest.mark.timeout(200 + 30 * SIGNALS)
@@ -52,13 +52,15 @@ class Signals(threading.Thread):
         self._due.release()
 
     def run(self):
+        left = []  # so that ten signals have each kind
         while self.sent.total() < self._number and self._due.acquire(timeout=120):
             time.sleep(self._draw.uniform(0, 0.3))
-            who, what = self._draw.choice(["filler", "worker", "worker"]), self._draw.choice(["kill"] * 5 + ["pause"] * 4 + ["stop"])
+            left = left or self._draw.sample(["kill"] * 5 + ["pause"] * 4 + ["stop"], 10)
+            who, what = self._draw.choice(["filler", "worker", "worker"]), left[-1]
             pid = self._draw.choice((self._loader.tier if who == "filler" else self._loader).pids())
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL if what == "kill" else signal.SIGSTOP)
-                self.sent[f"{who} {what}"] += 1
+                self.sent[f"{who} {left.pop()}"] += 1
                 if what == "pause":
                     time.sleep(self._draw.uniform(0, 0.5))
                     os.kill(pid, signal.SIGCONT)
@@ -88,7 +90,7 @@ def test_signals_cost_reads_and_no_bit(folder, memory_for_edges, edges):
     print(f"{batches} batches, {dict(signals.sent)}")
     assert (tiered.task.edges is not None) == (edges == "read")
     assert signals.sent.total() == SIGNALS
-    assert {what.split()[1] for what in signals.sent} >= {"kill", "pause"}
+    assert {what.split()[1] for what in signals.sent} == {"kill", "pause", "stop"}
 
 
 def fit(folder, cwd, *options):
@@ -165,13 +167,11 @@ STOPS = """
 def test_a_device_that_stops_under_the_process_that_reads_is_one_line(folder, tmp_path):
     """The reads of the process that fills the cache never end, as those of a network disk that is gone."""
     (tmp_path / "stops.py").write_text(textwrap.dedent(STOPS))
-    begin = time.monotonic()
     run = subprocess.run([sys.executable, tmp_path / "stops.py", folder], capture_output=True, text=True, timeout=180, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1].endswith(
         "x.npy: no read has ended for 2 s: its device has stopped; see the system's log (dmesg), or move the folder"
     )
-    assert time.monotonic() - begin < 120
 
 
 BY_WRITES = """

@@ -95,6 +95,7 @@ def test_a_run_is_started_again_by_hand(tmp_path, parts, undisturbed):
     assert result(tmp_path, told) == undisturbed
 
 
+@EACH_FAULT
 def test_a_folder_that_one_machine_lacks_is_named_on_both(tmp_path, parts):
     place(tmp_path, parts)
     shutil.rmtree(tmp_path / "m1" / "parts")

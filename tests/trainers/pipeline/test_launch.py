@@ -11,6 +11,8 @@ from pipeline_case import Failing, chunk_loss
 
 from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan, RankError, run_ranks
 
+pytestmark = pytest.mark.timeout(300)  # a busy machine takes a minute to start two ranks
+
 
 def fail(how):
     """Fail in the second stage, at its third chunk."""
@@ -29,10 +31,8 @@ def fail(how):
     ],
 )
 def test_a_stage_that_fails_ends_all(how, words):
-    begin = time.monotonic()
-    with pytest.raises(RankError, match=words):
-        run_ranks(fail, 2, how, deadline_s=100)
-    assert time.monotonic() - begin < 100
+    with pytest.raises(RankError, match=words):  # at the deadline it would say that they did not end in time
+        run_ranks(fail, 2, how, deadline_s=250)
 
 
 def test_ranks_that_are_late():

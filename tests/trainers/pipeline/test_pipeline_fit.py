@@ -4,11 +4,11 @@ import csv
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from hoptrain.trainers import NodeClassifier
 from hoptrain.trainers.cli import main
@@ -138,8 +138,7 @@ def test_a_stage_that_fails_ends_all_ranks_with_its_place(tmp_path, fault, cause
 )
 def test_wrong_plans_are_told_in_one_line(tmp_path, monkeypatch, capsys, options, words):
     monkeypatch.chdir(tmp_path)
-    begin = time.monotonic()
+    monkeypatch.setattr(_SubprocessScriptLauncher, "_call_children_scripts", lambda self: pytest.fail("a rank is started"))
     assert main(["fit", f"--config={QUICKSTART}", *SMALL, "--trainer.devices=2", *options]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("hoptrain: ")]
     assert words in line
-    assert time.monotonic() - begin < 60  # no process was started

@@ -24,14 +24,35 @@ QUICKSTART = str(Path(__file__).parents[3] / "configs" / "quickstart.yaml")
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--data.num_workers=0", "--trainer.accelerator=cpu")
 START_S = 120
 
-WRITER = """
-import sys, torch
+WRITERS = """
+import os, signal, sys, torch
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles
-number = 0
-while True:
-    CheckpointFiles().save_checkpoint({"state_dict": {"w": torch.full((1 << 20,), number)}, "pytorch-lightning_version": "2.6.0"}, sys.argv[1])
-    number += 1
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for path in sys.stdin:
+    writer, number = os.fork(), 0
+    while not writer:
+        CheckpointFiles().save_checkpoint({"state_dict": {"w": torch.full((1 << 20,), number)}, "pytorch-lightning_version": "2.6.0"}, path.strip())
+        number += 1
+    print(writer, flush=True)
 """
+
+
+@pytest.fixture
+def writer_of():
+    """Starts processes that write a checkpoint again and again: ``writer_of(path)`` is the id of one. All are forks of one that has imported torch."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", WRITERS], start_new_session=True, **pipes) as parent:
+
+        def start(path):
+            print(path, file=parent.stdin, flush=True)
+            return int(parent.stdout.readline())
+
+        yield start
+        os.killpg(parent.pid, signal.SIGKILL)
+
+
+def is_there(pid):
+    return Path(f"/proc/{pid}").exists()
 
 
 def checkpoint(value, size=1000):
@@ -139,39 +160,33 @@ def test_what_dead_writers_left_is_removed(tmp_path):
     assert [part.exists() for part in parts.values()] == [False, True, True]
 
 
-def test_two_writers_of_one_checkpoint(tmp_path):
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "last.ckpt"]) for _ in range(2)]
-    try:
-        seen, deadline = set(), time.monotonic() + START_S
-        while len(seen) < 50:
-            assert time.monotonic() < deadline
-            assert [writer.poll() for writer in writers] == [None, None]
-            if (tmp_path / "last.ckpt").exists():
-                values = CheckpointFiles().load_checkpoint(tmp_path / "last.ckpt")["state_dict"]["w"]
-                assert len(values) == 1 << 20
-                assert (values == values[0]).all()
-                seen.add((tmp_path / "last.ckpt").stat().st_mtime_ns)
-    finally:
-        for writer in writers:
-            writer.kill()
-            writer.wait()
+def test_two_writers_of_one_checkpoint(writer_of, tmp_path):
+    writers = [writer_of(tmp_path / "last.ckpt") for _ in range(2)]
+    seen, deadline = set(), time.monotonic() + START_S
+    while len(seen) < 50:
+        assert time.monotonic() < deadline
+        assert all(map(is_there, writers))
+        if (tmp_path / "last.ckpt").exists():
+            values = CheckpointFiles().load_checkpoint(tmp_path / "last.ckpt")["state_dict"]["w"]
+            assert len(values) == 1 << 20
+            assert (values == values[0]).all()
+            seen.add((tmp_path / "last.ckpt").stat().st_mtime_ns)
 
 
-def test_a_killed_writer_leaves_a_whole_checkpoint(tmp_path):
+def test_a_killed_writer_leaves_a_whole_checkpoint(writer_of, tmp_path):
     path, seen = tmp_path / "last.ckpt", set()
     for delay in (0.0, 0.013, 0.029):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, path])
-        try:
-            before = path.stat().st_mtime_ns if path.exists() else 0
-            deadline = time.monotonic() + START_S
-            while not path.exists() or path.stat().st_mtime_ns == before:
-                assert writer.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-            time.sleep(delay)
-        finally:
-            writer.send_signal(signal.SIGKILL)
-            writer.wait()
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        writer, deadline = writer_of(path), time.monotonic() + START_S
+        while not path.exists() or path.stat().st_mtime_ns == before:
+            assert is_there(writer)
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(delay)
+        os.kill(writer, signal.SIGKILL)
+        while is_there(writer):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
         values = CheckpointFiles().load_checkpoint(path)["state_dict"]["w"]
         assert len(values) == 1 << 20
         assert (values == values[0]).all()

@@ -182,8 +182,7 @@ def same(tiered, plain):
     return number
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", LOADED)
+@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in LOADED), ("links at times", 1), ("typed links at times", 1)])
 def test_batches_of_a_loader_are_those_from_memory_and_nobody_looks_at_the_map(loader_of, name, workers):
     tiered, plain = loader_of(name, feature_cache="2MiB", num_workers=workers), loader_of(name)
     hide_edges_from(tiered)
