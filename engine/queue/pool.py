@@ -153,7 +153,7 @@ class WorkerPool:
             worker.wait(_TICK_S)
         raise WorkerError(
             f"batch {step} was requested of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
-            + see("iterator")
+            + explain_hint("iterator")
         )
 
     def _look_after_workers(self) -> None:
@@ -184,7 +184,7 @@ class WorkerPool:
             times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
                 f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
-                "fix the sampler if it fails; raise timeout if it is slow" + see("workers")
+                "fix the sampler if it fails; raise timeout if it is slow" + explain_hint("workers")
             )
         _log.warning("%s %s: it is replaced, its batches are recomputed (%d of %d)", name, what, worker.failures, self._queue.max_restarts)
         worker.replace()
@@ -197,7 +197,7 @@ def _pickle_task(task: Task) -> tuple[int, list[int]]:
     except (AttributeError, TypeError, pickle.PicklingError) as error:  # for locks, open files, sockets
         raise InputError(
             f"the sampler cannot be sent to worker processes ({error}): it must have no open files, locks or threads; remove them, or use num_workers=0"
-            + see("sending")
+            + explain_hint("sending")
         ) from error
     file = anonymous_file("hoptrain-task")
     with open(file, "wb", closefd=False) as stream:

@@ -111,6 +111,7 @@ class StoredRows(Protocol):
 
     def finish(self) -> None:
         """Do nothing: only rows on several machines are taken by all ranks together."""
+        return
 
 
 class FileRows(StoredRows):

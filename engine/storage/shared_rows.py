@@ -189,12 +189,13 @@ class SharedRows:
         while self.ready < tag:
             if self.arrays["taken"][rank, 0] >= tag_of(run + 1, -1):
                 raise WorkerError(
-                    f"the rows of step {step} are no longer needed: its loader was iterated anew; take a new iterator" + see("iterator")
+                    f"the rows of step {step} are no longer needed: its loader was iterated anew; take a new iterator"
+                    + explain_hint("iterator")
                 )
             if patience.is_over():
                 raise WorkerError(
                     f"the rows of step {step} have not come for {patience_s:g} s: the process that reads them has stopped; see its messages "
-                    "above, on the first rank of this machine" + see("reader")
+                    "above, on the first rank of this machine" + explain_hint("reader")
                 )
             time.sleep(_LOOK_S)
 

@@ -98,7 +98,7 @@ def require_homogeneous(g: Any) -> Any:
     """
     if is_hetero(on_host(g)):
         raise InputError(
-            f"graph has the edge types {some_of(g.canonical_etypes)}: must have one node type and one edge type, as in DGL; "
+            f"graph has the edge types {join_limited(g.canonical_etypes)}: must have one node type and one edge type, as in DGL; "
             "give dgl.to_homogeneous(g)"
         )
     return g

@@ -148,7 +148,7 @@ def by_type(g: Any, values: Any, types: list[Any], what: str) -> dict[Any, Array
     """
     if not isinstance(values, Mapping):
         if len(types) != 1:
-            raise InputError(f"{what} are a tensor: the graph has several types, {some_of(types)}; give a dict by type")
+            raise InputError(f"{what} are a tensor: the graph has several types, {join_limited(types)}; give a dict by type")
         values = {types[0]: values}
     values = {g.to_canonical_etype(name) if isinstance(types[0], tuple) else name: ids for name, ids in values.items()}
     unknown = [name for name in values if name not in types]

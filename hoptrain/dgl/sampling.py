@@ -77,7 +77,7 @@ def _canonical(g: Any, metapath: Any) -> list[tuple[str, str, str]]:
     unknown = [name for name in metapath if name not in known]
     if unknown or not metapath:
         raise InputError(
-            f"metapath is {list(metapath)}: its steps must be edge types of the graph; choose from {some_of(g.canonical_etypes)}"
+            f"metapath is {list(metapath)}: its steps must be edge types of the graph; choose from {join_limited(g.canonical_etypes)}"
         )
     path = [g.to_canonical_etype(name) for name in metapath]
     for before, after in pairwise(path):

@@ -114,7 +114,7 @@ def check_seeds(data: Any, given: Any) -> tuple[Any, int]:
     if kind not in data.node_types:
         raise InputError(
             f"input_nodes is {_short_repr(given)}: for a HeteroData it must be a node type, or a tuple of a node type and nodes; name one of "
-            f"{some_of(data.node_types)}"
+            f"{join_limited(data.node_types)}"
         )
     nodes = check_nodes(own, data[kind].num_nodes, f"input_nodes of {kind}")
     return (kind, nodes), _num_seeds(nodes, data[kind].num_nodes)
@@ -138,7 +138,7 @@ def check_links(data: Any, given: Any) -> tuple[Any, int]:
         if kind not in data.edge_types:
             raise InputError(
                 f"edge_label_index is {_short_repr(given)}: for a HeteroData it must be an edge type, or a tuple of an edge type and links; name one of "
-                f"{some_of(data.edge_types)}"
+                f"{join_limited(data.edge_types)}"
             )
         data, what = data[kind], f"edge_label_index of {':'.join(kind)}"
     own = data.edge_index if links is None else _as_integers(links, what)

@@ -38,8 +38,8 @@ def get_edge_ids(permutation: Any, graph_name: Callable[[Any], Any] = lambda rel
     return {} if permutation is None else {_EDGES: permutation}
 
 
-def numbers_in(source: BatchSource) -> dict[str, Tensor]:
-    """(M,) int64, the user's numbers of a batch's edges where they were looked up, by the graph's edge type, "" of the only one."""
+def edge_ids_in(source: BatchSource) -> dict[str, Tensor]:
+    """Return the PyG ids (M,) int64 of a batch's edges where workers looked them up, by edge type; a homogeneous graph has the type ""."""
     rows = {name: own for name, own in source.rows().items() if name.endswith(".0") and name.startswith(_EDGES)}
     return {name[len(_EDGES) + 1 : -2]: _copy_int64(own) for name, own in rows.items()}
 

@@ -36,7 +36,7 @@ MOST_COUNTED = 1024
 
 
 class LoaderMixin:
-    """What the loaders share. A class inherits from it and from torch's ``DataLoader``, or one of PyG's.
+    """A mixin that makes a PyG loader sample with hoptrain. A loader inherits from it and from torch's ``DataLoader`` or a loader of PyG.
 
     With ``device="cuda"`` the GPU samples one bulk ahead; batches are on the GPU and bit-identical to those of the CPU. ``bulk``,
     ``graph_placement``, ``feature_placement``, ``gpu_cache`` and ``cuda_graphs`` have the meaning that they have in ``hoptrain.SampleLoader``.
@@ -99,7 +99,7 @@ class LoaderMixin:
 
     @abstractmethod
     def assembled(self, index: list[int], source: BatchSource, state: int) -> Any:
-        """PyG's batch, of what ``source`` gives for the items that it asks for.
+        """Return the PyG batch for the seeds ``index``.
 
         Args:
             index: Indices of the batch, from torch's sampler.
@@ -118,21 +118,23 @@ class LoaderMixin:
         place = RngContext.of(seed, self._epoch, _length(loader._index_sampler))
         self._epoch += 1
         if self._feed is None:
-            bulk = 1 if self._on_device is None else bulk_of(self._on_device, loader.batch_size, place.num_steps, self.sampler_and_graph[0])
+            bulk = (
+                1 if self._on_device is None else get_bulk(self._on_device, loader.batch_size, place.num_steps, self.sampler_and_graph[0])
+            )
             self._feed = ExternalSeedLoader(loader.num_workers, loader.prefetch_factor, loader.timeout, self._on_device, bulk)
         is_pinned = loader.pin_memory and self._on_device is None and torch.cuda.is_available()
 
         def made(step: int, index: list[int], source: BatchSource) -> Any:
             return self.assembled(index, source, place.state(step))
 
-        indices = _dealt_out(loader._index_sampler, place)
+        indices = _iter_indices(loader._index_sampler, place)
         items_of = self.items if self.knows_items else None
         for batch in self._feed.epoch(self._work(), place, indices, made, runs_ahead(self), self._indices_to_count(place), items_of):
             yield batch.pin_memory() if is_pinned else batch
             del batch
 
     def _indices_to_count(self, place: RngContext) -> Iterator[list[int]]:
-        """Indices such as those of an epoch, to count how often rows are read."""
+        """Yield indices of batches like those of an epoch, to count how often each row is read."""
         number, size = len(cast(Any, self).dataset), self._batch_indices
         order = permutation(number, place.seed, place.epoch)
         for begin in range(0, min(number, MOST_COUNTED * size), size):
@@ -169,7 +171,7 @@ class LoaderMixin:
             self._feed.close()
 
     def _work(self) -> LoaderSpec:
-        """The same objects as before, unless something was changed."""
+        """Return what workers need. The objects are those of the last call unless the data changed: workers are then kept."""
         sampler, graph = self.sampler_and_graph
         features = self.features() | self.edge_ids()
         versions = _versions(features)
@@ -201,8 +203,8 @@ def _length(index_sampler: Any) -> int | None:
         return None
 
 
-def _dealt_out(index_sampler: Any, place: RngContext) -> Iterator[list[int]]:
-    """The indices of one batch after another.
+def _iter_indices(index_sampler: Any, place: RngContext) -> Iterator[list[int]]:
+    """Yield the indices of one batch after another.
 
     The first batch uses torch's generator as it is; torch's own samplers draw only then. If a custom sampler draws later, it draws from a generator
     seeded by the batch's address. So its draws, and those of the training, do not depend on how far ahead batches are requested.
@@ -221,8 +223,8 @@ def _dealt_out(index_sampler: Any, place: RngContext) -> Iterator[list[int]]:
         yield list(index)
 
 
-def subgraph_of(loader: LoaderMixin, source: BatchSource, converted: Converted) -> Any:
-    """The loader's ``data`` with the nodes and edges of the batch that was asked of ``source``; features are those that came with it, where some did.
+def subgraph_of(loader: LoaderMixin, source: BatchSource, converted: ConvertedGraph) -> Any:
+    """Return the subgraph of the loader's ``data`` with the nodes and edges of the batch in ``source``, and with the features gathered for it.
 
     Edges are sorted by PyG edge id if the converted graph has another order; otherwise they are sorted by destination, as in the batch.
     """

@@ -12,10 +12,10 @@ from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSample
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.pyg.arguments import checked_seeds
-from hoptrain.pyg.hetero_graphs import hetero_converted
+from hoptrain.pyg.arguments import check_seeds
+from hoptrain.pyg.hetero_graphs import convert_hetero
 from hoptrain.pyg.hops import NodeLoaderMixin
-from hoptrain.pyg.outputs import as_hetero_output
+from hoptrain.pyg.outputs import as_output
 from hoptrain.samplers import HGTSampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
 from hoptrain.samplers.loader.given import BatchSource
@@ -25,16 +25,16 @@ _LAYERS = 2
 
 
 class _Budgets(BaseSampler):
-    """What PyG's code asks."""
+    """A sampler with the interface of PyG's samplers that samples by HGT's budgets."""
 
     def __init__(self, data: HeteroData, num_samples: Any, is_sorted: bool) -> None:
-        made = hetero_converted(data, is_sorted=is_sorted)
+        made = convert_hetero(data, is_sorted=is_sorted)
         self.graph, self.perm = made.graph, made.permutation
         self.sampler = HGTSampler(num_samples, num_layers=_LAYERS).prepare(self.graph, np.zeros(0, np.int64))
         self.source: BatchSource | None = None
 
-    def own_name(self, relation: Any) -> Any:
-        """The same."""
+    def graph_name(self, relation: Any) -> Any:
+        """Return ``relation``: the converted graph has the same edge types."""
         return relation
 
     def items_of(self, inputs: NodeSamplerInput) -> Array:
@@ -47,26 +47,26 @@ class _Budgets(BaseSampler):
         return self.graph.numbered(seeds), copies
 
     def sample_from_nodes(self, inputs: NodeSamplerInput) -> HeteroSamplerOutput:
-        """Of the seeds of a batch; only a loader that feeds asks it, which has set the source."""
+        """Return the sample around the seeds of a batch. The loader sets ``source`` before PyG's code calls this."""
         items, copies = self._items(inputs)
         source: Any = self.source
         batch = source(items)
-        out = as_hetero_output(with_copies(batch, copies) if copies else batch, tells_trees=False, tells_hops=False)
+        out: HeteroSamplerOutput = as_output(with_copies(batch, copies) if copies else batch, with_trees=False, with_hop_counts=False)
         out.metadata = (inputs.input_id, inputs.time)
         return out
 
     def sample_from_edges(self, inputs: Any, neg_sampling: Any = None) -> Any:
-        """As in PyG, links are no seeds."""
-        raise InputError("links as seeds of HGT's sampling: it starts from nodes; take LinkNeighborLoader")
+        """Raise InputError: as in PyG, HGT sampling does not start from links."""
+        raise InputError("links as seeds of HGTLoader: HGT sampling starts from nodes; use LinkNeighborLoader")
 
     @property
     def edge_permutation(self) -> Any:
-        """The user's numbers of edges, by type."""
+        """PyG edge id of each CSC position, by edge type."""
         return self.perm
 
 
 class HGTLoader(NodeLoaderMixin, torch_geometric.loader.HGTLoader):
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.HGTLoader``. It needs no torch-sparse.
+    """A drop-in replacement for ``torch_geometric.loader.HGTLoader`` with the same arguments and batches. It does not need torch-sparse.
 
     All in-edges of a sampled node add to the budgets; PyG looks at 50 of them at most.
     """

@@ -1,8 +1,8 @@
-"""Loaders in which PyG's own code calls the sampler.
+"""Loaders that run PyG's ``collate_fn``, which calls a sampler.
 
-The seeds of a node loader follow from the indices of a batch, so PyG's code runs once for each batch. A link loader draws negatives and makes times in
-that code. With workers it therefore runs twice: some steps before, for the seeds that it asks the sampler for, and when the batch arrives. Both times
-torch's generator starts at the batch's address.
+The seeds of a node loader follow from the indices of a batch, so PyG's code runs once for each batch. A link loader draws negatives and times in that
+code. With workers it therefore runs twice: some steps ahead, to find the seeds that it requests from the sampler, and when the batch arrives. Both runs
+seed torch's generator by the batch's address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
+from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put, without
 from hoptrain.pyg.feed import LoaderMixin
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.loader.given import BatchSource
@@ -32,9 +32,9 @@ class Hops(Protocol):
     graph: Any
     """Converted graph that is sampled."""
     perm: Any
-    """The user's numbers of its edges, None where they are the same; or these by edge type."""
+    """PyG edge id of each CSC position, None where they are equal; or such values by PyG edge type."""
     source: BatchSource | None
-    """In place of sampling here and now."""
+    """Function from seeds to a mini-batch. If set, it is called instead of sampling in this process."""
 
     @property
     def sampler(self) -> Sampler[Any, Any]:
@@ -57,7 +57,7 @@ def _ignored_context(name: str) -> Any:
 
 
 class HopLoaderMixin(LoaderMixin):
-    """A PyG loader, by inheritance, with a sampler: its ``hops``."""
+    """A mixin for PyG loaders whose ``collate_fn`` calls a sampler, ``hops``."""
 
     transform: Callable[[Any], Any] | None
     enable_cpu_affinity: Any = _ignored_context("enable_cpu_affinity")
@@ -84,8 +84,8 @@ class HopLoaderMixin(LoaderMixin):
         graph = self.hops.graph
         return self.hops.sampler.prepare(graph, np.empty(0, np.int64)), graph
 
-    def _collated(self, index: list[int], state: int, source: BatchSource) -> Any:
-        """PyG's ``collate_fn``, with what it draws by torch's generator at ``state``, and what it samples from ``source``."""
+    def _collate(self, index: list[int], state: int, source: BatchSource) -> Any:
+        """Run PyG's ``collate_fn`` with torch's generator seeded by ``state`` and with ``source`` as sampler."""
         hops, loader = self.hops, cast(Any, self)
         hops.source = source
         try:
@@ -96,19 +96,19 @@ class HopLoaderMixin(LoaderMixin):
             hops.source = None
 
     def features(self) -> dict[str, Any]:
-        """See ``LoaderMixin.features``; none where the user's code may choose other nodes than those that were sampled."""
+        """Return the features that workers gather; none with ``transform_sampler_output``, which may choose other nodes than the sampled ones."""
         return super().features() if cast(Any, self).transform_sampler_output is None else {}
 
-    def numbers(self) -> dict[str, Tensor]:
-        """See ``LoaderMixin.numbers``; none where a batch has other edges than those that were sampled."""
+    def edge_ids(self) -> dict[str, Tensor]:
+        """Return the PyG edge ids that workers look up; none if a batch may have other edges than the sampled ones."""
         hops = self.hops
         if cast(Any, self).transform_sampler_output is not None or getattr(hops, "subgraph_type", None) == SubgraphType.bidirectional:
             return {}
         return get_edge_ids(hops.perm, hops.graph_name)
 
     def assembled(self, index: list[int], source: BatchSource, state: int) -> Any:
-        """By PyG's ``collate_fn`` and ``filter_fn``, from seeds, and their times where there are some."""
-        out = self._collated(index, state, source)
+        """Return the batch that PyG's ``collate_fn`` and ``filter_fn`` make from the sampled mini-batch."""
+        out = self._collate(index, state, source)
         if source.batch is None:
             return out  # nothing was sampled; the caller raises the error
         feed, whole = source.on_device, self.data
@@ -126,9 +126,9 @@ class HopLoaderMixin(LoaderMixin):
             made = attributes.put(made, out.node, out.edge, source)
         return made if self.transform is None else self.transform(made)
 
-    def _numbered(self, out: Any, source: BatchSource) -> Any:
-        """Give the edges the user's numbers where these were looked up; returns what is left to look up, as ``perm``."""
-        perm, found = self.hops.perm, numbers_in(source)
+    def _set_edge_ids(self, out: Any, source: BatchSource) -> Any:
+        """Replace the CSC positions in ``out.edge`` by PyG edge ids where workers looked them up. Return ``perm`` of the other edges."""
+        perm, found = self.hops.perm, edge_ids_in(source)
         if not isinstance(perm, dict):
             out.edge = found.get("", out.edge)
             return None if found else perm
@@ -147,14 +147,14 @@ class HopLoaderMixin(LoaderMixin):
 
 
 class NodeLoaderMixin(HopLoaderMixin):
-    """A PyG loader, by inheritance, whose seeds are nodes that its indices choose."""
+    """A mixin for PyG loaders whose seeds are nodes that the indices of a batch choose."""
 
     hops_type: type
-    """The class of ``hops`` whose ``items_of`` is known to be what PyG's code asks for."""
+    """Class of ``hops`` whose ``items_of`` returns what PyG's code asks for."""
 
     @property
     def knows_items(self) -> bool:
-        """Whether the user has overridden none of the code that turns indices into seeds."""
+        """Whether the user overrides none of the code that turns indices into seeds."""
         return type(self).collate_fn is NodeLoader.collate_fn and type(self.hops) is self.hops_type  # type: ignore[attr-defined]
 
     def items(self, index: list[int]) -> Array:
@@ -164,6 +164,6 @@ class NodeLoaderMixin(HopLoaderMixin):
         return found
 
 
-def _numbers(nodes: Any) -> Any:
-    """How many nodes there are, of each type where these have types."""
+def _num_nodes(nodes: Any) -> Any:
+    """Return the number of nodes, for heterogeneous graphs by node type."""
     return {kind: len(ids) for kind, ids in nodes.items()} if isinstance(nodes, dict) else len(nodes)

@@ -9,13 +9,13 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from hoptrain.engine import InputError
-from hoptrain.pyg.arguments import check_lengths, checked_links, checked_seeds
+from hoptrain.pyg.arguments import check_lengths, check_links, check_seeds
 from hoptrain.pyg.hops import HopLoaderMixin, NodeLoaderMixin
 from hoptrain.pyg.sampler import NeighborSampler
 
 
 class NeighborLoader(NodeLoaderMixin, torch_geometric.loader.NeighborLoader):
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.NeighborLoader``.
+    """A drop-in replacement for ``torch_geometric.loader.NeighborLoader`` with the same arguments and batches.
 
     hoptrain samples and gathers ``x``. ``num_workers`` is the number of hoptrain's worker processes; a dead worker raises an error instead of hanging
     the training. Batches are bit-identical for any number of workers. The seed is ``torch.initial_seed()``, which ``seed_everything`` sets.
@@ -76,7 +76,7 @@ class NeighborLoader(NodeLoaderMixin, torch_geometric.loader.NeighborLoader):
 
 
 class LinkNeighborLoader(HopLoaderMixin, torch_geometric.loader.LinkNeighborLoader):
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.LinkNeighborLoader``, and ``NeighborLoader`` here.
+    """A drop-in replacement for ``torch_geometric.loader.LinkNeighborLoader`` with the same arguments and batches.
 
     Workers and seed are those of ``hoptrain.pyg.NeighborLoader``. PyG's own code draws the negatives, with workers a few steps ahead.
     """

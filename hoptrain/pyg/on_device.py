@@ -101,13 +101,13 @@ class DeviceAttributes:
         return self._feed is feed and self.data is data and self._state == _state(data)
 
     def put(self, made: Any, node: Any, edge: Any, source: BatchSource) -> Any:
-        """Give them to a batch that was made of ``rest``, and move what else it has to the GPU.
+        """Add the attributes to a batch that PyG filtered out of ``rest``, and return the batch on the GPU.
 
         Args:
             made: Batch to which attributes are added.
             node: (S,) node ids of the batch; for heterogeneous graphs a dictionary by node type.
             edge: (M,) PyG edge ids of the batch; for heterogeneous graphs a dictionary by edge type.
-            source: Source of the features that the feed has gathered.
+            source: BatchSource of the features that the feed has gathered.
         """
         with self._feed.beside.entered():
             for each, rows in self._rows:

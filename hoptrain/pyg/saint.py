@@ -17,9 +17,9 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.gpu_memory.device_stream import to_host
-from hoptrain.pyg.features import numbers_of
+from hoptrain.pyg.features import get_edge_ids
 from hoptrain.pyg.feed import LoaderMixin, subgraph_of
-from hoptrain.pyg.graphs import converted, homogeneous
+from hoptrain.pyg.graphs import convert, require_homogeneous
 from hoptrain.samplers import MiniBatch, Sampler, Workspace
 from hoptrain.samplers.loader.given import BatchSource
 from hoptrain.samplers.subgraphs.unweighted import BySources, BySumOfDegrees, Unweighted, Walks
@@ -31,8 +31,8 @@ _NEVER, _MOST = 0.1, 1e4
 """PyG's count for a node that was never drawn, and PyG's upper bound of an edge weight."""
 
 
-class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
-    """What PyG's samplers of that name share; see ``torch_geometric.loader.GraphSAINTSampler``. They need no torch-sparse.
+class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch annotates __iter__ with its own iterator class
+    """A base class of the GraphSAINT loaders; see ``torch_geometric.loader.GraphSAINTSampler``. They do not need torch-sparse.
 
     With ``sample_coverage`` a batch has ``node_norm`` (S,) and ``edge_norm`` (M,) float32. They are estimated as in PyG: subgraphs are drawn in
     advance until these have ``sample_coverage * V`` nodes in total. The norm of a node v is subgraphs / (count of v * V), that of an edge u -> v is
@@ -107,7 +107,7 @@ class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
         return _ITEM
 
     def assembled(self, index: list[int], source: BatchSource, state: int) -> Data:
-        """The subgraph of what was drawn."""
+        """Return the sampled subgraph, with norms if ``sample_coverage`` is set."""
         batch = source(self.items(index))
         made = subgraph_of(self, source, self._converted)
         if self._backward:
@@ -119,9 +119,9 @@ class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
             made.node_norm, made.edge_norm = self.node_norm[nodes].to(device), self.edge_norm[edges].to(device)
         return made
 
-    def numbers(self) -> dict[str, Tensor]:
-        """See ``LoaderMixin.numbers``."""
-        return numbers_of(self._converted.permutation)
+    def edge_ids(self) -> dict[str, Tensor]:
+        """Return the PyG edge ids that workers look up, by their name in a batch."""
+        return get_edge_ids(self._converted.permutation)
 
     @property
     def _batch_indices(self) -> int:

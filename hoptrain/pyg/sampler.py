@@ -144,18 +144,18 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         """Return the items (B,) that PyG's code asks for when it samples from these nodes."""
         kind: Any = inputs.input_type
         if not self.is_hetero:
-            return self._plain_items(inputs.node, inputs.time)[0]
-        return self._typed_items({kind: inputs.node}, None if inputs.time is None else {kind: inputs.time})[0]
+            return self._homogeneous_items(inputs.node, inputs.time)[0]
+        return self._hetero_items({kind: inputs.node}, None if inputs.time is None else {kind: inputs.time})[0]
 
-    def _plain_items(self, seed: Tensor, seed_time: Tensor | None) -> tuple[Array, dict[str, Copies]]:
-        """Return the items of some seeds; and, where seeds are not trees of their own, which distinct one each of them is."""
+    def _homogeneous_items(self, seed: Tensor, seed_time: Tensor | None) -> tuple[Array, dict[str, Copies]]:
+        """Return the items of seeds and, unless each seed has its own tree, which distinct seed each of them is."""
         if self.disjoint:
             return np.concatenate([seed.numpy(), self._times_of(None, seed, seed_time).numpy()]), {}
         seeds, copies = distinct(seed.numpy())
         return seeds, {} if copies is None else {"": copies}
 
-    def _typed_items(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> tuple[Array, dict[str, Copies]]:
-        """Return the same of seeds of several types."""
+    def _hetero_items(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> tuple[Array, dict[str, Copies]]:
+        """Return items and copies of seeds of several types."""
         given = {kind: ids.numpy() for kind, ids in seed.items()}
         if not self.disjoint:
             seeds, copies = distinct_by_type(given)
@@ -163,23 +163,22 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         times = [self._times_of(kind, ids, (seed_time or {}).get(kind)).numpy() for kind, ids in seed.items()]
         return np.concatenate([self.graph.numbered(given), *times]), {}
 
-    def _sample_plain(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
-        items, copies = self._plain_items(seed, seed_time)
-        batch = (self.source or self._sampled)(items)
+    def _sample_homogeneous(self, seed: Tensor, seed_time: Tensor | None) -> SamplerOutput:
+        items, copies = self._homogeneous_items(seed, seed_time)
+        batch = (self.source or self._sample_now)(items)
         if copies:
             batch = with_copies(batch.map(to_host), copies)
-        out = as_output(batch, tells_trees=self.disjoint, tells_hops=self.subgraph_type != SubgraphType.induced)
+        out: SamplerOutput = as_output(batch, with_trees=self.disjoint, with_hop_counts=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
             out.row, out.col = out.col, out.row
         return out
 
-    def _sample_typed(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> HeteroSamplerOutput:
-        items, copies = self._typed_items(seed, seed_time)
-        batch = (self.source or self._sampled)(items)
-        tells_hops = self.subgraph_type != SubgraphType.induced
-        out = as_hetero_output(
-            with_copies(batch.map(to_host), copies) if copies else batch, tells_trees=self.disjoint, tells_hops=tells_hops
-        )
+    def _sample_hetero(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> HeteroSamplerOutput:
+        items, copies = self._hetero_items(seed, seed_time)
+        batch = (self.source or self._sample_now)(items)
+        if copies:
+            batch = with_copies(batch.map(to_host), copies)
+        out: HeteroSamplerOutput = as_output(batch, with_trees=self.disjoint, with_hop_counts=self.subgraph_type != SubgraphType.induced)
         if self.sample_direction == "backward":
             for name in ("row", "col", "edge", "num_sampled_edges"):
                 by_relation = getattr(out, name)

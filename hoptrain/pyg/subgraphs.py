@@ -19,11 +19,11 @@ from torch_geometric.loader.utils import filter_hetero_data
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.pyg.arguments import checked_nodes
-from hoptrain.pyg.features import names_of, numbers_in, numbers_of, put, without
+from hoptrain.pyg.arguments import check_nodes
+from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put, without
 from hoptrain.pyg.feed import LoaderMixin, subgraph_of
-from hoptrain.pyg.graphs import Converted, converted, homogeneous
-from hoptrain.pyg.hetero_graphs import HeteroConverted, hetero_converted
+from hoptrain.pyg.graphs import ConvertedGraph, convert, require_homogeneous
+from hoptrain.pyg.hetero_graphs import ConvertedHeteroGraph, convert_hetero
 from hoptrain.samplers import HeteroMiniBatch, Sampler, ShadowSampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.loader.given import BatchSource
@@ -34,8 +34,8 @@ _ALL_EDGES = 2
 """Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
 
 
-class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch names the class of its iterator
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.ShaDowKHopSampler``. It needs no torch-sparse."""
+class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch annotates __iter__ with its own iterator class
+    """A drop-in replacement for ``torch_geometric.loader.ShaDowKHopSampler`` with the same arguments and batches. It does not need torch-sparse."""
 
     def __init__(
         self, data: Data, depth: int, num_neighbors: int, node_idx: Tensor | None = None, replace: bool = False, **kwargs: Any
@@ -70,7 +70,7 @@ class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
         return roots
 
     def assembled(self, index: list[int], source: BatchSource, state: int) -> Batch:
-        """With the subgraphs one after another, as PyG has them; in each of them the root stands first."""
+        """Return PyG's batch: the subgraphs one after another, each with its root first."""
         batch = source(self.items(index))
         others, roots = np.array(batch.subgraph_sizes), np.arange(batch.num_seeds)
         trees = np.concatenate([roots, np.repeat(roots, others)])
@@ -103,7 +103,7 @@ class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
 
 
 class RandomNodeLoader(LoaderMixin, torch_geometric.loader.RandomNodeLoader):
-    """PyG's, by name, arguments and batches, heterogeneous graphs included; see ``torch_geometric.loader.RandomNodeLoader``."""
+    """A drop-in replacement for ``torch_geometric.loader.RandomNodeLoader`` with the same arguments and batches, also for heterogeneous graphs."""
 
     def __init__(self, data: Data | HeteroData, num_parts: int, **kwargs: Any) -> None:
         """Convert the graph, once for each data object. Workers start with the first epoch.
@@ -137,13 +137,13 @@ class RandomNodeLoader(LoaderMixin, torch_geometric.loader.RandomNodeLoader):
         return np.array(index)
 
     def assembled(self, index: list[int], source: BatchSource, state: int) -> Data | HeteroData:
-        """As ``data.subgraph(index)``; nodes of a heterogeneous graph are numbered type after type, and so are they there."""
+        """Return ``data.subgraph(index)``. In heterogeneous graphs indices count the nodes of the first type first, and so on, as in PyG."""
         source(self.items(index))
         return (hetero_subgraph_of if self._is_hetero else subgraph_of)(self, source, self._converted)
 
-    def numbers(self) -> dict[str, Tensor]:
-        """See ``LoaderMixin.numbers``."""
-        return numbers_of(self._converted.permutation)
+    def edge_ids(self) -> dict[str, Tensor]:
+        """Return the PyG edge ids that workers look up, by their name in a batch."""
+        return get_edge_ids(self._converted.permutation)
 
 
 def _convert_and_induce(data: Any) -> tuple[Any, Sampler[Any, Any]]:
@@ -153,9 +153,9 @@ def _convert_and_induce(data: Any) -> tuple[Any, Sampler[Any, Any]]:
     return convert(require_homogeneous(data)), InducedSampler(None, _ALL_EDGES)
 
 
-def hetero_subgraph_of(loader: LoaderMixin, source: BatchSource, converted: HeteroConverted) -> HeteroData:
-    """``subgraph_of`` of a heterogeneous graph."""
-    data, numbers = loader.data, numbers_in(source)
+def hetero_subgraph_of(loader: LoaderMixin, source: BatchSource, converted: ConvertedHeteroGraph) -> HeteroData:
+    """Return the subgraph of a ``HeteroData``, as ``subgraph_of`` does for a ``Data``."""
+    data, numbers = loader.data, edge_ids_in(source)
     tensors: HeteroMiniBatch = source.batch.to("cpu")
     rows, cols, edges = {}, {}, {}
     for relation, block in tensors.blocks[0].items():
@@ -217,7 +217,7 @@ def _check_clusters(path: Path, data: Data) -> None:
 
 
 class ClusterLoader(LoaderMixin, torch_geometric.loader.ClusterLoader):
-    """PyG's, by name, arguments and batches; see ``torch_geometric.loader.ClusterLoader``."""
+    """A drop-in replacement for ``torch_geometric.loader.ClusterLoader`` with the same arguments and batches."""
 
     def __init__(self, cluster_data: torch_geometric.loader.ClusterData, **kwargs: Any) -> None:
         """Make a loader of ``cluster_data``. Workers start with the first epoch."""
@@ -238,9 +238,9 @@ class ClusterLoader(LoaderMixin, torch_geometric.loader.ClusterLoader):
         return np.concatenate([np.arange(begins[i], begins[i + 1]) for i in index])
 
     def assembled(self, index: list[int], source: BatchSource, state: int) -> Data:
-        """The clusters, and the edges between all of their nodes."""
+        """Return the subgraph that the nodes of the clusters ``index`` induce."""
         source(self.items(index))
-        made = subgraph_of(self, source, Converted(self._graph, None))
+        made = subgraph_of(self, source, ConvertedGraph(self._graph, None))
         if self.cluster_data.partition.sparse_format == "csr":
             made.edge_index = made.edge_index.flip(0)
         return made

@@ -130,10 +130,10 @@ class DeviceSampler(ABC, Generic[Batch]):
         """
 
     def is_done(self) -> bool:
-        """Whether there was room for all, so that the bulk can be handed out; else there is more, and it is queued again. The sizes are on the host."""
-        needed = {size: int(self.host_size(size).max()) for size in self.rooms}
-        grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.rooms[size]}
-        self.rooms |= grown
+        """Return whether everything fitted; if not, enlarge what was too small, and the bulk is queued again. The sizes are on the host."""
+        needed = {size: int(self.host_size(size).max()) for size in self.capacities}
+        grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.capacities[size]}
+        self.capacities |= grown
         is_unplaced = "unplaced" in self.size_names and bool(self.host_size("unplaced").any())
         if is_unplaced:
             self.tables.share //= 2

@@ -192,7 +192,7 @@ class ExternalSeedLoader:
         workspace = Workspace(threads_for(None, self._workers, "cpu")) if options is None else options.workspace()
         stores = dict(work.stores)
         self._task = SampleTask(graph=work.graph, stores=stores, sampler=work.sampler, schedule=self._schedule, workspace=workspace)
-        return BatchMaker(self._task, num_workers=self._workers, queue=self._queue, device=options)
+        return BatchMaker(self._task, num_workers=self._workers, worker_options=self._queue, device=options)
 
     def pids(self) -> list[int]:
         """Return the process ids of the workers as they are now; none before the first batch."""

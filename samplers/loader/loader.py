@@ -10,8 +10,7 @@ import numpy as np
 
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
-from hoptrain.engine.device import pin_pages as lock_pages
-from hoptrain.engine.device import split_device
+from hoptrain.engine.device import pin_pages, split_device
 from hoptrain.engine.features.checks import as_ids
 from hoptrain.engine.features.quantized import Columns
 from hoptrain.engine.queue.ahead import Batch
@@ -121,7 +120,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             threads: threads of each worker, by default 1; without workers, threads of this process, by default this rank's share of the cores.
             pin_memory: pin the queue's memory, so that ``batch.to("cuda")`` overlaps with the training.
             feature_cache: bytes of the host feature cache of a machine, such as "8GiB", or "auto" for what is free. Features are then read from files.
-            prefetch_steps: steps for which it is known ahead which feature rows are used, with ``feature_cache``; by default 256. 0 if batches depend on the training.
+            prefetch_steps: steps for which the rows are known ahead, with ``feature_cache``; by default 256. 0 if batches depend on the training.
             schedule: items and address of each batch, instead of the arguments from ``split`` to ``world_size``; ``sampler`` must be prepared.
 
         Raises:
@@ -129,7 +128,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         """
         self._device = DeviceOptions(split_device(device)[1], bulk, graph_placement, feature_placement, gpu_cache, cuda_graphs)
         workspace = workspace_on(device, num_workers, worker_options, self._device, pin_memory=pin_memory, threads=threads)
-        self._queue, self._page_lock = worker_options, pin_memory
+        self._queue, self._pin_memory = worker_options, pin_memory
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self.task, self._columns = _task_on(data, sampler, schedule, workspace)
@@ -162,7 +161,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             task,
             num_workers=self.num_workers,
             worker_options=self._queue,
-            on_map=lock_pages if self._page_lock else None,
+            on_map=pin_pages if self._pin_memory else None,
             threads=1 if self._of_tier or is_on_gpu else task.workspace.threads,
             device=self._device if is_on_gpu else None,
             columns=self._columns,

@@ -109,7 +109,7 @@ class BatchMaker:
         task: FeedTask | None,
         *,
         num_workers: int = 0,
-        queue: WorkerOptions = DEFAULTS,
+        worker_options: WorkerOptions = DEFAULTS,
         on_map: Callable[[Array], None] | None = None,
         threads: int = 1,
         device: DeviceOptions | None = None,
@@ -120,7 +120,7 @@ class BatchMaker:
         Args:
             task: makes a batch in arrays of a slot. None if the loader makes all batches by ``BatchHooks.here``.
             num_workers: worker processes; 0 for none.
-            queue: options of the workers' queue.
+            worker_options: options of the workers' queue.
             on_map: called with each mapping of a slot in this process, (bytes,) uint8.
             threads: threads of the task's workspace that may make a batch each at the same time; the task is then a ``SampleTask``.
             device: options of the GPU of this process that samples; the task is then a ``SampleTask`` with its workspace there.
@@ -129,7 +129,7 @@ class BatchMaker:
         self.num_workers = num_workers
         self.memory: Recycled = Recycled(max(2, threads + 1))
         self._task: Any = task
-        self._queue, self._on_map, self._threads = queue, on_map, threads
+        self._queue, self._on_map, self._threads = worker_options, on_map, threads
         self._device, self._columns = device, columns
         self._pool: WorkerPool | None = None
         self._feed: DeviceFeed[Any] | None = None
@@ -237,12 +237,12 @@ class BatchMaker:
         return hooks.received(make_in(self.memory, self._task, epoch, step))
 
 
-def steps_under_way(num_workers: int, queue: WorkerOptions, bulk: int | None = None) -> int:
+def steps_under_way(num_workers: int, worker_options: WorkerOptions, bulk: int | None = None) -> int:
     """Return how many steps may be asked for before their batches are delivered.
 
     Args:
         num_workers: worker processes; each of their slots is for one step.
-        queue: options of their queue.
+        worker_options: options of their queue.
         bulk: batches that a GPU samples at once, which has two bulks under way; None without a GPU.
     """
     if bulk is not None:
@@ -258,7 +258,7 @@ class DeviceOptions(NamedTuple):
     graph_placement: str = "auto"
     feature_placement: str = "auto"
     gpu_cache: float | str | None = None
-    capture: bool = True
+    cuda_graphs: bool = True
 
     @classmethod
     def checked(cls, device: Any, **options: Any) -> DeviceOptions | None:
@@ -277,11 +277,17 @@ class DeviceOptions(NamedTuple):
 
     def workspace(self) -> Workspace:
         """Return a new workspace on the GPU."""
-        return Workspace(1, "cuda", placement=self.graph_placement, gpu=self.gpu, cuda_graphs=self.capture)
+        return Workspace(1, "cuda", placement=self.graph_placement, gpu=self.gpu, cuda_graphs=self.cuda_graphs)
 
 
 def workspace_on(
-    device: str, num_workers: int, queue: WorkerOptions, options: DeviceOptions, *, pin_memory: bool = False, threads: int | None = None
+    device: str,
+    num_workers: int,
+    worker_options: WorkerOptions,
+    options: DeviceOptions,
+    *,
+    pin_memory: bool = False,
+    threads: int | None = None,
 ) -> Workspace:
     """Return a workspace on a device after checking all options that depend on the device; arguments are those of ``SampleLoader``.
 
@@ -289,20 +295,22 @@ def workspace_on(
         InputError: an option is out of range or has no effect with the others; CUDA cannot be used.
     """
     kind, gpu = split_device(device)
-    _check_options(num_workers, queue, kind, gpu, options.bulk, pin_memory)
+    _check_options(num_workers, worker_options, kind, gpu, options.bulk, pin_memory)
     _check_placements(kind, num_workers, options.graph_placement, options.feature_placement, options.gpu_cache)
     number = threads_for(threads, num_workers, kind)
-    return Workspace(number, kind, placement=options.graph_placement, gpu=gpu, cuda_graphs=options.capture)
+    return Workspace(number, kind, placement=options.graph_placement, gpu=gpu, cuda_graphs=options.cuda_graphs)
 
 
-def _check_options(num_workers: int, queue: WorkerOptions, device: str, gpu: int | None, bulk: int | None, pin_memory: bool) -> None:
+def _check_options(
+    num_workers: int, worker_options: WorkerOptions, device: str, gpu: int | None, bulk: int | None, pin_memory: bool
+) -> None:
     """Raise InputError if an option is out of range, or has no effect with the others."""
     if num_workers < 0:
         raise InputError(f"num_workers is {num_workers}: must be at least 0; give 0 to sample in this process")
-    for name, value in vars(queue).items():
+    for name, value in vars(worker_options).items():
         if num_workers == 0 and value != getattr(DEFAULTS, name):
             raise InputError(
-                f"queue.{name} is {value} with num_workers 0: the queue belongs to worker processes; leave it out or set num_workers"
+                f"worker_options.{name} is {value} with num_workers 0: the queue belongs to worker processes; leave it out or set num_workers"
             )
     if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
         raise InputError(f'bulk is {bulk}: must be at least 1, with device="cuda" and num_workers=0; leave it out')

@@ -364,7 +364,7 @@ def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | Non
     if memory is None:
         if prefetch_steps is not None:
             raise InputError(
-                f"prefetch_steps is {prefetch_steps} without memory: it is an option of the feature cache; give memory, or leave it out"
+                f"prefetch_steps is {prefetch_steps} without feature_cache, whose option it is; give feature_cache, or leave it out"
             )
         return {}
     num_bytes = memory_bytes(memory)
@@ -376,7 +376,8 @@ def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | Non
         raise InputError(f"memory is {memory}: it needs features, and batches that are not split into chunks of a pipeline; leave it out")
     if task.sampler.state() and prefetch_steps != 0:
         _log.warning(
-            "memory: %s adapts to the training, so rows are read when a batch is made (prefetch_steps 0)", type(task.sampler).__name__
+            "feature_cache: %s adapts to the training, so rows are read when a batch is made (prefetch_steps 0)",
+            type(task.sampler).__name__,
         )
         prefetch_steps = 0
     if prefetch_steps == 0 and not all(store.is_whole for store in parted):

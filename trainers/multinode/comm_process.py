@@ -19,7 +19,7 @@ from torch import distributed
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import see
+from hoptrain.engine.errors import explain_hint
 from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
 from hoptrain.engine.partition.rows import Links, PartitionedFeatures
 from hoptrain.engine.queue.message_slot import FAILURE, SharedMessageSlot
@@ -87,7 +87,7 @@ def _guard(requests: str, comm_pid: int, is_over: threading.Event) -> None:
             counts[pid] = counts.get(pid, 0) + 1 if probe.is_gone or probe.is_stopped else 0
             if counts[pid] >= (_GONE_CHECKS if probe.is_gone else _STOPPED_CHECKS):
                 how = probe.how_it_ended() if probe.is_gone else f"was stopped (SIGSTOP) for {_STOPPED_CHECKS} s"
-                _fail(InputError(f"the process that {what} other machines {how}" + see("rows")))
+                _fail(InputError(f"the process that {what} other machines {how}" + explain_hint("rows")))
 
 
 def _fail(error: InputError) -> None:

@@ -47,7 +47,8 @@ class GlooExchange:
         except RuntimeError as error:  # torch raises no other class for broken connections
             text = " ".join(str(error).split())
             raise InputError(
-                f"the connection to another machine is lost: one of them has ended, and has printed why (gloo: {text})" + see("rows")
+                f"the connection to another machine is lost: one of them has ended, and has printed why (gloo: {text})"
+                + explain_hint("rows")
             ) from None
 
     def _swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:

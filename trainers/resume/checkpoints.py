@@ -28,7 +28,7 @@ from hoptrain.engine.errors import explain_hint
 _HOST = socket.gethostname()
 _SURE_S = 60.0
 """Age in seconds after which a temporary file counts as abandoned. A writer in another container may have the same host name, but other process ids."""
-_REMEDY = "give another .ckpt file" + see("checkpoint")
+_REMEDY = "give another .ckpt file" + explain_hint("checkpoint")
 
 
 def last_checkpoint(*folders: str, below: str = "") -> str | None:

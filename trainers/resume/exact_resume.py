@@ -19,7 +19,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import see
+from hoptrain.engine.errors import explain_hint
 from hoptrain.trainers.resume.loop_position import After, LoopPosition, loop_position, write_counters
 
 _KEY = "hoptrain"
@@ -241,18 +241,18 @@ class ExactResume(Callback):
         if saved["half_stepped"]:
             raise InputError(
                 "the checkpoint was written within an optimiser step (after an exception, or a second Ctrl-C), so its weights are partly updated; "
-                "resume from another one, such as last.ckpt" + see("checkpoint")
+                "resume from another one, such as last.ckpt" + explain_hint("checkpoint")
             )
         position, ranks = LoopPosition(**saved["place"]), saved["ranks"]
         if len(ranks) < saved["world_size"]:
             raise InputError(
                 f"the checkpoint has only the state of rank {min(ranks)} of {saved['world_size']}: that rank wrote it after an exception; resume from "
-                "another one, such as last.ckpt" + see("checkpoint")
+                "another one, such as last.ckpt" + explain_hint("checkpoint")
             )
         if position.begun and set(ranks) != set(range(trainer.world_size)):
             raise InputError(
                 f"the checkpoint is from the middle of an epoch with {len(ranks)} ranks, and this run has {trainer.world_size}: "
-                f"resume with {len(ranks)} ranks, or from a checkpoint of the end of an epoch" + see("checkpoint")
+                f"resume with {len(ranks)} ranks, or from a checkpoint of the end of an epoch" + explain_hint("checkpoint")
             )
         write_counters(checkpoint["loops"]["fit_loop"], position)
         self._saved = saved

@@ -21,7 +21,7 @@ from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.loader.items import ItemTask
 from hoptrain.samplers.loader.maker import BatchHooks, BatchMaker
-from hoptrain.trainers.tasks.shared_data import SharedDataModule, say_overlaps
+from hoptrain.trainers.tasks.shared_data import SharedDataModule, warn_of_overlaps
 
 
 class ItemBatch(NamedTuple):
