@@ -186,7 +186,7 @@ def _with_test_links(path: Path, graph: Graph, pairs: Array, users: Any) -> tupl
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not is_integer(pairs.dtype) or not 0 < items < graph.num_nodes:
         raise InputError(
             f"{path}: test_pairs is {pairs.dtype} of shape {pairs.shape} and meta has users {users!r}: test_pairs must be (N, 2) integers, a user and "
-            "an item each, and users the number of users; correct them"
+            "an item each, and users the number of users; give these two"
         )
     wrong = np.flatnonzero((pairs < 0).any(1) | (pairs >= [users, items]).any(1))
     if len(wrong):
@@ -319,7 +319,7 @@ def edge_classes(path: Path, arrays: Arrays) -> Array | None:
     src, dst, kinds = (arrays[name] for name in _OF_EDGES)
     num_nodes, indices = len(arrays["indptr"]) - 1, arrays["indices"]
     if not len(src) == len(dst) == len(kinds) or not is_integer(kinds.dtype) or kinds.min(initial=0) < 0:
-        raise InputError(f"{path}: rel_src, rel_dst and rel_type must be of equal length, with integer classes of 0 or more; correct them")
+        raise InputError(f"{path}: rel_src, rel_dst and rel_type must be of equal length, with integer classes of 0 or more; write such arrays")
     keys = np.repeat(np.arange(num_nodes), np.diff(arrays["indptr"])) * num_nodes + indices
     order = np.argsort(keys)
     stated = dst.astype(np.int64) * num_nodes + src

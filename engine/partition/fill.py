@@ -26,7 +26,7 @@ from hoptrain.engine.storage.shared_rows import tag_of
 
 
 class PrefetchSampler(Protocol):
-    """What samples steps together with other machines, where the graph is parted.
+    """A task that samples steps together with other machines, for a partitioned graph.
 
     Attributes:
         num_places: number of steps whose samples are kept at a time.

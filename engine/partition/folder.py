@@ -138,7 +138,7 @@ def write_partition(
         num_parts: number of partitions P.
         method: partitioning method, see ``methods.assign``.
         tell: function that is called with a line of text before each step.
-        graph: "whole" to give all machines the whole graph, or "parted" to give each machine the edges into its nodes.
+        graph: "replicated" to give all machines the whole graph, or "partitioned" to give each machine the edges into its nodes.
 
     Raises:
         InputError: there are no features, the graph is to be partitioned and has edge features, the folder exists or cannot be written, or an argument is

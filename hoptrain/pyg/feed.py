@@ -90,7 +90,7 @@ class LoaderMixin:
 
     @property
     def knows_items(self) -> bool:
-        """Whether the items of a batch follow from its indices, by ``items``; else PyG's code is asked for them."""
+        """True if the items of a batch follow from its indices, by ``items``; otherwise PyG's code is called to find them."""
         return True
 
     @abstractmethod

@@ -154,7 +154,7 @@ class NodeLoaderMixin(HopLoaderMixin):
 
     @property
     def knows_items(self) -> bool:
-        """Whether the user overrides none of the code that turns indices into seeds."""
+        """True unless the user overrides the code that turns indices into seeds."""
         return type(self).collate_fn is NodeLoader.collate_fn and type(self.hops) is self.hops_type  # type: ignore[attr-defined]
 
     def items(self, index: list[int]) -> Array:

@@ -33,7 +33,7 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
         "--graph",
         choices=GRAPHS,
         default="replicated",
-        help="whole (default): each machine has the whole graph; parted: each machine has the edges into the nodes of its partition",
+        help="replicated (default): each machine has the whole graph; partitioned: each machine has the edges into the nodes of its partition",
     )
     parser.set_defaults(run=run)
     return parser

@@ -47,7 +47,7 @@ _SCORES: dict[Kind, _Scores] = {
         "r2": ("R2", lambda number: R2Score()),
     },
 }
-"""By kind of labels and name of a metric: its title, and a function that makes it for a number of classes, labels or targets."""
+"""Titles and functions by kind of labels and name of a metric; a function that makes it for a number of classes, labels or targets."""
 _TEXT = {"classes": "{} classes, one", "labels": "{} labels, several", "targets": "{} targets of a regression for"}
 
 

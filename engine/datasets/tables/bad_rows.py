@@ -50,5 +50,5 @@ class BadRows:
         if self.tell is not None and count > SHOWN:
             self.tell(f"{path}: and {count - SHOWN:,} more rows")
         if not self.skip:
-            raise InputError(f"{path}: {count:,} row{'s' * (count > 1)} cannot be read; correct them, or skip them with --skip-bad-rows")
+            raise InputError(f"{path}: {count:,} row{'s' * (count > 1)} cannot be read; edit them, or skip them with --skip-bad-rows")
         self.skipped[path.name] = self.skipped.get(path.name, 0) + count
