@@ -212,7 +212,7 @@ def write_data(folder):
 def parts(case, folder):
     """Data module and model."""
     task, data = case["task"], folder / "data"
-    if task in ("images", "hops") or task.startswith("graphs"):
+    if task in ("images", "sign") or task.startswith("graphs"):
         os.environ["HOPTRAIN_CACHE"] = str(folder / "cache")  # what is converted for this test alone
     if task == "images":
         module = ImageDataModule("pictures", root=str(data), batch_size=16, seed=4, shift=1)

@@ -14,8 +14,8 @@ _SEVERAL = {"node": "nodes", "edge": "edges", "graph": "graphs"}
 
 
 def as_feature_array(rows: Any) -> Any:
-    """Return a tensor or array-like as a C-contiguous array, as the gather kernels need. ``QuantizedRows`` and None are returned unchanged."""
-    if rows is None or isinstance(rows, QuantizedRows):
+    """Return a tensor or array-like as a C-contiguous array, as the gather kernels need. ``QuantizedRows``, ``StoredRows`` and None stay as they are."""
+    if rows is None or isinstance(rows, QuantizedRows) or _is_stored(rows):
         return rows
     array = as_array(rows)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -191,7 +191,7 @@ def _at_random(columns: RelationColumns, first: int, shares: Mapping[str, float]
 def _latest(columns: RelationColumns, first: int, shares: Mapping[str, float]) -> _Held:
     if columns.times is None:
         raise InputError(
-            "split is time, but edges have no times: pass times to Graph.from_edges or HeteroGraph.from_edges, or hold links out by share"
+            "split is temporal, but edges have no times: pass times to Graph.from_edges or HeteroGraph.from_edges, or set split to random"
         )
     keys = link_keys(columns, 0, first)
     order = np.argsort(columns.times, kind="stable")
@@ -218,7 +218,7 @@ def _given(name: str, columns: RelationColumns, first: int, edge_splits: Mapping
     splits = {split: columns.csc_positions(ids) for split, ids in edge_splits.items()}
     if not splits.keys() - {"train"}:
         raise InputError(
-            f"split is given, but {name} has no edge_splits except train: add links for val or test, or hold links out by share"
+            f"split is predefined, but {name} has no edge_splits except train: add links for val or test, or set split to random"
         )
     check_apart(name, columns, edge_splits)
     ends = np.stack([columns.indices.astype(np.int64), columns.destinations()])

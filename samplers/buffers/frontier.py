@@ -19,7 +19,7 @@ class Frontier:
     Attributes:
         workspace: owner of the array of nodes.
         table: relabelling table from global to local ids.
-        num_graph_nodes: number of nodes of the graph: global ids are in [0, num_vertices).
+        num_graph_nodes: number of nodes of the graph: global ids are in [0, num_graph_nodes).
         dtype: dtype of the global ids.
         name: name of the array of nodes in the workspace.
         num_nodes: number of nodes found so far.

@@ -49,7 +49,7 @@ def memory_bytes(memory: str) -> int | None:
     except InputError:
         num_bytes = 0
     if not num_bytes:
-        raise InputError(f"memory is {memory}: must be bytes with their unit, or auto; give for instance 8GiB")
+        raise InputError(f"feature_cache is {memory}: it must be bytes with their unit, or auto; give for instance 8GiB")
     return num_bytes
 
 
@@ -152,7 +152,7 @@ def memory_left(
     said = f"{free / 2**30:.2f} GiB free minus " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
     if left <= 0:
         raise InputError(
-            f"memory is auto, {said}: {-left / 2**30:.2f} GiB are missing; free more than that, use fewer num_workers, or give memory in bytes"
+            f"feature_cache is auto, {said}: {-left / 2**30:.2f} GiB are missing; free more than that, use fewer num_workers, or give feature_cache in bytes"
         )
     return left, f" ({said})"
 

@@ -42,7 +42,7 @@ class Sources(NamedTuple):
     """(number + 1,) global ids, and one more entry, which kernels may write."""
     number: int
     num_graph_nodes: int
-    """Number of nodes of the graph: global ids are in [0, num_vertices)."""
+    """Number of nodes of the graph: global ids are in [0, num_graph_nodes)."""
     table: RelabelTable
     """Table that maps the nodes to local ids."""
 

@@ -103,7 +103,7 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
             other = "a TemporalSampler" if dst_range is None else "dst_range"
             raise InputError(f'negatives is "pairs" with {other}: a source would be any node, at any time; use "uniform"')
         if dst_range is not None and not (len(dst_range) == 2 and 0 <= dst_range[0] < dst_range[1]):
-            raise InputError(f"destinations is {dst_range}: it must be a range [begin, end) of nodes, 0 <= begin < end; give such a range")
+            raise InputError(f"dst_range is {dst_range}: it must be a range [begin, end) of nodes, 0 <= begin < end; give such a range")
         self.with_edge_ids = with_edge_ids
         self.dst_range = dst_range
 
@@ -115,7 +115,7 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
         """
         begin, end = self.dst_range or (0, columns.num_nodes)
         if end > columns.num_nodes:
-            raise InputError(f"destinations is ({begin}, {end}): the graph has {columns.num_nodes:,} nodes; lower the end")
+            raise InputError(f"dst_range is ({begin}, {end}): the graph has {columns.num_nodes:,} nodes; lower the end")
         return begin, end
 
     def items(self, graph: Graph, seeds: Array) -> Array:
@@ -131,7 +131,7 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
             outside = np.flatnonzero((ends < begin) | (ends >= end))
             if len(outside):
                 edge, node = graph.ids_of(places[outside[:1]])[0], ends[outside[0]]
-                raise InputError(f"edge {edge} leads to node {node}: destinations is ({begin}, {end}); leave the edge out")
+                raise InputError(f"edge {edge} leads to node {node}: dst_range is ({begin}, {end}); leave the edge out")
         return places
 
 

@@ -29,10 +29,10 @@ fit --config nowhere.yaml                   | the configuration nowhere.yaml can
 fit --config .                              | the configuration . cannot be read (Is a directory): name a file, ...
 fit --config broken.yaml                    | the configuration broken.yaml is not valid YAML (...line 2): fix the file
 fit --config binary.yaml                    | the configuration binary.yaml is not valid YAML (it is not text): fix the file
-fit --config aliases.yaml                   | the configuration aliases.yaml is not valid YAML (it stands for more than 20,000 values, line 5): fix the file
+fit --config aliases.yaml                   | the configuration aliases.yaml is not valid YAML (it has more than 20,000 values, line 5): fix the file
 fit --config brackets.yaml                  | the configuration brackets.yaml is not valid YAML (it nests more than 100 levels, line 1): fix the file
 fit --config fifo.yaml                      | the configuration fifo.yaml cannot be read (it is no regular file): name a file, ...
-fit Q --data aliases.yaml                   | data: Unable to load config 'aliases.yaml' - it stands for more than 20,000 values in ...
+fit Q --data aliases.yaml                   | data: Unable to load config 'aliases.yaml' - it has more than 20,000 values in "<unicode string>", line ...
 fit Q --model brackets.yaml                 | model: Unable to load config 'brackets.yaml' - it nests more than 100 levels in ...
 fit Q --trainer.default_root_dir d\udcff    | trainer.default_root_dir is d\\udcff: its name must be UTF-8, since TensorBoard writes it; name another folder
 fit --config list.yaml                      | the configuration list.yaml has no options: ...
@@ -76,36 +76,36 @@ fit Q --trainer.overfit_batches 0.3         | trainer.overfit_batches is 0.3: th
 fit Q --trainer.barebones true              | trainer.barebones is on: it forbids the logs, checkpoints and callbacks of this command; ...
 fit Q --trainer.callbacks+=EarlyStoping     | trainer.callbacks is EarlyStoping: it must be a list of Callback ...; did you mean EarlyStopping?
 fit Q --trainer.logger WandbLogger          | pytorch_lightning.loggers.WandbLogger cannot be imported (Requirement 'wandb>=...pip install ...
-fit Q --trainer.default_root_dir a_file/x   | trainer.default_root_dir a_file/x cannot be written (Not a directory): name a folder of your own
-fit Q --checkpoint.dirpath a_file           | checkpoint.dirpath .../a_file cannot be written (Not a directory): name a folder of your own
+fit Q --trainer.default_root_dir a_file/x   | trainer.default_root_dir a_file/x cannot be written (Not a directory): name a folder that you may write to
+fit Q --checkpoint.dirpath a_file           | checkpoint.dirpath .../a_file cannot be written (Not a directory): name a folder that you may write to
 fit Q --checkpoint.mode maxx                | `mode` can be min, max but got maxx
-fit Q --seed_everything -1                  | seed_everything is -1: a seed is from 0 to 2**32 - 1; give for instance 1
+fit Q --seed_everything -1                  | seed_everything is -1: it must be in [0, 2**32); give for instance 1
 fit Q --seed_everything abc                 | seed_everything is abc: it must be true or false or an integer
-fit Q --model.lr -1                         | lr is -1.0: it is at least 0; give for instance 0.001
-fit Q --model.weight_decay -1               | weight_decay is -1.0: it is at least 0; give for instance 0.001
-fit Q --model.dropout 1.5                   | dropout is 1.5: the share that is dropped is at least 0 and below 1; give for instance 0.5
-fit Q --model.arch sagee                    | arch is 'sagee': it is one of sage, gat, gcn, gin, gine, gatv2, transformer, nnconv; did you mean sage?
-fit Q --model.arch gat --model.heads 0      | heads is 0 and out_heads 1: attention has at least one; give 1 or more
-fit Q --model.hidden_channels 0             | a model of 2 layers from 64 over 0 to 10 channels: all are at least 1
+fit Q --model.lr -1                         | lr is -1.0: it must be at least 0; give for instance 0.001
+fit Q --model.weight_decay -1               | weight_decay is -1.0: it must be at least 0; give for instance 0.001
+fit Q --model.dropout 1.5                   | dropout is 1.5: the share to drop must be in [0, 1); give for instance 0.5
+fit Q --model.arch sagee                    | arch is 'sagee': it must be one of sage, gat, gcn, gin, gine, gatv2, transformer, nnconv; did you mean sage?
+fit Q --model.arch gat --model.heads 0      | heads is 0 and out_heads 1: both must be at least 1; give 1 or more
+fit Q --model.hidden_channels 0             | a model of 2 layers from 64 over 0 to 10 channels: all must be at least 1
 fit Q --model.num_layers 3                  | model.num_layers cannot be given: it is set from the number of hops of the sampler, ...fanouts; ...
 fit Q --model.in_channels 3                 | model.in_channels cannot be given: it is set from the features of the data set; leave it out
-fit Q --data.batch_size 0                   | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
+fit Q --data.batch_size 0                   | batch_size is 0: it must be an integer of 1 or more; give 1 or more
 fit Q --data.batch_size 1.5                 | data.batch_size is 1.5: it must be an integer
 fit Q --data.sampler.init_args.fanouts abc  | data.sampler: fanouts is abc: it must be a list of integers or numbers
 fit Q --data.sampler.init_args.fanouts [5,0] | fanout 0 in [5, 0]: a hop takes ...
 fit Q --data.sampler.init_args.fanouts [5,1.5] | fanout 1.5 in [5, 1.5]: a hop takes ... or a share of them such as 0.5, above 0 and at most 1.0
 fit Q --data.sampler.init_args.fanout [5]   | data.sampler: there is no option fanout: did you mean fanouts?
-fit Q --data.sampler.init_args.sizes [5]    | data.sampler: there is no option sizes: there are expand, fanouts, replace, weighted
-fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it takes a Sampler; did you mean NeighborSampler...?
+fit Q --data.sampler.init_args.sizes [5]    | data.sampler: there is no option sizes: the options are expand, fanouts, replace, weighted
+fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: it must be a Sampler; did you mean NeighborSampler or LaborSampler?
 fit Q --data.num_workers -1                 | num_workers is -1: must be at least 0; give 0 to sample in this process
 fit Q --data.num_workers 0 --data.worker_options.prefetch_factor 3 | worker_options.prefetch_factor is 3 with num_workers 0: ...
-fit Q --data.in_memory true                 | in_memory with 2 workers: they share the data set's files; set num_workers=0, or leave it out
+fit Q --data.in_memory true                 | in_memory with 2 workers: workers read the data set's files; set num_workers=0, or leave in_memory out
 fit Q --data.feature_cache lots                    | memory is lots: must be bytes with their unit, or auto; give for instance 8GiB
 fit Q --data.feature_cache 0.5                     | memory is 0.5: must be bytes with their unit, or auto; give for instance 8GiB
-fit Q --data.partitions nowhere             | nowhere holds no parts of a data set: name a folder that 'hoptrain data partition' wrote
-fit Q --data.prefetch_steps 8                    | prefetch_steps is 8 without memory: ...
+fit Q --data.partitions nowhere             | nowhere holds no partitioned data set: name a folder that 'hoptrain data partition' wrote
+fit Q --data.prefetch_steps 8                    | prefetch_steps is 8 without feature_cache, whose option it is; give feature_cache, or leave it out
 fit Q --data.features random                | data.features is random: it must be one of stored, degrees, walks
-fit Q --data.dataset corra                  | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
+fit Q --data.dataset corra                  | 'corra' is not a known data set, file or folder: did you mean cora?
 fit Q --data.dataset bare                   | bare has no features: a model needs some; compute them from the graph with features: walks (or degrees)
 fit Q --data.dataset unlabelled             | unlabelled has no labels: node classification needs labels; task: links needs none, or choose another data set
 fit Q --data.dataset images.npz             | images.npz holds labelled samples without edges ...: task: images reads it ...
@@ -115,20 +115,20 @@ fit H                                       | nodes of type subject have no feat
 fit H --data.dataset digits-knn             | digits-knn has one node type: task: nodes trains on it; ...
 fit H --data.splits 20                      | typed has no split 'train_20': it has test, train, val; choose one of them or give node ids
 fit H --data.sampler.seed_type author       | seed_type is 'author', that of typed 'paper': give the sampler the data's
-fit H --model.arch rgcm                     | model.arch is rgcm: it takes one of rgcn, gat, gatv2, transformer, gin, graphconv, hgt, han; did you mean rgcn?
+fit H --model.arch rgcm                     | model.arch is rgcm: it must be one of rgcn, gat, gatv2, transformer, gin, graphconv, hgt, han; did you ...
 fit H --model.arch hgt --model.heads 3      | hidden_channels 64 cannot be divided among 3 heads: give a multiple of heads
 fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: it must be at least 0, and 0 for other layers than rgcn; ...
-fit H --model.seed_type author              | model.seed_type is no option of its own: it is that of the data; give data.seed_type
+fit H --model.seed_type author              | model.seed_type cannot be given: it is set from data.seed_type; give data.seed_type
 fit H --model.embeddings true --trainer.gradient_clip_val 1 | gradient_clip_val with embeddings: torch cannot clip their sparse gradients; ...
 fit H --task hetero_links --model.arch rgcn | the sampler is HeteroSampler(...): it must be a HeteroLinkSampler without edges, ...
 fit L --model.embeddings true --data.sampler.init_args.num_negatives 0 | the sampler's num_negatives is 0: each link needs at least one negative; ...
-fit L --data.split time                     | author:writes:paper: split is time and the edges of the graph have no times: give them to ...
+fit L --data.split temporal                     | author:writes:paper: split is temporal, but edges have no times: ...
 fit L --data.sampler.init_args.relation [author,wrote,paper] | relation author:wrote:paper is not in the graph: it has author:writes:paper, ...
 fit L --data.sampler.init_args.relation writes | data.sampler: relation is writes: it must be a list of 3 strings or a list of lists of 3 strings
 fit L --data.sampler.init_args.relation [[author,writes,paper],[paper,by]] | data.sampler: relation is [[...: it must be a list of 3 strings or a list of ...
 fit L --data.sampler.init_args.relation [[author,writes,paper],[paper,to,author]] | relation paper:to:author is not in the graph: it has ...
-fit L --data.split given                    | author:writes:paper: split is given and typed has no edge_splits but for training: ...
-fit L --data.split given --data.val_ratio 0.2 | split is given with val_ratio 0.2 and test_ratio 0.1: the edge_splits of typed define the held-out links; ...
+fit L --data.split predefined                    | author:writes:paper: split is predefined, but typed has no edge_splits except train: ...
+fit L --data.split predefined --data.val_ratio 0.2 | split is given with val_ratio 0.2 and test_ratio 0.1: ...
 fit L --data.leaked_edges drop              | leaked_edges is drop and split share: such a split holds out all copies of a link; leave leaked_edges out
 fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a node is looked at by its last event ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
@@ -167,10 +167,10 @@ fitt                                        | 'fitt' is unknown: it must be one 
 data                                        | the following arguments are required: ACTION; see 'hoptrain data --help'
 data infoo cora                             | 'infoo' is unknown: it must be one of list, info, import, convert, partition; did you mean info?
 data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
-data info corra                             | 'corra' is no data set that is known, nor a file or folder: did you mean cora?
+data info corra                             | 'corra' is not a known data set, file or folder: did you mean cora?
 data info digits-knn --memory 0.5           | memory is 0.5: must be bytes with their unit, or auto; give for instance 8GiB
-data info digits-knn --fanouts 3,2          | --fanouts is 3,2 without --memory: it tells what is read from the disk; leave it out
-data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: a batch has a whole number of seeds, at least one; give 1 or more
+data info digits-knn --fanouts 3,2          | --fanouts is 3,2, but --memory is not given: it is for the prediction of reads; give --memory, or leave it out
+data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: it must be an integer of 1 or more; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
 data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes can have 1 to 1797 partitions; give such a number
 data list --rot x                           | unrecognized arguments: --rot x; did you mean --root or --out?
@@ -178,7 +178,7 @@ data convert digits-knn a_file/x            | a_file/x cannot be written (...): 
 data convert digits-knn .                   | . exists: dataset folders are not overwritten; remove it or name another folder
 bench                                       | the following arguments are required: NAME, ...; see 'hoptrain bench --help'
 bench samplr                                | 'samplr' is no benchmark: it must be one of ...; did you mean sampler...?
-bench scale --out redit --config redit.yaml | 'redit' is no data set that is known, nor a file or folder: did you mean reddit?
+bench scale --out redit --config redit.yaml | 'redit' is not a known data set, file or folder: did you mean reddit?
 bench sampler --rounds abc                  | argument --rounds: invalid int value: 'abc'; see 'hoptrain bench sampler --help'
 bench sampler --nothing                     | unrecognized arguments: --nothing; see 'hoptrain bench sampler --help'
 """

@@ -36,7 +36,7 @@ class LabelMixin(ScoredModule):
         Raises:
             InputError: ``class_weight`` is unknown, or the metric does not exist for such labels.
         """
-        if class_weight not in (None, "class_balanced_sampling"):
+        if class_weight not in (None, "balanced"):
             raise InputError(f"class_weight is {class_weight!r}: it must be balanced; give balanced or leave it out")
         self.name_score(metric)
         self._is_balanced = class_weight is not None

@@ -118,7 +118,7 @@ def test_a_folder(tmp_path):
         assert {name: ids.tolist() for name, ids in again.splits.items()} == {name: ids.tolist() for name, ids in graphs.splits.items()}
     with refused("fold is 2", "mols own splits", "leave out"):
         load_small_graphs("mols", root=tmp_path, fold=2)
-    graphs.vertices.save(tmp_path / "one")
+    graphs.nodes.save(tmp_path / "one")
     with refused("mols", "one graph task: each", "folder SmallGraphs.save"):
         load_small_graphs("one", root=tmp_path)
 

@@ -6,7 +6,7 @@ from hoptrain.engine.queue.options import WorkerOptions
 
 MISTAKES = {
     "no batch in advance": Mistake(
-        lambda: WorkerOptions(prefetch_factor=0), value="prefetch is 0", rule="at least 1", remedy="give 1 more"
+        lambda: WorkerOptions(prefetch_factor=0), value="prefetch_factor is 0", rule="at least 1", remedy="give 1 more"
     ),
     "a timeout of nothing": Mistake(lambda: WorkerOptions(timeout=0), value="timeout is 0", rule="at least 0.1", remedy="give 0.1 more"),
     "fewer restarts than none": Mistake(

@@ -125,7 +125,7 @@ def test_copies_and_reverses_of_links_that_are_held_out(with_train):
     published = Dataset(edge_index=edge_index, edge_splits=splits, meta={"shared_links": "keep"})
     assert len(edges_of(given_of(published)[0])) == 4
     with refused("2 training edges, such as that from 1 to 0", "data edges copies reverses", "data.leaked_edges drop keep"):
-        given_of(published, "refuse")
+        given_of(published, "error")
 
 
 def test_pairs_have_no_link_and_are_as_likely(graph):

@@ -48,7 +48,7 @@ def parts(task, folder, **case):
     if case.get("hops") == 1:
         module = NodeDataModule(known, NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
         return module, NodeClassifier(7, 3, 1, hidden_channels=8, dropout=0.3, norm=case["norm"])
-    if task == "steady":
+    if task == "sse":
         module = SteadyDataModule(known, NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
         return module, SteadyStateClassifier(7, 3, 1, 200, state_channels=8, hidden_channels=8, dropout=0.3)
     if case.get("arch") in OF_EDGES:
@@ -121,7 +121,7 @@ def test_what_a_layer_keeps_is_what_enters_it(folder):
 @pytest.mark.parametrize("option", [ActivationCheckpointing, CompiledLayers])
 def test_what_has_no_layers_to_take_is_refused_in_a_line(option, folder):
     with refused("Scheduled", f"{option.__name__} model LayerWise num_layers", "leave out"):
-        trained(*parts("events", folder), option())
+        trained(*parts("temporal_links", folder), option())
     with refused("VRGCNSampler", f"{option.__name__} training call layer(i, x, ...) GNN", "leave out"):
         trained(*parts("vrgcn", folder), option())
 

@@ -218,4 +218,4 @@ def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
 
 def test_every_task_is_killed():
     """Except samplers of task nodes, and two tasks without a graph, whose trainings are drawn."""
-    assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"hops", "images", "graphs"}
+    assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"sign", "images", "graphs"}

@@ -53,7 +53,7 @@ def test_evaluation_is_edge_by_edge(kind, metric):
             u, v = given.graph.indices[place], given.graph.destinations()[place]
             outputs.append(model.decoder(vectors[u], vectors[v], torch.from_numpy(given.edge_attr[edge])))
     outputs, y = torch.stack(outputs), torch.from_numpy(given.edge_y[ids])
-    losses = model.labels.losses(outputs, model.labels.taken(y))
+    losses = model.labels.losses(outputs, model.labels.prepare(y))
     assert float(logged["val_loss"]) == pytest.approx(losses.mean().item(), rel=1e-4)
     expected = {
         "acc": lambda: (outputs.argmax(1) == y).float().mean().item(),

@@ -176,7 +176,7 @@ MISTAKES = {
     "shared links of shares": Mistake(
         lambda: parts(shop(edge_splits={}), feed={"leaked_edges": "drop"}),
         value="leaked_edges is drop",
-        rule="split share all copies",
+        rule="split random all copies",
         remedy="leave out",
     ),
     "a link that leads to no destination": Mistake(

@@ -99,10 +99,12 @@ def classifier(**options):
 
 MISTAKES = {
     "a sampler of two hops": Mistake(
-        lambda: classifier(num_layers=2), value="2 hops", rule="sampler steady states one", remedy="one fanout [-1]"
+        lambda: classifier(num_layers=2), value="2 hops", rule="sampler sse states one", remedy="one fanout [-1]"
     ),
-    "no updates": Mistake(lambda: classifier(updates=0), value="updates is 0", rule="least 1", remedy="give 64"),
-    "a step of nothing": Mistake(lambda: classifier(step=0.0), value="step is 0.0", rule="weight new state (0, 1]", remedy="give 0.5"),
+    "no updates": Mistake(lambda: classifier(num_updates=0), value="num_updates is 0", rule="least 1", remedy="give 64"),
+    "a step of nothing": Mistake(
+        lambda: classifier(update_rate=0.0), value="update_rate is 0.0", rule="weight new state (0, 1]", remedy="give 0.5"
+    ),
     "all dropped": Mistake(lambda: classifier(dropout=1.0), value="dropout is 1.0", rule="share drop [0, 1)", remedy="give 0.5"),
 }
 

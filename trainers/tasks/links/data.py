@@ -89,11 +89,11 @@ class HeldOutLinks(SampledDataModule):
         for _, (begin, end) in self.ends:
             if number and not is_among_all:
                 raise InputError(
-                    f"score is {metric} and eval_negatives is not all: this metric ranks all destinations; set eval_negatives to all"
+                    f"metric is {metric} and eval_negatives is not all: this metric ranks all destinations; set eval_negatives to all"
                 )
             if number > end - begin:
                 raise InputError(
-                    f"score is {metric} and there are {end - begin:,} destinations: K must be at most this number; give a smaller K"
+                    f"metric is {metric} and there are {end - begin:,} destinations: K must be at most this number; give a smaller K"
                 )
 
     def val_dataloader(self) -> DataLoader[Any]:
@@ -138,7 +138,9 @@ def _hold_out(
     if taken == "predefined":
         if tuple(shares.values()) != SHARES:
             told = " and ".join(f"{each}_ratio {share}" for each, share in shares.items())
-            raise InputError(f"split is given with {told}: the edge_splits of {data.name} define the held-out links; leave the shares out")
+            raise InputError(
+                f"split is predefined with {told}: the edge_splits of {data.name} define the held-out links; leave the shares out"
+            )
         return given_links(data, reverses, leaked_edges)
     if leaked_edges is not None:
         raise InputError(
@@ -188,10 +190,10 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             val_ratio: share of the links for validation.
             test_ratio: share of the links for the test.
             split_seed: seed of the random choice of held-out links; it does not depend on the training seed.
-            split: which links are held out: share (a random share), time (the latest), or given (those in ``Dataset.edge_splits``). By default given
+            split: which links are held out: random, temporal (the latest), or predefined (those in ``Dataset.edge_splits``). By default predefined
                 if the data set has edge_splits, else share.
             eval_negatives: negatives in validation and test: uniform (as many random pairs without a link), all (each link against all nodes at
-                either end, except for other links), or given (those in ``Dataset.negatives``). By default given if the data set has negatives, all if
+                either end, except for other links), or predefined (those in ``Dataset.negatives``). By default predefined if the data set has negatives, all if
                 the sampler has ``dst_range``, else uniform.
             leaked_edges: how to treat training edges that are copies or reverses of held-out links, with a predefined split: error raises an error (the
                 default, except for OGB's data sets), drop removes the edges, keep keeps them (for contacts that recur).
@@ -233,14 +235,14 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             return dict.fromkeys(links)
         if kind == "uniform" and not is_open:
             raise InputError(
-                "eval_negatives is uniform and the sampler has destinations: random pairs of any nodes are too easy; set it to all or given"
+                "eval_negatives is uniform and the sampler has a dst_range: random pairs of any nodes are too easy; set it to all or predefined"
             )
         if kind == "predefined":
             for name, own in links.items():
                 found = data.negatives.get(name)
                 if found is None or (found.ndim == 3 and found.shape[1] != own.shape[1]):
                     raise InputError(
-                        f"eval_negatives is given and {data.name} has none for the {own.shape[1]:,} links of {name}: give Dataset negatives of "
+                        f"eval_negatives is predefined and {data.name} has none for the {own.shape[1]:,} links of {name}: give Dataset negatives of "
                         "the split, or set it to uniform or all"
                     )
             return dict(data.negatives)
@@ -254,7 +256,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
     @property
     def default_metric(self) -> str:
         """Default metric: OGB's own for its data sets, else ROC AUC."""
-        return str(self.data.meta.get("metric", TASKS["links"].metric))
+        return str(self.data.meta.get("score", TASKS["links"].metric))
 
     def check_score(self, metric: str, number: int) -> None:
         """Raise InputError if the evaluation cannot compute a metric.
@@ -264,7 +266,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
         """
         super().check_score(metric, number)
         if not number and self.known is not None and self.bounds != (0, self.data.graph.num_nodes):
-            raise InputError(f"score is {metric} and the sampler has destinations: this metric ranks all nodes; give {NAMES}")
+            raise InputError(f"metric is {metric} and the sampler has a dst_range: this metric ranks all nodes; give {NAMES}")
 
 
 def orient_links(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) -> dict[str, Array]:
@@ -283,8 +285,8 @@ def orient_links(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, in
             u, v = own[:, wrong[0]]
             what = "both are" if is_item[0, wrong[0]] else "neither is"
             raise InputError(
-                f"nodes {u} and {v} are linked in {name} and destinations is ({begin}, {end}): {what} among them, but a link must lead from another "
-                "node to one of them, as from a user to an item; change destinations or leave the link out"
+                f"nodes {u} and {v} are linked in {name} and dst_range is ({begin}, {end}): {what} among them, but a link must lead from another "
+                "node to one of them, as from a user to an item; change dst_range or leave the link out"
             )
         if name in links:
             turned[name] = np.where(is_item[0], own[::-1], own)
@@ -335,8 +337,8 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
             val_ratio: share of each relation's links for validation.
             test_ratio: share of each relation's links for the test.
             split_seed: seed of the random choice of held-out links; it does not depend on the training seed.
-            split: which links are held out: share (a random share), time (the latest), or given (those in ``HeteroDataset.edge_splits``). By default
-                given if one of the relations has edge_splits, else share.
+            split: which links are held out: random, temporal (the latest), or predefined (those in ``HeteroDataset.edge_splits``). By default
+                predefined if one of the relations has edge_splits, else random.
             eval_negatives: negatives in validation and test: uniform (as many random pairs of the relation's types without a link), or all (each
                 source with all destinations and each destination with all sources, except for other links).
             leaked_edges: how to treat training edges that are copies or reverses of held-out links, with a predefined split: error raises an error (the

@@ -204,7 +204,7 @@ class HeteroDataModule(HeteroSizes):
         >>> graph = HeteroGraph.from_edges({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 0, 1], [0, 1, 2])}).with_reverse()
         >>> data = HeteroDataset(graph=graph, seed_type="item", x={"user": np.eye(2)}, y=np.array([0, 1, 1]), splits={"train": np.arange(3)})
         >>> module = HeteroDataModule(data, HeteroSampler([2, 2], "item"), batch_size=2, num_workers=0, seed=1)
-        >>> module.num_features, module.num_vertices  # number of features by type, and of nodes of the types without features
+        >>> module.num_features, module.num_nodes  # number of features by type, and of nodes of the types without features
         ({'user': 2}, {'item': 3})
         >>> next(iter(module.train_dataloader())).node_ids
         {'user': array([0, 1], dtype=int32), 'item': array([0, 2, 1], dtype=int32)}

@@ -108,7 +108,7 @@ class NodeClassifier(NodeTask, GraphTask):
             raise InputError(f"{unused[0]} with your own model: it is an option of the built-in GNN; leave it out")
         if model is None and forward_inputs != "blocks":
             raise InputError(
-                f"takes is {forward_inputs} without model: it describes the inputs of your own model; give model, or leave takes out"
+                f"forward_inputs is {forward_inputs} without model: it describes the inputs of your own model; give model, or leave it out"
             )
         super().__init__(in_channels, num_classes, num_layers, None, model, forward_inputs, **options)
         self.define_labels(num_classes, multilabel, metric, class_weight)
@@ -256,7 +256,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
         self.compare(["num_nodes", "relations", "seed_type"])
         if self.forward_inputs == "edge_index" and module.num_nodes:
             raise InputError(
-                f"takes is edge_index and nodes of type {next(iter(module.num_nodes))} have no features: PyG's models need features of each "
+                f"forward_inputs is edge_index and nodes of type {next(iter(module.num_nodes))} have no features: PyG's models need features of each "
                 "type; give them some, or use a model that takes blocks"
             )
         self.match_node_labels()
@@ -286,7 +286,7 @@ def _check_model(model: Any, forward_inputs: HeteroForwardInputs, has_sizes: boo
         raise InputError(f"{next(iter(gnn))} with your own model: it is an option of the built-in HeteroGNN; leave it out")
     if model is None and forward_inputs != "blocks":
         raise InputError(
-            f"takes is {forward_inputs} without model: it describes the inputs of your own model; give model, or leave takes out"
+            f"forward_inputs is {forward_inputs} without model: it describes the inputs of your own model; give model, or leave it out"
         )
     if model is None and not has_sizes:
         raise InputError(

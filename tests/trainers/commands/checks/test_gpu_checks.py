@@ -265,7 +265,7 @@ def test_pages_that_cannot_be_locked_are_found(on_device, monkeypatch):
     monkeypatch.setattr(gpu_engine, "pin_pages", lambda pages: warnings.warn("cannot be page-locked", RuntimeWarning, stacklevel=2))
     with pytest.raises(RuntimeWarning, match="cannot be page-locked"):
         gpu_engine.locked_pages()
-    monkeypatch.setattr(gpu_engine, "pin_memory", lambda pages: None)
+    monkeypatch.setattr(gpu_engine, "pin_pages", lambda pages: None)
     with refused("the queue's pages", "CUDA registered torch pinned", error=CheckFailed):
         gpu_engine.locked_pages()
 
