@@ -72,7 +72,7 @@ class Budget:
         parts += [f"{self.messages(self.memory):,} are for rows in transit from other machines, "] if self.messages else []
         step = f", and a step uses {rows[name]:,}" if name in rows else ""
         return InputError(
-            f"memory is {'auto, ' * self.is_auto}{self.memory:,} bytes: {''.join(parts)}{table.num_bytes:,} are for {name}, which hold "
+            f"feature_cache is {'auto, ' * self.is_auto}{self.memory:,} bytes: {''.join(parts)}{table.num_bytes:,} are for {name}, which hold "
             f"{table.num_slots:,} of its {table.num_rows:,} rows ({table.row_bytes:,} bytes each) in addition to lookup tables "
             f"({bytes_for(0, table.num_rows, 0):,}){step}; give {_option(self.least(rows))} at least"
             + (" for such a step, or a smaller batch_size or fanouts" if step else " for one row, and more for a step")

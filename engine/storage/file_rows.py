@@ -38,10 +38,12 @@ LOOK_S = 0.5
 
 
 class StoredRows(Protocol):
-    """A table (V, ...) whose rows are read from files, directly or into a cache; classes that implement it inherit from it.
+    """A table (V, F) of features whose rows are read when they are needed, directly or into a cache. It replaces an array in a data set.
+
+    A subclass defines the attributes below and ``read``; classes that implement this protocol inherit from it. Worker processes get a pickled copy.
 
     Attributes:
-        path: path of the file, or of the folder.
+        path: path of the file or folder, or an address; ranks with the same one share a cache.
         shape: shape of the table, (V, ...).
         dtype: data type of the table.
         row_bytes: bytes of a row.
@@ -55,7 +57,7 @@ class StoredRows(Protocol):
     own: LocalFeatures | None = None
 
     def __len__(self) -> int:
-        """V."""
+        """Return V, the number of rows."""
         return self.shape[0]
 
     @property
@@ -70,11 +72,13 @@ class StoredRows(Protocol):
 
     @property
     def num_reads(self) -> int:
-        """Number of reads of the device so far."""
+        """Number of reads so far, for the logs."""
+        return 0
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all reads so far."""
+        return 0
 
     @property
     def num_elsewhere(self) -> int:

@@ -160,7 +160,7 @@ def test_no_namespace_no_case(tmp_path, monkeypatch):
     [
         (["--limit", "0"], "--limit is 0: a case needs some seconds"),
         (["--cases", "event", "--systems", "hoptrain"], "no case is left to run"),
-        (["--cases", "nothing"], "there is no 'nothing': choose one of race, "),
+        (["--cases", "nothing"], "'nothing' is unknown: it must be one of race, "),
     ],
 )
 def test_mistakes(tmp_path, capsys, options, message):

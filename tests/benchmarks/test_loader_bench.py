@@ -106,7 +106,7 @@ def test_default_workers(folder):
     [
         (["--workers", "-1"], "with [-1] workers: "),
         (["--batches", "0"], "0 batches in 2 rounds"),
-        (["--baselines", "nobody"], "there is no 'nobody': choose one of dgl, pyg"),
+        (["--baselines", "nobody"], "'nobody' is unknown: it must be one of dgl, pyg"),
     ],
 )
 def test_mistakes(folder, tmp_path, capsys, options, message):

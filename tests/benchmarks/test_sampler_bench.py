@@ -119,7 +119,7 @@ def test_absent_peers_are_named(folder, tmp_path, monkeypatch, capsys):
         (["--threads", "0"], "threads are [0]: this process may use"),
         (["--threads", "1", "--batches", "0"], "0 batches in 2 rounds"),
         (["--fanouts", "a,b"], "'a,b' is not a list of numbers; write for instance 25,10"),
-        (["--baselines", "nobody"], "there is no 'nobody': choose one of dgl, "),
+        (["--baselines", "nobody"], "'nobody' is unknown: it must be one of dgl, "),
     ],
 )
 def test_mistakes(folder, tmp_path, capsys, options, message):

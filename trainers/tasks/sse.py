@@ -205,5 +205,5 @@ def _check(num_hops: int, counts: dict[str, int], update_rate: float, dropout: f
         if value < 1:
             raise InputError(f"{name} is {value}: it must be at least 1; give for instance 64")
     if not 0 < update_rate <= 1:
-        raise InputError(f"step is {update_rate}: the weight of the new state must be in (0, 1]; give for instance 0.5")
+        raise InputError(f"update_rate is {update_rate}: the weight of the new state must be in (0, 1]; give for instance 0.5")
     check_training(dropout=dropout)

@@ -119,7 +119,7 @@ def test_a_folder(tmp_path):
     with refused("fold is 2", "mols own splits", "leave out"):
         load_small_graphs("mols", root=tmp_path, fold=2)
     graphs.nodes.save(tmp_path / "one")
-    with refused("mols", "one graph task: each", "folder SmallGraphs.save"):
+    with refused("mols", "one graph task: nodes", "folder SmallGraphs.save"):
         load_small_graphs("one", root=tmp_path)
 
 

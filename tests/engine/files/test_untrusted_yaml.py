@@ -14,7 +14,7 @@ REFUSED = {
     "brackets": ("[" * 20_000, "more than 100 levels"),
     "mappings": ("{a: " * 20_000, "more than 100 levels"),
     "blocks": ("- " * 20_000 + "x", "more than 100 levels"),
-    "an alias within itself": ("a: &a [1, *a]", "within what it repeats"),
+    "an alias within itself": ("a: &a [1, *a]", "within the value that it repeats"),
     "no YAML": ("a: [", "parsing|expected"),
 }
 

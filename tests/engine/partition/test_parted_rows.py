@@ -241,7 +241,7 @@ def test_what_takes_slots_of_a_cache(parts):
     found = np.empty(5, np.int32)
     shared.find(0, np.array([30, 3, 59, 5, 31]), found, second.own)
     assert found.tolist() == [-1, 2, -30, 1, -2]
-    with refused("node 4", "batch not rows read", "prefetch_steps 0 mend sampler"):
+    with refused("node 4", "batch not rows read", "prefetch_steps 0 fix sampler"):
         shared.find(0, np.array([30, 4]), found[:2], second.own)
 
 

@@ -12,10 +12,10 @@ READ = Filled(num_used=1000, num_missed=250, num_reads=200, num_bytes=8_000_000,
 @pytest.mark.parametrize(
     ("filled", "remedy"),
     [
-        (READ, "25% of the rows are read): all rows fit data.feature_cache, so that each comes once: a faster disk"),
+        (READ, "25% of the rows are read): all rows fit in data.feature_cache, so each is read once: a faster disk"),
         (
             READ._replace(num_fetched=600, num_rounds=7, fetch_s=4.0),
-            "in 7 rounds): all rows fit data.feature_cache, so that each comes once: a larger data.prefetch_steps, or a faster network",
+            "in 7 rounds): all rows fit in data.feature_cache, so each is read once: a larger data.prefetch_steps, or a faster network",
         ),
     ],
 )

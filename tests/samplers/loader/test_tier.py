@@ -208,7 +208,7 @@ def more_memory_than_is_free(loader_of, monkeypatch):
 MISTAKES = {
     "features in memory": Mistake(
         lambda dataset: SampleLoader(dataset, NeighborSampler([3]), feature_cache=MEMORY),
-        value="feature_cache",
+        value="in memory",
         rule="features rows file",
         remedy="data.save open folder",
     ),

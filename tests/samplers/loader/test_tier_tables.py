@@ -122,7 +122,7 @@ def test_too_little_is_said_with_the_least_that_would_do():
         replace(budget, memory=least - 1).tables()
     rows = {"x.paper": 30_000, "x.author": 999_000, "edge_attr": 500}
     wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
-    rule = "memory auto 1,000,000 all edge_attr.a 10,000,000 edges x.author step uses 999,000"
+    rule = "feature_cache auto 1,000,000 all edge_attr.a 10,000,000 edges x.author step uses 999,000"
     with refused("40,000,000", rule, "148MiB least batch_size fanouts"):
         wider.check(rows)
     least = wider.least(rows)
@@ -181,6 +181,6 @@ def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):
 def test_auto_where_nothing_is_left_is_one_line(with_edges, monkeypatch):
     monkeypatch.setattr(memory_left, "available_memory", lambda: 200 << 20)
     loader = SampleLoader(with_edges, NeighborSampler([3, 2]), feature_cache="auto")
-    with loader, refused("0.20 GiB", "memory auto free training missing", "free more num_workers") as raised:
+    with loader, refused("0.20 GiB", "feature_cache auto free training missing", "free more num_workers") as raised:
         list(loader)
     assert 0.1 <= float(re.search(r"([\d.]+) GiB are missing", str(raised.value))[1]) < 0.2

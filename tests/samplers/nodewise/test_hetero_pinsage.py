@@ -136,7 +136,7 @@ MISTAKES = {
     "batches without relations for a typed model": Mistake(
         lambda: hetero_module(hetero_data(), sampler=HeteroPinSAGESampler([3, 3], PATHS["types"])),
         value="HeteroPinSAGESampler",
-        rule="no relations batches plain",
+        rule="batches homogeneous relations",
         remedy="task hetero HeteroSampler",
     ),
     "paths on a GPU": Mistake(

@@ -119,7 +119,7 @@ def test_help_names_the_option(capsys):
     with pytest.raises(SystemExit):
         main(["fit", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "--timeline TIMELINE Write where the time of each batch goes to this file, for chrome://tracing or Perfetto." in text
+    assert "--timeline TIMELINE file to write the times of each batch to, for chrome://tracing or Perfetto." in text
 
 
 class Event:

@@ -68,8 +68,8 @@ def test_parts_have_the_codes(real, capsys):
     ("line", "answer"),
     [
         ("data convert real narrow --features int2", "'int2' is unknown: it must be one of int8, int4, float16, bfloat16"),
-        ("data convert narrow again --features int8", "random: x is int8 already: it would be rounded twice"),
-        ("data convert bytes again --features int8", "x is uint8: that makes none smaller"),
+        ("data convert narrow again --features int8", "random: x is already int8: converting again would round twice"),
+        ("data convert bytes again --features int8", "x is uint8: the format must make a table smaller"),
     ],
 )
 def test_mistakes_are_one_line(real, capsys, line, answer):

@@ -155,7 +155,7 @@ def test_each_bad_row_is_told(size, tmp_path, capsys, monkeypatch):
     imported("--edges", "bad.csv", "--features", "x.csv", code=2)
     *told, last = capsys.readouterr().err.splitlines()
     assert sorted(told) == TOLD
-    assert last == "hoptrain: bad.csv: 5 rows cannot be read; correct them, or skip them with --skip-bad-rows"
+    assert last == "hoptrain: bad.csv: 5 rows cannot be read; edit them, or skip them with --skip-bad-rows"
     assert not (tmp_path / "mine").exists()
     data = imported("--edges", "bad.csv", "--features", "x.csv", "--skip-bad-rows")
     assert pairs(data) == [(1, 0), (1, 3)]
@@ -192,7 +192,7 @@ def test_of_many_bad_rows_some_are_told(tmp_path, capsys):
             ("--split", "s"),
             "s, line 3: split is 'Valid': splits for training must be named train, val",
         ),
-        ({"e": "0 1\n07 1\n"}, (), "e, line 2: src is '07': the first ids are whole numbers, so all have to be"),
+        ({"e": "0 1\n07 1\n"}, (), "e, line 2: src is '07': the first ids are whole numbers, so all must be"),
         ({"e": "0 1\n"}, ("--delimiter", "ab"), "--delimiter is 'ab': it must be one character, tab or space; give for example"),
         ({"e": "# nothing\n"}, (), "e is empty: a table has a row a line"),
         ({"e": "src\n1\n"}, (), "e has the one column src: an edge has two ends"),
@@ -243,7 +243,7 @@ def test_text_of_other_encodings_and_line_ends(tmp_path, capsys):
     (tmp_path / "e.csv").write_bytes(b"src,dst\nb,c\nJos\xe9,b\n")
     (tmp_path / "mine").rename(tmp_path / "other")
     imported("--edges", "e.csv", code=2)
-    assert "e.csv, line 3: it is b'Jos\\xe9,b': text is UTF-8" in capsys.readouterr().err
+    assert "e.csv, line 3: it is b'Jos\\xe9,b': text must be UTF-8" in capsys.readouterr().err
 
 
 def test_sigterm_leaves_nothing(monkeypatch):

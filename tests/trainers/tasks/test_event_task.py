@@ -175,7 +175,7 @@ def test_two_ranks_train_as_one(folder, capsys):
     ("options", "line"),
     [
         (["--data.shuffle", "true"], "shuffle is True: it must be false, since the memory is updated in the order of time"),
-        (["--data.val_ratio", "0.9"], "val_ratio is 0.9 and test_ratio 0.15: both are at least 0 and together below 1"),
+        (["--data.val_ratio", "0.9"], "val_ratio is 0.9 and test_ratio 0.15: both must be 0 or more, and their sum below 1"),
         (["--data.events", "nowhere"], "nowhere is not on this machine: root . has no nowhere.npz"),
         (["--model.heads", "3"], "all must be at least 1, and hidden_channels a multiple of heads"),
         (["--trainer.precision", "bf16-mixed"], "trainer.precision is bf16-mixed: times and memory need full precision"),

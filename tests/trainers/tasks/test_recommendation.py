@@ -164,7 +164,7 @@ MISTAKES = {
     "an edge between two destinations": Mistake(
         lambda: parts(with_edge(25, 30), feed={"leaked_edges": "drop"}),
         value="nodes 25 and 30",
-        rule="linked graph destinations (20, 50)",
+        rule="linked graph dst_range (20, 50)",
         remedy="change leave out",
     ),
     "a copy of what is held out": Mistake(
@@ -180,13 +180,13 @@ MISTAKES = {
         remedy="leave out",
     ),
     "a link that leads to no destination": Mistake(
-        lambda: parts(dst_range=(20, 40)), value="(20, 40)", rule="linked val destinations neither", remedy="change leave out"
+        lambda: parts(dst_range=(20, 40)), value="(20, 40)", rule="linked val dst_range neither", remedy="change leave out"
     ),
     "pairs of any nodes beside destinations": Mistake(
         lambda: parts(feed={"eval_negatives": "uniform"}), value="uniform", rule="eval_negatives sampler dst_range", remedy="all predefined"
     ),
     "a K above the destinations": Mistake(
-        lambda: fit(*parts(metric="recall@31")), value="recall@31", rule="score 30 destinations K", remedy="smaller"
+        lambda: fit(*parts(metric="recall@31")), value="recall@31", rule="metric 30 destinations K", remedy="smaller"
     ),
     "a score of the best beside some": Mistake(
         lambda: fit(*parts(dst_range=None, feed={"eval_negatives": "uniform"})),
@@ -195,7 +195,7 @@ MISTAKES = {
         remedy="set all",
     ),
     "ranks beside destinations": Mistake(
-        lambda: fit(*parts(metric="mrr")), value="score is mrr", rule="sampler destinations ranks", remedy="recall@K precision@K ndcg@K"
+        lambda: fit(*parts(metric="mrr")), value="metric is mrr", rule="sampler destinations ranks", remedy="recall@K precision@K ndcg@K"
     ),
     "neither features nor vectors": Mistake(
         lambda: parts(embeddings="none"), value="50", rule="nodes no features", remedy="data.features: walks degrees embeddings: sparse"

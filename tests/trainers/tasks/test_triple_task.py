@@ -216,7 +216,7 @@ def test_two_ranks_train(folder):
             "the layers need uniform samples, for means over the neighbours of each relation",
         ),
         (["--model.num_blocks", "3"], "hidden_channels is 16 and num_blocks 3"),
-        (["--model.decoder", "distmul"], "model.decoder is distmul: it takes one of distmult, complex, transe, rotate"),
+        (["--model.decoder", "distmul"], "model.decoder is distmul: it must be one of distmult, complex, transe, rotate"),
         (["--model.lr", "-1"], "lr is -1.0: it must be at least 0"),
         (["--trainer.gradient_clip_val", "1"], "gradient_clip_val with embeddings: torch cannot clip their sparse gradients"),
         (["--trainer.devices", "2", "--data.batch_size", "4000"], "2 ranks for 1 batches"),

@@ -62,7 +62,7 @@ def test_what_cannot_be_parted(data, tmp_path):
     with refused("'part'", "graph one", "replicated, partitioned"):
         write_partition(data, tmp_path / "parts", 3, graph="part")
     edges = Dataset(name="made", graph=data.graph, x=data.x, edge_attr=np.zeros((300, 2)))
-    with refused("made", "features graph parted whole", "leave graph='partitioned' out"):
+    with refused("made", "features graph whole partitioned", "leave graph='partitioned' out"):
         write_partition(edges, tmp_path / "parts", 3, graph="partitioned")
     with refused("parts is 1", "graph='partitioned' single machine whole", "more parts leave out"):
         write_partition(data, tmp_path / "parts", 1, graph="partitioned")

@@ -199,7 +199,7 @@ MISTAKES = {
     "a sampler of plain graphs": Mistake(
         lambda: HeteroDataModule(hetero_data(), NeighborSampler([2])),
         value="NeighborSampler",
-        rule="heterogeneous graph plain",
+        rule="heterogeneous graph homogeneous",
         remedy="HeteroSampler",
     ),
     "a sampler for seeds of another type": Mistake(

@@ -210,7 +210,7 @@ def test_given_splits_are_taken_as_they_are():
     assert module_of(data, split="random").held_out["val"].links.shape != (2, 50)
     with refused("user:buys:item", "shop training edges copies held", "data.leaked_edges drop keep"):
         module_of(data)
-    with refused("user:knows:user", "split given shop edge_splits", "add links share"):
+    with refused("user:knows:user", "split predefined shop edge_splits", "add links random"):
         module_of(data, both(), leaked_edges="drop")
 
 
