@@ -21,7 +21,7 @@ class InputError(ValueError):
         ...     Graph([0, 2, 1], [0])
         ... except InputError as error:
         ...     print(error)
-        fanout -5 in [10, -5]: a hop takes 1 to 67108863 edges a node, or -1 for all, or a share of them such as 0.5, above 0 and at most 1.0
+        indptr falls from 2 to 1 at node 1: offsets must never descend; rebuild it with Graph.from_edges
     """
 
 

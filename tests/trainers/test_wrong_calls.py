@@ -100,8 +100,8 @@ fit Q --data.sampler NeighbourSampler       | data.sampler is NeighbourSampler: 
 fit Q --data.num_workers -1                 | num_workers is -1: must be at least 0; give 0 to sample in this process
 fit Q --data.num_workers 0 --data.worker_options.prefetch_factor 3 | worker_options.prefetch_factor is 3 with num_workers 0: ...
 fit Q --data.in_memory true                 | in_memory with 2 workers: workers read the data set's files; set num_workers=0, or leave in_memory out
-fit Q --data.feature_cache lots                    | memory is lots: must be bytes with their unit, or auto; give for instance 8GiB
-fit Q --data.feature_cache 0.5                     | memory is 0.5: must be bytes with their unit, or auto; give for instance 8GiB
+fit Q --data.feature_cache lots                    | feature_cache is lots: it must be bytes with their unit, or auto; give for instance 8GiB
+fit Q --data.feature_cache 0.5                     | feature_cache is 0.5: it must be bytes with their unit, or auto; give for instance 8GiB
 fit Q --data.partitions nowhere             | nowhere holds no partitioned data set: name a folder that 'hoptrain data partition' wrote
 fit Q --data.prefetch_steps 8                    | prefetch_steps is 8 without feature_cache, whose option it is; give feature_cache, or leave it out
 fit Q --data.features random                | data.features is random: it must be one of stored, degrees, walks
@@ -129,8 +129,8 @@ fit L --data.sampler.init_args.relation [[author,writes,paper],[paper,by]] | dat
 fit L --data.sampler.init_args.relation [[author,writes,paper],[paper,to,author]] | relation paper:to:author is not in the graph: it has ...
 fit L --data.split predefined                    | author:writes:paper: split is predefined, but typed has no edge_splits except train: ...
 fit L --data.split predefined --data.val_ratio 0.2 | split is predefined with val_ratio 0.2 and test_ratio 0.1: ...
-fit L --data.leaked_edges drop              | leaked_edges is drop and split share: such a split holds out all copies of a link; leave leaked_edges out
-fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a node needs at least its last event; give 1 or more
+fit L --data.leaked_edges drop              | leaked_edges is drop and split random: such a split holds out all copies of a link; leave leaked_edges out
+fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a node needs at least its last event; give 1 ...
 fit Q --data.dataset events.npz             | events.npz holds a temporal graph ..., for TemporalSampler
 fit Q --data.dataset kg.npz                 | kg.npz holds a knowledge graph (...), not a homogeneous graph (...): task: kg reads it with data.triples
 fit --task kg --data.triples kg.npz    | kg: triple (0, 0, 1) is in train and in test: ...; drop one of them (1 in all)
@@ -168,7 +168,7 @@ data                                        | the following arguments are requir
 data infoo cora                             | 'infoo' is unknown: it must be one of list, info, import, convert, partition; did you mean info?
 data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
 data info corra                             | 'corra' is not a known data set, file or folder: did you mean cora?
-data info digits-knn --memory 0.5           | memory is 0.5: must be bytes with their unit, or auto; give for instance 8GiB
+data info digits-knn --memory 0.5           | feature_cache is 0.5: it must be bytes with their unit, or auto; give for instance 8GiB
 data info digits-knn --fanouts 3,2          | --fanouts is 3,2, but --memory is not given: it is for the prediction of reads; give --memory, or leave it out
 data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: it must be an integer of 1 or more; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'

@@ -443,7 +443,7 @@ def test_of_many_types_a_message_names_a_few():
     whole = {relation: [2, 2] for relation in relations}
     wrong = [
         ({relations[3]: 2}, "is 2", "num_neighbors a:r3:a list hop", "[15, 10]"),
-        ({relations[3]: [2, -3]}, "fanout is -3", "a:r3:a hop 0 -1", "correct"),
+        ({relations[3]: [2, -3]}, "fanout is -3", "a:r3:a hop 0 -1", "share"),
     ]
     for change, *told in wrong:
         with refused(*told) as raised:

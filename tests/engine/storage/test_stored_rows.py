@@ -29,7 +29,9 @@ def stored(data):
     return Dataset(graph=data.graph, x=Kept(data.x), y=data.y, splits=data.splits)
 
 
-@pytest.mark.parametrize("options", [{}, {"memory": "9KiB", "num_workers": 1}, {"prefetch_steps": 0}], ids=["auto", "cached", "uncached"])
+@pytest.mark.parametrize(
+    "options", [{}, {"feature_cache": "9KiB", "num_workers": 1}, {"prefetch_steps": 0}], ids=["auto", "cached", "uncached"]
+)
 def test_batches_are_those_of_an_array(dataset, opened, options):
     for data, own in ((dataset, {}), (stored(dataset), options)):
         opened.append(SampleLoader(data, NeighborSampler([3, 2]), batch_size=16, seed=1, **own))

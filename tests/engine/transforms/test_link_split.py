@@ -269,7 +269,7 @@ def test_given_links_that_edges_tell_of():
         assert pairs(left.relations[BOUGHT]) == {(v, u) for u, v in kept}
     with refused("user:knows:user", "relation not graph", "user:buys:item, item:bought:user choose"):
         hetero_given(data, {KNOWS: None})
-    with refused("edge_splits", "item:bought:user split predefined shop", "add links share"):
+    with refused("edge_splits", "item:bought:user split predefined shop", "add links random"):
         hetero_given(data, {BOUGHT: BUYS})
     apart = replace(data, edge_splits={BUYS: {"val": [1], "test": [1, 2]}})
     with refused("from 0 to 3", "user:buys:item splits val test shop share", "remove one"):
@@ -359,7 +359,7 @@ MISTAKES = {
         lambda: given_of(Dataset(graph=Graph.from_edges(*ALL_LINKS, 5))),
         value="edge_splits",
         rule="split predefined data no",
-        remedy="add share",
+        remedy="add random",
     ),
     "a reverse relation that is not named": Mistake(
         lambda: hetero_split(GRAPH, {BUYS: None}, SHARES),

@@ -114,7 +114,7 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
 def test_too_little_is_said_with_the_least_that_would_do():
     sizes = {"x.paper": (1_000_000, 64), "x.author": (1_000_000, 32), "edge_attr": (500, 4)}
     budget = Budget(memory=9_000_000, sizes=sizes)
-    with refused("9,000,000", "memory 4,493,067 x.paper hold 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
+    with refused("9,000,000", "feature_cache 4,493,067 x.paper hold 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
         budget.tables()
     least = budget.least({})
     assert min(table.num_slots for table in replace(budget, memory=least).tables()) == 1

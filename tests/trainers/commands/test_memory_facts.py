@@ -131,7 +131,7 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
 def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, capsys):
     given = ["data", "info", str(saved), "--fanouts", "3,2", "--batch-size", "64", "--memory"]
     assert main([*given, memory]) == 2
-    [said] = [line for line in capsys.readouterr().err.splitlines() if "memory is" in line]
+    [said] = [line for line in capsys.readouterr().err.splitlines() if "feature_cache is" in line]
     assert re.search(r"memory is [\d,]+ bytes: [\d,]+ are for x, which hold [\d,]+ of its 2,000 rows \(128 bytes each\)", said)
     assert main([*given, re.findall(r"give (\w+) at least", said)[0]]) == 0
 

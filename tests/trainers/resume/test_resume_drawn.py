@@ -23,7 +23,7 @@ from hoptrain.engine import InputError
 COUNT = int(os.environ.get("HOPTRAIN_FAULTS", "0")) or 10
 SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
 LIMIT_S = 200
-REFUSED = ("changing the weights", "wrote it after an exception")
+REFUSED = ("weights are partly updated", "wrote it after an exception")
 """What is said of a checkpoint that an exception wrote where no run can go on."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 pytestmark = pytest.mark.timeout(4 * LIMIT_S)

@@ -195,7 +195,7 @@ MISTAKES = {
         remedy="set all",
     ),
     "ranks beside destinations": Mistake(
-        lambda: fit(*parts(metric="mrr")), value="metric is mrr", rule="sampler destinations ranks", remedy="recall@K precision@K ndcg@K"
+        lambda: fit(*parts(metric="mrr")), value="metric is mrr", rule="sampler dst_range ranks", remedy="recall@K precision@K ndcg@K"
     ),
     "neither features nor vectors": Mistake(
         lambda: parts(embeddings="none"), value="50", rule="nodes no features", remedy="data.features: walks degrees embeddings: sparse"
