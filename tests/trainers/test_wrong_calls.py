@@ -168,9 +168,9 @@ data                                        | the following arguments are requir
 data infoo cora                             | 'infoo' is unknown: it must be one of list, info, import, convert, partition; did you mean info?
 data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
 data info corra                             | 'corra' is not a known data set, file or folder: did you mean cora?
-data info digits-knn --memory 0.5           | feature_cache is 0.5: it must be bytes with their unit, or auto; give for instance 8GiB
-data info digits-knn --fanouts 3,2          | --fanouts is 3,2, but --memory is not given: it is for the prediction of reads; give --memory, or leave it out
-data info digits-knn --memory 8GiB --batch-size 0 | batch_size is 0: it must be an integer of 1 or more; give 1 or more
+data info digits-knn --feature-cache 0.5           | feature_cache is 0.5: it must be bytes with their unit, or auto; give for instance 8GiB
+data info digits-knn --fanouts 3,2          | --fanouts is 3,2, but --feature-cache is not given: it is for the prediction of reads; give --feature-cache, or leave it out
+data info digits-knn --feature-cache 8GiB --batch-size 0 | batch_size is 0: it must be an integer of 1 or more; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
 data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes can have 1 to 1797 partitions; give such a number
 data list --rot x                           | unrecognized arguments: --rot x; did you mean --root or --out?

@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         "info",
         help="print sizes, degrees and splits of a data set",
         description="Verify the checksums of a data set, and print its sizes, degrees and splits. "
-        "With --memory, also predict the reads of out-of-core training.",
+        "With --feature-cache, also predict the reads of out-of-core training.",
     )
     import_tables.add_parser(actions)
     convert = actions.add_parser(
@@ -69,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
     reads = info.add_argument_group(
         "out-of-core prediction", "Predict the reads and the seconds of an epoch whose features, and edges, are read from disk."
     )
-    reads.add_argument("--memory", metavar="SIZE", help="memory for the feature cache, such as 8GiB, or auto for what is free")
+    reads.add_argument("--feature-cache", metavar="SIZE", help="memory for the feature cache, such as 8GiB, or auto for what is free")
     reads.add_argument(
         "--fanouts",
         nargs="+",
@@ -108,28 +108,28 @@ def _counts(entry: Entry) -> list[str]:
 
 
 def run_info(args: argparse.Namespace) -> int:
-    """Verify the checksums of a data set, print its contents and, with ``--memory``, the predicted reads; return 0."""
+    """Verify the checksums of a data set, print its contents and, with ``--feature-cache``, the predicted reads; return 0."""
     for option in ("fanouts", "batch_size", "split", "weighted"):
-        if args.memory is None and (given := getattr(args, option)) is not None:
+        if args.feature_cache is None and (given := getattr(args, option)) is not None:
             name, value = option.replace("_", "-"), " ".join(given) if isinstance(given, list) else "on" if given is True else given
             raise InputError(
-                f"--{name} is {value}, but --memory is not given: it is for the prediction of reads; give --memory, or leave it out"
+                f"--{name} is {value}, but --feature-cache is not given: it is for the prediction of reads; give --feature-cache, or leave it out"
             )
     fanouts = _fanouts(args.fanouts or ["10,10"])
-    if args.memory is not None:
+    if args.feature_cache is not None:
         from hoptrain.samplers.loader.memory_left import memory_bytes  # imported here, since other commands need not wait for it
         from hoptrain.trainers.commands.memory_facts import memory_facts
 
-        memory_bytes(args.memory)  # raises for an invalid size before all files are read
+        memory_bytes(args.feature_cache)  # raises for an invalid size before all files are read
     if kind_of(Path(args.name)) == PARTITION:
         return _print_partition(args)
     path = load_any(args.name, root=args.root, scale=args.scale).path
     data = open_either(Path(str(path)), verify=True)
     print(aligned(facts(data) if isinstance(data, Dataset) else hetero_facts(data)))
     print("checksums ok")
-    if args.memory is not None:
+    if args.feature_cache is not None:
         batch_size = 1024 if args.batch_size is None else args.batch_size
-        print(aligned(memory_facts(data, args.memory, fanouts, batch_size, args.split or "train", bool(args.weighted))))
+        print(aligned(memory_facts(data, args.feature_cache, fanouts, batch_size, args.split or "train", bool(args.weighted))))
     return 0
 
 
@@ -152,9 +152,9 @@ def _fanouts(words: list[str]) -> list[int | float] | dict[str, list[int | float
 
 
 def _print_partition(args: argparse.Namespace) -> int:
-    if args.memory is not None:
+    if args.feature_cache is not None:
         raise InputError(
-            f"--memory is {args.memory}, but {args.name} is partitioned: reads are predicted only for data sets that are not; leave --memory out"
+            f"--feature-cache is {args.feature_cache}, but {args.name} is partitioned: reads are predicted only for data sets that are not; leave --feature-cache out"
         )
     print(aligned(partition.facts(open_partition(args.name, verify=True), verify=True)))
     print("checksums ok")

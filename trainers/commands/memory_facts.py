@@ -1,4 +1,4 @@
-"""Predicts the reads of out-of-core training for ``hoptrain data info --memory``: plans the first epochs, and briefly measures the disk."""
+"""Predicts the reads of out-of-core training for ``hoptrain data info --feature-cache``: plans the first epochs, and briefly measures the disk."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def memory_facts(
     files = feature_files(stores)
     if not files:
         raise InputError(
-            f"--memory is {memory}: {data.name} must have features that are read from disk, and it has none; leave --memory out"
+            f"--feature-cache is {memory}: {data.name} must have features that are read from disk, and it has none; leave --feature-cache out"
         )
     task = SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=Workspace())
     given = memory_bytes(memory)

@@ -364,13 +364,13 @@ MISTAKES = {
         lambda tmp_path: load_npz(recommendations(tmp_path / "wrong.npz", meta="{}")),
         value="users None",
         rule="test_pairs meta number integers",
-        remedy="correct",
+        remedy="give",
     ),
     "pairs of three": Mistake(
         lambda tmp_path: load_npz(recommendations(tmp_path / "wrong.npz", test_pairs=np.zeros((2, 3), int))),
         value="test_pairs is int64 of shape (2, 3)",
         rule="integers user item",
-        remedy="correct",
+        remedy="give",
     ),
 }
 

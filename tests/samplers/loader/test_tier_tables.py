@@ -118,7 +118,7 @@ def test_too_little_is_said_with_the_least_that_would_do():
         budget.tables()
     least = budget.least({})
     assert min(table.num_slots for table in replace(budget, memory=least).tables()) == 1
-    with refused(f"{least - 1:,}", "memory hold 1,000,000 rows", "least one row more step"):
+    with refused(f"{least - 1:,}", "feature_cache hold 1,000,000 rows", "least one row more step"):
         replace(budget, memory=least - 1).tables()
     rows = {"x.paper": 30_000, "x.author": 999_000, "edge_attr": 500}
     wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)

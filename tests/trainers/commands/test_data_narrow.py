@@ -48,7 +48,7 @@ def test_what_a_memory_would_give_counts_codes(tmp_path, monkeypatch, capsys):
     data.save("narrow", features="int8")
     kept = {}
     for folder in ("real", "narrow"):
-        assert hoptrain(f"data info {folder} --memory 140KiB --fanouts 3,2 --batch-size 64") == 0
+        assert hoptrain(f"data info {folder} --feature-cache 140KiB --fanouts 3,2 --batch-size 64") == 0
         kept[folder] = int(re.search(r"hold ([\d,]+) of 3,000 rows", capsys.readouterr().out)[1].replace(",", ""))
     assert 2 * kept["real"] < kept["narrow"] < 3000
 

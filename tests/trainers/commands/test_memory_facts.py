@@ -1,4 +1,4 @@
-"""The reads that ``hoptrain data info --memory`` predicts are those of a loader, and its input errors are one line each."""
+"""The reads that ``hoptrain data info --feature-cache`` predicts are those of a loader, and its input errors are one line each."""
 
 import re
 
@@ -112,7 +112,7 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
         x={"user": draw.random((800, 32)), "item": draw.random((1200, 16))},
         splits={"train": np.arange(0, 1200, 3)},
     ).save(tmp_path / "typed")
-    given = ["--memory", "200KiB", "--batch-size", "32", "--weighted", "--fanouts", "user:buys:item=3,1", "4,2"]
+    given = ["--feature-cache", "200KiB", "--batch-size", "32", "--weighted", "--fanouts", "user:buys:item=3,1", "4,2"]
     assert main(["data", "info", str(tmp_path / "typed"), *given]) == 0
     said = dict(re.split("  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line)
     assert said["epoch"].startswith(
@@ -129,26 +129,26 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
 
 @pytest.mark.parametrize("memory", ["15KiB", "60KiB"])
 def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, capsys):
-    given = ["data", "info", str(saved), "--fanouts", "3,2", "--batch-size", "64", "--memory"]
+    given = ["data", "info", str(saved), "--fanouts", "3,2", "--batch-size", "64", "--feature-cache"]
     assert main([*given, memory]) == 2
     [said] = [line for line in capsys.readouterr().err.splitlines() if "feature_cache is" in line]
-    assert re.search(r"memory is [\d,]+ bytes: [\d,]+ are for x, which hold [\d,]+ of its 2,000 rows \(128 bytes each\)", said)
+    assert re.search(r"feature_cache is [\d,]+ bytes: [\d,]+ are for x, which hold [\d,]+ of its 2,000 rows \(128 bytes each\)", said)
     assert main([*given, re.findall(r"give (\w+) at least", said)[0]]) == 0
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--memory", "8GiB", "--fanouts", "a:b:a=3,2"], "--fanouts names a:b:a: "),
-        (["--memory", "8GiB", "--fanouts", "3,2", "4,2"], "--fanouts is 3,2 4,2: the value for all relations is given twice"),
-        (["--memory", "8GiB", "--fanouts", "3,2", "--weighted"], "weighted=True, but the graph has no weights"),
-        (["--weighted"], "--weighted is on, but --memory is not given"),
-        (["--memory", "0.5"], "feature_cache is 0.5: it must be bytes with their unit, or auto"),
-        (["--memory", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it must be integers or fractions separated by commas"),
-        (["--fanouts", "3,2"], "--fanouts is 3,2, but --memory is not given"),
-        (["--split", "val"], "--split is val, but --memory is not given"),
-        (["--memory", "8GiB", "--split", "best"], "has no split 'best': it has train"),
-        (["--batch-size", "3"], "--batch-size is 3, but --memory is not given"),
+        (["--feature-cache", "8GiB", "--fanouts", "a:b:a=3,2"], "--fanouts names a:b:a: "),
+        (["--feature-cache", "8GiB", "--fanouts", "3,2", "4,2"], "--fanouts is 3,2 4,2: the value for all relations is given twice"),
+        (["--feature-cache", "8GiB", "--fanouts", "3,2", "--weighted"], "weighted=True, but the graph has no weights"),
+        (["--weighted"], "--weighted is on, but --feature-cache is not given"),
+        (["--feature-cache", "0.5"], "feature_cache is 0.5: it must be bytes with their unit, or auto"),
+        (["--feature-cache", "8GiB", "--fanouts", "ten"], "--fanouts is ten: it must be integers or fractions separated by commas"),
+        (["--fanouts", "3,2"], "--fanouts is 3,2, but --feature-cache is not given"),
+        (["--split", "val"], "--split is val, but --feature-cache is not given"),
+        (["--feature-cache", "8GiB", "--split", "best"], "has no split 'best': it has train"),
+        (["--batch-size", "3"], "--batch-size is 3, but --feature-cache is not given"),
     ],
 )
 def test_mistakes(saved, options, message, capsys):
