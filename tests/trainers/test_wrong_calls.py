@@ -169,7 +169,7 @@ data infoo cora                             | 'infoo' is unknown: it must be one
 data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
 data info corra                             | 'corra' is not a known data set, file or folder: did you mean cora?
 data info digits-knn --feature-cache 0.5           | feature_cache is 0.5: it must be bytes with their unit, or auto; give for instance 8GiB
-data info digits-knn --fanouts 3,2          | --fanouts is 3,2, but --feature-cache is not given: it is for the prediction of reads; give --feature-cache, or leave it out
+data info digits-knn --fanouts 3,2          | --fanouts is 3,2, but --feature-cache is not given: it is for the prediction of reads; ...
 data info digits-knn --feature-cache 8GiB --batch-size 0 | batch_size is 0: it must be an integer of 1 or more; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
 data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes can have 1 to 1797 partitions; give such a number

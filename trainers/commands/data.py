@@ -154,7 +154,8 @@ def _fanouts(words: list[str]) -> list[int | float] | dict[str, list[int | float
 def _print_partition(args: argparse.Namespace) -> int:
     if args.feature_cache is not None:
         raise InputError(
-            f"--feature-cache is {args.feature_cache}, but {args.name} is partitioned: reads are predicted only for data sets that are not; leave --feature-cache out"
+            f"--feature-cache is {args.feature_cache}, but {args.name} is partitioned: reads are predicted only for data sets that are not; "
+            "leave --feature-cache out"
         )
     print(aligned(partition.facts(open_partition(args.name, verify=True), verify=True)))
     print("checksums ok")

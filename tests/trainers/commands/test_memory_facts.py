@@ -159,5 +159,5 @@ def test_mistakes(saved, options, message, capsys):
 def test_data_without_features(tmp_path):
     edges = np.array([[0, 1, 2], [1, 2, 0]])
     Dataset(y=np.zeros(3, np.int64), edge_index=edges, splits={"train": np.arange(3)}).save(tmp_path / "plain")
-    with refused("memory is 8GiB", "features read disk none", "leave out"):
+    with refused("--feature-cache is 8GiB", "features read disk none", "leave out"):
         memory_facts.memory_facts(Dataset.open(tmp_path / "plain"), "8GiB", [3], 2)
