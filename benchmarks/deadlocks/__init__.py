@@ -1,1 +1,1 @@
-"""What goes wrong around loaders and ranks."""
+"""Faults of loaders and ranks for ``hoptrain bench deadlock``."""

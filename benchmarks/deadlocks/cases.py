@@ -1,6 +1,6 @@
-"""What can go wrong around a loader, one function each, in a process of its own, which may well hang.
+"""Faults of a loader, one function each. Each runs in its own process, which may hang.
 
-Run as a program, ``CASE SYSTEM DATA SCRATCH``, it meets one case; those with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
+Run as a program with the arguments ``CASE SYSTEM DATA SCRATCH``, it runs one case. Cases with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _in_pool(state: str, system: str, data: Path, scratch: Path) -> None:
 
 
 def _fill_shm() -> None:
-    """As another program fills /dev/shm."""
+    """Fill /dev/shm, as another program may do."""
     with suppress(OSError), open("/dev/shm/ballast", "wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 12))

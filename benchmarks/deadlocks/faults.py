@@ -1,4 +1,4 @@
-"""What strikes in a worker. Workers of hoptrain import it, so it is a module of its own that imports no torch."""
+"""Faults that occur in a worker. hoptrain's workers import this module, so it does not import torch."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _STRIKE_AT = 4  # the batch of a process at which a fault strikes, counted from 
 
 
 class Fault:
-    """Something that happens once to one worker, when it makes its fourth batch; ``folder`` remembers that it did."""
+    """A fault that occurs once, in the first process that makes its fourth batch. A file in ``folder`` records that it occurred."""
 
     def __init__(self, action: str, folder: str) -> None:
-        """State the action, a key of ``ACTIONS``."""
+        """Create a fault with an action, a key of ``ACTIONS``."""
         self._act = ACTIONS[action]
         self._mark = Path(folder) / "struck"
         self._calls = 0
 
     def __call__(self, *_: object) -> None:
-        """Count, and strike when it is time."""
+        """Count the batch and run the action at the fourth one."""
         self._calls += 1
         if self._calls == _STRIKE_AT:
             with suppress(FileExistsError):
@@ -41,12 +41,12 @@ class Fault:
 
 
 def die() -> None:
-    """As a process does that the system kills for want of memory."""
+    """Kill this process with SIGKILL, as Linux does when memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stop() -> None:
-    """As a process does that somebody has stopped."""
+    """Stop this process with SIGSTOP."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -91,10 +91,10 @@ ACTIONS: Mapping[str, Callable[[], object]] = {
 
 
 class FaultySampler(NeighborSampler):
-    """One that calls a ``Fault`` before each batch."""
+    """A neighbour sampler that calls a ``Fault`` before each batch."""
 
     def __init__(self, action: str, folder: str) -> None:
-        """State the fault."""
+        """Create a sampler with a fault of this action."""
         super().__init__(FANOUTS)
         self.fault = Fault(action, folder)
 

@@ -1,6 +1,6 @@
-"""What can go wrong between ranks that train together on CPUs, under Lightning's ``ddp``, all by the same trainer; and the race of the fork.
+"""Faults between ranks that train on CPUs with Lightning's ``ddp``, and the race of a fork.
 
-hoptrain's ranks are those of ``hoptrain fit``; the other loaders feed a linear model. Every rank is a process that Lightning has started.
+hoptrain's ranks run ``hoptrain fit``. The other loaders feed a linear model. Lightning starts every rank as a process.
 """
 
 from __future__ import annotations

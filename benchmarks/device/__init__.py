@@ -1,1 +1,1 @@
-"""What is run first on a machine with a GPU."""
+"""Programs to run first on a machine with a GPU."""

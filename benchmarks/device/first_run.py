@@ -1,7 +1,7 @@
-"""``make gpu``: what is to be done first on a machine with a GPU, in parts of at most ten minutes that each leave a record.
+"""``make gpu``: the checks to run first on a machine with a GPU, in parts of at most ten minutes that each leave a record.
 
 A part is one command; its output is kept as ``OUT/PART.log``. One that fails, or takes too long, does not keep the next one from running. The
-last lines say how each ended. Tests run in as many processes as the machine's cores allow, and sanitizers beside one another. Timings are also
+last lines say how each ended. Tests run in as many processes as the machine's cores allow, and sanitizers run at the same time. Timings are also
 kept in ``benchmarks/results``, by the GPU's name. ``--dry-run`` prints the commands alone, and needs no GPU.
 """
 
@@ -28,14 +28,14 @@ from hoptrain.trainers.commands.checks.child import run_within
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 SECONDS = 570
-"""Of a part: less than ten minutes, with what it takes to end it."""
+"""Time limit of a part in seconds: less than ten minutes, including the time to end it."""
 _GRACE = 15
-"""Seconds that a part has to end what it started."""
+"""Seconds that a part has to end its processes."""
 WELL, SKIPPED = "exit code 0", "not run"
 _COUNTED = ("sample_requests", "transit_threads", "transit_blocks", "ask_direct", "ask_packed", "mark_tiles", "number_tiles", "gather_rows")
-"""The kernels that most of the time should go into."""
+"""The kernels that should take most of the time."""
 _NATIVE = "gather_placed"
-"""What takes the place of the last of them where CuPy is installed."""
+"""The kernel that replaces ``gather_rows`` where CuPy is installed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,12 +43,12 @@ class Part:
     """A command with its limit.
 
     Attributes:
-        question: what it answers.
+        question: the question that the part answers.
         command: the program and its arguments; ``{out}`` is the folder of the records.
-        tool: the program that has to be there, if it is none of ours.
-        environment: variables for it.
-        seconds: its limit.
-        beside: whether it runs at the same time as its neighbours that do so too; timings do not.
+        tool: an external program that must be on the PATH, or None.
+        environment: environment variables of the command.
+        seconds: time limit in seconds.
+        beside: whether the part may run at the same time as adjacent parts with this flag; timings may not.
         record: the name after the GPU's by which its ``results.json`` is kept in ``benchmarks/results``, or None.
     """
 
@@ -70,7 +70,7 @@ _PRODUCTS = ("--device", "cuda", "--graphs", "synthetic:products", "--fanouts", 
 
 
 def num_processes(cores: int) -> int:
-    """Processes that tests run in: three cores are left to what these start and to the driver."""
+    """Return the number of test processes; three cores stay free for their child processes and the driver."""
     return max(1, cores - 3)
 
 
@@ -141,14 +141,14 @@ PARTS: Mapping[str, Part] = {
 
 
 def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PARTS) -> int:
-    """Run parts; returns 0 if each that was run ended well, else 1, also where no GPU can be used."""
+    """Run the parts. Return 0 if every part that ran succeeded, and 1 otherwise or without a usable GPU."""
     parser = argparse.ArgumentParser(prog="make gpu", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(parts)} (default: all)")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), metavar="DIR", help="folder of the records (%(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands alone")
     args = parser.parse_intermixed_args(arguments)
     if unknown := [name for name in args.parts if name not in parts]:
-        parser.error(f"there is no part {unknown[0]!r}: choose among {', '.join(parts)}")
+        parser.error(f"unknown part {unknown[0]!r}: choose among {', '.join(parts)}")
     chosen, out = list(dict.fromkeys(args.parts)) or list(parts), args.out.resolve()
     if args.dry_run:
         for name in chosen:
@@ -168,23 +168,23 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
 
 
 def reason_against() -> str | None:
-    """Why there is nothing to be run here, in one line, or None."""
+    """Return why nothing can run on this machine, in one line, or None."""
     return cuda_status() or ("CUDA is simulated here: unset NUMBA_ENABLE_CUDASIM" if is_simulated() else None)
 
 
 def command_of(part: Part, out: Path) -> list[str]:
-    """A part's command for a folder of records."""
+    """Return a part's command with ``{out}`` replaced by the folder of records."""
     return [word.replace("{out}", str(out)) for word in part.command]
 
 
 def as_typed(part: Part, out: Path) -> str:
-    """A part as one would type it in a shell."""
+    """Return a part as a shell command."""
     variables = [f"{name}={value}" for name, value in part.environment.items()]
     return f"# {part.question}\n{shlex.join(['timeout', '-s', 'INT', '-k', str(_GRACE), f'{part.seconds:g}', 'env', *variables, *command_of(part, out)])}"
 
 
 def run_together(names: Sequence[str], parts: Mapping[str, Part], out: Path) -> dict[str, str]:
-    """Run parts at the same time; returns how each ended."""
+    """Run parts at the same time and return how each ended."""
     if len(names) == 1:  # in the main thread, where Ctrl-C ends it; it waits for several, which take about a minute
         return {names[0]: run_part(names[0], parts[names[0]], out)}
     with ThreadPoolExecutor(len(names)) as pool:
@@ -192,7 +192,7 @@ def run_together(names: Sequence[str], parts: Mapping[str, Part], out: Path) -> 
 
 
 def run_part(name: str, part: Part, out: Path) -> str:
-    """Run a part in the project's root and keep its output as ``out/name.log``; returns how it ended, in a few words."""
+    """Run a part in the project's root and keep its output as ``out/name.log``. Return how it ended, in a few words."""
     print(f"{name}: {part.question}", flush=True)
     with (out / f"{name}.log").open("w") as log:
         print(as_typed(part, out), file=log, flush=True)

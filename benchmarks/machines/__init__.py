@@ -1,12 +1,12 @@
-"""What do several machines send, with features in parts, and do they learn what one does?
+"""Measure how many bytes several machines with partitioned features send, and compare their weights with those of one machine.
 
 *Counts*: the processes that fill the caches of 2 and 4 machines run as threads of this one, over two epochs. ``sent`` are their bytes: rows, ids, and 8 bytes
 of a head for each message; ``minimum`` is counted apart from them: of each window the distinct rows that the plan reads and that lie elsewhere, each with its
 id. ``optimum`` is the least that any plan could send with such a cache, heads left out: the cache may keep what it likes from one window to the next,
 knows all of both epochs, and what a window needs beyond it is free. ``unplanned`` is what would be sent with no cache and no window, each step asking for
 all that lies elsewhere. A cache of share 0 has slots for two steps' rows of others, and of another that share of all rows besides. Where the
-``topology`` is parted too, all of these have ``samples``: an id for each node that another machine draws for, and back a count, and of each draw its source
-and its place.
+``topology`` is partitioned too, all of these have ``samples``: an id for each node that another machine draws for. Back come a
+count, and the source and position of each draw.
 
 *Weights*: ``hoptrain fit`` on the digits, as real processes over gloo that count as machines by ``HOPTRAIN_MACHINE``, after two epochs, beside one machine
 with as many ranks and the features whole. A cell that has not ended within five minutes is hung.
@@ -55,13 +55,19 @@ from hoptrain.engine.partition.methods import METHODS
 
 _SCALE, _QUICK_SCALE = 0.01, 0.001
 _WHAT = ("counts", "weights", "wire")
-_HARDLY_ANY = 0.005  # of a twin, whose nodes are all seeds then: enough of them for some windows of 4 ranks
+_HARDLY_ANY = 0.005  # scale of a small synthetic data set whose nodes are all seeds: enough for some windows of 4 ranks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     add = parser.add_argument
-    add("--graphs", nargs="+", default=["synthetic:products"], metavar="NAME", help="data sets by name or path (default: products' twin)")
+    add(
+        "--graphs",
+        nargs="+",
+        default=["synthetic:products"],
+        metavar="NAME",
+        help="data sets by name or path (default: synthetic:products)",
+    )
     add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--machines", type=int, nargs="+", default=[2, 4], metavar="P", help="2 or 4 (default both); 4 ranks are shared out among them")
@@ -85,13 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Count, and train; see the module's docstring."""
+    """Count bytes and train, as the module's docstring describes."""
     if not set(args.machines) <= {2, 4}:
-        raise InputError(f"machines are {args.machines}: {RANKS} ranks are shared out among 2 or 4; choose of these")
+        raise InputError(f"machines are {args.machines}: {RANKS} ranks are distributed over 2 or 4 machines; give 2, 4 or both")
     if args.rate_mbit < 1:
-        raise InputError(f"rate-mbit is {args.rate_mbit}: it is megabits a second, at least 1; correct it")
+        raise InputError(f"rate-mbit is {args.rate_mbit}: must be at least 1 Mbit/s; give 1 or more")
     if args.cache_mib < 1:
-        raise InputError(f"cache-mib is {args.cache_mib}: it is mebibytes, at least 1; correct it")
+        raise InputError(f"cache-mib is {args.cache_mib}: must be at least 1 MiB; give 1 or more")
     records: list[dict[str, Any]] = []
     summary: dict[str, float] = {}
     graphs = [] if args.only == ["weights"] else [data for name in args.graphs for data in _in_formats(name, args)]
@@ -149,15 +155,15 @@ def _in_formats(name: str, args: argparse.Namespace) -> Iterator[Dataset]:
 
 
 def _hardly_any(data: Dataset, args: argparse.Namespace) -> Dataset:
-    """Of the same kind.
+    """Return a very small data set of the same kind, all of whose nodes are seeds.
 
     Raises:
-        InputError: it is not one that is made in any size.
+        InputError: the data set is not synthetic, or its features are converted.
     """
     if not data.name.startswith("synthetic:"):
-        raise InputError(f"graphs has {data.name}: memory is measured beside a small one of the same kind; name a synthetic: set")
+        raise InputError(f"graphs has {data.name}: memory is compared with a small data set of the same kind; name a synthetic: set")
     if any(features != "as-stored" for features in args.features):
-        raise InputError(f"features are {args.features}: memory is measured with those that are stored; leave them out")
+        raise InputError(f"features are {args.features}: memory is measured with the stored features; leave --features out")
     small = load_dataset(data.name, root=args.root, scale=_HARDLY_ANY)
     return _for_training_alone(small, np.arange(small.graph.num_nodes))
 

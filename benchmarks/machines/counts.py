@@ -1,4 +1,4 @@
-"""What machines send by the plans of their caches, without a network."""
+"""Bytes that machines send by the plans of their caches, counted without a network."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hoptrain.samplers.superbatch.handover import message_slots
 
 EPOCHS, RANKS = 2, 4
 _COUNT = np.dtype(np.int32)  # of a node's draws, as it travels
-_PLENTY = 1 << 40  # bytes of a cache, for the accesses that are foreseen: as many as there are
+_PLENTY = 1 << 40  # bytes of a cache that holds all planned accesses
 
 
 class Cluster:
@@ -103,15 +103,15 @@ class Cluster:
         return found
 
     def _in_bytes(self, rows: int) -> int:
-        """What rows are when they travel, each with the id that it was asked for by."""
+        """Return the bytes that rows take in messages, each with the id that requested it."""
         return rows * (self.row_bytes + id_dtype(self.num_rows).itemsize)
 
     def slots(self, share: float) -> list[int]:
-        """Of each machine: for the rows of others of two of its steps, and a share of all rows besides."""
+        """Return each machine's slots: those for two steps' rows of other machines, and a share of all rows in addition."""
         return [2 * max(map(len, own)) + round(share * self.num_rows) for own in self._steps]
 
     def within(self, memory: int) -> tuple[list[CachedTable], int]:
-        """What the option ``feature_cache`` makes of its bytes: each machine's slots, none where not one fits, and the steps of a window."""
+        """Return each machine's cache for ``memory`` bytes of the option ``feature_cache`` (no slots where not one fits), and the steps of a window."""
         prefetch_steps, windows = (PARTED_LOOKAHEAD, PARTED_WINDOWS) if self.num_sampled else (LOOKAHEAD, WINDOWS)
         tables, found = [], []
         for rows, asked in zip(self._machines, self._asked, strict=True):
@@ -143,7 +143,7 @@ class Cluster:
         return self.samples + self._in_bytes(found)
 
     def filled(self, slots: Sequence[int]) -> list[Filled]:
-        """What the caches' processes do, each in a thread, whose trainers take every step at once."""
+        """Run the caches' processes, each in a thread. Their trainers take every step at once."""
         exchanges, done = LocalExchange.among(len(slots)), [Filled() for _ in slots]
         errors: list[Exception] = []
 

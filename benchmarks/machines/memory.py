@@ -1,4 +1,4 @@
-"""What the processes of a machine hold beyond those of a run with hardly any data, beside the machine's share of the data."""
+"""Memory of a machine's processes beyond that of a run with a tiny data set, compared with the machine's share of the data."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from itertools import count
 from hoptrain.engine import InputError
 
 INTERFACE = "eth0"
-"""Of each machine; gloo takes it by ``GLOO_SOCKET_IFNAME``."""
+"""Name of each machine's network interface; gloo reads it from ``GLOO_SOCKET_IFNAME``."""
 _LEAST_BURST, _BURST_S, _LATENCY = 16 << 10, 0.002, "200ms"
-"""What a machine may send at once: no more than in 2 ms, else it would send faster than its rate after each pause, and no less than some packets."""
+"""Limits of a machine's burst: the bytes of 2 ms at its rate, and at least some packets. A larger burst would exceed the rate after each pause."""
 _numbers = count()
 
 
@@ -47,11 +47,11 @@ class Network:
         self.addresses = [f"10.83.0.{machine + 1}" for machine in range(size)]
 
     def inside(self, machine: int) -> list[str]:
-        """What stands before a command that runs there."""
+        """Return the prefix of a command that runs on a machine."""
         return ["ip", "netns", "exec", self._names[machine]]
 
     def sent(self) -> list[int]:
-        """Bytes that each machine's interface has sent so far, heads of Ethernet, IP and TCP included."""
+        """Return the bytes that each machine's interface has sent so far, headers of Ethernet, IP and TCP included."""
         links = [json.loads(_ip("-n", name, "-s", "-j", "link", "show", INTERFACE)) for name in self._names]
         return [int(link["stats64"]["tx"]["bytes"]) for (link,) in links]
 
@@ -93,10 +93,10 @@ class Network:
 
 @contextmanager
 def joined(size: int, rate_mbit: int = 1000) -> Iterator[Network]:
-    """As many machines as ``size``, each of which sends at most ``rate_mbit`` megabits a second.
+    """Create ``size`` machines, each of which sends at most ``rate_mbit`` megabits a second.
 
     Raises:
-        InputError: the system makes none.
+        InputError: the system cannot create network namespaces.
     """
     network = Network(f"hoptrain-{os.getpid()}-{next(_numbers)}", size)
     try:

@@ -113,7 +113,7 @@ def _step_seconds(runs: Path) -> float:
 
 
 def _foretold(run: dict[str, Any], alone: dict[str, Any], sent: float, mbit: float) -> dict[str, Any]:
-    """What a step should have taken by the step of one machine and the bytes that are counted for it; nothing where a run did not end."""
+    """Return the predicted time of a step, from one machine's step and the counted bytes; empty if a run did not end."""
     if run["step_s"] is None or alone["step_s"] is None:
         return {}
     gradients = gradients_sent(sum(4 * tensor.numel() for tensor in alone["weights"].values()), RANKS)
@@ -131,7 +131,7 @@ def torchrun(network: Network, machine: int, number: int, ranks_each: int, *opti
 
 
 def variables(machine: int) -> dict[str, str]:
-    """Of the environment of a machine's processes."""
+    """Return environment variables of a machine's processes."""
     return {"HOPTRAIN_MACHINE": str(machine), "GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
 
 

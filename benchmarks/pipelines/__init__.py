@@ -1,1 +1,1 @@
-"""What the processes of a pipeline's benchmark do."""
+"""Processes of the pipeline benchmark."""

@@ -1,4 +1,4 @@
-"""What one process of ``hoptrain bench pipeline`` does for prediction: batches that follow one another through the stages, and through one process."""
+"""Prediction in one process of ``hoptrain bench pipeline``: consecutive batches through the stages, and through one process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BATCHES = 8
 
 @dataclass(kw_only=True, slots=True)
 class Flow:
-    """What a process saw, a number a round: seconds until it had all batches behind it, and one batch that came alone.
+    """Measurements of a process, one number a round: seconds for all batches, and for a single batch.
 
-    ``difference`` is the largest between two scores of the stages and of one process; 0 where this is not the last stage.
+    ``difference`` is the largest difference between the scores of the stages and of one process; 0 except in the last stage.
     """
 
     piped_s: list[float] = field(default_factory=list)

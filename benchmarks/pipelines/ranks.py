@@ -1,4 +1,4 @@
-"""What one process of ``hoptrain bench pipeline`` does: train the same ViG in one way after the other, and note times, losses and memory."""
+"""Training in one process of ``hoptrain bench pipeline``: the same ViG in one way after another, with times, losses and memory recorded."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class Launch:
 
 @dataclass(kw_only=True, slots=True)
 class Track:
-    """What a process saw of one way to train; lists have one entry a step.
+    """Measurements of one way to train in one process; lists have one entry a step.
 
     Attributes:
-        seconds: of a whole step, the optimiser included.
-        pipe_seconds: of the forward and backward steps of all chunks.
-        busy_s: the part of these for which the process computed.
-        losses: of the batch, this copy's share.
+        seconds: time of a whole step, including the optimiser.
+        pipe_seconds: time of the forward and backward steps of all chunks.
+        busy_s: the part of ``pipe_seconds`` in which the process computed.
+        losses: this copy's share of the batch's loss.
         waste: share of the rows sent that was padding.
         gradient_error: largest deviation from the whole batch's gradient in double precision, relative to the parameter's largest.
         peak_mb: by how much the process grew, at most, for weights, gradients and activations; None where Linux does not say.
@@ -151,7 +151,7 @@ class _Alone:
 
 
 class _Piped:
-    """By a pipeline."""
+    """Training by a pipeline."""
 
     def __init__(self, plan: Plan, images: int, track: Track) -> None:
         self.track, self.plan, self.images = track, plan, images
@@ -184,7 +184,7 @@ def _training(launch: Launch, way: Way, track: Track) -> _Alone | _Piped:
 
 
 def chunks_of(num_layers: int, plan: Plan, copy_number: int, x: Tensor, y: Tensor) -> list[Chunk]:
-    """A copy's share of the batch, in runs that are equal but for one image."""
+    """A copy's share of the batch, in runs whose lengths differ by at most one image."""
     mine = np.array_split(np.arange(len(y)), plan.data)[copy_number]
     return [
         Chunk(rows=(len(part),) * (num_layers + 1), inputs=((),) * num_layers, x=x[part], target=y[part])
@@ -223,7 +223,7 @@ def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
 
 
 def _forget_peak() -> int:
-    """Give back what is free, and let the peak begin anew; returns the resident bytes."""
+    """Return freed memory to the system, reset the peak and return the resident bytes."""
     gc.collect()
     libc = ctypes.CDLL(None)
     libc.malloc_trim(0)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> Result:
         raise InputError("--devices cuda: torch finds no GPU; give cpu")
     steps = args.steps if args.steps is not None else 12 if args.quick else 100
     if steps < 1:
-        raise InputError(f"--steps is {steps}: one step at least is timed; give 1 or more")
+        raise InputError(f"--steps is {steps}: must be at least 1; give 1 or more")
     setting = Setting(
         data=options.load(args.graph, args, scale=0.05),
         fanouts=args.fanouts or ((5, 5) if args.quick else FANOUTS[1]),

@@ -76,7 +76,9 @@ def _train(setting: Setting, device: str, callback: Callback) -> None:
     options: dict[str, Any] = {"batch_size": setting.batch_size, "num_workers": setting.num_workers, "sampler_device": sampled_on}
     data = NodeDataModule(setting.data, NeighborSampler(setting.fanouts), seed=SEED, **options)
     if len(data.train_dataloader()) < 2:
-        raise InputError(f"--batch-size is {setting.batch_size}: an epoch is one step, and an epoch's first does not count; give less")
+        raise InputError(
+            f"--batch-size is {setting.batch_size}: an epoch has one step, and the first step of an epoch is not counted; give less"
+        )
     torch.manual_seed(SEED)
     model = TimedClassifier(data.num_features, data.num_classes, data.num_hops, arch=setting.arch, hidden_channels=setting.hidden)
     trainer = Trainer(
@@ -100,13 +102,13 @@ class TimedClassifier(NodeClassifier):
     """A node classifier that notes when its forward pass begins and ends.
 
     Attributes:
-        forward_span: of the last step, by ``time.perf_counter``.
+        forward_span: begin and end of the last forward pass, by ``time.perf_counter``.
     """
 
     forward_span = (0.0, 0.0)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """See ``NodeClassifier``."""
+        """Run the step and record when it begins and ends."""
         begin = time.perf_counter()
         loss = super().training_step(batch, batch_idx)
         self.forward_span = begin, time.perf_counter()
@@ -114,14 +116,14 @@ class TimedClassifier(NodeClassifier):
 
 
 class StepClock(Callback):
-    """Notes the host's seconds for each part of a step, and ends the training when enough are noted.
+    """A callback that records the host's seconds for each part of a step, and ends the training after enough steps.
 
     Attributes:
-        steps: a row for each step but an epoch's first: the parts in the order of ``PARTS``, and the whole.
+        steps: a row for each step except an epoch's first: the parts in the order of ``PARTS``, and the whole step.
     """
 
     def __init__(self, number: int) -> None:
-        """Note ``number`` steps after ``WARMUP`` others."""
+        """Record ``number`` steps after ``WARMUP`` others."""
         self.steps: list[list[float]] = []
         self._number = number
         self._last: float | None = None  # when the step before ended, in this epoch
@@ -129,30 +131,30 @@ class StepClock(Callback):
         self._stepping = [0.0, 0.0]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let the optimiser tell when it is done."""
+        """Register a hook that records when the optimiser ends."""
         trainer.optimizers[0].register_step_post_hook(self._on_stepped)
 
     def _on_stepped(self, *_: Any) -> None:
         self._stepping[1] = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """What lies between epochs is no step's."""
+        """Forget the last step, so that time between epochs counts to no step."""
         self._last = None
 
     def on_before_backward(self, *_: Any) -> None:
-        """The loss is there."""
+        """Record when the backward pass begins."""
         self._backward[0] = time.perf_counter()
 
     def on_after_backward(self, *_: Any) -> None:
-        """The gradients are there."""
+        """Record when the backward pass ends."""
         self._backward[1] = time.perf_counter()
 
     def on_before_optimizer_step(self, *_: Any) -> None:
-        """The weights are changed next."""
+        """Record when the optimiser begins."""
         self._stepping[0] = time.perf_counter()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        """Note the step."""
+        """Add the step's row, and stop after enough steps."""
         now, last = time.perf_counter(), self._last
         self._last = now
         if last is not None:
@@ -162,7 +164,7 @@ class StepClock(Callback):
             trainer.should_stop = len(self.steps) == WARMUP + self._number
 
     def medians(self) -> dict[str, float]:
-        """Milliseconds of each part and of the whole, ``rest_ms`` of what is in no part; and of how many steps."""
+        """Return the median milliseconds of each part, of the whole step and of the rest (``rest_ms``), and the number of steps."""
         rows = 1e3 * np.array(self.steps[-self._number :])
         parts, whole = rows[:, : len(PARTS)], rows[:, -1]
         found = {f"{name}_ms": float(np.median(column)) for name, column in zip(PARTS, parts.T, strict=True)}
@@ -170,15 +172,15 @@ class StepClock(Callback):
 
 
 class StepProfile(Callback):
-    """Profiles steps on CUDA, after ``WARMUP`` others."""
+    """A callback that profiles steps on CUDA after ``WARMUP`` others."""
 
     def __init__(self, steps: int) -> None:
-        """Profile so many."""
+        """Profile ``steps`` steps."""
         self._steps, self._done, self._begin, self._seconds = steps, 0, 0.0, 0.0
         self._profile: Any = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA])
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Begin, or end."""
+        """Start the profiler after the warm-up, and stop it after the last step."""
         self._done += 1
         if self._done == WARMUP:
             torch.cuda.synchronize()
@@ -191,17 +193,17 @@ class StepProfile(Callback):
             trainer.should_stop = True
 
     def per_step(self) -> dict[str, float]:
-        """What was counted."""
+        """Return the profiler's counts per step."""
         return count(self._profile.events(), self._steps, self._seconds)
 
 
 def count(events: Iterable[Any], steps: int, seconds: float) -> dict[str, float]:
-    """Calls of CUDA per step, and the milliseconds of a step for which the GPU works, is idle, and both together.
+    """Return CUDA calls per step, and a step's milliseconds in which the GPU is busy and idle, and their sum.
 
     Args:
-        events: of a profile, as ``torch.profiler`` has them.
-        steps: that were profiled.
-        seconds: that these took.
+        events: events of ``torch.profiler``.
+        steps: number of profiled steps.
+        seconds: time of these steps.
     """
     names, spans = [], []
     for event in events:
@@ -210,7 +212,7 @@ def count(events: Iterable[Any], steps: int, seconds: float) -> dict[str, float]
         elif not event.is_user_annotation:  # a range such as Optimizer.step covers kernels that are there themselves
             spans.append((event.time_range.start, event.time_range.end))
     busy, reached = 0.0, float("-inf")
-    for begin, end in sorted(spans):  # streams work beside one another
+    for begin, end in sorted(spans):  # streams may overlap
         busy += max(0.0, end - max(begin, reached))
         reached = max(reached, end)
     calls = {what: sum(name in known for name in names) / steps for what, known in COUNTED.items()}

@@ -1,6 +1,6 @@
-"""What do features larger than memory cost, with the loader's tier, a memory map, and caches that guess?
+"""Measure the cost of features larger than memory, with the loader's cache, a memory map, and online cache policies.
 
-Four things are found for each data set, the first two of plain graphs.
+Four things are measured for each data set, the first two on homogeneous graphs.
 
 *Reads*: over the accesses of five epochs it is counted how many rows each cache has to read, with the same number of slots, which are empty at first: the
 tier's plan by how far it looks ahead, LRU, S3-FIFO, the rows of the largest out-degree, those used most in the first epoch, and the optimum, which
@@ -19,7 +19,7 @@ Its line has what that permits the tier: the rate over the tier's reads a batch.
 *Edges*: mini-batches a second, in such rounds, with the edges read from their file by the tier, mapped with MADV_RANDOM, and in memory; of 16 bytes of
 features a node, which all have in memory. The map's process is in a control group that holds as many bytes of edges as the tier has memory for them.
 
-*Handover*: processor time of a step: to sample it, to hand it over whole, and to take it, as where edges are read from their file.
+*Handover*: processor time of a step: to sample it, to transfer it whole, and to take it, as where edges are read from their file.
 
 ``min_ratio_mmap`` is the tier's speed over the map's with MADV_RANDOM, ``min_ratio_mmap_read_ahead`` that without, ``share_of_memory_speed`` that with all
 features in memory, ``share_permitted`` what that is at most by the disk's bound, ``share_of_bound`` the tier's over the bound; ``misses_over_optimum`` is of
@@ -67,17 +67,17 @@ _OURS = {"optimum", "optimum of one", *(f"plan {ahead}" for ahead in _LOOKAHEADS
 _THREADS = 64
 _PLAIN, _TYPED = "synthetic:papers100M", "synthetic:mag"
 PARTS = ("reads", "speed", "edges", "handover")
-"""What is found."""
+"""The parts of this benchmark."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     add = parser.add_argument
     add(
         "--graphs",
         nargs="+",
         metavar="NAME",
-        help="data sets by name or path, of one seed split and features (default: the synthetic twin of papers100M; for edges and handover that of MAG too)",
+        help="data sets by name or path, of one seed split and features (default: synthetic:papers100M; for edges and handover also synthetic:mag)",
     )
     add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
@@ -97,12 +97,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
-    """What is loaded.
+    """A loaded data set with its sampler.
 
     Attributes:
         data: the data set.
-        sampler: prepared.
-        schedule: what is in which batch.
+        sampler: the prepared sampler.
+        schedule: the seeds of each batch.
         epochs: accesses of the first epochs.
     """
 
@@ -123,7 +123,7 @@ class Case:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Count, and measure; see the module's docstring."""
+    """Count reads and measure speeds, as the module's docstring describes."""
     if args.train and args.only not in (None, "speed"):
         raise InputError(f"--train is {args.train} with --only {args.only}: it is for speed; leave one of them out")
     records: list[dict[str, Any]] = []

@@ -19,23 +19,23 @@ from hoptrain.samplers.loader.tier import StepAccesses
 POLICIES = ("LRU", "S3-FIFO", "degree", "presampled")
 """The names of ``policies``."""
 Accesses = Sequence[Sequence[Array]]
-"""Of some epochs: for each step the distinct rows (B,) that it uses, ascending."""
+"""For each epoch and step, the distinct rows (B,) that it uses, ascending."""
 
 
 def accesses(data: Dataset, sampler: Sampler[Any, Any], schedule: Schedule, num_epochs: int) -> Accesses:
-    """Those of the first epochs."""
+    """Return the accesses of the first epochs."""
     task = SampleTask(graph=data.graph, stores={"x": 0}, sampler=sampler, schedule=schedule, workspace=Workspace())
     rows_of = StepAccesses(tasks=[task], num_tables=1)
     return [[rows_of(epoch, step)[0] for step in range(schedule.num_steps)] for epoch in range(num_epochs)]
 
 
 def uses(steps: Sequence[Array], num_rows: int) -> Array:
-    """In how many of the steps each row (V,) is used."""
+    """Return the number of steps (V,) that use each row."""
     return np.bincount(np.concatenate(steps), minlength=num_rows)
 
 
 def policies(data: Dataset, before: Sequence[Array], num_slots: int) -> dict[str, Callable[[], Policy]]:
-    """What makes each, by name; ``before`` are the steps of the epoch before."""
+    """Return a factory of each cache policy by name; ``before`` are the steps of the previous epoch."""
     number = data.graph.num_nodes
     return {
         "LRU": partial(Lru, number, num_slots),
@@ -46,7 +46,7 @@ def policies(data: Dataset, before: Sequence[Array], num_slots: int) -> dict[str
 
 
 def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
-    """Of each step, and first the rows that lie in the cache from the start."""
+    """Yield the number of rows initially in the cache, then the misses of each step."""
     yield int((policy.slot_of >= 0).sum())
     for rows in steps:
         yield int((policy.slot_of[rows] < 0).sum())
@@ -54,7 +54,7 @@ def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
 
 
 def plan_misses(num_rows: int, num_slots: int, prefetch_steps: int, steps: Sequence[Array], **options: Any) -> Iterator[int]:
-    """Of each step, by the plan; where it looks beyond all steps, it knows all before the first one. ``options`` are of ``RowPlan``."""
+    """Yield the misses of each step by ``RowPlan`` with ``options``. A look-ahead beyond the last step knows all steps from the start."""
     plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, prefetch_steps, **options), iter(steps)
 
     def foresee(number: int) -> None:

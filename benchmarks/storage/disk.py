@@ -1,4 +1,4 @@
-"""What a disk gives: pieces at random places of a file, past the page cache, by threads that do nothing else."""
+"""Random-read rate of a disk: pieces at random positions of a file, read without the page cache by threads that do nothing else."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class _MappedEdges:
         return True
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Any:
-        """See ``SampleTask.make_batch``."""
+        """Make a batch with the task once the file is ready."""
         return self._ready and self.task.make_batch(epoch, step, allocate)
 
 

@@ -56,7 +56,7 @@ class Source:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the table."""
+        """Data type of the stored features."""
         return self.file.dtype
 
     @property
@@ -65,7 +65,7 @@ class Source:
         return self.file.shape
 
     def gather(self, ids: Array, out: Array, run: int, step: int, workspace: Workspace) -> None:
-        """``out[i] = table[ids[i]]``; in run 0, which is none, straight from the file."""
+        """``out[i] = table[ids[i]]``; in run 0, which is not a real run, directly from the file."""
         if run:
             self._joined  # noqa: B018 - once
             self.rows(ids, out, workspace)
@@ -73,7 +73,7 @@ class Source:
             CachedFeatures(file=self.file).gather(ids, out, run, step, workspace)
 
     def rows(self, ids: Array, out: Array, workspace: Workspace) -> None:
-        """The same in a run."""
+        """Gather rows of the mapped table into ``out``."""
         gather_rows(self._table, ids, out, workspace)
 
     @cached_property
@@ -128,7 +128,7 @@ class Cached(Source):
 
     @cached_property
     def policy(self) -> Policy:
-        """Of this process."""
+        """The cache policy of this process."""
         return self.make()
 
     @cached_property
@@ -140,7 +140,7 @@ class Cached(Source):
         return cache
 
     def rows(self, ids: Array, out: Array, workspace: Workspace) -> None:
-        """See ``Source``; the ids are distinct."""
+        """Gather the rows of distinct ids into ``out`` through the cache."""
         cache, as_bytes = self._cache, out.view(np.uint8).reshape(len(ids), self.file.row_bytes)
         places = np.argsort(ids)
         rows = ids[places]

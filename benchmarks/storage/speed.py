@@ -28,7 +28,7 @@ from hoptrain.samplers.loader.task import SampleTask
 from hoptrain.samplers.loader.tier import FeatureCache
 
 _OWN_BYTES = 16 << 20
-"""What a process in a control group may take beside its features: buffers of the queue and of sampling."""
+"""Bytes that a process in a control group may use in addition to its features, for buffers of the queue and of sampling."""
 _LINE_BYTES = 64
 
 

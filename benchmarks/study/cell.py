@@ -10,9 +10,9 @@ from hoptrain.engine.arrays import Array
 
 SYSTEMS = ("hoptrain", "pyg", "dgl", "papers")
 HAVE = {"neighbor": SYSTEMS[:3], "cluster": SYSTEMS[:3], "ladies": ("hoptrain", "papers"), "fastgcn": ("hoptrain", "papers")}
-"""Who has which algorithm."""
+"""The systems that have each algorithm."""
 PHASES = ("wait", "copy", "train", "all_reduce", "other")
-"""Of the trainer's time, in the order of a step; together they are the epoch."""
+"""Phases of the trainer's time, in the order of a step; together they make up the epoch."""
 ALLOCATORS = ("malloc", "tcmalloc")
 
 
@@ -83,19 +83,19 @@ class Cell:
         least = min(self.ranks, self.batch_size, self.epochs, self.hidden, self.threads or 1, len(self.fanouts))
         if least < 1 or self.workers < 0 or (self.num_seeds is not None and self.num_seeds < self.ranks):
             raise InputError(
-                f"{self.ranks} ranks, batches of {self.batch_size}, {self.epochs} epochs, {self.workers} workers, {self.num_seeds} seeds: all are at "
-                "least 1 (workers 0), and there is a seed for each rank; correct them"
+                f"{self.ranks} ranks, batches of {self.batch_size}, {self.epochs} epochs, {self.workers} workers, {self.num_seeds} seeds: all must be at "
+                "least 1 (workers 0), with a seed for each rank; give larger numbers"
             )
         wants = {"cluster": self.clusters > 0, "ladies": bool(self.layer_sizes), "fastgcn": bool(self.layer_sizes)}
         if not wants.get(self.algorithm, True) or (self.algorithm != "neighbor" and self.ranks > 1):
             raise InputError(
                 f"{self.algorithm} with {self.clusters} clusters, layer_sizes {list(self.layer_sizes)} and {self.ranks} ranks: cluster needs clusters, "
-                "ladies and fastgcn need layer_sizes, and all three are compared with one rank; correct them"
+                "ladies and fastgcn need layer_sizes, and all three run with one rank; give these options"
             )
 
     @property
     def sampler_arguments(self) -> dict[str, Any]:
-        """Of the class of hoptrain's sampler of the algorithm."""
+        """Arguments of hoptrain's sampler class for the algorithm."""
         arguments: dict[str, dict[str, Any]] = {
             "neighbor": {"fanouts": self.fanouts, "expand": self.expand},
             "cluster": {"num_clusters": self.clusters, "num_layers": len(self.fanouts)},
@@ -106,7 +106,7 @@ class Cell:
 
 
 class Place(NamedTuple):
-    """Where a rank stands: its number, and the seeds (N,) of an epoch over all ranks."""
+    """A rank's number, and the seeds (N,) of an epoch over all ranks."""
 
     rank: int
     seeds: Array

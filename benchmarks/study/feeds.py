@@ -1,7 +1,7 @@
-"""What a study trains on, from whichever loader: mini-batches made into the same blocks, and hoptrain's ``SampleLoader`` with its defaults.
+"""Mini-batches of a study, converted to the same blocks for every loader, and hoptrain's ``SampleLoader`` with its defaults.
 
-It takes its share of the ranks by itself. Without workers the data set lies in memory. Seconds of sampling and gathering are noted where they happen,
-in whichever process.
+``SampleLoader`` selects each rank's share itself. Without workers the data set is in memory. Every process records its seconds of sampling and
+gathering.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Clock:
     """Seconds by process of a loader and kind of work. Workers are forked, so the memory is theirs too; each writes into a row of its own."""
 
     def __init__(self, workers: int) -> None:
-        """Begin with nothing."""
+        """Start with zero seconds."""
         self._spent = torch.zeros(workers + 1, 2, dtype=torch.float64).share_memory_()  # type: ignore[no-untyped-call]
         self._before = (0.0, 0.0)
 
@@ -113,7 +113,7 @@ def open_hoptrain(data: Dataset, cell: Cell, place: Place) -> Feed:
             clock.add(SAMPLE, batch.sample_s)
             clock.add(GATHER, batch.gather_s)
             yield batch
-            del batch  # with it the slot
+            del batch  # releases the queue slot
 
     def item(batch: Any, device: torch.device) -> Item:
         own = degrees[batch.node_ids].to(device) if batch.blocks[0].weights is not None else None

@@ -1,4 +1,4 @@
-"""What a study trains on from the peers, each driven as its documentation advises.
+"""Mini-batches of a study from PyG, DGL and the authors' programs, each used as its documentation advises.
 
 neighbor, PyG
     ``NeighborLoader`` over this rank's share of the seeds, cut as PyG's multi-GPU examples do; its operator from pyg-lib where that is installed, else
@@ -133,7 +133,7 @@ def _loader_cores(cell: Cell, place: Place) -> list[int]:
 
 def _open_pyg_cluster(data: Dataset, cell: Cell, place: Place) -> Feed:
     require("torch_geometric")
-    warnings.simplefilter("ignore")  # that torch-sparse will not be used any more one day
+    warnings.simplefilter("ignore")  # the deprecation of torch-sparse
     from torch_geometric.loader import ClusterLoader
 
     owned = pyg.to_pyg(data.graph, by_destination=True, x=torch.tensor(data.x), y=_labels(data, place))

@@ -43,7 +43,7 @@ def draw(rows: Sequence[Row]) -> dict[str, Drawn]:
 
 
 def _each(rows: Sequence[Row], fact: Callable[[Sequence[Row]], str]) -> str:
-    """What holds for each system, by name."""
+    """Return a fact about each system, by name."""
     facts = {NAMES[system]: fact([row for row in rows if row["system"] == system]) for system in SYSTEMS}
     return ", ".join(f"{name} {found}" for name, found in facts.items() if found)
 
@@ -77,7 +77,7 @@ def _by_ranks(rows: Sequence[Row]) -> dict[int, float]:
 
 
 def place_of(row: Row) -> str:
-    """What a cell is, but for its system."""
+    """Return the conditions of a cell except its system."""
     parts = [
         row["arch"],
         f"{row['ranks']} rank{'s' if row['ranks'] > 1 else ''}",
@@ -134,7 +134,7 @@ def phases(rows: Sequence[Row]) -> Any:
 
 
 def memory(rows: Sequence[Row]) -> Any:
-    """What all processes of a cell held, pages that they share counted once."""
+    """Plot the memory of all processes of a cell, with shared pages counted once."""
     figure, axes, lanes = _bars(rows)
     for lane, row in lanes:
         shared, alone = row["shared"] / 1e9, (row["pss"] - row["shared"]) / 1e9

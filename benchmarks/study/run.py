@@ -1,4 +1,4 @@
-"""What a cell of a study does: ranks that train one model on mini-batches from one system's loader.
+"""Run one cell of a study: ranks that train one model on mini-batches from one system's loader.
 
 The loop is written in ``hoptrain.benchmarks.study.train``, by hand and once for all systems, with torch's ``DistributedDataParallel`` and Adam. An epoch
 begins with a barrier and ends with the last step of the slowest rank; the first epoch starts the workers and does not count. The model is hoptrain's
@@ -33,7 +33,7 @@ _TICK_S = 0.05
 
 
 def command_of(cell: Cell, folder: Path) -> list[str]:
-    """What runs a cell on the data set in ``folder``."""
+    """Return the command that runs a cell on the data set in ``folder``."""
     return python("-m", "hoptrain.benchmarks.study.run", json.dumps(asdict(cell)), folder)
 
 
@@ -64,7 +64,7 @@ def _missing(cell: Cell) -> str | None:
 
 
 def _run_ranks(arguments: Sequence[str], ranks: int, scratch: Path) -> None:
-    """As a launcher does: one process a rank; when one fails, the others are ended."""
+    """Launch one process a rank; when one fails, end the others."""
     command = python("-m", "hoptrain.benchmarks.study.train", *arguments, scratch)
     environment = os.environ | import_path() | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     processes = [
@@ -84,7 +84,7 @@ def _run_ranks(arguments: Sequence[str], ranks: int, scratch: Path) -> None:
 
 
 def merge(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the ranks found, together: times of the slowest rank in the middle one of the epochs, memory as sums, and rank 0's accuracy."""
+    """Return the ranks' results together: times of the slowest rank in the median epoch, summed memory, and rank 0's accuracy."""
     epochs = [one["epochs"] for one in found]
     slowest = [max(ranks, key=lambda one: float(one["seconds"])) for ranks in zip(*epochs, strict=True)]
     middle = sorted(slowest, key=lambda one: float(one["seconds"]))[(len(slowest) - 1) // 2]

@@ -16,11 +16,11 @@ Row: TypeAlias = dict[str, Any]
 
 NAMES = {"hoptrain": "hoptrain", "pyg": "PyG", "dgl": "DGL", "papers": "authors' programs"}
 PLACE = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset", "scale")
-"""What tells cells apart beside the system."""
+"""Fields that distinguish cells in addition to the system."""
 SHOWN = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset")
-"""What a row of a report says of its cell."""
+"""Fields of a cell that a row of a report shows."""
 _ASKED_ARCH, _ASKED_WORKERS = "sage", 2
-"""Where the summary's first number is taken."""
+"""Architecture and workers of the summary's first number."""
 
 
 def rows_of(lines: Sequence[Line]) -> list[Row]:
@@ -41,7 +41,7 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
 
 
 def _apart(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of each cell the values that others have otherwise whose rows would look alike: those of a grid before it was edited, for instance."""
+    """Return each cell's values that distinguish it from cells with equal rows in the report, such as those of an earlier grid."""
     alike: dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]] = {}
     for cell in cells:
         alike.setdefault(_shown(cell), {}).setdefault(cell["system"], []).append(cell)
@@ -54,13 +54,13 @@ def _shown(cell: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _tells(name: str, cell: Mapping[str, Any], alike: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    """Whether cells of one system that look alike differ by it; only hoptrain has ``expand``."""
+    """Return whether cells of one system with equal rows differ in a field; only hoptrain has ``expand``."""
     differs = any(one[name] != own[0][name] for own in alike.values() for one in own)
     return differs and (name != "expand" or cell["system"] == HOPTRAIN)
 
 
 def _conditions(line: Line) -> str:
-    """What two cells have in common that may be compared: all but the system, and what only hoptrain has."""
+    """Return the conditions that comparable cells share: all fields except the system and hoptrain's own."""
     return json.dumps({name: value for name, value in line["cell"].items() if name not in ("system", "expand")}, sort_keys=True)
 
 
@@ -94,7 +94,7 @@ def _row(lines: Sequence[Line], rivals: Sequence[Sequence[Line]]) -> Row:
 
 
 def _outcome(lines: Sequence[Line]) -> str:
-    """The worst that a round of the cell came to."""
+    """Return the worst value of the cell's rounds."""
     outcomes = [line["outcome"] for line in lines]
     return next((bad for bad in (HUNG, FAILED) if bad in outcomes), outcomes[0])
 
@@ -136,7 +136,7 @@ def _is_asked(row: Row) -> bool:
 
 
 def _best_settings(rows: Sequence[Row]) -> list[float]:
-    """By conditions but for the number of workers: the fastest peer's epoch over hoptrain's."""
+    """Return, for each set of conditions except the number of workers, the fastest baseline's epoch over hoptrain's."""
     epochs: dict[tuple[Any, ...], dict[bool, list[float]]] = {}
     for row in rows:
         if row["epoch_s"] is not None:
@@ -146,7 +146,7 @@ def _best_settings(rows: Sequence[Row]) -> list[float]:
 
 
 def _gaps(rows: Sequence[Row]) -> list[float]:
-    """By conditions: the systems' largest difference in points."""
+    """Return the systems' largest difference in points for each set of conditions."""
     scores: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
         if row.get("accuracy") is not None:

@@ -1,4 +1,4 @@
-"""What one rank of a cell of a study does: train, take the time of each phase, evaluate. Run as a program, ``CELL DATA SCRATCH RANK``, be that rank."""
+"""One rank of a cell of a study: train, time each phase, evaluate. As a program it takes ``CELL DATA SCRATCH RANK``."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from hoptrain.trainers.models.inference import layerwise_inference
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be a rank, and leave what was found in the folder for it."""
+    """Run a rank and write its results into the folder."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     cell, folder, scratch, rank = Cell(**with_tuples(json.loads(arguments[0]))), Path(arguments[1]), Path(arguments[2]), int(arguments[3])
     try:
         found = train(cell, folder, scratch, rank)
     except InputError as error:
-        say(f"{RAISED if cell.system == HOPTRAIN else SKIPPED}{error}")  # a peer that cannot be used
+        say(f"{RAISED if cell.system == HOPTRAIN else SKIPPED}{error}")  # a baseline that cannot be used
         raise
     except BaseException as error:
         say(f"{RAISED}{type(error).__name__}: {error}")
@@ -155,7 +155,7 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
         copied = now()
         loss += trainer.step(item)
         counts.update(steps=1, seeds=int((item.y >= 0).sum()), edges=item.num_edges, rows=len(item.x))
-        del batch, item  # with them a slot of the queue
+        del batch, item  # releases the queue slot
         done = now()
         for phase, duration in (("wait", given - last), ("copy", copied - given), ("train", done - copied)):
             seconds[phase] += duration

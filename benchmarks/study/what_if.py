@@ -1,6 +1,6 @@
 """Predicts the seconds of an epoch for numbers of ranks, workers, cores, GPUs and links that were not measured.
 
-It knows a system from its cells with a single rank, per step; from those whose trainer has as many threads as the ranks to be foretold, where the study
+It knows a system from its cells with a single rank, per step; from those whose trainer has as many threads as the ranks to be predicted, where the study
 has them, since nothing else tells what a trainer with fewer threads takes. From the one without workers: ``beside``, the work of its loader that workers
 can do. From the one with the fewest workers: ``own``, what the trainer does itself for a step, and ``cpu``, the core-seconds that this took, both beside
 workers; and ``handover``, the core-seconds that the step took beyond what the three explain: batches that go from process to process, and processes that
@@ -11,7 +11,7 @@ take the cores from one another. Of a step with several ranks the slowest of thr
 * the machine: the core-seconds of all ranks and workers shared out among the cores.
 
 On top come the ``handover`` of all ranks, shared out among the cores, and the all-reduce of a ring: 2 (N - 1) / N times the gradient's bytes over the
-bandwidth of the link, and 2 (N - 1) latencies. Without workers ``beside`` is added to ``own``, and nothing is handed over. What it leaves out: memory
+bandwidth of the link, and 2 (N - 1) latencies. Without workers ``beside`` is added to ``own``, and there is no ``handover``. The model leaves out memory
 bandwidth and caches that ranks share, uneven batches, queues that run dry.
 """
 
@@ -45,15 +45,15 @@ ETHERNET = Link(name="10 Gb/s Ethernet", bandwidth=1.25e9, latency=5e-5)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What a step of one rank takes, in seconds, and what an epoch consists of.
+    """The costs of a step of one rank in seconds, and the size of an epoch.
 
     Attributes:
-        beside: work that loader processes can do.
-        own: of the trainer, in which it does not wait.
+        beside: seconds of work that loader processes can do.
+        own: seconds in which the trainer does not wait.
         cpu: core-seconds of ``own``.
-        steps: of an epoch with one rank.
-        gradient_bytes: that are averaged.
-        handover: core-seconds of a step with workers beyond these.
+        steps: steps of an epoch with one rank.
+        gradient_bytes: bytes of the gradients that are averaged.
+        handover: core-seconds of a step with workers in addition to these.
     """
 
     beside: float
@@ -110,9 +110,9 @@ def check(rows: Sequence[Row], cores: int) -> list[Row]:
 
 
 def basis(rows: Sequence[Row], row: Row) -> list[Row]:
-    """The cells that know a system by itself: the same but for one rank and the fewest workers; if these are none, also the next to fewest.
+    """Return the cells that calibrate a system: one rank and the fewest workers; if these are 0, also the second fewest.
 
-    Those with as many threads as the row's trainer; where there are none, or the row does not say, those with the most.
+    Cells with as many threads as the row's trainer are chosen. Without such cells, or if the row has no number, those with the most threads are.
     """
     same = [
         other

@@ -11,16 +11,16 @@ from hoptrain.benchmarks.traffic.facts import Facts
 from hoptrain.benchmarks.traffic.record import Launched
 
 TABLE = kernels.TABLE | transits.TABLE
-"""What counts a launch, by its kernel's name: those of neighbour sampling, and of the gather."""
+"""The function that counts a launch's bytes, by the name of its kernel: kernels of neighbour sampling and of the gather."""
 
 
 def count_bytes(launches: Sequence[Launched], facts: Facts, driver: Any) -> list[Moved]:
-    """What each launch moves.
+    """Return the bytes that each launch moves.
 
     Args:
-        launches: of a bulk, in order.
-        facts: its true sizes.
-        driver: that queued it: a launch's sizes are known by which of its ``sizes`` it was given.
+        launches: launches of a bulk, in order.
+        facts: true sizes of the bulk.
+        driver: driver that queued the bulk; its ``sizes`` identify the sizes that a launch was given.
 
     Raises:
         KeyError: a kernel that is not in ``TABLE``.

@@ -30,15 +30,15 @@ WARP = 32
 
 
 class Access(NamedTuple):
-    """What a launch does with an array.
+    """The accesses of a launch to an array.
 
     Attributes:
-        array: the parameter's name.
-        is_write: whether it writes.
-        ordered: bytes in order.
-        sectors: accesses anywhere.
-        span: bytes within which these lie.
-        copies: of the span, a batch each, or one for all.
+        array: name of the kernel's parameter.
+        is_write: whether the launch writes the array.
+        ordered: bytes accessed in order.
+        sectors: sectors accessed in random order.
+        span: bytes of the range that ``sectors`` lie in.
+        copies: number of ranges: one for each batch, or one for all.
     """
 
     array: str
@@ -51,13 +51,13 @@ class Access(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a launch moves.
+    """The data that a launch moves.
 
     Attributes:
-        kernel: its name.
+        kernel: name of the kernel.
         grid: blocks in x and y.
         block: threads of a block.
-        accesses: of its arrays.
+        accesses: accesses to each array.
     """
 
     kernel: str
@@ -112,26 +112,26 @@ class Count:
 
     @property
     def requests(self) -> Requests:
-        """Of the hop."""
+        """Requests of the hop."""
         return self.facts.hops[self.hop]
 
     @property
     def num_new(self) -> int:
-        """Nodes that the hop finds."""
+        """Number of new nodes that the hop finds."""
         sizes = self.facts.sizes
         return int((sizes[f"nodes{self.hop + 1}"] - sizes[f"nodes{self.hop}"]).sum())
 
     @property
     def num_batches(self) -> int:
-        """K."""
+        """Number of mini-batches, K."""
         return len(self.facts.sizes["zeros"])
 
     def reads(self, name: str, items: float, part: float = 1.0) -> None:
-        """In order; of the items a ``part`` is asked for, here and there."""
+        """Count ordered reads of ``items`` entries, of which a scattered share ``part`` is used."""
         self._ordered(name, False, items, part)
 
     def writes(self, name: str, items: float, part: float = 1.0) -> None:
-        """Likewise."""
+        """Count ordered writes of ``items`` entries, of which a share ``part`` is used."""
         self._ordered(name, True, items, part)
 
     def _ordered(self, name: str, is_write: bool, items: float, part: float) -> None:
@@ -139,11 +139,11 @@ class Count:
         self.accesses.append(Access(name, is_write, items * size * (1 - (1 - part) ** (SECTOR / size))))
 
     def fetches(self, name: str, times: float, run: float = 1.0) -> None:
-        """Read anywhere; ``run`` entries that follow one another."""
+        """Count ``times`` random reads of ``run`` consecutive entries."""
         self._anywhere(name, False, times, run)
 
     def scatters(self, name: str, times: float, run: float = 1.0) -> None:
-        """Likewise written."""
+        """Count ``times`` random writes of ``run`` consecutive entries."""
         self._anywhere(name, True, times, run)
 
     def _anywhere(self, name: str, is_write: bool, times: float, run: float) -> None:

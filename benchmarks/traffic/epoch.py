@@ -38,7 +38,7 @@ def predict_epoch(
 
 
 def launches_of(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, facts: Facts) -> list[Moved]:
-    """What each launch of a bulk moves, after one like it."""
+    """Return the data that each launch of a bulk moves, after a first bulk with the same seeds."""
     with stubbed() as counts, giving_sizes(facts.sizes, Counter[str]()):
         workspace = Workspace(device="cuda", kernel=kernel, placement="device", cuda_graphs=False)
         workspace._stream = StubStream(counts)
@@ -53,7 +53,7 @@ def launches_of(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array],
 
 
 def _is_crowded(driver: Any, facts: Facts) -> bool:
-    """Whether a packed table would be more than half full: without a device nothing tells that it is too small."""
+    """Return whether a packed table would be more than half full; without a device no kernel reports it."""
     table = driver.frontier.stamped
     return table is not None and table.packed is not None and 2 * facts.most_nodes > table.packed.words.shape[1]
 

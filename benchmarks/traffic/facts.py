@@ -28,12 +28,12 @@ class Requests:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """Of a bulk of K mini-batches.
+    """The sizes of a bulk of K mini-batches.
 
     Attributes:
-        sizes: (K,) by the names of ``DeviceSampler.size_names``.
-        hops: the requests of each hop.
-        num_edges: sampled by all.
+        sizes: arrays (K,) by the names of ``DeviceSampler.size_names``.
+        hops: requests of each hop.
+        num_edges: sampled edges of all mini-batches.
     """
 
     sizes: Mapping[str, Array]
@@ -42,12 +42,12 @@ class Facts:
 
     @property
     def most_nodes(self) -> int:
-        """Of a batch."""
+        """Largest number of nodes of a mini-batch."""
         return int(self.sizes[f"nodes{len(self.hops)}"].max())
 
 
 def facts_of(graph: Graph, batches: Sequence[MiniBatch]) -> Facts:
-    """Of the mini-batches that ``NeighborSampler`` made of a graph, on the CPU or wherever."""
+    """Return the sizes of mini-batches that ``NeighborSampler`` made of a graph, on the CPU or a GPU."""
     indptr, number = np.asarray(graph.indptr), len(batches[0].blocks)
     sizes: dict[str, Any] = {"zeros": np.zeros(len(batches), np.int64)}
     for hop in range(number):

@@ -1,4 +1,4 @@
-"""What share of the reads of rows would hit a ``gpu_cache``: counted on the CPU, whose mini-batches are a GPU's."""
+"""Share of row reads that would hit a ``gpu_cache``, counted on the CPU, whose mini-batches equal a GPU's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kernel of neighbour sampling reads and writes, by its arguments and the bulk's true sizes; ``hoptrain.kernels.cuda`` has the kernels."""
+"""Bytes that each kernel of neighbour sampling reads and writes, from its arguments and the bulk's true sizes; ``hoptrain.kernels.cuda`` has the kernels."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sample_requests(count: Count) -> None:
 
 
 def takes_all(degrees: Any, fanout: int, mode: int) -> Any:
-    """Whether all edges of columns of these degrees are taken."""
+    """Return whether all edges of columns of these degrees are taken."""
     if fanout < 0:
         return np.ones(len(degrees), np.bool_)
     return degrees <= fanout if mode == DISTINCT else degrees == 0
@@ -187,4 +187,4 @@ TABLE: dict[str, Callable[[Count], None]] = {
         find_repeated_packed, ask_direct, ask_packed, mark_tiles, number_tiles, read_entries,
     )
 }  # fmt: skip
-"""By the kernel's name."""
+"""The function that counts a kernel's bytes, by the name of the kernel."""

@@ -1,4 +1,4 @@
-"""What time counted bytes and launches predict on a device."""
+"""Prediction of a bulk's time on a device from counted bytes and launches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hoptrain.engine import InputError
 LAUNCH_SECONDS = 2e-6
 """From the end of a kernel to the beginning of the next in a captured CUDA graph, and its last blocks; a guess that no device has confirmed."""
 RANDOM_SHARE = 0.5
-"""Of the memory's speed where each access is a sector for itself: it moves 64 bytes at least. Likewise a guess."""
+"""Share of the memory's speed for accesses of single sectors, which move at least 64 bytes each; a guess that no device has confirmed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,10 +20,10 @@ class Device:
     """A GPU, as far as predictions go.
 
     Attributes:
-        name: of it.
-        bandwidth: of its memory, bytes a second.
-        cache_bytes: of its second-level cache.
-        threads: that it runs at once.
+        name: name of the GPU.
+        bandwidth: bandwidth of its memory in bytes a second.
+        cache_bytes: bytes of its second-level cache.
+        threads: threads that it runs at once.
     """
 
     name: str
@@ -40,11 +40,11 @@ DEVICES = {
         Device(name="h200", bandwidth=4.8e12, cache_bytes=50 << 20, threads=132 * 2048),
     )
 }
-"""By name, with the figures of their makers (SXM, A100 with 80 GB)."""
+"""GPUs by name, with the manufacturer's figures (SXM, A100 with 80 GB)."""
 
 
 def device_named(name: str, bandwidth: float | None = None) -> Device:
-    """One of ``DEVICES``; with another ``bandwidth`` in GB/s if that is given.
+    """Return one of ``DEVICES``, with another ``bandwidth`` in GB/s if given.
 
     Raises:
         InputError: there is no such device, or the bandwidth is not above 0.
@@ -55,12 +55,12 @@ def device_named(name: str, bandwidth: float | None = None) -> Device:
 
 
 def this_device(bandwidth: float | None = None) -> Device:
-    """The GPU of this process, as the driver describes it; with another ``bandwidth`` in GB/s if that is given.
+    """Return the GPU of this process as the driver describes it, with another ``bandwidth`` in GB/s if given.
 
-    Where the driver does not tell the speed of its memory, one of ``DEVICES`` has that of its maker.
+    If the driver does not report the memory's bandwidth, it is taken from ``DEVICES``.
 
     Raises:
-        InputError: the bandwidth is not above 0; or it is not given and nobody tells.
+        InputError: the bandwidth is not above 0; or it is neither given nor known.
     """
     from numba import cuda
 
@@ -78,19 +78,19 @@ def _with(device: Device, bandwidth: float | None) -> Device:
     if bandwidth is None:
         return device
     if not bandwidth > 0:
-        raise InputError(f"bandwidth is {bandwidth}: it is above 0, in GB/s; correct it")
+        raise InputError(f"bandwidth is {bandwidth}: must be above 0 GB/s; give a positive number")
     return Device(name=device.name, bandwidth=1e9 * bandwidth, cache_bytes=device.cache_bytes, threads=device.threads)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """Of a bulk.
+    """The predicted traffic and time of a bulk.
 
     Attributes:
-        asked: bytes that warps ask for, as if there were no second-level cache.
-        moved: bytes of them that reach the device's memory, with the cache.
-        launches: how many.
-        seconds: moved bytes at the memory's full speed, and launches.
+        asked: bytes that warps request, without a second-level cache.
+        moved: bytes of these that reach the device's memory, with the cache.
+        launches: number of launches.
+        seconds: time of the moved bytes at the memory's full speed, and of the launches.
         careful_seconds: as ``seconds``, with accesses anywhere at ``RANDOM_SHARE`` of the speed.
     """
 

@@ -1,4 +1,4 @@
-"""What the kernels that group requests by transit read and write; see ``hoptrain.benchmarks.traffic.kernels``."""
+"""Bytes that the kernels that group requests by transit read and write; compare ``hoptrain.benchmarks.traffic.kernels``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Transits:
         return self.members * self.units
 
     def of_class(self, low: float, high: float) -> _Transits:
-        """Those with more work than ``low`` and up to ``high``."""
+        """Return the transits with more work than ``low`` and at most ``high``."""
         own = (self.work > low) & (self.work <= high)
         return _Transits(*(array[own] for array in (self.members, self.degrees, self.edges, self.units)))
 
@@ -92,12 +92,12 @@ def enter_groups(count: Count) -> None:
 
 
 def transit_threads(count: Count) -> None:
-    """Those of little work."""
+    """Count the bytes of transits with little work, one thread each."""
     _draw(count, THREAD)
 
 
 def transit_blocks(count: Count) -> None:
-    """Those of one of the other classes."""
+    """Count the bytes of transits of a class with more work."""
     _draw(count, count["kind"])
 
 
@@ -129,4 +129,4 @@ def _draw(count: Count, kind: int) -> None:
 TABLE: dict[str, Callable[[Count], None]] = {
     function.__name__: function for function in (count_requests, claim_groups, enter_groups, transit_threads, transit_blocks)
 }
-"""By the kernel's name."""
+"""The function that counts a kernel's bytes, by the name of the kernel."""

@@ -27,11 +27,11 @@ class Setting(NamedTuple):
     """A data set, and what it is trained with.
 
     Attributes:
-        scale: of a synthetic set.
-        fanouts: of the sampler.
-        batch_size: of the sampler.
-        seconds: of training, at most, for each system.
-        normalize: divide each node's features by their sum.
+        scale: scale of a synthetic data set.
+        fanouts: fanouts of the sampler.
+        batch_size: seeds of a mini-batch.
+        seconds: largest training time of each system in seconds.
+        normalize: whether to divide each node's features by their sum.
     """
 
     scale: float = 1.0
@@ -50,17 +50,17 @@ SETTINGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     parser.add_argument("--data", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="data sets (default: all of them)")
     parser.add_argument("--arch", nargs="+", choices=("sage", "gcn", "gat"), default=["sage"], help="models (default sage)")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each, with seeds 1, 2, ... (default 1)")
-    parser.add_argument("--seconds", type=float, help="of training, for each system (default by data set)")
+    parser.add_argument("--seconds", type=float, help="seconds of training for each system (default by data set)")
     parser.add_argument("--root", help="folder that holds the data sets (default: $HOPTRAIN_DATA)")
 
 
 def run(args: argparse.Namespace) -> Result:
     """Train everything; with ``--quick`` PubMed's GraphSAGE for a second."""
-    import torch  # here, lest --help wait for it
+    import torch  # imported here to keep --help fast
 
     torch.set_num_threads(1)
     keep_freed_memory()  # as a training does
@@ -79,12 +79,12 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def compare(data: Dataset, setting: Setting, arch: str, seed: int, seconds: float) -> list[dict[str, Any]]:
-    """A record for each system."""
+    """Train both systems in turn and return a record for each."""
     curves: dict[str, list[tuple[float, float]]] = {name: [] for name in SYSTEMS}
     tests, epochs, spent = dict.fromkeys(SYSTEMS, 0.0), dict.fromkeys(SYSTEMS, 0), dict.fromkeys(SYSTEMS, 0.0)
     running = {name: make(data, setting, arch, seed) for name, make in SYSTEMS.items()}
     while running:
-        name = min(running, key=spent.__getitem__)  # in turn by the clock, so that both meet the same weather of the machine
+        name = min(running, key=spent.__getitem__)  # in turn by the clock, so that load on the machine affects both alike
         took, model = next(running[name])
         spent[name] += took
         epochs[name] += 1
@@ -106,7 +106,7 @@ def compare(data: Dataset, setting: Setting, arch: str, seed: int, seconds: floa
 
 
 def _model(data: Dataset, arch: str, seed: int) -> tuple[Any, Any]:
-    """A model and its optimiser; both systems begin with the same weights."""
+    """Return a model and its optimiser; both systems start with the same weights."""
     import torch
 
     from hoptrain.trainers.models import GNN
@@ -117,7 +117,7 @@ def _model(data: Dataset, arch: str, seed: int) -> tuple[Any, Any]:
 
 
 def scores_on(data: Dataset, setting: Setting, model: Any) -> tuple[float, float]:
-    """Exact accuracies of validation and test."""
+    """Return the exact accuracies of validation and test."""
     import torch
 
     from hoptrain.trainers.models.inference import layerwise_inference
@@ -134,7 +134,7 @@ def scores_on(data: Dataset, setting: Setting, model: Any) -> tuple[float, float
 
 
 def _sampled(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[tuple[float, Any]]:
-    """Of each epoch its seconds, and the model: sampled in this process, as ``num_workers=0`` does."""
+    """Yield each epoch's seconds and the model, sampled in this process as with ``num_workers=0``."""
     import torch
     import torch.nn.functional as F
 
@@ -157,7 +157,7 @@ def _sampled(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[
 
 
 def _whole(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[tuple[float, Any]]:
-    """Likewise of each step over the whole graph; its part is made once, and counts to the first."""
+    """Yield the seconds of each step over the whole graph, and the model. Preparing the graph counts to the first step."""
     import torch
     import torch.nn.functional as F
 
@@ -182,7 +182,7 @@ SYSTEMS: dict[str, Callable[[Dataset, Setting, str, int], Iterator[tuple[float, 
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, float]:
-    """How many times as long the whole graph takes to 99 %, where both got there; and by how many points its best score is higher."""
+    """Return the ratio of seconds to 99 %, whole graph over sampled, where both got there, and the gap of the best accuracies in points."""
     found = {}
     pairs = zip(records[::2], records[1::2], strict=True)
     for sampled, whole in pairs:

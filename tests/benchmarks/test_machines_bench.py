@@ -66,10 +66,10 @@ def test_codes_send_a_quarter(tmp_path):
     [
         (
             ("--graphs", "digits-knn"),
-            "graphs has digits-knn: memory is measured beside a small one of the same kind; name a synthetic: set",
+            "graphs has digits-knn: memory is compared with a small data set of the same kind; name a synthetic: set",
         ),
-        (("--features", "int8"), "features are ['int8']: memory is measured with those that are stored; leave them out"),
-        (("--cache-mib", "0"), "cache-mib is 0: it is mebibytes, at least 1; correct it"),
+        (("--features", "int8"), "features are ['int8']: memory is measured with the stored features; leave --features out"),
+        (("--cache-mib", "0"), "cache-mib is 0: must be at least 1 MiB; give 1 or more"),
     ],
 )
 def test_what_memory_is_not_measured_of(tmp_path, capsys, options, line):
@@ -107,12 +107,12 @@ def test_a_step_that_is_foretold(sent, mbit, expected):
 
 def test_bad_input(tmp_path, capsys):
     assert main(["bench", "machines", "--machines", "3", "--out", str(tmp_path)]) == 2
-    assert "machines are [3]: 4 ranks are shared out among 2 or 4; choose of these" in capsys.readouterr().err
+    assert "machines are [3]: 4 ranks are distributed over 2 or 4 machines; give 2, 4 or both" in capsys.readouterr().err
 
 
 def test_a_rate_is_a_number_of_megabits(tmp_path, capsys):
     assert main(["bench", "machines", "--rate-mbit", "0", "--out", str(tmp_path)]) == 2
-    assert "rate-mbit is 0: it is megabits a second, at least 1; correct it" in capsys.readouterr().err
+    assert "rate-mbit is 0: must be at least 1 Mbit/s; give 1 or more" in capsys.readouterr().err
 
 
 def test_where_there_are_no_namespaces_it_is_said(tmp_path, capsys, monkeypatch):

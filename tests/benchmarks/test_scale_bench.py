@@ -353,12 +353,12 @@ MISTAKES = {
         lambda: Cell(system="dgl", algorithm="cluster"),
         value="0 clusters",
         rule="cluster needs clusters layer_sizes rank",
-        remedy="correct",
+        remedy="give these options",
     ),
     "an unknown arch": Mistake(lambda: Cell(system="dgl", arch="gcn"), value="'gcn'", rule="arch", remedy="sage gat"),
-    "no ranks": Mistake(lambda: Cell(system="dgl", ranks=0), value="0 ranks", rule=SIZES_RULE, remedy="correct"),
+    "no ranks": Mistake(lambda: Cell(system="dgl", ranks=0), value="0 ranks", rule=SIZES_RULE, remedy="larger"),
     "fewer seeds than ranks": Mistake(
-        lambda: Cell(system="dgl", ranks=4, num_seeds=3), value="3 seeds", rule=f"4 ranks {SIZES_RULE}", remedy="correct"
+        lambda: Cell(system="dgl", ranks=4, num_seeds=3), value="3 seeds", rule=f"4 ranks {SIZES_RULE}", remedy="larger"
     ),
 }
 

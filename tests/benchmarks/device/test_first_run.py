@@ -84,7 +84,7 @@ def test_parts_are_chosen_by_name(run, tmp_path, capsys):
     assert not (tmp_path / "b.log").exists()
     with pytest.raises(SystemExit, match="2"):
         run(parts, "d")
-    assert "there is no part 'd': choose among a, b, c" in capsys.readouterr().err
+    assert "unknown part 'd': choose among a, b, c" in capsys.readouterr().err
 
 
 MEETING = """

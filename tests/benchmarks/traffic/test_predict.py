@@ -58,5 +58,5 @@ def test_the_driver_tells(monkeypatch):
 def test_wrong_options():
     with refused("'v100'", "device model known", "a100 h100 h200"):
         device_named("v100")
-    with refused("bandwidth is -1", "above 0 GB/s", "correct"):
+    with refused("bandwidth is -1", "above 0 GB/s", "give a positive number"):
         device_named("h100", bandwidth=-1)
