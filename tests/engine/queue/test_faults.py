@@ -126,7 +126,7 @@ def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
 def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path, number):
     """Its finished batches are still delivered, from their slots; what it owes is made by another."""
-    pool = pool_of(Faulty(tmp_path, {}), 1, prefetch=2, timeout=4, max_restarts=10)
+    pool = pool_of(Faulty(tmp_path, {}), 1, prefetch_factor=2, timeout=4, max_restarts=10)
     batches = pool.run(0, range(10))
     first, _ = next(batches)  # held, so that the worker runs out of slots
     time.sleep(0.5)

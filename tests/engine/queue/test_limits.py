@@ -96,7 +96,7 @@ def test_a_full_slots_dir_is_named(tmp_path):
 
 def test_memory_that_runs_out_in_mid_run_is_one_line_and_the_pool_serves_on(pool_of):
     task = Numbers(sizes=(10, 10, 10, LARGE))
-    pool = pool_of(task, 1, prefetch=1)
+    pool = pool_of(task, 1, prefetch_factor=1)
     batches = pool.run(0, range(4))
     held = next(batches)  # one slot of two: the worker cannot come as far as the large batch
     resource.prlimit(pool.pids()[0], resource.RLIMIT_FSIZE, (4 << 20, resource.RLIM_INFINITY))

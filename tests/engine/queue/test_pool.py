@@ -41,7 +41,7 @@ def test_batches_may_be_kept(pool_of):
 def test_slots_are_used_again(pool_of):
     """In a steady state no memory is added: every batch lies in one of the ring's slots."""
     places = set()
-    for arrays, _ in pool_of(Numbers(), 1, prefetch=2).run(0, range(30)):
+    for arrays, _ in pool_of(Numbers(), 1, prefetch_factor=2).run(0, range(30)):
         places.add(arrays["values"].ctypes.data)
         del arrays
     assert len(places) <= 3

@@ -8,7 +8,7 @@ import pytest
 SCRIPT = """
 import numpy as np
 from hoptrain import Dataset, Graph, NeighborSampler, SamplingProgram, SampleLoader
-from hoptrain.samplers import STOP, below, chance
+from hoptrain.samplers import STOP, bernoulli, randint
 
 SHARE = 3
 

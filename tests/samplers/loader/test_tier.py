@@ -162,11 +162,11 @@ def test_a_file_that_is_cut_off_is_one_line(saved, tmp_path):
 
 def test_memory_too_small_for_a_step_or_for_the_tables_is_one_line(loader_of):
     for given, size in (("96KiB", "98,304"), ("40KiB", "40,960")):
-        with refused(size, "memory x hold 8,000 rows 128 80,000 step", "KiB least batch_size fanouts") as found:
+        with refused(size, "feature_cache x hold 8,000 rows 128 80,000 step", "KiB least batch_size fanouts") as found:
             loader_of(feature_cache=given)
     [least] = re.findall(r"(\d+)KiB", str(found.value))
     next(iter(loader_of(feature_cache=f"{least}KiB")))
-    with refused(f"{(int(least) - 1) << 10:,} bytes", "memory step uses", f"{least}KiB least"):
+    with refused(f"{(int(least) - 1) << 10:,} bytes", "feature_cache step uses", f"{least}KiB least"):
         loader_of(feature_cache=f"{int(least) - 1}KiB")
 
 

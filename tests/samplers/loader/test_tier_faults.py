@@ -201,6 +201,6 @@ def test_a_full_disk_at_conversion_is_one_line(tmp_path, script):
     script = textwrap.dedent(script.format(folder=tmp_path / "small"))
     run = subprocess.run([*command, mount, "sh", script], capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
     assert run.returncode in (1, 2), (run.returncode, run.stderr)
-    assert "small/new cannot be written (No space left on device): make room" in run.stderr.splitlines()[-1]
+    assert "small/new cannot be written (No space left on device): free disk space" in run.stderr.splitlines()[-1]
     assert "Traceback" not in run.stderr
     assert run.stdout == ""  # nothing is left behind

@@ -145,7 +145,7 @@ def test_a_table_of_rows_shorter_than_what_tells_where_they_lie_is_held_whole(wi
     assert 0 < tier.filled.num_missed < tier.filled.num_used
     assert tier.shared.tables[0].num_bytes <= (400 << 10) - 120_000
     assert "; in addition 0.1 MiB for all of edge_attr" in caplog.text
-    with refused("102,400", "memory 120,000 all edge_attr 0 x", "KiB least batch_size fanouts"):
+    with refused("102,400", "feature_cache 120,000 all edge_attr 0 x", "KiB least batch_size fanouts"):
         SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), feature_cache="100KiB")
 
 

@@ -50,7 +50,7 @@ def test_ranks_that_all_come_meet():
 
 def test_all_hear_who_has_not_come_of_the_first_whose_time_is_over():
     heard = call({0: 1, 1: 60}, 4, free_port())
-    line = "rank 2, 3 of 4 has not come to meet the others within 1 s: it was not started, or ended before and said why"
+    line = "rank 2, 3 of 4 has not arrived at the rendezvous within 1 s: it was not started, or it has failed"
     assert heard.keys() == {0, 1}
     assert all(each.startswith(line) for each in heard.values()), heard
 
@@ -92,7 +92,7 @@ def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_pat
     told = ended(tmp_path, ranks, START_S)
     lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in told]
     assert re.search("parts holds no partitioned data set", lines[failing]), told
-    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not come "), told
+    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not arrived "), told
     assert [rank.returncode for rank in ranks] == [2, 2]
     assert "Traceback" not in told[1 - failing][1]
 

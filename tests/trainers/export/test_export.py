@@ -83,7 +83,7 @@ def test_the_command_finds_the_run_s_configuration(tmp_path, monkeypatch, capsys
         "no config.yaml is found one folder above mine.ckpt, where a run saves it: give the configuration of the run by --config"
         in wrong[2]
     )
-    assert "the suffix of --out is '.txt': it is one of .pt2, .onnx" in wrong[0]
+    assert "the suffix of --out is '.txt': it must be one of .pt2, .onnx" in wrong[0]
 
 
 @pytest.mark.skipif(HAS_ONNX, reason="onnxscript and onnxruntime are installed")

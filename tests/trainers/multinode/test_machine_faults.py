@@ -30,7 +30,7 @@ PROCESSES = {
     "watch": "watch.process",
     "machine": "",
 }
-LOST = "rank {rank} (is gone|was killed|is cut off: no message came from its machine for 10 s)"
+LOST = "rank {rank} (has ended|was killed|is cut off: no message came from its machine for 10 s)"
 STOPPED = r"was stopped \(SIGSTOP\)"
 FATAL = {
     "machine cut off": "rank {rank} is cut off: no message came from its machine for 10 s",

@@ -81,6 +81,6 @@ def test_a_machine_that_is_lost_is_named(tmp_path, parts, what):
     cause = (
         "failed: InputError: the process that exchanges rows with other machines was killed"
         if what == "carrier"
-        else "(was killed|is gone)"
+        else "(was killed|has ended)"
     )
     assert re.search(f"hoptrain: rank 0 ends, because rank 1 {cause}", first), (first, second)

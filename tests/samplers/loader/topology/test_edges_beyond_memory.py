@@ -213,7 +213,7 @@ TRAINS = """
     room.available_memory = lambda: 0
     found = []
     with SampleLoader(
-        Dataset.open(f"{folder}/featured"), NeighborSampler([3, 2]), batch_size=64, seed=5, memory="2MiB", num_workers=2 * rank
+        Dataset.open(f"{folder}/featured"), NeighborSampler([3, 2]), batch_size=64, seed=5, feature_cache="2MiB", num_workers=2 * rank
     ) as loader:
         for epoch in range(3):
             for step, batch in enumerate(loader):

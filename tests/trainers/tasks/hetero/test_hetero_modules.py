@@ -135,7 +135,7 @@ def fitted(y, **options):
     run = trainer(2)
     run.fit(model, data)
     found = run.test(model, data, verbose=False)[0]
-    return torch.cat(run.predict(model, data))[TEST].numpy(), y[TEST], found[f"test_{options['score']}"]
+    return torch.cat(run.predict(model, data))[TEST].numpy(), y[TEST], found[f"test_{options['metric']}"]
 
 
 def test_several_labels_a_vertex():
