@@ -70,7 +70,7 @@ def test_ranks_share_their_caches_out_or_have_their_own(tmp_path):
     expected = pytest.approx((shared[3] + other[0][3]) / 2, abs=0.05)  # counted over both ranks, which have about as many reads
     assert shared[2] == expected
     lines = "\n".join(said[0])
-    assert "gpu_cache: 24 of 60 rows in device memory, sharded across 2 GPUs, " in lines
+    assert "gpu_cache: 24 of 60 rows in device memory, distributed over 2 GPUs, " in lines
     assert "gpu_cache: 12 of 60 rows in device memory, " in lines
     assert "x of the data set: 0.00 GiB of host memory, shared by the 2 ranks of this machine" in lines
     assert "GPUs cannot share their hot rows (no access): each keeps its own" in "\n".join(said[1])
