@@ -39,7 +39,7 @@ FOLDED = ["mutag_gin", "enzymes_gin", "proteins_gin"]
 """Small graphs in ten folds: seed 1 is tested on fold 0, seed 2 on fold 1, ..."""
 PLAIN = [*FOLDED, "flickr_attr_sage", "physics_gcn", "diabetes_sage", "wordnet_edges", "acm_rgcn", "acm_hgt", "acm_links"]
 PAIRED = ["pubmed_links", "ogbl_ddi", "fb15k237_distmult", "fb15k237_rgcn", "gowalla_lightgcn"]
-"""Those whose plain PyG has the CPU time that hoptrain took with the same seed, or the same epochs."""
+"""Configurations whose plain PyG model gets the CPU time that hoptrain took with the same seed, or the same number of epochs."""
 _SAMPLED = {"data.sampler.init_args.fanouts": "[10,10]", "checkpoint.monitor": "val_acc", "checkpoint.mode": "max"}
 UNIFORM: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "pubmed_sse": ("pubmed_gcn", _SAMPLED),
@@ -130,7 +130,7 @@ def _repeat(label: str, score: Callable[[int], float], seeds: list[int], records
 
 
 def _cpu_seconds() -> float:
-    """Of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its children that have ended."""
     return sum(os.times()[:4])
 
 

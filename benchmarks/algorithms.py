@@ -38,19 +38,17 @@ BASELINES: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
 GOAL = 2.0
 """How many times as fast as a peer hoptrain should be."""
 SECONDS = {False: 0.3, True: 0.05}
-"""What a system's calls of a round take together, about; with and without ``--quick``."""
+"""Approximate seconds of a system's calls in a round, without and with ``--quick``."""
 _SCALE, _QUICK_SCALE = 0.2, 0.01
 _TOLERANCE = 0.2
 """Difference in edges of a mini-batch, relative, that chance may make."""
 _COLORS = {"DGL": "#4a6c8c", "PyG": "#7a9a5a", "scipy": "#8e6bbf"}
-"""By the first word of a system's name."""
+"""Colours of the picture, by the first word of a system's name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.description = (
-        f"{parser.description} ForwardInputs half an hour; results.json, algorithms.md and algorithms.png are left in --out."
-    )
+    parser.description = f"{parser.description} Takes half an hour; results.json, algorithms.md and algorithms.png are left in --out."
     names = list(TIMED)
     parser.add_argument("--algorithms", nargs="+", choices=names, default=names, help="what to time (default: all)")
     options.add_graph_arguments(parser, list(BASELINES), _SCALE, _QUICK_SCALE)
@@ -140,7 +138,7 @@ def _answers(key: str, systems: Sequence[System], costs: Mapping[str, Cost]) -> 
 
 
 def _line(record: Record) -> dict[str, Any]:
-    """Of the table; the ratio is hoptrain's speed over the peer's."""
+    """Return a row of the table; the ratio is hoptrain's speed over the baseline's."""
     return {name: record[name] for name in ("graph", "algorithm", "threads", "system")} | {
         "ms a batch": f"{record['ms_batch']:.2f}",
         "edges a batch": f"{record['edges_batch']:,.0f}",

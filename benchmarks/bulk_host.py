@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bulks", type=int, nargs="+", metavar="K", help="mini-batches of a bulk (default 1 8 64 193, with --quick 1 8)")
     add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
     add("--fanouts", type=int, nargs="+", default=list(FANOUTS[1]), metavar="N", help="neighbours per hop (default 15 10 5)")
-    add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: the synthetic twin of products)")
+    add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: synthetic products)")
     add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 0.02; 1 with --device-model)")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _hits(args: argparse.Namespace) -> Result:
-    """What caches hit in two epochs."""
+    """Return the hit rates of the caches in two epochs."""
     for name in ("device_model", "bandwidth", "rounds", "bulks"):
         if (value := getattr(args, name)) is not None:
             raise InputError(f"--{name.replace('_', '-')} {value} with --cache-shares: reads are counted, and nothing else; leave one out")
@@ -171,7 +171,7 @@ def _seeds(num_nodes: int, number: int, bulk: int) -> Iterator[Any]:
 
 
 def _sizes(data: Dataset, sampler: NeighborSampler, seeds: list[Any]) -> dict[str, list[int]]:
-    """What comes up in some batches on the CPU, by the names that the sizes have on the device."""
+    """Return the sizes of some batches on the CPU, by the names that they have on the device."""
     found: dict[str, list[int]] = {}
     for some in seeds:
         batch = sampler.sample(data.graph, some)

@@ -157,7 +157,7 @@ def tried(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict
 
 
 def _private_shm() -> list[str] | None:
-    """What makes a command see a /dev/shm of its own, of 64 MiB as in a container; None where that is not permitted."""
+    """Return a prefix that gives a command its own /dev/shm, of 64 MiB as in a container; None where that is not permitted."""
     mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
     for flags in (["--mount"], ["--mount", "--user", "--map-root-user"]):
         try:

@@ -1,7 +1,7 @@
 """What does another sampler change in a whole training, algorithm by algorithm?
 
 The same training script runs with hoptrain's sampler and with that of PyG, of DGL, or of the authors' own programs
-(``hoptrain.benchmarks.study.peer_feeds``), on synthetic twins of the graphs of "The Case for Sampling on Very Large Graphs" (Serafini & Guan 2021)
+(``hoptrain.benchmarks.study.peer_feeds``), on synthetic counterparts of the graphs of "The Case for Sampling on Very Large Graphs" (Serafini & Guan 2021)
 and on real ones. It is the machinery of ``hoptrain bench scale``: fresh processes, a time limit, cells in turns, a report. Without workers the share
 of sampling in an epoch is the paper's Table 2; the ratio to the best peer is its Table 3.
 """
@@ -29,7 +29,7 @@ GLANCE: dict[str, Any] = {
     },
     "grids": [{"algorithm": ["ladies"], "system": ["hoptrain", "papers"]}, {"algorithm": ["neighbor"], "system": ["hoptrain", "dgl"]}],
 }
-"""What ``--quick`` runs where no grid is named."""
+"""Grid of ``--quick`` if none is named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

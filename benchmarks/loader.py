@@ -48,7 +48,7 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.features.quantized import FORMATS
 
 DEFAULT_WORKERS = 0
-"""What ``SampleLoader`` takes where nothing is said: in process, with all cores, since a loop that only loads has no use for them."""
+"""Workers of a ``SampleLoader`` by default: none. It then samples with all cores, which a loop that only loads does not use."""
 IDLE_S = 1.0
 """Seconds over which the processor time of idle loaders is measured."""
 
@@ -69,7 +69,7 @@ BASELINES: Mapping[str, Baseline] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.description = f"{parser.description} ForwardInputs half an hour at full scale; results.json and loader.png are left in --out."
+    parser.description = f"{parser.description} Takes half an hour at full scale; results.json and loader.png are left in --out."
     options.add_case_arguments(parser, list(BASELINES))
     add = parser.add_argument
     add("--batches", type=int, metavar="K", help="mini-batches of an epoch, one epoch a round (default 8, with --quick 2)")
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions:
-    """What is the same for all graphs, fanouts and batch sizes; ``allocators`` are peers' environments by the allocator's name."""
+    """Conditions of all graphs, fanouts and batch sizes; ``allocators`` are the baselines' environments by the allocator's name."""
 
     workers: Sequence[int]
     batches: int
@@ -98,7 +98,7 @@ class Conditions:
         if min(self.workers) < 0 or self.batches < 1 or self.rounds < 1:
             raise InputError(
                 f"{self.batches} batches in {self.rounds} rounds with {list(self.workers)} workers: "
-                "there is at least a batch and a round, and no less than 0 workers; correct them"
+                "batches and rounds must be at least 1, workers at least 0; give such numbers"
             )
 
 
@@ -213,7 +213,7 @@ def _measure(
 
 
 def _systems(data: Dataset, mode: str, baselines: Sequence[Baseline], conditions: Conditions) -> Iterator[LoaderSystem]:
-    """Of a mode: those of hoptrain, and those of the peers, which need not be installed."""
+    """Yield hoptrain's and the baselines' loaders of a mode. Baselines need not be installed."""
     child = Child(Consumer, partial(hoptrain.open_loader, mode), data.path, patience=conditions.patience)
     for workers in sorted({*conditions.workers, DEFAULT_WORKERS}):
         yield LoaderSystem(family=HOPTRAIN, name=HOPTRAIN, mode=mode, workers=workers, child=child)
@@ -233,7 +233,7 @@ def _on_narrow(mode: str, conditions: Conditions, narrow: Mapping[str, Path]) ->
 
 
 def allocators() -> dict[str, dict[str, str]]:
-    """What peers run with: variables of the environment, by the name of the allocator."""
+    """Return the environment variables of the baselines, by the name of the allocator."""
     found: dict[str, dict[str, str]] = {"malloc": {}}
     library = tcmalloc()
     if library is None:
@@ -244,7 +244,7 @@ def allocators() -> dict[str, dict[str, str]]:
 
 
 def _time(systems: list[LoaderSystem], case: Case, conditions: Conditions) -> tuple[dict[str, Cost], dict[str, str]]:
-    """By label: costs of those that could be timed, and why the others failed."""
+    """Return by label the costs of loaders that could be timed, and the reasons why others failed."""
     lost: dict[str, str] = {}
     while True:
         _prepare(systems, case)

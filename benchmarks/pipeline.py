@@ -140,7 +140,7 @@ def forward_record(launch: Launch, chunks: int, flows: Sequence[Flow]) -> dict[s
 
 
 def summarize_forward(rows: Sequence[Record]) -> dict[str, float]:
-    """Of prediction in two stages the best speedup, with the latency there as a multiple of one process'."""
+    """Return the best speedup of prediction in two stages, with its latency as a multiple of one process's."""
     two = [row for row in rows if row["stages"] == 2]
     if not two:
         return {}

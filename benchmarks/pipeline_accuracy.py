@@ -97,13 +97,13 @@ def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dic
 
 
 def _means(records: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Of the figures of several seeds."""
+    """Return the mean of each figure over several seeds."""
     records = list(records)
     return {name: statistics.mean(record[name] for record in records) for name in records[0] if name not in ("cut", "seed")}
 
 
 def _line(kind: str, chunks: int, mean: dict[str, float]) -> dict[str, Any]:
-    """Of the table."""
+    """Return a row of the table."""
     names = {
         "edges_lost": "edges lost",
         "test_accuracy": "test",

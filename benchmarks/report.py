@@ -162,7 +162,7 @@ def _bad(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code(text: str | None) -> str:
-    """As it is, whatever it holds."""
+    """Return the text as inline code of Markdown; nothing for no text."""
     return f"`{text}`" if text else ""
 
 

@@ -54,12 +54,12 @@ _MOST_SEEDS = 1024
 """Mini-batches after which their seeds come again, on a graph with longer epochs."""
 _PYTHON = "python"
 _SECONDS = 0.25
-"""Of a system in a round, about."""
+"""Approximate seconds of a system in a round."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.description = f"{parser.description} ForwardInputs minutes at full scale; results.json and sampler.png are left in --out."
+    parser.description = f"{parser.description} Takes minutes at full scale; results.json and sampler.png are left in --out."
     add = parser.add_argument
     options.add_case_arguments(parser, list(BASELINES))
     add("--batches", type=int, metavar="K", help="mini-batches of each system in a round (default: as many as take 0.25 s; with --quick 4)")
@@ -131,7 +131,7 @@ class Timing:
             )
 
     def pace(self, act: Callable[[int, int], int], threads: int = 1) -> Paced:
-        """What does as many units a round as this says."""
+        """Return a function that does the given number of units in a round."""
         return Paced(act, _SECONDS, least=threads) if self.batches is None else Paced(act, 0.0, least=self.batches)
 
 
@@ -220,7 +220,7 @@ def answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]
 
 
 def _own_answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What one graph's rows say about hoptrain alone."""
+    """Return the summary of one graph's rows for hoptrain alone."""
     multiples = [row["floor_multiple"] for row in rows if row["floor_multiple"] is not None]
     shares = [row["python_share"] for row in rows if row["python_share"] is not None]
     return {f"max_floor_multiple_{key_of(graph)}": max(multiples), "max_python_share": max(shares)} if multiples else {}

@@ -29,7 +29,7 @@ GLANCE: dict[str, Any] = {
     "all": {"dataset": "synthetic:reddit", "scale": 0.02, "hidden": 16, "batch_size": 512, "epochs": 1},
     "grids": [{"system": ["hoptrain", "pyg", "dgl"], "workers": [2]}],
 }
-"""What ``--quick`` runs where no grid is named."""
+"""Grid of ``--quick`` if none is named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

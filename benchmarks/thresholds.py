@@ -46,7 +46,7 @@ there are no direct tables, whatever the graph. ``lanes`` are tried on draws wit
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     add = parser.add_argument
-    add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: the synthetic twin of products)")
+    add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: synthetic products)")
     add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 1, with --quick 0.02)")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add(

@@ -51,7 +51,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
 
 
 def open_loader(mode: str, data: Dataset, *, as_codes: bool = False) -> Callable[[Case, int], Epoch]:
-    """Take the loader with its defaults, but for the expansion.
+    """Open the loader with its defaults, except for the expansion.
 
     Workers share the data set's files; in process it lies in memory, as peers have it. ``as_codes`` takes quantised features as a copy to a device does,
     which expands them there; without it they are expanded here.

@@ -1,4 +1,4 @@
-"""What is installed of the peers; nothing here imports torch, nor a peer that is not asked for."""
+"""The installed baselines. Nothing here imports torch, or a baseline that is not asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loader is to ``hoptrain bench loader``, whoever wrote it, and the consumer of its batches.
+"""The interface of the loaders in ``hoptrain bench loader``, and the consumer of their batches.
 
 A loader is measured in a process of its own, by a ``Consumer``; see ``hoptrain.benchmarks.common.child``. Features lie in memory of their own. The
 peers return new tensors for every mini-batch; the C library's allocator gives large ones back to the system at once, so that each costs
@@ -26,7 +26,7 @@ _LINE_BYTES = 64
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Case:
-    """What to load: an epoch of ``seeds`` (N,) in mini-batches of ``batch_size``, shuffled, with ``fanouts`` from the seeds outward."""
+    """A load: an epoch of ``seeds`` (N,) in mini-batches of ``batch_size``, shuffled, with ``fanouts`` from the seeds outward."""
 
     fanouts: tuple[int, ...]
     batch_size: int
@@ -51,7 +51,7 @@ Open: TypeAlias = Callable[[Dataset], Callable[[Case, int], Epoch]]
 
 
 class Consumer:
-    """Of the mini-batches of one system's loaders, a case after the other."""
+    """A consumer of the mini-batches of one system's loaders, one case after another."""
 
     def __init__(self, open_loaders: Open, folder: Path) -> None:
         """Open the data set in ``folder``.
@@ -102,7 +102,7 @@ def touch(x, step):  # type: ignore[no-untyped-def]
 
 
 def persistent(batch_size: int, workers: int) -> dict[str, Any]:
-    """What the loaders of torch, PyG and DGL are given: seeds are shuffled, and workers outlive an epoch."""
+    """Return the options of the loaders of torch, PyG and DGL: seeds are shuffled, and workers outlive an epoch."""
     return {"batch_size": batch_size, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
 
 
@@ -110,7 +110,7 @@ class SlowSampler(NeighborSampler):
     """One neighbour of each seed; takes ``seconds`` of sleep for a mini-batch: its trainer can do nothing but wait."""
 
     def __init__(self, seconds: float) -> None:
-        """State the time."""
+        """Set the seconds that each batch sleeps."""
         super().__init__([1])
         self.seconds = seconds
 

@@ -1,7 +1,7 @@
 """Models in plain PyG: what ``hoptrain bench accuracy --configs mutag_gin`` and others are measured beside.
 
 Model, optimiser, batch size, epochs, splits and the rule for the best state are those of the configuration; layers, batches and the loop are PyG's and
-torch's. Graphs are joined by PyG's ``DataLoader``. Nodes and edges are dealt out in batches as there, but each step is taken on the whole graph:
+torch's. Graphs are joined by PyG's ``DataLoader``. Nodes and edges come in the same batches, but each step is taken on the whole graph:
 PyG's ``NeighborLoader`` needs pyg-lib, so that its side sees all neighbours and not a sample of them. The score is that of the test, of the state with
 the best validation score (or loss).
 """

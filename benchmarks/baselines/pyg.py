@@ -36,7 +36,7 @@ from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
 
 _MOST_BYTES = 1 << 28
-"""What a call may take for a temporary array."""
+"""Bytes that a call may use for a temporary array."""
 
 
 def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:

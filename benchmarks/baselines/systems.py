@@ -1,4 +1,4 @@
-"""What a system is to the benchmarks of sampling, whoever wrote it."""
+"""The interface of the systems in the sampling benchmarks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def open_baselines(baselines: Mapping[str, Callable[[Graph], T]], names: Sequenc
 
 
 def pooled(family: str, name: str, sample: Sample, threads: Sequence[int], **facts: Any) -> Iterator[System]:
-    """What takes a mini-batch by itself, as systems whose threads take whole ones; ``facts`` are the systems'."""
+    """Yield for each number of threads a system whose threads take whole mini-batches; ``facts`` are the systems'."""
     for count in threads:
         yield System(family=family, name=name, threads=count, sample=partial(pool_batches, ThreadPoolExecutor(count), sample), **facts)
 
@@ -78,5 +78,5 @@ def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array
 
 
 def num_steps(walks: torch.Tensor) -> int:
-    """Of walks, one a row, which begin with their roots."""
+    """Return the number of steps of walks, one per row, which begin with their roots."""
     return int(walks.numel() - len(walks))

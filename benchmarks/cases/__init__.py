@@ -1,1 +1,1 @@
-"""What is measured: algorithms with their settings."""
+"""The cases that are measured: algorithms with their settings."""

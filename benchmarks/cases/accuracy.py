@@ -110,7 +110,7 @@ def _options(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool
 
 
 def arguments(algorithm: Algorithm, training: Training) -> dict[str, Any]:
-    """Of the sampler's class.
+    """Return the arguments of the sampler's class for a training.
 
     Raises:
         TypeError: the algorithm is not trained with.

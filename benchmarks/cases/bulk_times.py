@@ -14,7 +14,7 @@ from hoptrain.samplers import Sampler, Workspace
 
 
 class TimedBulks:
-    """What ``time_rounds`` calls: samples the bulk of that number.
+    """A callable for ``time_rounds`` that samples the bulk of a given number.
 
     Attributes:
         host_s: of each call, seconds in which the host worked: it queued the bulk, took it over when the device was done, and made its mini-batches.

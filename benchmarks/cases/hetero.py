@@ -1,4 +1,4 @@
-"""A heterogeneous graph to measure on: ``synthetic:mag``, the twin of ogbn-mag, as a script would prepare it."""
+"""A heterogeneous graph to measure on: ``synthetic:mag``, a synthetic ogbn-mag, as a script would prepare it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_SCALE = 0.05
 
 
 def mag_twin(scale: float) -> HeteroDataset:
-    """The twin at a scale, each relation also turned round, as ``rev_NAME``; types without features have some that are drawn at random.
+    """Return the synthetic ogbn-mag at a scale, each relation also reversed, as ``rev_NAME``; types without features have some that are drawn at random.
 
     Raises:
         InputError: as ``load_hetero_dataset``.

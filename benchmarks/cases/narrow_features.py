@@ -96,6 +96,6 @@ def _facts(scores: Sequence[float], whole: Sequence[float]) -> dict[str, float]:
 
 
 def _summary(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Of each format the least of the sets' points."""
+    """Return the lowest result over the data sets for each format."""
     formats = dict.fromkeys(row["features"] for row in records if row["features"] != WHOLE)
     return {f"least_points_{key_of(form)}": min(row["points"] for row in records if row["features"] == form) for form in formats}

@@ -177,7 +177,7 @@ def _copy(stream: DeviceStream, memory: str) -> Callable[[int], int]:
 
 
 def _gathers(stream: DeviceStream, features: Array, ids: Array) -> dict[tuple[str, str], Callable[[int], int]]:
-    """What gathers the rows ``ids``, by the memory that has them all and by whose kernels."""
+    """Return functions that gather the rows ``ids``, by the memory that holds all rows and by the library of the kernels."""
     found: dict[tuple[str, str], Callable[[int], int]] = {}
     device_ids, rows = to_device(ids, "device", stream), stream.tensor((len(ids), *features.shape[1:]), features.dtype)
     launch = Launch(stream=stream.numba, thresholds=THRESHOLDS, num_batches=1)

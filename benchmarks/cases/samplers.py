@@ -207,7 +207,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     ),
     "ripple": Algorithm(sampler=RippleWalkSampler, label="ripple walks", deals="one", trained=lambda t: {"size": 3 * t.draws}),
 }
-"""By the name that the summary of ``hoptrain bench algorithms`` uses."""
+"""Algorithms by the name that the summary of ``hoptrain bench algorithms`` uses."""
 
 TIMED: Mapping[str, Timed] = {name: algorithm.timed for name, algorithm in ALGORITHMS.items() if algorithm.timed is not None}
 TRAINED: Mapping[str, Algorithm] = {algorithm.label: algorithm for algorithm in ALGORITHMS.values() if algorithm.trained is not None}

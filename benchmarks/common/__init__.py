@@ -1,1 +1,1 @@
-"""What the benchmarks share: results, rounds, processes, grids, pictures."""
+"""Parts that the benchmarks share: results, rounds, processes, grids, pictures."""

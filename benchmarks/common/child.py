@@ -50,7 +50,7 @@ class Child:
         self._connection: Connection[Any, Any] | None = None
 
     def call(self, method: str, *args: Any) -> Any:
-        """What the object's method returns.
+        """Call the object's method and return its result.
 
         Raises:
             InputError: the object, or its maker, raised it.

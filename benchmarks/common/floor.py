@@ -39,7 +39,7 @@ READS = 1 << 21
 _PIECES = 8
 """In which threads take the reads."""
 COPY_BYTES = 256 << 20
-"""Of each end of a copy: more than the caches hold."""
+"""Bytes of each end of a copy: more than the caches hold."""
 _IN_FLIGHT = 64
 """Reads asked for before the first of them is used."""
 
@@ -51,7 +51,7 @@ _B32 = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What some mini-batches had to touch together: distinct ``lines`` of ``indices``, ``dst_range`` expanded, sampled ``edges``."""
+    """Work that some mini-batches need in total: distinct ``lines`` of ``indices``, ``dst_range`` expanded, sampled ``edges``."""
 
     lines: int
     destinations: int
@@ -79,7 +79,7 @@ def count_lines(array: Array, places: Array, line_bytes: int = CACHE_LINE) -> in
 
 
 def floor_parts(graph: Graph, threads: Iterable[int] = ()) -> dict[str, Callable[[int], int]]:
-    """What to time (``hoptrain.benchmarks.common.rounds``) for one graph, by name: accesses, and bytes copied.
+    """Return the functions to time (``hoptrain.benchmarks.common.rounds``) for one graph, by name: accesses, and bytes copied.
 
     "line, 2" are the accesses of "line" shared among two of ``threads``: how well the machine itself scales. All together take as much memory as
     the graph has, and half a gigabyte.

@@ -46,7 +46,7 @@ C = TypeVar("C", bound=Any)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid(Generic[C]):
-    """What to run: ``cells``, each ``rounds`` times, for at most ``limit`` seconds."""
+    """A grid of ``cells`` to run, each ``rounds`` times, for at most ``limit`` seconds."""
 
     cells: Sequence[C]
     rounds: int
@@ -70,18 +70,20 @@ def read_grid(path: Path, make: Callable[..., C]) -> Grid[C]:
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}): a grid is a YAML file; configs/bench has some") from error
     except (ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path} is not YAML ({' '.join(str(error).split())}): correct it") from error
+        raise InputError(f"{path} is not YAML ({' '.join(str(error).split())}): fix the file") from error
     return parse_grid(content, make, str(path))
 
 
 def parse_grid(content: Any, make: Callable[..., C], name: str) -> Grid[C]:
-    """As ``read_grid``, from what the YAML says; ``name`` is for messages."""
+    """Return the grid that parsed YAML describes; ``name`` is for messages."""
     if not isinstance(content, dict) or not content.get("grids") or not set(content) <= _KEYS:
         keys = sorted(map(str, content)) if isinstance(content, dict) else content
-        raise InputError(f"{name} has {keys}: a grid has 'grids', and besides 'rounds', 'limit' and 'all'; correct it")
+        raise InputError(f"{name} has {keys}: a grid has 'grids', and optionally 'rounds', 'limit' and 'all'; remove the others")
     common, rounds, limit = content.get("all") or {}, content.get("rounds", 3), content.get("limit", 300)
     if type(rounds) is not int or type(limit) not in (int, float):
-        raise InputError(f"{name} has rounds {rounds!r} and limit {limit!r}: a whole number, and seconds; correct them")
+        raise InputError(
+            f"{name} has rounds {rounds!r} and limit {limit!r}: they must be an integer of 1 or more, and seconds; give such numbers"
+        )
     cells = [_cell(make, common | point, name) for axes in content["grids"] for point in _points(axes, name)]
     return Grid(cells=list(dict.fromkeys(cells)), rounds=rounds, limit=float(limit))
 
@@ -96,7 +98,7 @@ def _cell(make: Callable[..., C], values: Mapping[str, Any], name: str) -> C:
     try:
         return make(**with_tuples(values))
     except TypeError as error:
-        raise InputError(f"{name}: {re.sub(r'^.*__init__[(][)] ', 'a cell ', str(error))}; correct it") from error
+        raise InputError(f"{name}: {re.sub(r'^.*__init__[(][)] ', 'a cell ', str(error))}; see 'hoptrain bench scale --help'") from error
 
 
 def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def _turned(cells: Sequence[C], number: int) -> Sequence[C]:
 
 
 def _brief(cell: Any, cells: Sequence[Any]) -> str:
-    """What tells a cell from the others."""
+    """Return the key that distinguishes a cell from the others."""
     return ", ".join(f"{name} {value}" for name, value in asdict(cell).items() if any(getattr(other, name) != value for other in cells))
 
 

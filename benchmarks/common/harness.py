@@ -1,4 +1,4 @@
-"""What every benchmark shares: its result, and the file the result is written to.
+"""The result of a benchmark, and the file that it is written to.
 
 A benchmark is a module beside this one. The first line of its docstring is its question; ``run(args)`` returns a ``Result``; an optional
 ``add_arguments(parser)`` adds options of its own. ``args`` always has ``quick``.
@@ -55,7 +55,7 @@ PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What a benchmark found.
+    """A result of a benchmark.
 
     Attributes:
         records: the measurements, one flat row each.

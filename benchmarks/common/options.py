@@ -1,4 +1,4 @@
-"""What the benchmarks of sampling and loading share: options, the data sets they name, and the rules of their summaries."""
+"""Options, data sets and rules of summaries that the benchmarks of sampling and loading share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_graph_arguments(
         nargs="+",
         default=list(GRAPHS),
         metavar="NAME",
-        help="data sets by name or path (default: the synthetic twins of Reddit and products); seeds are taken from the train split",
+        help="data sets by name or path (default: synthetic Reddit and products); seeds are taken from the train split",
     )
     add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {scale:g}, with --quick {quick_scale:g})")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
@@ -48,7 +48,7 @@ def add_graph_arguments(
 
 
 def add_case_arguments(parser: argparse.ArgumentParser, baselines: Sequence[str]) -> None:
-    """Those of ``add_graph_arguments``, and options that say which mini-batches."""
+    """Add the options of ``add_graph_arguments``, and options that choose the mini-batches."""
     add_graph_arguments(parser, baselines)
     add_fanouts(parser)
     add = parser.add_argument
@@ -116,7 +116,7 @@ def load(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale
 
 
 def load_either(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale: float = QUICK_SCALE) -> Dataset | HeteroDataset:
-    """The same of heterogeneous graphs too."""
+    """Open the data set of a name, homogeneous or heterogeneous."""
     return load_any(name, root=args.root, scale=_scale(name, args, scale, quick_scale))
 
 
@@ -133,7 +133,7 @@ def schedule(data: Dataset | HeteroDataset, batch_size: int) -> Schedule:
 
 
 def is_same_work(label: str, edges: float, expected: float, tolerance: float = _TOLERANCE) -> bool:
-    """Whether a system's mini-batches have as many edges as hoptrain's, about; one whose have not is left out, aloud."""
+    """Return whether a system's mini-batches have about as many edges as hoptrain's. If not, print that the system is left out."""
     same = abs(edges - expected) <= tolerance * expected
     if not same:
         print(f"left out {label}: {edges:,.0f} edges a batch where hoptrain has {expected:,.0f}; the work is not the same")

@@ -15,12 +15,12 @@ T = TypeVar("T")
 _DPI = 110
 _MODES = {"all": "every hop expands all nodes found so far", "new": "every hop expands the new nodes"}
 _SHADES = {True: ("#f2a65a", "#c4580c", "#7a3605"), False: ("#a9bcd0", "#4a6c8c", "#263f57")}
-"""Of hoptrain and of others, by the number of threads: the fewest, more, more still."""
+"""Colours of hoptrain and of the others, by the number of threads, ascending."""
 _COLUMNS = 2
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
@@ -56,7 +56,7 @@ def open_frame(axes: Any) -> None:
 
 
 def lanes(axes: Any, groups: Mapping[str, Sequence[tuple[str, T]]]) -> list[tuple[float, T]]:
-    """Room for bars from the top down, each with its name at the axis, under a heading for each group; returns where each is drawn."""
+    """Space for bars from the top down, each with its name at the axis, under a heading for each group; returns where each is drawn."""
     found: list[tuple[float, T]] = []
     at, ticks = 0.0, {}
     for heading, items in groups.items():

@@ -19,7 +19,7 @@ _MOST_UNITS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was found about one subject.
+    """Measurements of one subject.
 
     Attributes:
         ns: (rounds,) nanoseconds for a unit of work; a ratio of two subjects is formed within each round, before the median is taken.
@@ -36,7 +36,7 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """Of a call."""
+        """Seconds of a call."""
         return self.median * self.amount * 1e-9
 
     @property

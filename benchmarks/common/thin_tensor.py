@@ -23,5 +23,5 @@ def thin(shape: Sequence[int], dtype: DTypeLike) -> Any:
 
 
 def thin_like(shape: Sequence[int], dtype: torch.dtype) -> Any:
-    """The same of a dtype of torch's."""
+    """Return a tensor of a shape and a dtype that takes the memory of one element."""
     return torch.empty(1, dtype=dtype).expand(tuple(shape)).as_subclass(_Tensor)

@@ -45,7 +45,7 @@ def say(line: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """What became of a program.
+    """The outcome of a program.
 
     Attributes:
         ended: whether it ended by itself within the limit.
@@ -129,7 +129,7 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
 
 
 def is_busy(mark: str) -> bool:
-    """Whether one of the processes computes, or would if it got a core."""
+    """Return whether one of the processes computes, or would if it got a core."""
     return any(state_of(path) in "RD" for process in _marked(mark) for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
 
 
@@ -181,7 +181,7 @@ def _stacks(first: int, processes: Sequence[psutil.Process], log: Path) -> str:
 
 
 def _stack(pid: int, log: Path) -> str:
-    """By the process itself, if it has registered faulthandler for SIGUSR1."""
+    """Let the process print its stacks itself, if it has registered faulthandler for SIGUSR1."""
     size = log.stat().st_size
     catches = int(re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[0], 16)
     if not catches >> (signal.SIGUSR1 - 1) & 1:

@@ -26,7 +26,7 @@ def walk_kernel(next_edge, transit_of):
     """Make the kernel that runs the walks of a program; launch it by ``Launch.rows``.
 
     The arguments of the kernel are: parameters; indptr, indices, weights; nodes (K, N), the roots; count (K,) int64, the number of roots of each batch;
-    copies; address (4,) uint64; room, the maximum number of walks of a batch; walks (K * room, steps + 1), filled with global ids, -1 after the end
+    copies; address (4,) uint64; ``room``, the maximum number of walks of a batch; walks (``K * room``, steps + 1), filled with global ids, -1 after the end
     of a walk; states; wrong (``note_wrong``), which receives step 0 and the first walk with an invalid edge.
     """
     take_step = make_step(program_function, next_edge, transit_of)
