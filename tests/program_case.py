@@ -23,7 +23,7 @@ class Distinct(Sage):
 
 
 class Even(Sage):
-    """ForwardInputs edges to even nodes only."""
+    """Takes edges to even nodes only."""
 
     def next(self, transit, step, rng):
         edge = randint(rng, len(transit.neighbors))

@@ -107,7 +107,7 @@ def log_budget(said: str, budget: Budget, tables: Sequence[CachedTable], prefetc
     """Log how much memory the cache has, and how many of the rows it holds."""
     slots, rows, whole = sum(table.num_slots for table in tables), sum(budget.most.values()), " and ".join(budget.whole)
     _log.info(
-        "feature cache: %s MiB%s, holds %s of %s rows (%.0f %%), prefetch_steps %d steps%s",
+        "feature cache: %s MiB%s, holds %s of %s rows (%.0f %%), prefetch_steps %d%s",
         f"{sum(table.num_bytes for table in tables) / 2**20:,.1f}", said, f"{slots:,}", f"{rows:,}", 100 * slots / rows, prefetch_steps,
         whole and f"; in addition {sum(budget.whole.values()) / 2**20:,.1f} MiB for all of {whole}",
     )  # fmt: skip

@@ -199,7 +199,7 @@ def test_workers_end_with_their_trainer(end):
 
 
 class SlowToLoad(Numbers):
-    """ForwardInputs 1.2 s to be unpickled."""
+    """Takes 1.2 s to be unpickled."""
 
     def __setstate__(self, state):
         time.sleep(1.2)
