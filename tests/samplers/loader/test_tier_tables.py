@@ -162,7 +162,7 @@ def test_auto_takes_what_is_left_and_says_so(request, name, caplog, monkeypatch)
     (said,) = [line for line in caplog.messages if line.startswith("feature cache: ")]
     assert "MiB (1.00 GiB free minus 0.00 for graph and labels, 0.13 for sampler processes, 0.00 for batches, 0.25 for training)" in said
     rows = sum(table.num_rows for table in tier.shared.tables)
-    assert said.endswith(f"holds {rows:,} of {rows:,} rows (100 %), prefetch_steps 256 steps")
+    assert said.endswith(f"holds {rows:,} of {rows:,} rows (100 %), prefetch_steps 256")
 
 
 def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):
