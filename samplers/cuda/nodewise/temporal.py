@@ -76,7 +76,7 @@ class CudaTemporal(FixedSizeSampler):
 
     def _split(self, keys: Any, count: Any) -> tuple[Any, Any]:
         """Return the global node ids and the trees of the nodes so far."""
-        vertices = self.matrix("nodes", self.known, self.graph.indices.dtype)
+        vertices = self.matrix("expanded", self.known, self.graph.indices.dtype)
         trees = self.matrix("trees", self.known, np.int32)
         self.launch.rows(kernels.split_keys, self.known, keys, count, vertices, trees)
         return vertices, trees
