@@ -1,4 +1,4 @@
-"""Measure how many bytes several machines with partitioned features send, and compare their weights with those of one machine.
+"""How many bytes do several machines with partitioned features send, and are their weights those of one machine?
 
 *Counts*: the processes that fill the caches of 2 and 4 machines run as threads of this one, over two epochs. ``sent`` are their bytes: rows, ids, and 8 bytes
 of a head for each message; ``minimum`` is counted apart from them: of each window the distinct rows that the plan reads and that lie elsewhere, each with its

@@ -1,4 +1,4 @@
-"""Measure the cost of features larger than memory, with the loader's cache, a memory map, and online cache policies.
+"""What do features larger than memory cost, with the loader's cache, a memory map, and online cache policies?
 
 Four things are measured for each data set, the first two on homogeneous graphs.
 
