@@ -115,7 +115,7 @@ class RelationColumns:
         return ids_at(self.edge_ids, places)
 
     def csc_positions(self, ids: Array) -> Array:
-        """Return the positions (N,) int64 of the edges with the given ids (N,). ForwardInputs O(E) unless ids equal positions.
+        """Return the positions (N,) int64 of the edges with the given ids (N,). Takes O(E) time unless ids equal positions.
 
         Raises:
             InputError: no edge has one of the ids.

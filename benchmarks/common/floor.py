@@ -51,7 +51,7 @@ _B32 = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work that some mini-batches need in total: distinct ``lines`` of ``indices``, ``dst_range`` expanded, sampled ``edges``."""
+    """Work that some mini-batches need in total: distinct ``lines`` of ``indices``, expanded ``destinations``, sampled ``edges``."""
 
     lines: int
     destinations: int
