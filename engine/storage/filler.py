@@ -121,7 +121,7 @@ class CacheFillTask:
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Filled:
-        """Ensure that the rows of a step are cached and return the counts; ``epoch`` includes the run (``run_and_epoch``). The batch has no arrays."""
+        """Cache the rows that a step needs and return the counts. ``epoch`` combines run and epoch (``run_and_epoch``). No arrays are allocated."""
         allocate([])
         run, epoch = divmod(epoch, MAX_EPOCH)
         tag = tag_of(run, step)

@@ -65,7 +65,7 @@ def schedule_bytes(
 
 
 _RANKS = 8
-"""Bytes written and read for a request's rank in its group."""
+"""Bytes of memory traffic per request to write and read its position among the requests for the same node."""
 _LISTS = 64
 """Bytes written and read for a transit in the lists of sizes, beginnings, classes and first members."""
 

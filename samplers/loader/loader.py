@@ -144,7 +144,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
             self.tier = FeatureCache(task, **self._of_tier, num_workers=self.num_workers, worker_options=self._queue)
         if self._maker is None:
             self._maker = self._new_maker()
-        self._maker.start(epoch)
+        if self.num_workers:
+            self._maker.start(epoch)
         self._files = mapped_files(*(self.tier.mapped if self.tier else _arrays_of(task)))
         # To read past the end of a file that was cut off would end the process (SIGBUS).
         hooks: BatchHooks[SomeBatch] = BatchHooks(self._filled, check=lambda: check_whole(self._files))

@@ -134,11 +134,12 @@ class BatchMaker:
         self._pool: WorkerPool | None = None
         self._feed: DeviceFeed[Any] | None = None
 
-    def start(self, epoch: int) -> None:
-        """Start the worker processes if they do not run yet; a batch of ``epoch`` is made here first, so that they find compiled kernels."""
-        if self.num_workers and self._pool is None:
+    def start(self, epoch: int) -> WorkerPool:
+        """Return the worker processes, started if they do not run yet. A batch of ``epoch`` is made here first, so that they find compiled kernels."""
+        if self._pool is None:
             size = self._task.rehearse(epoch)
             self._pool = WorkerPool(self._task, self.num_workers, self._queue, batch_bytes=size, on_map=self._on_map)
+        return self._pool
 
     def run(
         self,
@@ -171,9 +172,7 @@ class BatchMaker:
             here = hooks.here or partial(self._by_task, hooks)
             return run_ahead(lambda step: here(epoch, step, True), steps, state) if is_ahead else self._on_demand(epoch, steps, hooks)
         if isinstance(steps, range):
-            self.start(epoch)
-            assert self._pool is not None
-            return self._from_slots(self._pool.run(epoch, steps), hooks)
+            return self._from_slots(self.start(epoch).run(epoch, steps), hooks)
         return self._by_workers(epoch, iter(steps), hooks)
 
     @property
@@ -211,10 +210,8 @@ class BatchMaker:
 
     def _by_workers(self, epoch: int, steps: Iterator[int], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
         for first in steps:  # the rehearsal needs its items; the pool asks for all others
-            self.start(epoch)
-            assert self._pool is not None
             ahead = steps_under_way(self.num_workers, self._queue)
-            yield from self._from_slots(self._pool.run_given(epoch, chain([first], steps), ahead), hooks)
+            yield from self._from_slots(self.start(epoch).run_given(epoch, chain([first], steps), ahead), hooks)
 
     @staticmethod
     def _from_slots(batches: Iterator[Batch], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:

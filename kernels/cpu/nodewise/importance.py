@@ -88,7 +88,7 @@ def find_importances(columns, fanout, rounds, known, column):
 
 @cpu_kernel
 def _even_scale(degree, fanout):
-    """Return ``scale_of`` for a column of ``degree`` sources with importance 1."""
+    """Return the factor c (see ``scale_of``) of a destination with ``degree`` sources, all of importance 1."""
     if degree <= fanout:
         return 1.0
     return np.float64(degree) / (np.float64(degree) * np.float64(degree) / np.float64(fanout))

@@ -61,7 +61,7 @@ class Scratch(NamedTuple):
     words: Any
     """(4, G * chunk) uint32."""
     offsets: Any
-    """(k, chunk) int32."""
+    """(k, chunk) int32: the offset in its column of each draw (row) of each destination (column)."""
     lanes: Any
     """(5, chunk) int64, of which this module uses four rows."""
     found: Any
