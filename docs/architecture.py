@@ -31,9 +31,19 @@ class Layer(NamedTuple):
 
 LAYERS = (
     Layer(("benchmarks",), "a module or a folder for each question", "#5f6770", "#f2f3f5"),
-    Layer(("trainers", "pyg", "dgl"), "Lightning, tasks, models, ranks; loaders of PyG and DGL", "#6b4fa0", "#f1edf9"),
+    Layer(
+        ("trainers", "pyg", "dgl"),
+        "Lightning, tasks, models, ranks; loaders of PyG and DGL",
+        "#6b4fa0",
+        "#f1edf9",
+    ),
     Layer(("samplers",), "algorithms, the batch, the loader", "#26774a", "#e8f5ee"),
-    Layer(("engine",), "graphs, features, the schedule, processes and shared memory; no algorithm", "#2f66ad", "#e9f0fa"),
+    Layer(
+        ("engine",),
+        "graphs, features, the schedule, processes and shared memory; no algorithm",
+        "#2f66ad",
+        "#e9f0fa",
+    ),
     Layer(("kernels",), "compute on arrays: decisions in shared, loops in cpu and cuda", "#a8521a", "#fbefe5"),
 )
 LAYER_OF = {package: layer for layer in LAYERS for package in layer.packages}
@@ -87,8 +97,12 @@ def architecture() -> str:
         y = end + 16
     number = Counter((_layer(module), _layer(other)) for module, others in imports.items() for other in others)
     parts += _gutter_parts(bounds, number)
-    label = "The path of a mini-batch through the modules, and the layers with their subpackages: imports go down"
-    look = f'viewBox="0 0 {WIDTH} {y:.0f}" font-family="sans-serif" font-size="13" role="img" aria-label="{label}"'
+    label = (
+        "The path of a mini-batch through the modules, and the layers with their subpackages: imports go down"
+    )
+    look = (
+        f'viewBox="0 0 {WIDTH} {y:.0f}" font-family="sans-serif" font-size="13" role="img" aria-label="{label}"'
+    )
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {look}>', STYLE, *parts, "</svg>\n"])
 
 
@@ -112,7 +126,11 @@ def _imports(path: Path, paths: Mapping[str, Path]) -> Iterator[str]:
         waiting.extend(ast.iter_child_nodes(node))
         package = (node.module or "").removeprefix("hoptrain.") if isinstance(node, ast.ImportFrom) else ""
         if isinstance(node, ast.ImportFrom) and package in paths:
-            homes = getattr(import_module(f"hoptrain.{package}"), "_HOME", {}) if package in LAYER_OF.keys() - UNDIVIDED else {}
+            homes = (
+                getattr(import_module(f"hoptrain.{package}"), "_HOME", {})
+                if package in LAYER_OF.keys() - UNDIVIDED
+                else {}
+            )
             for alias in node.names:
                 home = homes.get(alias.name, alias.name)
                 full = home.removeprefix("hoptrain.") if home.startswith("hoptrain.") else f"{package}.{home}"
@@ -149,8 +167,14 @@ def _reached(start: str, arrows: Mapping[str, set[str]]) -> set[str]:
 def _arrows(boxes: Mapping[str, list[str]], imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """Return the boxes that each box imports, without those that follow from others."""
     box_of = {module: box for box, modules in boxes.items() for module in modules}
-    arrows = {box: {box_of.get(other, box) for module in modules for other in imports[module]} - {box} for box, modules in boxes.items()}
-    return {box: {other for other in others if not any(other in _reached(one, arrows) for one in others)} for box, others in arrows.items()}
+    arrows = {
+        box: {box_of.get(other, box) for module in modules for other in imports[module]} - {box}
+        for box, modules in boxes.items()
+    }
+    return {
+        box: {other for other in others if not any(other in _reached(one, arrows) for one in others)}
+        for box, others in arrows.items()
+    }
 
 
 def _columns(arrows: Mapping[str, set[str]]) -> tuple[list[list[str]], list[tuple[str, str]]]:
@@ -170,9 +194,14 @@ def _columns(arrows: Mapping[str, set[str]]) -> tuple[list[list[str]], list[tupl
             pieces |= set(pairwise([box, *places, other]))
     columns.reverse()
     ordered = sorted(pieces)
-    for end in (0, 1) * 8:  # order each column by where the importers are, then by where the imported are: fewer lines cross
+    for end in (
+        0,
+        1,
+    ) * 8:  # order each column by where the importers are, then by where the imported are: fewer lines cross
         at = {box: (i + 0.5) / len(column) for column in columns for i, box in enumerate(column)}
-        beside = {box: [at[piece[end]] for piece in ordered if piece[1 - end] == box] or [at[box]] for box in at}
+        beside = {
+            box: [at[piece[end]] for piece in ordered if piece[1 - end] == box] or [at[box]] for box in at
+        }
         mean = {box: sum(places) / len(places) for box, places in beside.items()}
         for column in columns:
             column.sort(key=mean.__getitem__)
@@ -210,8 +239,13 @@ def _path_parts() -> tuple[list[str], float]:
     width, height, gap = 158, 106, 14
     rows = 50, 50 + height + 46
     parts = [_text(2, 14, "The path of one mini-batch, from seeds to loss", "title")]
-    for y, process in zip(rows, ("a sampler process: NumPy and Numba, no torch", "the trainer's process"), strict=True):
-        parts += [_rect(1, y - 26, 5 * width + 4 * gap + 18, height + 35, 'rx="8" class="process"'), _text(12, y - 10, process)]
+    for y, process in zip(
+        rows, ("a sampler process: NumPy and Numba, no torch", "the trainer's process"), strict=True
+    ):
+        parts += [
+            _rect(1, y - 26, 5 * width + 4 * gap + 18, height + 35, 'rx="8" class="process"'),
+            _text(12, y - 10, process),
+        ]
     parts += [
         _text(12, rows[1] + 40, "Colours are those of the layers", "small"),
         _text(12, rows[1] + 56, "below. W is the number of workers.", "small"),
@@ -223,9 +257,14 @@ def _path_parts() -> tuple[list[str], float]:
             high += rows[1] - rows[0]
         wide = min(width, WIDTH - x - 2)
         layer = LAYER_OF[station.places[0].split("/")[0]]
-        parts += [_rect(x, y, wide, high, _look(layer, layer.tint)), _text(x + 8, y + 19, station.name, "name", layer.colour)]
+        parts += [
+            _rect(x, y, wide, high, _look(layer, layer.tint)),
+            _text(x + 8, y + 19, station.name, "name", layer.colour),
+        ]
         parts += [_text(x + 8, y + 35, station.about, "small")]
-        parts += [_text(x + 8, y + 55 + 14 * i, line, "small") for i, line in enumerate(_place_lines(station, wide))]
+        parts += [
+            _text(x + 8, y + 55 + 14 * i, line, "small") for i, line in enumerate(_place_lines(station, wide))
+        ]
         middle = y + height / 2
         if 0 < number <= IN_WORKER:
             parts.append(_arrow(f"M{x - gap},{middle} h{gap - 6}", x - 1, middle))
@@ -244,12 +283,17 @@ def _place_lines(station: Station, width: float) -> list[str]:
     return lines
 
 
-def _layer_parts(layer: Layer, boxes: Mapping[str, list[str]], imports: Mapping[str, set[str]], top: float) -> tuple[list[str], float]:
+def _layer_parts(
+    layer: Layer, boxes: Mapping[str, list[str]], imports: Mapping[str, set[str]], top: float
+) -> tuple[list[str], float]:
     """Return a layer as a band whose boxes import others to the right; and the y where it ends."""
     lines = {box: text for box, modules in boxes.items() if (text := _lines(box, modules))}
     columns, pieces = _columns(_arrows({box: boxes[box] for box in lines}, imports))
     tall = {box: LINE * len(lines[box]) + 9 if box in lines else 6 for column in columns for box in column}
-    wide = [max(max(8 * len(line) + 15 for line in lines[box]) for box in column if box in lines) for column in columns]
+    wide = [
+        max(max(8 * len(line) + 15 for line in lines[box]) for box in column if box in lines)
+        for column in columns
+    ]
     height = max(sum(tall[box] + GAP for box in column) - GAP for column in columns)
     step = min(BETWEEN + 40.0, (BAND_WIDTH - 24 - sum(wide)) / max(1, len(columns) - 1))
     place: dict[str, tuple[float, float, float]] = {}
@@ -262,7 +306,9 @@ def _layer_parts(layer: Layer, boxes: Mapping[str, list[str]], imports: Mapping[
         x += width + step
     files = sum(map(len, boxes.values()))
     parts = [_rect(1, top, BAND_WIDTH, height + 42, _look(layer, layer.tint))]
-    title = ", ".join(package if package not in UNDIVIDED else f"hoptrain.{package}" for package in layer.packages)
+    title = ", ".join(
+        package if package not in UNDIVIDED else f"hoptrain.{package}" for package in layer.packages
+    )
     about = f'<tspan class="title" style="fill:{layer.colour}">{title}</tspan><tspan dx="12">{files} files: {layer.about}</tspan>'
     parts.append(f'<text x="12" y="{top + 19:.0f}">{about}</text>')
     for one, other in pieces:
@@ -274,7 +320,10 @@ def _layer_parts(layer: Layer, boxes: Mapping[str, list[str]], imports: Mapping[
     for box, (x, y, width) in place.items():
         if box in lines:
             parts.append(_rect(x, y, width, tall[box], _look(layer)))
-            parts += [_text(x + 8, y + 16 + LINE * i, line, "small" if " " in box else "") for i, line in enumerate(lines[box])]
+            parts += [
+                _text(x + 8, y + 16 + LINE * i, line, "small" if " " in box else "")
+                for i, line in enumerate(lines[box])
+            ]
     return parts, top + height + 42
 
 
@@ -283,7 +332,9 @@ def _lines(box: str, modules: list[str]) -> list[str]:
     package, _, name = box.partition(".")
     if " " not in name:
         return [f"{name or f'hoptrain.{package}'} {len(modules)}"]
-    return wrap(", ".join(name for module in modules if (name := module.partition(".")[2])), 20, break_long_words=False)
+    return wrap(
+        ", ".join(name for module in modules if (name := module.partition(".")[2])), 20, break_long_words=False
+    )
 
 
 def _gutter_parts(bounds: list[tuple[float, float]], number: Mapping[tuple[int, int], int]) -> list[str]:

@@ -5,6 +5,7 @@ Also pages of the notebooks, as they were run last, and the figure of the archit
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -12,28 +13,40 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from architecture import architecture
-from mkdocs.structure.files import File, Files
-
 import hoptrain
 from hoptrain import samplers
 from hoptrain.engine.errors import EXPLAINED
 from hoptrain.trainers.commands import lightning
 from hoptrain.trainers.commands.parser import OptionParser
 from hoptrain.trainers.tasks import TASKS
+from mkdocs.structure.files import File, Files
+
+from architecture import architecture
 
 ROOT = Path(__file__).parents[1]
 RESULTS = "../benchmarks/results/"
 """How pages name the results of benchmarks, which lie outside of this folder: readers of the repository follow it."""
-ROOMS = {"engine": "Graphs and data sets", "samplers": "Samplers and the loader", "trainers": "Training"}
+REFERENCE = {"engine": "Graphs and data sets", "samplers": "Samplers and the loader", "trainers": "Training"}
+"""Titles of the reference's groups, by the package that defines their names."""
+
+
+def on_config(config: Any) -> None:
+    """Add a page for each public name to the navigation, and the version and the licence to each page's footer."""
+    config.copyright = f"hoptrain {hoptrain.__version__}, Apache-2.0 licence"
+    pages = next(section["Reference"] for section in config.nav if "Reference" in section)
+    pages[:0] = [
+        {title: [{name: f"reference/{name}.md"} for name in public_names(package)]}
+        for package, title in REFERENCE.items()
+    ]
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add what is generated, and the results."""
     files.append(File.generated(config, "options.md", content=options_page()))
     files.append(File.generated(config, "pictures/architecture.svg", content=architecture()))
-    for room, title in ROOMS.items():
-        files.append(File.generated(config, f"reference/{room}.md", content=reference_page(room, title)))
+    for package in REFERENCE:
+        for name in public_names(package):
+            files.append(File.generated(config, f"reference/{name}.md", content=reference_page(name, package)))
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
     for path in sorted((ROOT / "benchmarks" / "results").iterdir()):
@@ -52,18 +65,41 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def entries() -> str:
     """The causes and cures of messages, by name."""
-    return "\n\n".join(f"## {name} {{#{name}}}\n\n{cause}\n\n**Cure.** {cure}" for name, (cause, cure) in EXPLAINED.items())
+    return "\n\n".join(
+        f"## {name} {{#{name}}}\n\n{cause}\n\n**Cure.** {cure}" for name, (cause, cure) in EXPLAINED.items()
+    )
 
 
-def reference_page(room: str, title: str) -> str:
-    """The public names of a floor, each by the docstring of where it is."""
-    names = sorted(name for name, home in hoptrain._HOME.items() if home.split(".")[1] == room)
-    parts = [f"# {title}\n\nEach name is one of `hoptrain`'s, as `hoptrain.{names[0]}`.\n"]
-    for name in names:
-        thing = getattr(hoptrain, name)
-        of_bases = room == "engine"  # graphs and data sets share most of what they have
-        parts.append(f"::: {thing.__module__}.{thing.__qualname__}\n    options:\n      inherited_members: {str(of_bases).lower()}\n")
+def public_names(package: str) -> list[str]:
+    """The public names that a package defines, sorted."""
+    return sorted(name for name, home in hoptrain._HOME.items() if home.split(".")[1] == package)
+
+
+def reference_page(name: str, package: str) -> str:
+    """The docstrings of a public name, and the options that it passes to its base classes."""
+    thing = getattr(hoptrain, name)
+    inherited = str(package == "engine").lower()  # graphs and data sets share most of their members
+    parts = [
+        f"# {name}\n",
+        f"::: {thing.__module__}.{thing.__qualname__}\n    options:\n      inherited_members: {inherited}\n",
+    ]
+    for base in _bases_with_options(thing):
+        parts.append(f"## Options of {base.__name__}\n\n`{name}` takes these as well.\n")
+        parts.append(
+            f"::: {base.__module__}.{base.__qualname__}.__init__\n    options:\n      show_root_heading: false\n"
+        )
     return "\n".join(parts)
+
+
+def _bases_with_options(thing: Any) -> list[type]:
+    """The base classes to which a class passes the options that its own signature does not name."""
+    bases, passes_on = [], inspect.isclass(thing)
+    for base in thing.__mro__ if passes_on else ():
+        if "__init__" in vars(base) and passes_on and base.__module__.startswith("hoptrain."):
+            bases.append(base)
+            kinds = {parameter.kind for parameter in inspect.signature(base.__init__).parameters.values()}
+            passes_on = inspect.Parameter.VAR_KEYWORD in kinds
+    return [base for base in bases if base is not thing]
 
 
 def notebook_page(path: Path) -> str:
@@ -71,7 +107,11 @@ def notebook_page(path: Path) -> str:
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
-        parts.append(source.replace(".ipynb)", ".md)") if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts.append(
+            source.replace(".ipynb)", ".md)")
+            if cell["cell_type"] == "markdown"
+            else f"```python\n{source}\n```"
+        )
         parts += [_output(output) for output in cell.get("outputs", ())]
     title, _, rest = "\n\n".join(parts).partition("\n")
     return f"{title}\n\n[This page as a notebook]({path.name})\n{rest}\n"
@@ -96,7 +136,11 @@ def options_page() -> str:
     for task in TASKS:
         for group in ("data", "model"):
             rows = list(_rows(task, group))
-            parts.append(f"## Task {task}: {group}\n\n| option | default | what it is |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+            parts.append(
+                f"## Task {task}: {group}\n\n| option | default | what it is |\n|---|---|---|\n"
+                + "\n".join(rows)
+                + "\n"
+            )
     return "\n".join(parts)
 
 
@@ -111,7 +155,12 @@ class _Parsed(lightning.HoptrainCLI):
 
 def _rows(task: str, group: str) -> Iterator[str]:
     for action in _parser_of(task)._actions:
-        if action.dest.startswith(f"{group}.") and action.help and "==SUPPRESS==" not in action.help and action.option_strings:
+        if (
+            action.dest.startswith(f"{group}.")
+            and action.help
+            and "==SUPPRESS==" not in action.help
+            and action.option_strings
+        ):
             default = "" if action.default is None or "Unset" in repr(action.default) else f"`{action.default}`"
             about = re.sub(r"\s+", " ", action.help).replace("|", "\\|").replace("<", "&lt;")
             name = action.option_strings[0].removeprefix("--")

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import multiprocessing.util
 import os
 import random
 import shutil
@@ -98,6 +99,7 @@ def pytest_configure(config):
 def _have_own_folders(config):
     """Keep temporary files and caches in a folder that goes with this process, but for machine code, which later runs load."""
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays where it is found after a failure
+    multiprocessing.util.get_temp_dir()  # made here, since multiprocessing removes it after this folder has gone
     folder = Path(tempfile.mkdtemp(prefix="hoptrain-tests-"))
     folder.chmod(0o755)  # some tests become another user
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))  # libraries tidy up there as well

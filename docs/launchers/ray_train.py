@@ -13,14 +13,20 @@ from ray.train.torch import TorchTrainer
 
 def learn(config):
     """What each worker does."""
+    from hoptrain import NeighborSampler, NodeClassifier, NodeDataModule
+    from hoptrain.trainers.callbacks.rank_watch import RankWatch
     from pytorch_lightning import Trainer, seed_everything
     from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 
-    from hoptrain import NeighborSampler, NodeClassifier, NodeDataModule
-    from hoptrain.trainers.callbacks.rank_watch import RankWatch
-
     seed_everything(1)
-    data = NodeDataModule(config["dataset"], NeighborSampler([4, 3]), partitions=config["parts"], batch_size=32, num_workers=1, seed=1)
+    data = NodeDataModule(
+        config["dataset"],
+        NeighborSampler([4, 3]),
+        partitions=config["parts"],
+        batch_size=32,
+        num_workers=1,
+        seed=1,
+    )
     task = NodeClassifier(data.num_features, data.num_classes, num_layers=2, lr=0.003)
     trainer = Trainer(
         max_epochs=2,
@@ -42,4 +48,6 @@ if __name__ == "__main__":
     folder = str(Path("runs").absolute())  # one that all machines see
     options = {"dataset": "digits-knn", "parts": str(Path(parts).absolute()), "folder": folder}
     run = RunConfig(storage_path=folder)
-    TorchTrainer(learn, train_loop_config=options, scaling_config=ScalingConfig(num_workers=int(workers)), run_config=run).fit()
+    TorchTrainer(
+        learn, train_loop_config=options, scaling_config=ScalingConfig(num_workers=int(workers)), run_config=run
+    ).fit()

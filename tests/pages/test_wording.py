@@ -11,6 +11,8 @@ PACKAGES = ("kernels", "engine", "samplers", "trainers", "hoptrain", "benchmarks
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").rglob("*.md"))
 MAX_WORDS = 40
+MAX_CODE = 112
+"""Columns of a code block that a page of the site shows without scrolling in a window of 1,280 pixels."""
 TERMS = {
     r"vert(ex|ices)": "node",
     r"typed (graph|data set|batch|edge)s?": "heterogeneous",
@@ -86,4 +88,11 @@ def test_docstrings_stand_alone():
 
 def test_sentences_of_pages_are_short():
     found = [f"{page.relative_to(ROOT)}: {one[:90]}" for page in PAGES for one in sentences(page) if len(one.split()) > MAX_WORDS]
+    assert not found, "\n".join(found)
+
+
+def test_code_fits_the_page():
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    blocks = ((page, block) for page in pages for block in re.findall(r"```.*?\n(.*?)```", page.read_text(), re.DOTALL))
+    found = [f"{page.relative_to(ROOT)}: {line}" for page, block in blocks for line in block.splitlines() if len(line) > MAX_CODE]
     assert not found, "\n".join(found)
