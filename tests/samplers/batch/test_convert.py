@@ -1,4 +1,4 @@
-"""Nothing is lost on the way to PyG and DGL: ids are the user's, draws are edges, weights and what else a sampler tells come along."""
+"""Conversions to PyG and DGL keep node ids, edge ids, repeated draws, weights and a sampler's extra arrays."""
 
 from collections import Counter
 from dataclasses import replace
@@ -48,7 +48,7 @@ SEEDS = np.array([5, 2, 30])
 
 
 class Draws(SamplingProgram):
-    """Edges of a transit with replacement."""
+    """A sampling program that draws edges of a transit node with replacement."""
 
     steps = 2
 
@@ -88,7 +88,7 @@ def sampled(name, graph=GRAPH, **address):
 
 
 def hops_of(batch):
-    """Of each hop from the seeds outward: (source, destination, id of the edge, weight)."""
+    """Return the (source, destination, edge id, weight) tuples of each hop, from the seeds outward."""
     hops = []
     for block in batch.blocks[:1] if batch.nested else batch.blocks[::-1]:
         src, dst = block.edge_index().tolist()
@@ -118,7 +118,7 @@ def test_every_draw_is_an_edge_of_the_users_number(name):
 
 
 def test_repeated_draws_are_met():
-    """Otherwise the test above would not see them."""
+    """Ensure that the previous test compares batches with repeated draws."""
     assert all(max(Counter(edges_of(sampled(name).to_pyg())).values()) > 1 for name in (*REPEAT, "one hop", "repeated, new"))
 
 
@@ -162,7 +162,7 @@ def test_without_weights_there_are_none():
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_trimmed_to_a_layer(name):
-    """PyG's trimming leaves a layer the blocks' nodes, and where batches are nested their edges; else the last layer its own block's."""
+    """After PyG's `trim_to_layer`, each layer has the nodes of its block. Edges match for the last layer, and for all layers of nested batches."""
     batch = sampled(name)
     data = batch.to_pyg()
     x, edges, ids = torch.arange(data.num_nodes), data.edge_index, data.e_id
@@ -201,7 +201,7 @@ def test_seed_weights_and_extras_come_along():
 
 @pytest.mark.parametrize("sampler", [ShadowSampler(2, 3), ShadowPPRSampler(4, 0.4, 0.02)], ids=["hops", "pagerank"])
 def test_the_subgraph_that_a_node_is_in(sampler):
-    """Each seed's alone, one after another; and no edge leads from one to another."""
+    """`batch` numbers the subgraphs of the seeds, and no edge connects two subgraphs."""
     with SampleLoader(Dataset.from_pyg(DATA), sampler, batch_size=16, num_workers=1) as loader:
         batches = [sampler.sample(GRAPH, SEEDS), *(batch.to_pyg() for batch in loader)]
     batches[0] = batches[0].to_pyg()
@@ -311,7 +311,7 @@ def test_hetero_data_has_the_users_edges(expand):
 
 
 def test_hetero_data_of_nested_batches_is_trimmed_to_layers():
-    """By the numbers of each hop, of which the second layer is left the first one's edges."""
+    """Trimming a nested batch to its second layer must leave the block of that layer."""
     data = loaded(HeteroSampler([3, 2], "a", expand="new")).to_pyg()
     x = {name: ids[:, None].float() for name, ids in data.n_id_dict.items()}
     x, edge_index, _ = trim_to_layer(1, data.num_sampled_nodes_dict, data.num_sampled_edges_dict, x, data.edge_index_dict)

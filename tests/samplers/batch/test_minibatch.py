@@ -1,4 +1,4 @@
-"""Conversions of a mini-batch."""
+"""Conversions of a mini-batch to other devices, dtypes and libraries."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""What stays alive until a copy is done. The copies themselves need a device: test_transfer_cuda.py."""
+"""Source arrays stay alive until their copy to a GPU is done. `test_transfer_cuda.py` tests the copies themselves on a device."""
 
 import gc
 import weakref
@@ -22,7 +22,7 @@ class Event:
 
 @pytest.fixture
 def streams(monkeypatch):
-    """Torch's stream and the one that copies, of a device that is played; a copy leaves an event on the latter."""
+    """Return stubs of torch's current stream and of the copy stream, which records an event after each copy."""
     current, beside = Mock(), Mock()
     monkeypatch.setattr(transfer, "as_tensor", lambda _: Mock())
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: beside)
@@ -32,7 +32,7 @@ def streams(monkeypatch):
 
 
 def copied(beside, device, error=None):
-    """Copy an array: the event after the copy, and a weak reference to the array."""
+    """Copy an array; return the event that follows the copy, and a weak reference to the array."""
     beside.record_event.return_value = event = Event()
     array = np.zeros(3)
     with suppress(KeyError), transfer.copies_to(device) as copy:
@@ -55,7 +55,6 @@ def test_sources_of_copies_that_were_queued_stay_whatever_goes_wrong(streams):
 
 
 def test_sources_go_once_their_copies_are_done(streams):
-    """In the order in which they were queued: a stream finishes them so."""
     events, arrays = zip(*(copied(streams[1], "cuda:101") for _ in range(3)), strict=True)
     events[0].done = events[2].done = True
     transfer.release_copied()

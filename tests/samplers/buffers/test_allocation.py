@@ -1,4 +1,4 @@
-"""A sampler at work allocates nothing: its arrays are those of the call before."""
+"""A sampler allocates nothing in a steady state: it reuses the arrays of the previous call."""
 
 import threading
 import tracemalloc

@@ -1,4 +1,4 @@
-"""What is made once for a graph."""
+"""Tables that are computed once for a graph and then reused."""
 
 from hoptrain.samplers.buffers.once import OncePerGraph
 

@@ -1,4 +1,4 @@
-"""Bulks that are queued by one call: on a device a CUDA graph, in the simulator what was launched and copied, done again."""
+"""Bulks captured as CUDA graphs are replayed by one call. The simulator repeats the recorded launches and copies instead."""
 
 import gc
 import sys
@@ -26,7 +26,7 @@ def on_device(kernel="auto", **options):
 
 
 def check_bulks(sampler, graph, bulks, workspace):
-    """As on the CPU, whatever came before."""
+    """Check that each bulk equals the CPU's, whatever was captured before."""
     for epoch, bulk in enumerate(bulks):
         address = {"seed": 3 + epoch, "epoch": epoch, "first_batch": 7 * epoch}
         found = sampler.sample_bulk(graph, bulk, workspace=workspace, **address)
@@ -39,14 +39,13 @@ def check_bulks(sampler, graph, bulks, workspace):
 
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 def test_bulks_of_one_shape(kernel, replays):
-    """By both schedules, with other seeds, and fewer in a batch."""
     one, other = [np.array([3, 0, 8, 11]), np.array([5, 2])], [np.array([1, 7, 4]), np.array([9, 6, 10, 0])]
     check_bulks(NeighborSampler([3, 2]), small(), [one, other, one, other], on_device(kernel))
     assert len(replays) == 3
 
 
 def test_bulks_of_several_shapes(replays):
-    """As an epoch's last bulk, which is smaller: each is captured once, and neither is forgotten for the other."""
+    """The last bulk of an epoch is smaller. Each shape is captured once, and neither graph is dropped for the other."""
     graph, workspace = make_graph(), on_device()
     one, two = [np.arange(9), np.arange(50, 54)], [np.arange(6)]
     check_bulks(NeighborSampler([3, 2]), graph, [one, two, one, two, two, one], workspace)
@@ -60,7 +59,7 @@ def test_numbers_of_seeds_that_are_nearly_equal_are_one_shape(replays):
 
 
 def test_the_shape_that_was_longest_not_asked_for_is_forgotten():
-    """``of`` asks for it, ``note`` makes it known."""
+    """`of` counts as a use of a shape; `note` only makes it known."""
     kept = Replays(SimpleNamespace(capture=lambda work: work), is_on=True)
     for shape in range(MOST_SHAPES):
         kept.note(shape)
@@ -72,13 +71,12 @@ def test_the_shape_that_was_longest_not_asked_for_is_forgotten():
 
 
 def test_buffers_that_move(replays):
-    """A bulk of more seeds needs larger ones."""
     check_bulks(NeighborSampler([3, 2]), make_graph(), [[np.arange(3)]] * 2 + [[np.arange(40)]] * 2 + [[np.arange(3)]] * 2, on_device())
     assert len(replays) == 3
 
 
 def test_a_room_that_grows(replays, monkeypatch):
-    """A bulk that is captured notices that there is too little, and is queued again."""
+    """A captured bulk detects that a buffer is too small, and is queued again."""
     start_without_room(monkeypatch)
     hubs, few = [np.arange(3)], [np.arange(150, 153)]
     check_bulks(NeighborSampler([-1]), make_graph(), [few, few, hubs, few, hubs], on_device("sample"))
@@ -86,7 +84,7 @@ def test_a_room_that_grows(replays, monkeypatch):
 
 
 def test_scores_that_change(replays):
-    """They lie elsewhere on the device."""
+    """New scores have another address on the device."""
     graph, workspace, sampler = small(), on_device(), ASGCNSampler([2])
     for number in range(4):
         if number > 1:
@@ -101,7 +99,7 @@ def test_the_switch(replays):
 
 
 def test_a_device_that_cannot_capture(monkeypatch):
-    """It goes on without, and says so once."""
+    """Sampling continues without capture and logs one warning."""
 
     def capture(self, work):
         raise RuntimeError("operation not permitted when stream is capturing")
@@ -113,7 +111,7 @@ def test_a_device_that_cannot_capture(monkeypatch):
 
 
 class Driver:
-    """CUDA's, which notes what it is asked for and whether the garbage collector could run; it refuses what ``refuses`` names."""
+    """A wrapper of the CUDA driver that records calls and whether the garbage collector could run, and fails calls named in ``refuses``."""
 
     CUstream = int
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL="this thread")
@@ -133,7 +131,7 @@ class Driver:
 
 @pytest.fixture
 def stream(monkeypatch):
-    """Makes a stream of a driver."""
+    """Return a function that makes a stream of a driver."""
 
     def make(driver):
         monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
@@ -165,7 +163,7 @@ def test_a_graph_is_captured_once_and_goes_with_its_replay(stream):
 @pytest.mark.parametrize("is_on", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
 def test_no_garbage_is_collected_while_a_graph_is_captured(stream, fails, is_on):
-    """What it frees on the device would be an error there. A capture ends though what is captured fails, and though the driver refuses its end."""
+    """Freeing device memory during a capture would fail. A capture must end even if its body or the driver's end call fails."""
     driver = Driver(refuses=[END] if fails else [])
 
     def work():

@@ -1,4 +1,4 @@
-"""How many batches are sampled at once where nobody says so."""
+"""The default number of batches that are sampled together."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Edges as seeds with the neighbourhoods on CUDA, mini-batch for mini-batch and bit for bit those of the CPU."""
+"""Edges as seeds, with their neighbourhoods, on CUDA: each mini-batch is bit-identical to that of the CPU."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ pytestmark = needs_cuda
 
 @pytest.fixture(scope="module")
 def both_ways():
-    """Every edge has its reverse, so that much is excluded."""
+    """Return a graph in which every edge has its reverse, so that many edges are excluded."""
     plain = make_graph(30, 90)
     src, dst = plain.indices, np.repeat(np.arange(30), plain.in_degrees())
     return Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 30, times=np.random.default_rng(1).integers(0, 50, 180))
@@ -33,7 +33,6 @@ def both_ways():
     ],
 )
 def test_equal_to_the_cpu(both_ways, inner, options):
-    """The second bulk finds buffers larger than it needs."""
     sampler, workspace = LinkSampler(inner, **options), on_cuda()
     for bulk in ([[3, 70, 11], [100, 4]], [[8]]):
         check_equal(sampler, both_ways, [np.array(edges) for edges in bulk], workspace)
@@ -44,7 +43,7 @@ def test_a_bulk_of_16(both_ways):
 
 
 def test_edges_are_dropped_on_the_device(both_ways):
-    """A test of the tests: what they compare has lost edges."""
+    """Ensure that the batches which the other tests compare have lost edges."""
     bulk = [np.arange(0, 90, 9)]
     dropped, whole = (LinkSampler(NeighborSampler([-1]), exclude=how) for how in ("reverse", "none"))
     (batch,) = check_equal(dropped, both_ways, bulk, on_cuda())

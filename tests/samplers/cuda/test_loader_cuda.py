@@ -1,4 +1,4 @@
-"""The loader with a sampler on CUDA gives the batches that it gives on the CPU."""
+"""A loader gives the same batches with a sampler on CUDA as on the CPU."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def loader_of(data, expand="all", **options):
 
 
 def contents(batch):
-    """Everything but times and offsets' widths."""
+    """Return everything that a batch holds, except for times and the width of offsets."""
     arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
     facts = batch.num_seeds, batch.seed, batch.epoch, batch.batch, batch.num_step_seeds, batch.nested, [b.num_src for b in batch.blocks]
     return facts, {name: to_host(array).tolist() for name, array in arrays.items()}
@@ -57,7 +57,7 @@ def contents(batch):
 @pytest.mark.parametrize("bulk", [1, 4, None])
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_equal_to_the_cpu(small, expand, bulk):
-    """Two epochs, the second from its middle; batches are held to the end, and stay as they were."""
+    """Two epochs, the second resumed from its middle. Batches are kept to the end, so that later ones could overwrite them."""
     found, expected = [], []
     for batches, options in ((found, {"device": "cuda", "bulk": bulk}), (expected, {})):
         loader = loader_of(small, expand, **options)
@@ -70,7 +70,7 @@ def test_equal_to_the_cpu(small, expand, bulk):
 
 @simulated
 def test_what_pyg_gets_is_that_of_the_cpu(small, monkeypatch):
-    """Edges' ids, every draw, pairs: as tensors that lie on the device, as far as the stand-in is one."""
+    """Edge ids, draws and pairs are tensors on the device, as far as the stand-in for torch supports it."""
     sampler = LinkSampler(NeighborSampler([3, 2], replace=True))
     expected = [batch.to_pyg() for batch in SampleLoader(small, sampler, batch_size=30)]
     put_stand_in(monkeypatch)
@@ -91,7 +91,7 @@ def test_what_pyg_gets_is_that_of_the_cpu(small, monkeypatch):
     ids=lambda sampler: type(sampler).__name__,
 )
 def test_samplers_with_weights_and_extra_arrays(small, sampler):
-    """The batches of an epoch are held to its end, and stay as they were."""
+    """Batches are kept to the end of the epoch, so that later ones could overwrite them."""
     found, expected = (list(SampleLoader(small, sampler, batch_size=6, **options)) for options in ({"device": "cuda", "bulk": 2}, {}))
     assert len(found) > 2
     assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
@@ -100,7 +100,7 @@ def test_samplers_with_weights_and_extra_arrays(small, sampler):
 @simulated
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
 def test_features_that_torch_reads_are_its_own_memory(monkeypatch, dtype):
-    """Its allocator keeps memory for those who still read it, but only where it has given it out itself."""
+    """torch's allocator protects memory that a stream still reads only if it allocated the memory itself."""
     x = np.random.default_rng(1).random((40, 3), dtype=np.float32) * 200
     x = to_bfloat16(x) if dtype == "bfloat16" else x.astype(dtype)
     data = Dataset(name="small", graph=make_graph(40, 200), x=x, y=np.arange(40) % 3, splits={"train": np.arange(17)}, num_classes=3)
@@ -122,7 +122,7 @@ def test_structures_that_torch_reads_are_its_own_memory(small, monkeypatch, samp
 
 
 def _check_handed(monkeypatch, data, sampler):
-    """Nothing that the training's stream gets lies in memory that is not torch's, and all is as on the CPU."""
+    """Check that all tensors passed to the training stream own torch memory, and that batches equal the CPU's."""
     handed, options = [], {"batch_size": 1 if sampler.single_item else 6, "seed": 5}
     stand_in = put_stand_in(monkeypatch)
     monkeypatch.setattr(DeviceStream, "hand_to_torch", lambda self, *arrays: handed.extend(arrays))
@@ -148,7 +148,7 @@ def test_graph_and_features_lie_where_they_are_asked_for(small, monkeypatch):
 
 @pytest.mark.parametrize(("cache", "rows"), [(0.2, 8), ("60B", 5), ("1KiB", 40)])
 def test_a_device_cache_changes_no_bit_and_says_what_it_brings(small, caplog, cache, rows):
-    """The first epoch is the one that was counted; the second has other batches."""
+    """The hit rate is exact for the first epoch, whose reads were counted; the second epoch has other batches."""
     caplog.set_level("INFO")
     loader, plain = loader_of(small, device="cuda", bulk=4, gpu_cache=cache), loader_of(small)
     assert loader.hit_rates is None
@@ -179,7 +179,7 @@ def test_an_epoch_that_is_left_is_not_counted(small):
 
 
 def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
-    """Every second bulk of all ranks' batches: the first and the third of two ranks with two each."""
+    """Every second bulk of all ranks is counted: of two bulks on each of two ranks, the first of each."""
     monkeypatch.setattr(gpu_cache, "MOST_COUNTED", 4)
     loader = loader_of(small, device="cuda", bulk=2, gpu_cache=0.2, rank=1, world_size=2)
     next(iter(loader))
@@ -193,7 +193,7 @@ def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
 
 
 def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(small, monkeypatch):
-    """What is free is asked once the graph is placed, and again once batches were counted."""
+    """Free memory is read after the graph was placed, and again after batches were counted."""
     loader, asked = loader_of(small, device="cuda", gpu_cache=0.5), []
 
     def free():
@@ -207,7 +207,7 @@ def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(smal
 
 
 def test_ranks(small):
-    """Numbers of batches follow one another on a rank, whatever the bulk."""
+    """Batch numbers on a rank are consecutive, whatever the number of batches per bulk."""
     for rank in (0, 1):
         place = {"rank": rank, "world_size": 2}
         found, expected = loader_of(small, device="cuda", bulk=2, **place), loader_of(small, **place)
@@ -225,7 +225,7 @@ def test_a_new_iterator_ends_the_one_before(small):
 
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_what_a_worker_with_a_device_writes(small, expand):
-    """Structure comes from the device, features from the host."""
+    """Blocks come from the device, and features from host memory."""
     loader = loader_of(small, expand, device="cuda", num_workers=1)
     out = {}
 
@@ -254,7 +254,7 @@ def test_whether_bulks_are_captured(small, cuda_graphs):
 
 @pytest.mark.parametrize("features", ["int8", "int4"])
 def test_codes_of_features_are_gathered_and_become_the_same_numbers(small, features, monkeypatch):
-    """Of nodes and of edges; with a cache of the hottest rows too."""
+    """Covers node and edge features, with and without a GPU cache."""
     if not is_simulated() and not torch.version.cuda:
         # On the interpreter torch's own operators are those of the CPU, which no stream holds back until the gather has run.
         monkeypatch.setattr(device_feed, "expanded_here", lambda rows: (cuda.synchronize(), transfer.expanded_here(rows))[1])
@@ -269,7 +269,7 @@ def test_codes_of_features_are_gathered_and_become_the_same_numbers(small, featu
 
 
 def numbers(rows):
-    """A device's tensor, or in the simulator, which has no torch on its device, codes that nobody has expanded yet."""
+    """Return rows as a NumPy array. In the simulator, quantised rows stay codes."""
     return np.asarray(rows) if isinstance(rows, QuantizedRows) else to_host(rows)
 
 

@@ -1,4 +1,4 @@
-"""Minimal variance sampling with the neighbourhoods on CUDA, mini-batch for mini-batch and bit for bit that of the CPU."""
+"""Minimal variance sampling on CUDA, with neighbourhoods: each mini-batch is bit-identical to that of the CPU."""
 
 import numpy as np
 from conftest import make_graph

@@ -1,4 +1,4 @@
-"""Node-wise samplers with hops whose edges nothing bounds: where there is no room at first, the batches are the CPU's all the same."""
+"""Samplers whose hops have no upper bound on edges: if a buffer is too small at first, the batches still equal the CPU's."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ CASES = {
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_bulk_is_queued_again_until_there_is_room(name, kernel, monkeypatch):
-    """Seeds with few edges, then hubs."""
+    """The first bulk has seeds with few edges, and the next one hubs."""
     sampler, workspace, graph = CASES[name], on_cuda(kernel), typed() if name == "typed" else small()
     start_without_room(monkeypatch)
     rooms = []

@@ -1,4 +1,4 @@
-"""Tables that are not cleared, over many bulks; which kind is taken, and how large."""
+"""Relabelling tables that many bulks use without clearing: their kind, their size, and the batches."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_bulks_before_and_after_the_tables_are_filled_anew(capture):
 
 
 def check(sampler, graph, seeds, workspace):
-    """A bulk is the CPU's; returns the driver."""
+    """Check that a bulk equals the CPU's, and return the driver."""
     found = sampler.sample_bulk(graph, seeds, workspace=workspace)
     for one, other in zip(found, sampler.sample_bulk(graph, seeds), strict=True):
         for name, array in other.arrays().items():
@@ -75,7 +75,7 @@ def test_both_kinds_of_tables(change, name):
 
 @pytest.mark.parametrize(("change", "name"), [({}, "table.entries"), ({"cache_bytes": 0}, "table.words")], ids=["direct", "packed"])
 def test_tables_of_which_nodes_are_forgotten(change, name):
-    """The third bulk fills the tables anew."""
+    """The third bulk runs out of numbers, so the tables must be cleared."""
     graph, sampler, workspace = make_graph(40, 120), LaborSampler([2, 2], importance_rounds=1), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, **change)
     driver = check(sampler, graph, [np.array([0, 9]), np.array([3])], workspace)
@@ -91,7 +91,7 @@ def test_tables_of_which_nodes_are_forgotten(change, name):
     ("change", "name"), [({}, "table.candidates.entries"), ({"cache_bytes": 0}, "table.candidates.words")], ids=["direct", "packed"]
 )
 def test_tables_of_candidates(change, name):
-    """Each hop begins anew; the third bulk fills the tables anew."""
+    """Each hop starts with an empty table. The third bulk runs out of numbers, so the tables must be cleared."""
     graph, sampler, workspace = make_graph(20, 200), LadiesSampler([3, 2]), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, **change)
     for bulk, seeds in enumerate(([[0, 9], [3]], [[1]], [[5, 3]])):
@@ -115,7 +115,7 @@ def test_numbers_of_64_bits_have_tables_that_are_cleared():
 
 
 def of_own_neighbors():
-    """Nodes 0 to 9 have the same two neighbours; each of 10 to 19 has two of its own, and these too."""
+    """Return a graph in which nodes 0 to 9 share two neighbours, and each of 10 to 19 has two neighbours of its own."""
     own = np.arange(10, 20), np.arange(100, 120), np.arange(200, 240)
     source = np.concatenate([np.tile([50, 51], 10), own[1], own[2]])
     destination = np.concatenate([np.repeat(np.arange(10), 2), np.repeat(own[0], 2), np.repeat(own[1], 2)])
@@ -124,7 +124,6 @@ def of_own_neighbors():
 
 @pytest.mark.parametrize("capture", [True, False])
 def test_packed_tables_grow_when_a_bulk_needs_it(capture):
-    """A bulk that is captured notices."""
     graph = of_own_neighbors()
     sampler, workspace = NeighborSampler([2, 2]), a_workspace(cuda_graphs=capture)
     shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
@@ -134,7 +133,7 @@ def test_packed_tables_grow_when_a_bulk_needs_it(capture):
 
 @pytest.mark.parametrize("capture", [True, False])
 def test_packed_tables_of_candidates_grow(capture):
-    """First there is too little room for in-edges; with more of it the table is too small."""
+    """At first the buffer for in-edges is too small; once it has grown, the table is too small."""
     graph, sampler, workspace = of_own_neighbors(), LadiesSampler([3, 2]), a_workspace(cuda_graphs=capture)
     shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
     assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4

@@ -1,4 +1,4 @@
-"""A graph in parts gives the batches that the whole graph gives, bit for bit, in two rounds a hop; machines are threads of this process."""
+"""Sampling on a partitioned graph gives bit-identical batches to the whole graph, in two rounds a hop. Machines are threads here."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ NUMBER = 90
 
 @pytest.fixture(scope="module")
 def graph():
-    """Multi-edges, loops, nodes without edges, a hub, and edges of weight 0."""
+    """Return a graph with parallel edges, self loops, isolated nodes, a hub, and edges of weight 0."""
     rng = np.random.default_rng(3)
     src, dst = rng.integers(0, NUMBER, 900), rng.integers(0, NUMBER - 10, 900)
     dst[:200] = 5
@@ -31,7 +31,7 @@ def graph():
 
 
 def parts_of(graph, labels, number):
-    """What each machine has, where node v belongs to ``labels[v]``."""
+    """Return the columns that each machine has, if node v belongs to partition ``labels[v]``."""
     order = np.argsort(labels, kind="stable")
     place = np.empty(len(order), np.uint32)
     place[order] = np.arange(len(order))
@@ -47,7 +47,7 @@ def labels_of(how, number):
 
 
 class Counted(LocalExchange):
-    """Counts rounds and bytes."""
+    """An exchange that counts rounds and bytes."""
 
     rounds = num_sent = 0
 
@@ -58,7 +58,7 @@ class Counted(LocalExchange):
 
 
 def sampled(sampler, graph, how, number, asked):
-    """The batches of each machine, and their exchanges; machine m asks for every ``number``-th of ``asked``."""
+    """Return the batches and the exchange of each machine. Machine m samples every ``number``-th entry of ``asked``, from the m-th on."""
     exchanges = Counted.among(number)
 
     def run(machine):
@@ -78,14 +78,14 @@ def facts(batch):
 
 
 class Own(NeighborSampler):
-    """A subclass that samples otherwise."""
+    """A subclass that overrides sampling."""
 
     def sample_on_cpu(self, graph, seeds, address, workspace):
         return NeighborSampler([3]).sample_on_cpu(graph, seeds, address, workspace)
 
 
 class Named(NeighborSampler):
-    """A subclass that samples as its parent."""
+    """A subclass that samples as its parent does."""
 
 
 SAMPLERS = {
@@ -124,7 +124,7 @@ def test_the_bits_of_the_whole_graph(graph, name, data, batches, seed, epoch):
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_part_all_of_whose_weights_are_0(graph, replace):
-    """Others have some, so that its nodes are those of the whole graph without edges to draw."""
+    """Other partitions have positive weights, so nodes of this one have no edges to draw, as in the whole graph."""
     weights = np.where(graph.destinations() < NUMBER // 2, 0, graph.weights)
     half = Graph(graph.indptr, graph.indices, weights=weights)
     sampler = NeighborSampler([3, 2], weighted=True, replace=replace)
@@ -153,7 +153,7 @@ def test_subclasses_that_sample_as_their_parents(graph):
 
 @pytest.mark.parametrize("name", ["uniform", "weighted", "labor"])
 def test_bytes_are_the_fewest(graph, name):
-    """An id for a node of another machine, and back the number of its draws, and of each its source and place (and weight); and heads."""
+    """Compares sent bytes with the least possible: one id per remote node, its number of draws, and each draw's source, position and weight."""
     sampler, number, num_batches = SAMPLERS[name], 3, 6
     asked = [(np.arange(k, NUMBER, 9), Address(1, 2, k)) for k in range(num_batches)]
     _, exchanges = sampled(sampler, graph, "stripes", number, asked)

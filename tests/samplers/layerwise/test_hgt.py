@@ -1,4 +1,4 @@
-"""HGTSampler: equal to its reference bit for bit; nodes come by the squares of their budgets; all edges between them are there."""
+"""HGTSampler: bit-identical to its reference, nodes drawn by squared budgets, and all edges between sampled nodes present."""
 
 from itertools import permutations
 
@@ -25,7 +25,7 @@ def as_lists(batch):
 
 @st.composite
 def problems(draw):
-    """A graph of up to three types with multi-edges and self loops; seeds of one type or two; numbers at the borders of what there is."""
+    """Draw a graph of up to three types with parallel edges and self loops, seeds of one or two types, and numbers of draws near the limits."""
     num_nodes = {name: draw(st.integers(1, 12)) for name in "abc"}
     edges = {}
     for relation in draw(st.lists(st.sampled_from(TRIPLES), min_size=1, unique=True)):
@@ -59,14 +59,14 @@ def test_any_problem(problem, threads, address):
 
 
 def star():
-    """Three seeds; node u of five is joined to them so that budgets are 1.5, 1, 0.75, 0.5 and 0.25."""
+    """Return a graph of three seeds and five sources whose budgets are 1.5, 1, 0.75, 0.5 and 0.25."""
     columns = [[0, 1, 1, 2, 3, 4, 0, 2], [0, 1], [0, 0, 0, 1, 2, 2, 3, 3]]
     edges = np.array([(u, v) for v, column in enumerate(columns) for u in column])
     return HeteroGraph.from_edges({"u": 5, "v": 3}, {("u", "to", "v"): (edges[:, 0], edges[:, 1])})
 
 
 def test_vertices_come_by_the_squares_of_their_budgets():
-    """Pairs drawn one after the other, beside the law written out."""
+    """Counts of ordered pairs must fit the distribution, which the test writes out."""
     graph, number = star(), 4000
     budgets = np.zeros(5)
     columns = graph.relations["u", "to", "v"]
@@ -99,7 +99,7 @@ def test_draws_of_hops_and_types_differ():
 
 
 def test_blocks_for_layers():
-    """The last leads to the seeds alone, all others to all sampled nodes."""
+    """The last block leads to the seeds only, and all others to all sampled nodes."""
     ring = HeteroGraph.from_edges({"v": 20}, {("v", "to", "v"): (np.arange(20), np.roll(np.arange(20), 1))})
     batch = HGTSampler([2, 2], num_layers=3).sample(ring, {"v": [7, 0]})
     assert [block["v", "to", "v"].num_dst for block in batch.blocks] == [6, 6, 2]

@@ -1,4 +1,4 @@
-"""The layer-wise samplers against a slow reference, and their rules."""
+"""The layer-wise samplers equal a slow reference and reject invalid arguments."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ every_sampler = pytest.mark.parametrize("name", SAMPLERS)
 
 
 def as_lists(batch):
-    """A mini-batch as the reference gives it."""
+    """Return a mini-batch in the form of the reference."""
     blocks = reversed(batch.blocks)
     return [
         (b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.weights.tolist(), b.num_src) for b in blocks
@@ -33,7 +33,7 @@ def as_lists(batch):
 
 @st.composite
 def problems(draw):
-    """A graph with hubs, multi-edges, self loops and isolated nodes; batches of seeds; numbers of draws."""
+    """Draw a graph with hubs, parallel edges, self loops and isolated nodes, batches of seeds, and numbers of draws."""
     num_nodes = draw(st.integers(1, 40))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
@@ -65,7 +65,7 @@ def test_any_problem_is_equal_to_the_reference(problem, name, threads, hashed):
 
 @every_sampler
 def test_columns_longer_than_a_chunk(name):
-    """3000 edges into four hubs, more than are relabelled at a time, and more draws than a filter of its least size is for."""
+    """Four hubs have 3000 in-edges, more than are relabelled at a time, and there are more draws than the smallest filter holds."""
     graph = make_graph(300, 6000)
     make, law = SAMPLERS[name]
     sampled = make([700, 40]).sample(graph, np.arange(4), seed=5, epoch=1, batch=2)

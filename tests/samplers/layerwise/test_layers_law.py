@@ -1,4 +1,4 @@
-"""The laws of the layer-wise samplers, each written down here with dense matrices: probabilities, unbiased estimates, variances."""
+"""The distributions of the layer-wise samplers, computed here with dense matrices: probabilities, unbiased estimates, variances."""
 
 import numpy as np
 import pytest
@@ -16,25 +16,25 @@ Z_TAIL = 4.5
 
 
 def entries(graph, norm):
-    """(E,) A[v, u] of every edge u -> v."""
+    """Return A[v, u] of every edge u -> v, with shape (E,)."""
     degrees = graph.in_degrees()
     of_dst = np.repeat(degrees, degrees)
     return 1 / of_dst if norm == "mean" else 1 / np.sqrt((of_dst + 1) * (degrees[graph.indices] + 1))
 
 
 def edges_into(graph, nodes):
-    """(E,) whether an edge enters one of the nodes."""
+    """Return whether each edge leads into one of the nodes, with shape (E,)."""
     return np.repeat(np.isin(np.arange(graph.num_nodes), nodes), graph.in_degrees())
 
 
 def law(graph, nodes, norm, power=2, scores=1.0):
-    """(V,) probability of each node in a draw for the destinations ``nodes``."""
+    """Return the probability of each node in one draw for the destinations ``nodes``, with shape (V,)."""
     sums = np.bincount(graph.indices, np.where(edges_into(graph, nodes), entries(graph, norm) ** power, 0), graph.num_nodes) * scores
     return sums / sums.sum()
 
 
 def draw_counts(graph, sampler, nodes, q, batches):
-    """(V,) how often each node was drawn, told by the weights of its edges: count / (t q), which is also checked."""
+    """Return how often each node was drawn, with shape (V,), from the edge weights count / (t q), which are also checked."""
     counts, (size,), workspace = np.zeros(graph.num_nodes), sampler.layer_sizes, Workspace()
     for batch in range(batches):
         block = sampler.sample(graph, nodes, batch=batch, workspace=workspace).blocks[0]
@@ -48,7 +48,7 @@ def draw_counts(graph, sampler, nodes, q, batches):
 
 
 def check_law(graph, sampler, nodes, q, batches=150):
-    """Chi-square of the draws."""
+    """Check the counts of drawn nodes against the distribution by a chi-square test."""
     counts = draw_counts(graph, sampler, nodes, q, batches)
     expected = counts.sum() * q
     assert counts[q == 0].sum() == 0
@@ -63,7 +63,7 @@ def check_law(graph, sampler, nodes, q, batches=150):
 
 
 def check_unbiased(graph, sampler, seeds, norm, batches=400):
-    """z-test of the estimates of A x, summed over the destinations of each block with random signs; and of every seed's own."""
+    """Check that the estimates of A x are unbiased, by z-tests of signed sums over each block and of each seed."""
     rng = np.random.default_rng(1)
     x, signs = rng.standard_normal(graph.num_nodes), rng.choice([-1, 1], graph.num_nodes)
     values = entries(graph, norm) * x[graph.indices]
@@ -85,7 +85,7 @@ def check_unbiased(graph, sampler, seeds, norm, batches=400):
 
 
 class UniformLadies(LadiesSampler):
-    """A wrong LADIES: every candidate is as likely as any other. Its weights fit its draws."""
+    """A wrong LADIES sampler: every candidate is equally likely, and the weights fit these draws."""
 
     def _distribution(self, graph, nodes, workspace):
         candidates = super()._distribution(graph, nodes, workspace).candidates
@@ -144,7 +144,7 @@ def test_a_score_of_zero_leaves_a_vertex_in_reach():
 
 
 def test_an_edge_of_a_huge_column_keeps_its_share():
-    """A destination of degree 50,000 beside one of degree 1: 2e-5 of the law, and no node of it is lost to rounding."""
+    """Destinations have degrees 50,000 and 1, so a node has probability 2e-5. Rounding must not lose any node."""
     graph = Graph.from_edges(np.arange(2, 50_003), np.append(np.zeros(50_000, np.int64), 1))
     block = LadiesSampler([1 << 20]).sample(graph, np.array([0, 1])).blocks[0]
     drawn = (block.weights[:-1] * (1 << 20) / 50_000**2 / (1 + 1 / 50_000)).round()
@@ -166,7 +166,7 @@ def test_a_wrong_law_is_told_from_the_right_one(small, make, norm):
 
 
 def test_draws_that_do_not_follow_the_weights_are_told(small, monkeypatch):
-    """Weights of the right law, uniform draws: what published code for GPUs does."""
+    """Weights of the right distribution with uniform draws, as in published GPU code, must fail the checks."""
 
     def draw_uniformly(candidates, prefix, words, draws):
         places = np.random.default_rng(words.ravel()).integers(0, len(candidates), len(draws.vertices))
@@ -203,13 +203,13 @@ def test_estimates_are_unbiased(small, make, norm):
 
 
 def test_normalized_weights_are_biased(small):
-    """As the docstring says; so the test of the others can fail."""
+    """Shows the documented bias, which also proves that the test of unbiased samplers can fail."""
     with pytest.raises(AssertionError):
         check_unbiased(small, LadiesSampler([40, 40], normalize=True), SEEDS, "mean")
 
 
 def test_one_draw_has_the_mean_one_over_all_outcomes():
-    """One draw of a node u gives its edges the weight 1 / q(u); over the outcomes, each with its probability, that is 1 for each edge."""
+    """A draw of node u gives its edges the weight 1 / q(u), so the expected weight of each edge must be 1."""
     graph = Graph.from_edges([1, 2, 3, 4, 4, 5, 6, 1], [0, 0, 0, 0, 7, 7, 7, 1])
     seeds, workspace = np.array([0, 7]), Workspace()
     q, total, seen = law(graph, seeds, "mean"), np.zeros(graph.num_edges), set()
@@ -224,7 +224,7 @@ def test_one_draw_has_the_mean_one_over_all_outcomes():
 
 
 def estimates_of_sum(graph, sampler, seeds, x, batches):
-    """(batches,) estimates of the sum of (A x) over the seeds, A the mean."""
+    """Return the estimates of the sum of (A x) over the seeds, with shape (batches,); A takes the mean over in-neighbours."""
     values, workspace, found = entries(graph, "mean") * x[graph.indices], Workspace(), []
     for batch in range(batches):
         block = sampler.sample(graph, seeds, batch=batch, workspace=workspace).blocks[0]
@@ -233,9 +233,10 @@ def estimates_of_sum(graph, sampler, seeds, x, batches):
 
 
 def test_variances_are_those_of_the_laws():
-    """A tenth of a graph as destinations, which hear from few hubs: LADIES' variance is far below FastGCN's, and below a uniform law's.
+    """A tenth of the nodes are destinations, fed by few hubs, so LADIES must have a far smaller variance than FastGCN or uniform draws.
 
-    With f(u) the sum of A[v, u] x[u] over the destinations, a mean over t draws of f / q has the variance (sum of f**2 / q - (sum of f)**2) / t.
+    With f(u) the sum of A[v, u] x[u] over the destinations, a mean over t draws of f / q has the variance (sum of f**2 / q - (sum of f)**2)
+    / t.
     """
     rng = np.random.default_rng(4)
     src = rng.integers(0, 400, (400, 10))

@@ -1,4 +1,4 @@
-"""What a sampler returns: every rule of a mini-batch, broken once; and the samplers of the house, which keep them in every batch."""
+"""Checks of a sampler's batches: every rule is broken once, and hoptrain's own samplers keep all rules."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def changed(array, place, value):
 
 
 def with_block(number, **change):
-    """A change to a block, by functions of its fields."""
+    """Return a change that replaces fields of a block by functions of these fields."""
 
     def change_batch(batch):
         block = batch.blocks[number]
@@ -229,7 +229,7 @@ class Unready(NeighborSampler):
 
 
 def house(graph):
-    """The samplers of the house, with the graph that each needs."""
+    """Return hoptrain's samplers, each with the graph that it needs."""
     rng = np.random.default_rng(2)
     weighted = Graph(graph.indptr, graph.indices, weights=rng.random(graph.num_edges).astype(np.float32))
     timed = Graph(graph.indptr, graph.indices, times=rng.integers(0, 100, graph.num_edges))
@@ -281,7 +281,7 @@ def house(graph):
 
 
 def data_of(graph):
-    """What a loader takes, without features."""
+    """Return a data set without features that a loader accepts."""
     splits = {"train": SEEDS}
     if isinstance(graph, HeteroGraph):
         return HeteroDataset(graph=graph, seed_type="a", splits=splits)

@@ -1,4 +1,4 @@
-"""Where a thread may make the next batch: there is a core for it, and nobody's own code is asked a step early."""
+"""A thread prepares the next batch only if a core is free, and never calls a user's own code a step early."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from hoptrain.samplers.loader.cores import cores_are_free, is_known, runs_ahead
 
 
 class Users(torch.utils.data.RandomSampler):
-    """A user's class."""
+    """A custom sampler class."""
 
 
 ORDER = torch.utils.data.RandomSampler(range(9))
@@ -34,7 +34,7 @@ def test_what_is_asked_a_step_early_is_known(is_so, sampler):
 
 @pytest.mark.parametrize(("cores", "has_gpu", "is_so"), [(1, False, False), (4, False, False), (5, False, True), (1, True, True)])
 def test_a_thread_is_of_use_where_the_training_leaves_a_core(monkeypatch, cores, has_gpu, is_so):
-    """To a training by 4 threads of torch's."""
+    """The training uses 4 torch threads."""
     monkeypatch.setattr("hoptrain.samplers.loader.cores.usable_cores", lambda: cores)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_gpu)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)

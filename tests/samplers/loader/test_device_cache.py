@@ -1,6 +1,6 @@
-"""Two ranks with a cache, as processes: what they read is what is stored, however the cache lies, and both decide alike.
+"""Two ranks with a GPU cache, as processes: rows equal the stored ones for any cache layout, and both ranks choose the same layout.
 
-Memory of files without a name stands for that of GPUs that are lent by IPC.
+Anonymous shared memory replaces GPU memory that is shared by CUDA IPC.
 """
 
 import pytest

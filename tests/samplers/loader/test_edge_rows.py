@@ -1,4 +1,4 @@
-"""Features of edges reach each block by the loader: with workers, from files, in every dtype, and on CUDA (simulator)."""
+"""The loader adds edge features to each block: with workers, from files, in every dtype, and on CUDA (simulator)."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def data_of(rows=ROWS, edges=EDGES):
 
 
 def check(batch, data):
-    """Each block's rows are those of its edges."""
+    """Check that each block's rows are the features of its edges."""
     assert batch.blocks
     for block in batch.blocks:
         found = to_host(block.edge_attr)

@@ -1,4 +1,4 @@
-"""Gathering feature rows against NumPy's indexing."""
+"""Gathered feature rows equal NumPy's indexing."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_parts(dtype, width):
 @pytest.mark.parametrize("width", [1, 3, 8, 50, 5000])
 @pytest.mark.parametrize("offset", range(9))
 def test_parts_past_the_caches(offset, width):
-    """Wherever lines begin and end: other parts of a line are other threads'."""
+    """Rows may start anywhere in a cache line, parts of which another thread writes."""
     for part in ((0, 300), (2, 299), (3, 4), (5, 5), (7, 18)):
         check_part(kernels.gather_rows_past_caches, np.uint64, width, 300, part, offset)
 

@@ -1,4 +1,4 @@
-"""Batches that the consumer gives: with workers as without, epoch after epoch, at their addresses, in memory that does not grow with the epoch."""
+"""Batches of seeds that the consumer supplies: equal with and without workers in each epoch, in memory that does not grow."""
 
 import os
 

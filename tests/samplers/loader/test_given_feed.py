@@ -1,4 +1,4 @@
-"""The feed for given items: the sampler's batches at their addresses, by processes that stay as long as their work does."""
+"""The feed for seeds that the consumer supplies: batches equal the sampler's, and processes stay while their work is the same."""
 
 import multiprocessing
 import threading
@@ -30,7 +30,7 @@ def contents(batch):
 
 
 def made(step, items, source):
-    """A loader's batch."""
+    """Return the contents of a batch."""
     return *contents(source(items)), {name: rows.tolist() for name, rows in source.rows().items()}
 
 
@@ -60,7 +60,7 @@ def test_batches_are_those_of_their_addresses(work, feed, num_workers):
 
 
 def test_rows_that_nobody_waits_for_are_there_before_the_next_batch(feed, monkeypatch):
-    """Threads gather while a batch becomes the loader's; ids are good until the next one is sampled."""
+    """Threads gather rows while the consumer converts the batch, whose ids are valid only until the next batch is sampled."""
     monkeypatch.setattr("hoptrain.samplers.loader.gather.WORTH_SHARING", 1)
     monkeypatch.setattr("hoptrain.samplers.loader.given_feed.threads_for", lambda *_: 3)
     wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
@@ -77,7 +77,7 @@ def test_rows_that_nobody_waits_for_are_there_before_the_next_batch(feed, monkey
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
 def test_an_epoch_without_an_end(work, feed, num_workers):
-    """Items of every size, asked for a few steps ahead."""
+    """The feed must ask for items only a few steps ahead."""
     asked = []
 
     def endless():
@@ -103,7 +103,7 @@ def test_a_thread_changes_no_batch(work, feed):
 
 
 def test_a_batch_stays_as_it_is_while_the_next_is_made(work, feed):
-    """Both are in the workspace, which has the arrays of two."""
+    """The workspace holds the arrays of two batches."""
     sizes = (3, 40, 1, 20, 38, 7)
 
     def late(step, items, source):
@@ -159,7 +159,7 @@ def test_rows_that_are_written_during_an_epoch_are_seen_as_without_the_thread(wo
 
 
 def of_child(feed, batches, place, work, wanted):
-    """In a fork: the iterator of the parent is not its own, a new one is as good as any."""
+    """Return the next batch in a forked child, to which the parent's iterator does not belong but a new iterator does."""
     with refused("iterator", "batch process fork", "new iterator", WorkerError):
         next(batches)
     assert list(feed.epoch(work, place, ITEMS * 3, made, is_ahead=True)) == wanted

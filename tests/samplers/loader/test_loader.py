@@ -1,4 +1,4 @@
-"""The loader gives the same batches however they are made, and each seed once."""
+"""The loader gives the same batches however they are made, and each seed once an epoch."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from hoptrain.samplers.loader.task import SampleTask
 
 @pytest.fixture
 def loader_of(dataset):
-    """Makes loaders and closes them."""
+    """Return a function that makes loaders, and close them after the test."""
     loaders = []
 
     def make(data=dataset, fanouts=(4, 3), **options):
@@ -29,7 +29,7 @@ def loader_of(dataset):
 
 
 def contents(batch):
-    """All that a batch holds, as bytes."""
+    """Return everything that a batch holds, as bytes."""
     arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
     return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {
         "facts": (batch.epoch, batch.batch, batch.num_step_seeds)
@@ -46,14 +46,14 @@ def test_workers_change_nothing(loader_of, num_workers):
 
 @pytest.mark.parametrize("threads", [2, 3, 16])
 def test_threads_change_nothing(loader_of, threads):
-    """Each makes batches of its own, but for the first one, which they share."""
+    """Each thread makes whole batches, except for the first batch, which all threads share."""
     alone, shared = loader_of(threads=1), loader_of(threads=threads)
     for _ in range(2):
         assert [contents(b) for b in shared] == [contents(b) for b in alone]
 
 
 class Asks(NeighborSampler):
-    """Of hoptrain by its module, as those are that the training tells something."""
+    """A sampler that receives feedback from the training; its module makes it one of hoptrain's own."""
 
     __module__ = "hoptrain.samplers.nodewise.neighbor"
     feedback = ("history",)
@@ -67,7 +67,7 @@ class Learns(Asks):
 
 
 class Users(NeighborSampler):
-    """Somebody's who may not expect several threads."""
+    """A custom sampler, which may not support several threads."""
 
 
 @pytest.mark.parametrize(("kind", "at_once"), [(NeighborSampler, 3), (Asks, 1), (Learns, 1), (Users, 1)])
@@ -142,7 +142,7 @@ def test_each_iteration_is_the_next_epoch(loader_of):
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (1, 4)])
 def test_an_epoch_goes_on_where_it_was_left(loader_of, before, after):
-    """Also with another number of workers."""
+    """The epoch is also resumed with another number of workers."""
     whole = loader_of()
     expected = [contents(b) for _ in range(2) for b in whole]
     start, rest = loader_of(num_workers=before), loader_of(num_workers=after)
@@ -171,7 +171,7 @@ def test_seeds_may_be_given_as_ids(loader_of):
 
 
 def test_workers_end_with_the_with_statement(loader_of):
-    """Also by an exception, and more than once: the loader starts new ones."""
+    """Workers end after an exception too, and the loader can start new ones."""
     loader, pids = loader_of(num_workers=2), []
 
     def leave():
@@ -200,7 +200,7 @@ def test_a_split_as_a_mask(dataset):
 @pytest.mark.parametrize("left", [5700, 200])
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_no_batch_is_made_of_a_file_that_was_cut_off(dataset, tmp_path, num_workers, left):
-    """Within the last page the system reads zeros behind the end; a read of a page behind it would end the process."""
+    """The system returns zeros past the end of the last page; reading a later page would kill the process by SIGBUS."""
     dataset.save(tmp_path / "data")
     with SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([5]), batch_size=16, seed=1, num_workers=num_workers) as loader:
         batches = iter(loader)
@@ -212,7 +212,7 @@ def test_no_batch_is_made_of_a_file_that_was_cut_off(dataset, tmp_path, num_work
 
 @pytest.mark.parametrize("change", ["rewritten", "replaced", "touched"])
 def test_data_that_change_under_a_run_end_it_at_the_next_epoch(dataset, tmp_path, change):
-    """What the maps of a rewritten file hold is anything: ids that no graph has would be read as addresses."""
+    """A rewritten file may hold ids out of range, which kernels would use as addresses."""
     dataset.save(folder := tmp_path / "data")
     with SampleLoader(Dataset.open(folder), NeighborSampler([2]), batch_size=64, num_workers=0) as loader:
         assert len(list(loader)) == 2

@@ -1,4 +1,4 @@
-"""Samplers of the running script, or of a notebook, in worker processes, which never import it."""
+"""Samplers defined in the running script or in a notebook work in worker processes, which never import the script."""
 
 import subprocess
 import sys

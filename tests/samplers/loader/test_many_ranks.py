@@ -1,6 +1,6 @@
-"""Many more processes than cores: 4 ranks with 2 workers each, an all-reduce after every batch.
+"""Many more processes than cores: 4 ranks with 2 workers each, and an all-reduce after every batch.
 
-``make test-faults`` starts 8 workers a rank and makes 2,000 steps.
+``make test-faults`` starts 8 workers per rank and runs 2,000 steps.
 """
 
 import json

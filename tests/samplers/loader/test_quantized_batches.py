@@ -1,4 +1,4 @@
-"""Batches of quantised features: codes on the way, the same numbers as those of the expanded table at the end."""
+"""Batches of quantised features transport codes, and give the same numbers as the dequantised table."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Features beyond memory: the batches of features in memory, whoever makes them and whatever dies, and each mistake one line."""
+"""Out-of-core features: batches equal those of features in memory, also with workers and after killed processes; input errors are one line."""
 
 import os
 import re
@@ -25,7 +25,7 @@ MEMORY = "300KiB"
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A data set of 1 MB of features, opened from its folder; MEMORY has room for some 1500 of its 8000 rows."""
+    """Return a data set with 1 MB of features, opened from its folder. MEMORY holds some 1500 of its 8000 rows."""
     draw = np.random.default_rng(0)
     number, skewed = 8000, (8000 * draw.random(60_000) ** 3).astype(np.int64)
     edges = np.stack([skewed, draw.integers(0, number, 60_000)])
@@ -37,7 +37,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def loader_of(saved, opened):
-    """Makes loaders and closes them."""
+    """Return a function that makes loaders, and close them after the test."""
 
     def make(sampler=None, **options):
         opened.append(SampleLoader(saved, sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
@@ -52,7 +52,7 @@ def contents(batch):
 
 
 def same(tiered, plain):
-    """One epoch of each is the same; returns its steps."""
+    """Check that one epoch of both loaders is the same, and return its number of steps."""
     number = 0
     for ours, theirs in zip(tiered, plain, strict=True):
         assert contents(ours) == contents(theirs)
@@ -119,7 +119,7 @@ def test_closed_it_begins_again(loader_of):
 
 
 def test_a_process_that_is_killed_costs_reads_and_no_batch(loader_of):
-    """Of each kind one, in one run."""
+    """One process of each kind is killed within one epoch."""
     tiered, plain = loader_of(feature_cache=MEMORY, num_workers=2), loader_of()
     same(tiered, plain)
     for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
@@ -145,7 +145,7 @@ def test_ranks_of_a_machine_share_one_cache(loader_of, meet):
 
 
 class Moody(NeighborSampler):
-    """Draws by the process that it is in: no pure function."""
+    """A sampler whose draws depend on its process, so its batches cannot be predicted."""
 
     def sample_on_cpu(self, graph, seeds, address, workspace, **options):
         return super().sample_on_cpu(graph, seeds, address._replace(seed=os.getpid()), workspace, **options)
@@ -184,7 +184,7 @@ def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
 
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in SAMPLERS), ("labor", 1), ("cluster", 1), ("mvs", 1)])
 def test_every_kind_of_sampler(loader_of, name, workers):
-    """In workers: one that seeds feed, one with a schedule of its own, and one whose rows nobody can foresee."""
+    """With workers: an ordinary sampler, one with its own schedule, and one whose rows cannot be predicted."""
     sampler = SAMPLERS[name]
     options = {"batch_size": 1 if sampler.single_item else 2 if name == "cluster" else 64}
     tiered, plain = (loader_of(sampler, **options, **more) for more in ({"feature_cache": "800KiB", "num_workers": workers}, {}))

@@ -1,6 +1,6 @@
-"""Features beyond memory while things go wrong: what is killed or stopped costs reads and no bit, and a file or a device that fails is one line.
+"""Out-of-core features under faults: killed or stopped processes change no batch, and a failing file or device is one line.
 
-``HOPTRAIN_FAULTS=N`` sends 4 N signals in place of 12 (``make test-faults``: 200).
+``HOPTRAIN_FAULTS=N`` sends 4 N signals instead of 12 (``make test-faults``: 200).
 """
 
 import os
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(200 + 30 * SIGNALS)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """8000 nodes, 1 MB of features."""
+    """Return a folder with a data set of 8000 nodes and 1 MB of features."""
     draw, number = np.random.default_rng(0), 8000
     edges = np.stack([(number * draw.random(60_000) ** 3).astype(np.int64), draw.integers(0, number, 60_000)])
     splits = {"train": np.arange(0, number, 5), "val": np.arange(1, number, 40), "test": np.arange(2, number, 40)}
@@ -40,8 +40,7 @@ def folder(tmp_path_factory):
 
 
 class Signals(threading.Thread):
-    """Sends signals to the processes of a loader, one for each batch that it is told of, a moment later: half of them end a process, the others
-    stop it, for a moment or for good."""
+    """A thread that sends a signal to a process of the loader after each batch; half of the signals kill, the others stop it for a while or for good."""
 
     def __init__(self, loader, number):
         super().__init__(daemon=True)
@@ -165,7 +164,7 @@ STOPS = """
 
 
 def test_a_device_that_stops_under_the_process_that_reads_is_one_line(folder, tmp_path):
-    """The reads of the process that fills the cache never end, as those of a network disk that is gone."""
+    """The reads of the process that fills the cache never return, as on an unreachable network disk."""
     (tmp_path / "stops.py").write_text(textwrap.dedent(STOPS))
     run = subprocess.run([sys.executable, tmp_path / "stops.py", folder], capture_output=True, text=True, timeout=180, check=False)
     assert run.returncode == 0, run.stderr
@@ -192,7 +191,7 @@ BY_A_MAP = """
 
 @pytest.mark.parametrize("script", [BY_WRITES, BY_A_MAP], ids=["writes", "a map"])
 def test_a_full_disk_at_conversion_is_one_line(tmp_path, script):
-    """On a file system of 200 kB."""
+    """The data set is converted on a file system of 200 kB."""
     (tmp_path / "small").mkdir()
     mount = f'mount -t tmpfs -o size=200k tmpfs {tmp_path / "small"} && {sys.executable} -c "$1"; code=$?; ls -A {tmp_path / "small"}; exit $code'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]

@@ -1,4 +1,4 @@
-"""Features beyond memory of several tables: those of a heterogeneous graph's nodes, and of edges, by one plan each and one budget."""
+"""Out-of-core features in several tables (node types, edges): each has its own plan, and all share one memory budget."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ def skewed(draw, number, size):
 
 @pytest.fixture(scope="module")
 def with_edges(tmp_path_factory):
-    """4000 nodes with features and 30,000 edges, in another order than their places, with features of their own."""
+    """Return 4000 nodes with features and 30,000 edges whose features are stored by edge id, in another order than the columns."""
     draw, number, num_edges = np.random.default_rng(1), 4000, 30_000
     edges = np.stack([skewed(draw, number, num_edges), draw.integers(0, number, num_edges)])
     x, edge_attr = draw.random((number, 32), dtype=np.float32), draw.random((num_edges, 5), dtype=np.float32)
@@ -34,7 +34,7 @@ def with_edges(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory):
-    """Papers, authors and a few fields, which every step uses; authors have no features."""
+    """Return papers, authors without features, and a few fields, which every step uses."""
     draw = np.random.default_rng(2)
     num = {"paper": 5000, "author": 900, "field": 12}
     edges = {
@@ -57,7 +57,7 @@ def typed(tmp_path_factory):
 
 
 def same(data, sampler, **options):
-    """Two epochs with a memory have the batches of those without; returns the tier."""
+    """Check that two epochs with ``feature_cache`` equal those without, and return the cache."""
     with (
         SampleLoader(data, sampler, batch_size=64, seed=5, **options) as tiered,
         SampleLoader(data, sampler, batch_size=64, seed=5) as plain,
@@ -166,7 +166,7 @@ def test_auto_takes_what_is_left_and_says_so(request, name, caplog, monkeypatch)
 
 
 def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):
-    """More workers leave less: a process, and its batches."""
+    """Each worker takes memory for its process and its batches, so more workers leave less for the cache."""
     monkeypatch.setattr(memory_left, "available_memory", lambda: 8 << 30)
     with SampleLoader(with_edges, NeighborSampler([3, 2]), batch_size=64) as loader:
         task, worker_options = loader.task, WorkerOptions()

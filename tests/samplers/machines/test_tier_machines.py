@@ -1,4 +1,4 @@
-"""Features in parts on several machines, which are threads here with the processes that fill their caches: batches are those of one machine."""
+"""Partitioned features on several machines equal those of one machine. Machines are threads here, with their own cache processes."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def parts(plain, tmp_path_factory):
 
 @pytest.fixture
 def machines(parts, monkeypatch):
-    """Runs a function of a loader for each of two machines, in threads; returns what each did, and ends what they started."""
+    """Return a function that runs a test on the loaders of two machines, in threads, returns its results, and ends all processes."""
     store, local, numbers = torch.distributed.HashStore(), threading.local(), iter(range(9))
     made, letters, exchanged = [], [], []
     monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
@@ -110,7 +110,7 @@ def beside(plain, rank):
     [(SMALL, "stream", 1, 15), ("4MiB", "range", 0, 4), (("4MiB", SMALL), "range", 0, 15)],  # 15 steps, by 1 or by 4
 )
 def test_batches_are_those_of_one_machine(machines, plain, feature_cache, method, num_workers, windows):
-    """A window is as short as the memory of one of the machines has it."""
+    """The machine with the least memory decides how many steps exchange their rows together."""
 
     def work(loader, rank):
         other = beside(plain, rank)

@@ -1,4 +1,4 @@
-"""How many steps' rows travel at once: as many as the memory of a cache has room for, and how many rows these are."""
+"""How many steps exchange their rows together, which the memory of the feature cache limits, and how many rows that is."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hoptrain.samplers.loader.task import SampleTask
 
 
 class Rows:
-    """Features of which another machine has all but the first ones."""
+    """Features of which another machine holds all but the first 500 rows."""
 
     row_bytes, num_elsewhere = 396, 1_500
 

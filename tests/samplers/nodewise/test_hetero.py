@@ -1,4 +1,4 @@
-"""HeteroSampler: equal to its reference bit for bit, and to NeighborSampler where there is one relation."""
+"""HeteroSampler: bit-identical to its reference, and to NeighborSampler for a single relation."""
 
 import json
 import os
@@ -41,7 +41,7 @@ MODES = {
 
 @st.composite
 def problems(draw):
-    """A graph of up to three types and five relations, two of them between the same types; seeds of one type or two; fanouts for each relation."""
+    """Draw a graph of up to three types and five relations, two of them between the same types, seeds of one or two types, and fanouts."""
     num_nodes = {name: draw(st.integers(1, 12)) for name in "abc"}
     edges, weights = {}, {}
     for relation in draw(st.lists(st.sampled_from(TRIPLES), min_size=1, unique=True)):
@@ -79,7 +79,7 @@ LONE = {
 
 
 def tables_of(graph):
-    """What the reference draws by weight from."""
+    """Return the weight tables from which the reference draws."""
     weighted = {relation: columns for relation, columns in graph.relations.items() if columns.weights is not None}
     return {relation: (*build_alias_tables(columns), columns.weights) for relation, columns in weighted.items()}
 
@@ -122,7 +122,6 @@ def test_any_problem(problem, threads, address):
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_one_relation_is_neighbour_sampling(graph, replace):
-    """To the bit: the first relation's draws are those of the homogeneous sampler."""
     typed = HeteroGraph({"v": graph.num_nodes}, {("v", "to", "v"): (graph.indptr, graph.indices)})
     seeds = np.arange(0, 190, 7)
     ours = HeteroSampler([4, -1, 3], "v", replace).sample(typed, seeds, seed=9, epoch=2, batch=5)
@@ -137,7 +136,7 @@ def test_one_relation_is_neighbour_sampling(graph, replace):
 
 
 def test_relations_draw_independently(graph):
-    """Two relations with the same edges: the draws of one tell nothing about the other's, and each edge comes as often."""
+    """Two relations have the same edges: their draws are uncorrelated, and each edge is equally frequent."""
     hub = int(graph.in_degrees().argmax())
     degree = int(graph.in_degrees()[hub])
     columns = (graph.indptr, graph.indices)
@@ -285,7 +284,7 @@ def test_papers_by_their_authors_and_subjects(acm):
 
 
 def test_a_model_of_sampled_relations_learns(acm):
-    """The share of a subject's papers in each class, two hops away, tells a paper's class better than chance after some epochs."""
+    """A paper's class follows from its subject's other papers, two hops away, so accuracy must exceed chance."""
     graph, y = acm
     sampler, torch_y = HeteroSampler([5, 5], "paper"), torch.from_numpy(y)
     order = np.random.default_rng(0).permutation(len(y))

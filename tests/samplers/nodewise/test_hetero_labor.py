@@ -1,4 +1,4 @@
-"""HeteroLaborSampler: equal to its reference bit for bit, to LaborSampler where there is one relation; unbiased, with sources shared by relations."""
+"""HeteroLaborSampler: bit-identical to its reference and to LaborSampler for a single relation; unbiased, with sources shared by relations."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("b", "s", "a"), (
 
 
 def expected(graph, seeds, fanouts, key):
-    """Edges whose source's word lies below the threshold of the destination; type k has the words of hop 16 k + h."""
+    """Return the edges whose source's random word is below the destination's threshold. Source type k uses the words of hop 16 k + h."""
 
     def choose(relation, _, h, v, __):
         columns, fanout = graph.relations[relation], fanouts[relation][h]
@@ -33,7 +33,7 @@ def expected(graph, seeds, fanouts, key):
 
 
 def expected_by_importance(graph, seeds, fanouts, rounds, key):
-    """The same with the thresholds that a relation's own edges give in ``rounds`` rounds."""
+    """Return the edges kept with thresholds from ``rounds`` fixed-point iterations over each relation's own edges."""
     nodes, hops = {name: list(seeds.get(name, [])) for name in graph.num_nodes}, []
     for h in range(len(next(iter(fanouts.values())))):
         before, drawn = {name: len(ids) for name, ids in nodes.items()}, {}
@@ -84,7 +84,7 @@ def problems(draw):
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), known=st.booleans())
 def test_any_problem(problem, threads, known):
-    """Also where the words of all nodes are computed before."""
+    """Includes graphs for which the random words of all nodes are computed in advance."""
     graph, fanouts, sampler = problem["graph"], problem["fanouts"], HeteroLaborSampler(problem["fanouts"])
     workspace, bulk = Workspace(threads), [graph.numbered(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:
@@ -112,7 +112,7 @@ def test_importances_are_those_of_a_relation_s_own_edges(problem, rounds, known)
 
 @pytest.mark.parametrize("rounds", [0, 2])
 def test_weights_are_those_of_the_relations_that_have_some(rounds):
-    """Edge by edge beside the slow law; between relations without weights all is as without."""
+    """Weighted relations keep edges with the slow reference's probabilities; unweighted ones are unaffected."""
     generator = np.random.default_rng(3)
     relations = {("a", "r", "p"): 60, ("b", "r", "p"): 50, ("b", "s", "p"): 40}
     numbers = {"p": 5, "a": 20, "b": 15}
@@ -151,7 +151,7 @@ def test_one_relation_is_labor(graph, options):
 
 
 def test_each_relation_is_estimated_without_bias_from_shared_sources():
-    """Two relations with the same edges keep the same sources; the weighted sum is right in the mean."""
+    """Two relations with the same edges keep the same sources, and the mean of the weighted sums is exact."""
     edges = (np.arange(12), np.zeros(12, int))
     graph = HeteroGraph.from_edges({"a": 12, "p": 1}, {("a", "of", "p"): edges, ("a", "by", "p"): edges})
     values, number, sums, kept = np.arange(12.0), 2000, [], np.zeros(12)

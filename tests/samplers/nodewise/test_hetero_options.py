@@ -1,4 +1,4 @@
-"""What HeteroSampler takes besides: weights, nested hops, seeds of several types, fanouts with a default."""
+"""Options of HeteroSampler: weights, nested hops, seeds of several types, and default fanouts."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def weighted_graph(graph):
 
 
 def test_relations_without_weights_draw_uniformly_beside_those_with_some():
-    """Of a hub's 6 edges in each relation, 1 of which weighs as much as the others together."""
+    """A hub has 6 edges in each relation; in the weighted one, one edge weighs as much as the others together."""
     edges = (np.arange(6), np.zeros(6, int))
     relations = {("a", "heavy", "b"): edges, ("a", "plain", "b"): edges}
     weights = {("a", "heavy", "b"): np.array([5, 1, 1, 1, 1, 1], np.float32)}
@@ -73,7 +73,6 @@ def contents(batch):
 
 
 def drawn(seeds, *given, **options):
-    """A batch of the graph with two types."""
     return HeteroSampler(*given, **options).sample(LONE_TYPES, seeds)
 
 

@@ -1,4 +1,4 @@
-"""HeteroPinSAGESampler: equal to a slow reference bit for bit, its visits those of walks along the metapath, fed as a plain batch."""
+"""HeteroPinSAGESampler: bit-identical to a slow reference, visits as by walks along the metapath, and plain batches."""
 
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ GRAPH = hetero_graph()
 
 
 def columns_along(path, graph=GRAPH):
-    """Those of each step from a destination: the last relation first."""
+    """Return the columns of each step of a walk from a destination; the last relation comes first."""
     if ":" in path[0]:
         relations = [tuple(step.split(":")) for step in path]
     else:
@@ -29,7 +29,7 @@ def columns_along(path, graph=GRAPH):
 
 
 def as_lists(batch):
-    """A mini-batch as the reference gives it."""
+    """Return a mini-batch in the form of the reference."""
     hops = [(b.indptr.tolist(), b.indices.tolist(), b.num_src, b.weights.tolist()) for b in reversed(batch.blocks)]
     return hops, batch.node_ids.tolist()
 
@@ -51,7 +51,7 @@ def test_equal_to_the_reference(name, options, threads):
 
 @pytest.mark.parametrize("restart", [0.2, 0.6])
 def test_weights_are_shares_of_the_visits_that_a_chain_tells(restart):
-    """A visit is a step of the chain from papers over authors to papers; the mean shares over many batches against its powers."""
+    """Mean weights over many batches equal visit rates computed from powers of the paper-author-paper transition matrix."""
     root, length, batches, walks = 3, 3, 300, 400
     chain = np.eye(90)
     for columns in columns_along(PATHS["types"]):
@@ -92,7 +92,6 @@ def test_the_loader_feeds_rows_of_the_type():
 
 
 def test_a_path_of_one_relation(graph):
-    """The walks of ``PinSAGESampler``, with shares for weights."""
     typed = HeteroGraph({"a": 200}, {("a", "r", "a"): (graph.indptr, graph.indices)})
     plain = PinSAGESampler([4]).sample(graph, np.arange(9)).blocks[0]
     block = HeteroPinSAGESampler([4], ["a:r:a"], 50, 4).sample(typed, np.arange(9)).blocks[0]

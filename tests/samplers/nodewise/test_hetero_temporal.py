@@ -1,4 +1,4 @@
-"""HeteroTemporalSampler: equal to its reference bit for bit, to TemporalSampler where there is one relation; never an edge from the future."""
+"""HeteroTemporalSampler: bit-identical to its reference and to TemporalSampler for a single relation; never an edge from the future."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def as_lists(batch):
 
 @st.composite
 def problems(draw):
-    """A graph of two types, whose relations, except for the first, may have no times; seeds of both that repeat; bounds before, among and after the times."""
+    """Draw a graph of two types, some relations without times, repeated seeds of both types, and time bounds inside and outside the range."""
     num_nodes = {name: draw(st.integers(1, 8)) for name in "ab"}
     edges, times = {}, {}
     for relation in draw(st.lists(st.sampled_from(TRIPLES), min_size=1, unique=True)):
@@ -55,7 +55,7 @@ def problems(draw):
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 def test_any_problem(problem, threads, address):
-    """The batches of the reference; and whatever it says, no edge is later than the seed of its tree."""
+    """Compares with the reference, and checks independently that no edge is later than the seed of its tree."""
     graph, (epoch, first), fanouts = problem["graph"], address, problem["fanouts"]
     options = problem["strategy"], problem["replace"]
     sampler = HeteroTemporalSampler(fanouts, None, None, *options)
@@ -105,7 +105,7 @@ def test_one_relation_is_temporal_sampling(timed, options):
 
 
 def hub(times):
-    """Twelve authors of a paper, and twelve topics without times."""
+    """Return a paper with twelve authors, and twelve topics without times."""
     edges = (np.arange(12), np.zeros(12, int))
     relations = {("author", "of", "paper"): edges, ("topic", "of", "paper"): edges}
     return HeteroGraph.from_edges({"author": 12, "topic": 12, "paper": 1}, relations, times={("author", "of", "paper"): times})
@@ -133,7 +133,7 @@ def test_recent_ones_are_the_last_and_those_without_times_are_drawn():
 
 
 def test_trees_at_one_time():
-    """PyG's disjoint=True: the same node twice, each with nodes of its own."""
+    """As with PyG's disjoint=True, the same seed twice has two trees with separate nodes."""
     edges = (np.array([0, 1]), np.array([0, 0]))
     graph = HeteroGraph.from_edges({"a": 2, "p": 1}, {("a", "of", "p"): edges}, times={("a", "of", "p"): [0, 0]})
     batch = HeteroTemporalSampler([-1], "p").sample(graph, np.array([0, 0]), times=[0, 0])
@@ -160,7 +160,7 @@ def test_workers_change_nothing():
 
 
 def test_a_graph_without_times_is_not_trained_on_in_silence():
-    """Nothing would keep a batch from what comes later."""
+    """Without times a batch could contain edges from the future."""
     graph = HeteroGraph({"paper": 3}, {("paper", "cites", "paper"): (np.array([0, 2, 2, 2]), np.array([1, 2]))})
     for sampler in (HeteroTemporalSampler([2], "paper"), HeteroTemporalSampler([2], "paper", {"paper": [1, 2, 3]})):
         with refused("times", "no relation graph HeteroTemporalSampler", "HeteroGraph time_attr from_pyg HeteroSampler"):

@@ -1,4 +1,4 @@
-"""LaborSampler: equal to a slow reference bit for bit, and the law that the paper states."""
+"""LaborSampler: bit-identical to a slow reference, with the paper's probabilities."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,14 @@ from hoptrain.samplers import HeteroLaborSampler, LaborSampler, NeighborSampler,
 
 
 def as_lists(batch):
-    """A mini-batch as the reference gives it."""
+    """Return a mini-batch in the form of the reference."""
     hops = [(b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.num_src, b.weights.tolist()) for b in reversed(batch.blocks)]
     return hops, batch.node_ids.tolist()
 
 
 @st.composite
 def problems(draw):
-    """A graph with hubs, multi-edges, self loops and isolated nodes; seeds; fanouts at the borders of its degrees."""
+    """Draw a graph with hubs, parallel edges, self loops and isolated nodes, seeds, and fanouts near its degrees."""
     num_nodes = draw(st.integers(1, 30))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=100))
@@ -61,7 +61,7 @@ def test_any_problem_in_any_variant(problem, threads, hashed, words_ahead, addre
 
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_columns_that_are_longer_than_the_lanes(rounds):
-    """Pieces of a column, and columns that all fit into the lanes but for the last one."""
+    """Covers columns longer than the SIMD lanes, and several short columns that fill the lanes together."""
     rng = np.random.default_rng(0)
     degrees = [1, 511, 512, 513, 3000, 2, 170, 170, 170, 170]
     dst = np.repeat(np.arange(len(degrees)), degrees)
@@ -75,13 +75,13 @@ def test_columns_that_are_longer_than_the_lanes(rounds):
 
 
 def two_destinations():
-    """0 has the in-neighbours 2 to 21, 1 has 12 to 21 and thus shares them all; 12 stands twice in the column of 1."""
+    """Return a graph in which node 0 has the in-neighbours 2 to 21, and node 1 shares 12 to 21; node 12 occurs twice in the column of 1."""
     src = np.r_[np.arange(2, 22), np.arange(12, 22), 12]
     return Graph.from_edges(src, np.r_[np.zeros(20, int), np.ones(11, int)], 22)
 
 
 def inclusions(graph, sampler, batches):
-    """(batches, E) whether an edge is there, and (batches, E) its weight or 0."""
+    """Return whether each edge was sampled, and its weight or 0, both with shape (batches, E)."""
     kept, weights = np.zeros((batches, graph.num_edges), bool), np.zeros((batches, graph.num_edges))
     scratch = Workspace()
     for i in range(batches):
@@ -101,7 +101,7 @@ def test_labor_0_keeps_edges_with_fanout_over_degree():
 
 
 def test_destinations_share_the_random_numbers_of_their_sources():
-    """A source kept for the destination of the smaller probability is kept for the other one too, and copies of an edge go together."""
+    """A source kept for the destination with the smaller probability is also kept for the other one, and so are its parallel edges."""
     kept, _ = inclusions(two_destinations(), LaborSampler([4]), 500)
     of_both, of_second = kept[:, 10:20], kept[:, 21:31]  # 12, 13, ... 21 into 0; the second 12 and 13, ... 21 into 1
     assert (kept[:, 20] == kept[:, 21]).all()
@@ -110,7 +110,7 @@ def test_destinations_share_the_random_numbers_of_their_sources():
 
 
 def test_importance_solves_the_variance_equation():
-    """Weights are inverse probabilities, all of them known where all edges are looked at: they add up to d**2 / fanout."""
+    """Weights are inverse probabilities, so over all in-edges of a destination they add up to d**2 / fanout."""
     rng = np.random.default_rng(1)
     columns = [rng.choice(60, rng.integers(3, 40), replace=False).tolist() for _ in range(25)]
     thresholds = reference.thresholds_of(columns, range(25), 6, 2)
@@ -128,7 +128,7 @@ def test_one_round_gives_a_source_its_largest_factor():
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_weighted_sums_are_unbiased(rounds):
-    """The sum of f over all in-edges, for two destinations, by z-tests; a uniform weight for the kept edges fails where rounds > 0."""
+    """z-tests of sums over the in-edges of two destinations. Equal weights for kept edges would fail if rounds > 0."""
     graph, batches = two_destinations(), 6000
     values = np.random.default_rng(2).normal(size=22)[graph.indices] + np.arange(31) % 7
     _, weights = inclusions(graph, LaborSampler([4], rounds), batches)
@@ -139,7 +139,7 @@ def test_weighted_sums_are_unbiased(rounds):
 
 
 def test_a_sum_through_two_hops_is_unbiased(graph):
-    """A A x of one node: the hops' random numbers are independent, else squares would be counted."""
+    """Estimates A A x of one node. The two hops need independent random numbers, or the estimate would be biased."""
     x = np.random.default_rng(0).random(graph.num_nodes)
     seed, batches, scratch = np.array([5]), 3000, Workspace()
     once = np.add.reduceat(np.r_[x[graph.indices], 0], graph.indptr[:-1]) * (graph.in_degrees() > 0)
@@ -156,7 +156,7 @@ def test_a_sum_through_two_hops_is_unbiased(graph):
 
 
 def test_fewer_sources_than_by_neighbour_sampling(graph):
-    """The reason for it all; the more rounds, the fewer."""
+    """More rounds give fewer sources, which is the purpose of LABOR."""
     seeds = np.arange(100)
 
     def num_nodes(sampler):

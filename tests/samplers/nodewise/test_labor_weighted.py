@@ -1,4 +1,4 @@
-"""LaborSampler by weights: the law that the paper states, edge by edge beside a slow one, and unbiased sums."""
+"""LaborSampler with edge weights: each edge has the paper's probability, and sums are unbiased."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ DESTINATIONS = np.arange(6)
 
 @pytest.fixture(scope="module", params=[np.float32, np.float64])
 def graph(request):
-    """Six destinations with up to 25 in-edges of weights over four orders, some of them 0, and copies; one column is all 0, one empty."""
+    """Return six destinations with up to 25 in-edges, some parallel, with weights over four orders of magnitude; one column is all 0, one empty."""
     generator = np.random.default_rng(3)
     degrees = [25, 12, 7, 3, 5, 0]
     src, dst = np.concatenate([generator.integers(6, 30, d) for d in degrees]), np.repeat(np.arange(6), degrees)
@@ -53,7 +53,7 @@ def test_edges_are_those_of_the_slow_law(graph, fanout, rounds, words_ahead, mon
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_edges_are_kept_with_their_probabilities(graph, rounds):
-    """All counts together by chi-square, of sources that no two edges share a draw of: one edge of each."""
+    """One chi-square test over one edge of each source, since edges of one source share a random number."""
     batches, scratch = 3000, Workspace()
     law = reference.weighted_probabilities(columns_of(graph, DESTINATIONS), graph.weights.astype(float), 4, rounds)
     of_source = {int(graph.indices[e]): (e, p) for column in law for e, p in column.items() if 0.003 < p < 0.997}

@@ -1,4 +1,4 @@
-"""NeighborSampler against a slow reference, and its rules."""
+"""NeighborSampler equals a slow reference and rejects invalid arguments."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hoptrain.samplers import NeighborSampler, Workspace
 
 
 def as_lists(batch):
-    """A mini-batch as the reference gives it."""
+    """Return a mini-batch in the form of the reference."""
     hops = [(b.indptr.tolist(), b.indices.tolist(), b.edge_ids.tolist(), b.num_src) for b in reversed(batch.blocks)]
     return hops, batch.node_ids.tolist()
 
@@ -84,7 +84,7 @@ def test_each_part_of_the_address_changes_the_draws(graph):
 
 
 def test_a_neighbour_is_drawn_as_often_as_any_other():
-    """One node of degree 10, three draws, many batches: each neighbour 30 % of the time (chi-square, 9 degrees of freedom)."""
+    """With degree 10 and three draws, each neighbour is in 30 % of the batches (chi-square, 9 degrees of freedom)."""
     graph = Graph.from_edges(np.arange(1, 11), np.zeros(10, np.int64))
     sampler, seeds, counts = NeighborSampler([3]), np.array([0]), np.zeros(11)
     for batch in range(4000):

@@ -1,4 +1,4 @@
-"""NeighborSampler in every variant: threads, bulks, tables, expansion, weights, ids. All equal bit for bit to the reference."""
+"""NeighborSampler is bit-identical to the reference for any threads, bulk, table, expansion, weights and id type."""
 
 from collections import Counter
 from fractions import Fraction
@@ -29,7 +29,7 @@ def as_lists(batch):
 
 @pytest.fixture
 def any_sizes(monkeypatch):
-    """Let tiny hops be shared between threads and counted first, as large ones are."""
+    """Let threads share even tiny hops, and count edges first, as for large hops."""
     monkeypatch.setattr(hop, "WORTH_SHARING", 1)
     monkeypatch.setattr(hop, "PART_EDGES", 1)
     monkeypatch.setattr(hop, "EXACT_COUNT", 64)
@@ -37,7 +37,7 @@ def any_sizes(monkeypatch):
 
 @st.composite
 def problems(draw):
-    """A graph with hubs, multi-edges and isolated nodes; seeds; fanouts at the borders of its degrees."""
+    """Draw a graph with hubs, parallel edges and isolated nodes, seeds, and fanouts near its degrees."""
     num_nodes = draw(st.integers(1, 40))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
@@ -57,7 +57,7 @@ def problems(draw):
 
 
 def test_every_subset_of_a_share_is_equally_likely():
-    """Three of five edges: ten subsets."""
+    """Three of five edges give ten subsets."""
     graph = Graph.from_edges(range(1, 6), [0] * 5, 6)
     batches = NeighborSampler([0.6]).sample_bulk(graph, [[0]] * 4000, seed=1)
     counts = Counter(tuple(batch.blocks[0].edge_ids.tolist()) for batch in batches)
@@ -67,7 +67,7 @@ def test_every_subset_of_a_share_is_equally_likely():
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 1 / 3, 0.7, 1.0])
 def test_a_share_is_rounded_up_exactly(share):
-    """By degrees for which share * degree as floats would be a little more than a whole number, or less."""
+    """For these degrees share * degree in floating point is slightly above or below a whole number."""
     graph = Graph.from_edges(np.zeros(5050, np.int64), np.repeat(np.arange(100), np.arange(1, 101)))
     counts = np.diff(NeighborSampler([share]).sample(graph, np.arange(100)).blocks[0].indptr)
     assert counts.tolist() == [ceil(Fraction(share).limit_denominator(1000) * degree) for degree in range(1, 101)]
@@ -153,7 +153,7 @@ def test_a_vertex_with_a_million_neighbours(replace, expand):
 
 @pytest.mark.parametrize("last", [2**31 - 2, 2**31 - 1, 2**31, 2**31 + 5])
 def test_ids_on_both_sides_of_2_to_the_31(tmp_path, last):
-    """A graph whose last nodes alone have edges; its offsets are a file of holes, so it takes no memory."""
+    """Only the last nodes have edges. The offsets are a sparse file, so the graph needs no memory."""
     indptr = np.memmap(tmp_path / "indptr", np.uint8, "w+", shape=(last + 2,))
     indptr[last - 1], indptr[last], indptr[last + 1] = 0, 2, 5
     dtype = np.int32 if last + 1 <= 2**31 - 1 else np.int64
@@ -171,7 +171,7 @@ def test_ids_on_both_sides_of_2_to_the_31(tmp_path, last):
 
 
 def test_alias_tables_hold_the_weights():
-    """Each edge's probability, put together from the table: threshold of its own place, and the rest of the places that name it."""
+    """The probability of each edge is its own threshold plus the remainders of all entries that have the edge as alias."""
     rng = np.random.default_rng(0)
     degrees = [1, 2, 3, 10, 1000, 0, 4]
     indptr = np.concatenate([[0], np.cumsum(degrees)])
@@ -200,7 +200,7 @@ def test_neighbours_come_as_often_as_their_weights_say():
 
 @pytest.mark.parametrize("weights", [[1.0, 2, 3, 0, 10], [1.0, 1, 1, 1, 0], [1e9, 1e6, 1e3, 1, 0]], ids=str)
 def test_by_weight_without_replacement_is_successive_sampling(weights):
-    """Every ordered triple of the edges as often as draws by weight among those left give it, by exact enumeration."""
+    """Frequencies of ordered triples equal those of weighted draws among the remaining edges, by enumeration."""
     weights = np.array(weights)
     graph = Graph.from_edges(np.arange(1, 6), np.zeros(5, np.int64), weights=weights)
     sampler, batches, counts, scratch = NeighborSampler([3], weighted=True), 20_000, {}, Workspace()
@@ -221,7 +221,7 @@ def test_by_weight_without_replacement_is_successive_sampling(weights):
 
 
 def test_a_draw_from_what_is_left_goes_by_weight():
-    """One edge holds nearly all the weight: repeats run out of attempts, and the others are drawn from the column, 1 : 2 : 3 : 4."""
+    """One edge dominates, so repeated draws exceed the attempts; the other edges are then drawn with weights 1 : 2 : 3 : 4."""
     graph = Graph.from_edges(np.arange(1, 6), np.zeros(5, np.int64), weights=np.array([1e30, 1, 2, 3, 4]))
     sampler, counts, scratch = NeighborSampler([2], weighted=True), np.zeros(5), Workspace()
     for batch in sampler.sample_bulk(graph, [np.array([0])] * 4000, workspace=scratch):
@@ -264,7 +264,7 @@ def test_tables_are_made_once_for_a_graph(monkeypatch):
 
 
 def test_every_pair_is_drawn_as_often_as_any_other():
-    """9 neighbours, 4 draws without replacement: each of the 36 pairs in 4 * 3 / (9 * 8) of the batches."""
+    """Of 9 neighbours 4 are drawn without replacement, so each of the 36 pairs is in 4 * 3 / (9 * 8) of the batches."""
     graph = Graph.from_edges(np.arange(1, 10), np.zeros(9, np.int64))
     sampler, seeds, pairs = NeighborSampler([4]), np.array([0]), np.zeros((9, 9))
     batches = 6000

@@ -1,4 +1,4 @@
-"""PinSAGESampler: equal to a slow reference bit for bit, and its visits follow personalised PageRank."""
+"""PinSAGESampler: bit-identical to a slow reference, with visits that follow personalised PageRank."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hoptrain.samplers import PinSAGESampler, SampleLoader, Workspace
 
 
 def as_lists(batch):
-    """A mini-batch as the reference gives it."""
+    """Return a mini-batch in the form of the reference."""
     hops = [(b.indptr.tolist(), b.indices.tolist(), b.num_src, b.weights.tolist()) for b in reversed(batch.blocks)]
     return hops, batch.node_ids.tolist()
 
@@ -32,7 +32,6 @@ def test_equal_to_the_reference(graph, options, threads):
 
 
 def test_small_graphs():
-    """One node with loops; no edge at all; a walk that ends where there is no in-edge; copies of an edge."""
     for edges, num_nodes in (([(0, 0), (0, 0)], 1), ([], 3), ([(1, 0), (2, 1)], 3), ([(1, 0), (1, 0), (2, 0)], 3)):
         graph = Graph.from_edges(*(np.array([edge[i] for edge in edges], np.int64) for i in (0, 1)), num_nodes)
         seeds = np.arange(num_nodes)
@@ -43,7 +42,7 @@ def test_small_graphs():
 
 @pytest.mark.parametrize("restart", [0.2, 0.6])
 def test_weights_are_shares_of_the_visits_that_pagerank_tells(graph, restart):
-    """All visited nodes are taken; their mean share over many batches against the sum of powers of the transition matrix."""
+    """Mean weights over many batches equal visit rates computed from powers of the transition matrix."""
     root, length, batches = 3, 5, 300
     transition = np.zeros((graph.num_nodes, graph.num_nodes))
     degrees = graph.in_degrees()

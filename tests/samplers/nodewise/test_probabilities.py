@@ -1,4 +1,4 @@
-"""Probabilities of nodes: exact ones beside an enumeration and beside counts, counted ones beside exact ones."""
+"""Inclusion probabilities of nodes: exact values equal an enumeration, and estimated ones approximate them."""
 
 from itertools import combinations, product
 
@@ -16,14 +16,14 @@ SEEDS = np.array([0, 3, 5])
 
 @pytest.fixture(scope="module")
 def graph():
-    """12 nodes with parallel edges and self loops; seed 5 has no in-edges."""
+    """Return 12 nodes with parallel edges and self loops; seed 5 has no in-edges."""
     generator = np.random.default_rng(4)
     src, dst = generator.integers(0, 12, 30), generator.integers(0, 5, 30)
     return Graph.from_edges(src, dst, 12, weights=generator.random(30), times=generator.integers(0, 9, 30))
 
 
 def enumerated(graph, fanout, replace):
-    """Over all equally likely choices of each seed."""
+    """Compute the probabilities from all equally likely choices of each seed."""
     kept = np.ones(12)
     for v in SEEDS:
         column = graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
@@ -49,7 +49,7 @@ def test_all_edges_reach_all_sources(graph):
 
 
 class Counted(NeighborSampler):
-    """A sampler of the same distribution, whose own ``sample_on_cpu`` makes it unknown, so that its batches are counted."""
+    """A sampler with the same distribution that overrides ``sample_on_cpu``, so probabilities must be estimated from batches."""
 
     def sample_on_cpu(self, graph, seeds, address, workspace):
         return super().sample_on_cpu(graph, seeds, address, workspace)

@@ -1,4 +1,4 @@
-"""TemporalSampler: equal to its reference bit for bit, never an edge from the future, uniform or the latest among those of the past."""
+"""TemporalSampler: bit-identical to its reference; past edges only, uniform or the latest ones."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def as_lists(batch):
 
 @st.composite
 def problems(draw):
-    """A graph with multi-edges, self loops and equal times; seeds that repeat; bounds before, among and after the times."""
+    """Draw a graph with parallel edges, self loops and equal times, repeated seeds, and time bounds inside and outside the range."""
     num_nodes = draw(st.integers(1, 20))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, vertex | st.integers(0, min(2, num_nodes - 1)), st.integers(-3, 9)), max_size=80))
@@ -54,7 +54,7 @@ LOOP = {
 @example(problem=LOOP, threads=1, address=(0, 0))
 @example(problem=LOOP | {"strategy": "uniform", "fanouts": [-1, 3]}, threads=2, address=(5, 9))
 def test_any_problem(problem, threads, address):
-    """The batches of the reference; and whatever it says, no edge is later than the seed of its tree."""
+    """Compares with the reference, and checks independently that no edge is later than the seed of its tree."""
     graph, (epoch, first) = problem["graph"], address
     options = problem["strategy"], problem["replace"]
     workspace, sampler = Workspace(threads), TemporalSampler(problem["fanouts"], None, *options)
@@ -106,7 +106,7 @@ def test_bulks_and_threads_change_nothing(timed, seed_times, threads, options, m
 
 
 def test_trees_are_drawn_apart(timed):
-    """The same node as two seeds: the same edges to choose from, other draws."""
+    """The same node as two seeds has the same candidate edges, but separate draws."""
     hub = int(timed.in_degrees().argmax())
     block = TemporalSampler([10]).sample(timed, np.array([hub, hub]), times=np.array([500, 500])).blocks[0]
     first, second = np.split(block.edge_ids, 2)
@@ -129,7 +129,7 @@ COLUMN = Graph.from_edges(np.arange(1, 13), np.zeros(12, np.int64), 13, times=[5
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_every_edge_of_the_past_comes_as_often(replace):
-    """Nine of twelve edges are not later than 7, four draws a batch; chi-square with 8 degrees of freedom, p = 0.001."""
+    """Nine of twelve edges are in the past, and four are drawn a batch; chi-square with 8 degrees of freedom, p = 0.001."""
     sampler, counts = TemporalSampler([4], None, "uniform", replace), np.zeros(12)
     for number in range(2000):
         batch = sampler.sample(COLUMN, np.array([0]), times=np.array([7]), batch=number)
@@ -211,7 +211,7 @@ def test_two_epochs_of_training(timed_dataset, seed_times, tmp_path):
 
 
 def test_pyg_data_keeps_the_trees_apart(timed):
-    """An edge that is in two trees stands twice, between other nodes."""
+    """An edge that is in two trees occurs twice, between separate nodes."""
     hub = int(timed.in_degrees().argmax())
     batch = TemporalSampler([-1]).sample(timed, np.array([hub, hub]), times=np.array([2000, 2000]))
     assert batch.to_pyg().edge_index.tolist() == batch.blocks[0].edge_index().tolist()
@@ -221,7 +221,7 @@ def test_pyg_data_keeps_the_trees_apart(timed):
 
 
 def test_without_bounds_it_takes_the_neighbours_that_neighbour_sampling_takes(timed):
-    """All edges of the past, the past being all: the same edges, one seed a tree."""
+    """Without a time bound all edges are in the past, so one seed's tree has the edges of neighbour sampling."""
     ours = TemporalSampler([-1, -1]).sample(timed, np.array([7]), times=np.array([10**6]))
     theirs = NeighborSampler([-1, -1], expand="new").sample(timed, np.array([7]))
     assert sorted(ours.blocks[0].edge_ids.tolist()) == sorted(theirs.blocks[0].edge_ids.tolist())

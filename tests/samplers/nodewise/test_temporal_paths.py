@@ -1,4 +1,4 @@
-"""TemporalSampler with times that increase along paths: equal to its reference bit for bit, and the property itself."""
+"""TemporalSampler with times that increase along paths: bit-identical to its reference, and every path is increasing."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ TIMES = np.array([50, 12, 7, 99, 31])
 
 @pytest.fixture(scope="module")
 def graph():
-    """20 nodes with parallel edges, self loops, equal times, and a column that is empty."""
+    """Return 20 nodes with parallel edges, self loops, equal times, and a node without in-edges."""
     generator = np.random.default_rng(6)
     return Graph.from_edges(generator.integers(0, 20, 300), generator.integers(0, 19, 300), 20, times=generator.integers(0, 60, 300))
 
@@ -58,7 +58,7 @@ def test_times_increase_along_every_path(graph):
 
 
 def test_all_paths_are_there_without_fanouts(graph):
-    """As many as a recursion counts."""
+    """The number of paths equals that of a recursive count."""
 
     def paths(vertex, bound, hops):
         ids = [e for e in range(graph.indptr[vertex], graph.indptr[vertex + 1]) if graph.times[e] <= bound]

@@ -1,4 +1,4 @@
-"""VRGCNSampler: neighbour sampling, and the whole columns beside it."""
+"""VRGCNSampler: neighbour sampling, plus all in-edges of each destination."""
 
 import numpy as np
 import pytest

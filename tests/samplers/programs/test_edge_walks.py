@@ -1,4 +1,4 @@
-"""Walks that tell their edges: every step is an edge, by the law of weights and of ends; -1 after an end."""
+"""Walks that return their edges: steps follow the weights, walks end with the given probabilities, and -1 fills the rest."""
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ from hoptrain.samplers.programs.edge_walks import edge_walks as walks_along
 
 @pytest.fixture(scope="module")
 def graph():
-    """20 nodes; the first has no in-edges, those of the second weigh nothing."""
+    """Return 20 nodes; the first has no in-edges, and the in-edges of the second have weight 0."""
     generator = np.random.default_rng(2)
     src, dst = generator.integers(0, 20, 160), generator.integers(1, 20, 160)
     return Graph.from_edges(src, dst, 20, weights=np.where(dst == 1, 0, generator.random(160)))
 
 
 def edge_walks(graph, roots, length, ends=0.0, *tables, **options):
-    """Of a graph of one type."""
+    """Return the edge walks of a homogeneous graph."""
     return walks_along([Steps(graph, length, *tables)], roots, ends, **options)
 
 
@@ -55,7 +55,7 @@ def test_edges_follow_their_law(graph, is_weighted):
 
 
 def test_steps_may_be_along_edges_of_several_kinds(graph):
-    """Cut into pieces a path is the same; of relations each step is along its own."""
+    """A path split into several calls is the same, and each step of a metapath uses its own relation."""
     whole = edge_walks(graph, ROOTS, 4, seed=3)
     pieces = walks_along([Steps(graph), Steps(graph, 2), Steps(graph)], ROOTS, seed=3)
     assert all(np.array_equal(*both) for both in zip(whole, pieces, strict=True))

@@ -1,4 +1,4 @@
-"""Programs on the CPU: what they see, what they may do, and what is refused."""
+"""Sampling programs on the CPU: their inputs, their restrictions, and invalid programs."""
 
 import random as python_random
 
@@ -43,7 +43,7 @@ def test_weights_are_seen():
 
 
 def test_a_state_for_each_walk(graph):
-    """Against the same walk in plain Python."""
+    """Compares with the same walk in plain Python."""
     walks = Counting().walks(graph, SEEDS, **ADDRESS)
     assert walks.shape == (2 * len(SEEDS), 7)
     for walk, root in zip(walks, np.repeat(SEEDS, 2), strict=True):

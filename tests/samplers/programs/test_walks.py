@@ -1,4 +1,4 @@
-"""Walks against their laws: transition matrices by enumeration, visits by personalised PageRank."""
+"""Distributions of walks equal enumerated transition matrices and personalised PageRank."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from hoptrain.samplers import MetapathWalk, Node2Vec, RandomWalk, Workspace
 
 @pytest.fixture(scope="module")
 def ring():
-    """Undirected: a ring of eight with chords, so that neighbours of neighbours are of both kinds."""
+    """Return an undirected ring of eight nodes with chords, so that second neighbours may or may not be neighbours."""
     pairs = [(i, (i + 1) % 8) for i in range(8)] + [(0, 2), (1, 4), (3, 6), (0, 5)]
     src, dst = np.array(pairs + [(b, a) for a, b in pairs]).T
     return Graph.from_edges(src, dst, 8)
@@ -24,7 +24,7 @@ def column(graph, v):
 
 
 def fits(observed, probabilities):
-    """Chi-square, at one in a million since there are many; nothing where the law has nothing."""
+    """Return whether counts fit the probabilities, by a chi-square test with p = 1e-6, since there are many tests."""
     observed, expected = np.asarray(observed, float), observed.sum() * np.asarray(probabilities)
     if observed[expected == 0].any():
         return False
@@ -34,7 +34,7 @@ def fits(observed, probabilities):
 
 
 def second_order(graph, p, q, before, v):
-    """node2vec's law, as the paper writes it."""
+    """Return node2vec's transition probabilities, as defined in the paper."""
     bias = [1 / p if x == before else 1.0 if x in column(graph, before) else 1 / q for x in column(graph, v)]
     law = np.zeros(graph.num_nodes)
     law[column(graph, v)] = np.array(bias) / sum(bias)
@@ -42,7 +42,7 @@ def second_order(graph, p, q, before, v):
 
 
 def transitions(walks, num_nodes):
-    """How often x came after (t, v): (V, V, V)."""
+    """Return how often node x followed the pair (t, v), with shape (V, V, V)."""
     counts = np.zeros((num_nodes, num_nodes, num_nodes))
     np.add.at(counts, (walks[:, :-2].ravel(), walks[:, 1:-1].ravel(), walks[:, 2:].ravel()), 1)
     return counts
@@ -69,7 +69,7 @@ def test_walks_end_where_no_edge_enters():
 
 
 def test_several_walks_from_a_root_have_numbers(ring):
-    """A root that is given again would walk the same way again: it is refused, and the message names what gives other walks."""
+    """A repeated root would repeat its walk, so it is rejected, and the message names the option for several walks."""
     with refused("seed 3", "given twice", "RandomWalk(num_walks=...)"):
         RandomWalk(20).walks(ring, np.array([3, 1, 3]))
     walks = RandomWalk(20, num_walks=3).walks(ring, np.array([3, 1]))
@@ -108,16 +108,16 @@ def test_a_metapath_takes_its_relations_in_turn(ring):
 
 
 class SlowWalk(RandomWalk):
-    """By the loop that is made of the program."""
+    """A RandomWalk without fast path, which runs the loop compiled from the program."""
 
 
 class SlowNode2Vec(Node2Vec):
-    """The same."""
+    """A Node2Vec without fast path, which runs the loop compiled from the program."""
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_fast_walks_are_those_of_the_program(threads):
-    """Hubs, isolated nodes, multi-edges, self loops; more walks than a chunk."""
+    """The graph has hubs, isolated nodes, parallel edges and self loops; there are more walks than one chunk holds."""
     rng = np.random.default_rng(0)
     graph = Graph.from_edges(rng.integers(0, 60, 700) ** 2 // 60, rng.integers(0, 55, 700), 60)
     seeds = rng.permutation(60)

@@ -1,4 +1,4 @@
-"""Subgraphs of the nodes that another sampler finds: all edges between them, of every relation, and no others."""
+"""Induced subgraphs of the nodes that another sampler finds: all edges between them, of every relation, and no others."""
 
 import numpy as np
 import pytest
@@ -36,14 +36,14 @@ RELATIONS = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("b", "s", "a")]
 
 
 def edges_between(graph, relation, nodes):
-    """(M,) places of the edges whose two ends are among ``nodes``."""
+    """Return the CSC positions of edges with both ends among ``nodes``, with shape (M,)."""
     columns, (source, _, destination) = graph.relations[relation], relation
     ends = np.repeat(np.arange(columns.num_nodes), np.diff(columns.indptr))
     return np.flatnonzero(np.isin(columns.indices, nodes[source]) & np.isin(ends, nodes[destination])), ends
 
 
 def check_induced(graph, batch):
-    """All edges between the nodes, each between its ends."""
+    """Check that a batch has all edges between its nodes, each with the right ends."""
     for relation, block in batch.blocks[0].items():
         source, _, destination = relation
         wanted, ends = edges_between(graph, relation, batch.node_ids)
@@ -73,7 +73,7 @@ def test_all_edges_between_the_nodes_of_each_type(num_a, num_b, num_edges, seed,
 
 
 def test_of_one_type_with_two_layers():
-    """The last block has the edges into the seeds; labor finds nodes as well."""
+    """The last block has the edges into the seeds. LABOR also serves as the sampler that finds nodes."""
     graph, seeds = hetero_graph(), np.arange(5)
     for hops in (HeteroSampler([2, 2], "paper"), HeteroLaborSampler([2], "paper")):
         batch = HeteroInducedSampler(hops, 2).prepare(graph, seeds).sample(graph, seeds)

@@ -1,4 +1,4 @@
-"""GraphSAINT: equality with a slow reference, and what is refused; its laws are in ``test_saint_law.py``."""
+"""GraphSAINT equals a slow reference and rejects invalid arguments; ``test_saint_law.py`` tests its distributions."""
 
 import math
 from fractions import Fraction
@@ -20,7 +20,7 @@ ONE = np.array([0])
 
 
 def draws(sampler, graph, key, attempt):
-    """The reference's drawn nodes for a prepared sampler."""
+    """Return the nodes that the reference draws for a prepared sampler."""
     columns = reference.columns_of(graph)
     if isinstance(sampler, SaintNodeSampler):
         return reference.node_draws([table.tolist() for table in sampler.tables], sampler.budget, key, attempt)
@@ -30,7 +30,7 @@ def draws(sampler, graph, key, attempt):
 
 
 def members(sampler, graph, split, key):
-    """The reference's nodes: those of the first attempt that meets the split."""
+    """Return the nodes of the reference's first attempt that contains a node of the split."""
     for attempt in range(100):
         nodes, num_seeds = reference.seeds_first(draws(sampler, graph, key, attempt), split)
         if num_seeds:
@@ -39,13 +39,13 @@ def members(sampler, graph, split, key):
 
 
 def expected(sampler, graph, split, address):
-    """A batch without its weights."""
+    """Return a batch of the reference without weights."""
     nodes, num_seeds = members(sampler, graph, split, (*address, 0))
     return num_seeds, nodes, *reference.induced(graph, nodes)
 
 
 def outcomes(sampler, graph):
-    """What a draw may hit, as (probability, nodes); of nodes and of edges."""
+    """Return the possible results of a draw as (probability, nodes), for node and edge samplers."""
     columns = reference.columns_of(graph)
     if isinstance(sampler, SaintEdgeSampler):
         ends = [v for v, column in enumerate(columns) if column]
@@ -58,7 +58,7 @@ def outcomes(sampler, graph):
 
 
 def exact_weights(sampler, graph, split, nodes, num_seeds, indptr, edge_ids):
-    """By inclusion and exclusion, in fractions: of the edges, and of the seeds."""
+    """Compute the weights of edges and seeds by inclusion and exclusion, in exact fractions."""
     law = outcomes(sampler, graph)
     whole = math.lcm(*(p.denominator for p, _ in law))
     law = [(int(p * whole), hit) for p, hit in law]
@@ -67,7 +67,7 @@ def exact_weights(sampler, graph, split, nodes, num_seeds, indptr, edge_ids):
         return sum(p for p, hit in law if not any(hit & some for some in sets)) ** sampler.budget
 
     def together(*sets):
-        """The probability that some draw hits the first set, some the second, ..."""
+        """Return the probability that for each set at least one draw hits it."""
         chosen = [[sets[i] for i in range(len(sets)) if bits >> i & 1] for bits in range(2 ** len(sets))]
         return Fraction(sum((-1) ** len(some) * without(*some) for some in chosen), whole**sampler.budget)
 
@@ -107,7 +107,7 @@ def test_any_graph(kind, graph, budget, hashed, data):
 @settings(max_examples=20)
 @given(graph=graphs(), is_sorted=st.booleans(), length=st.integers(1, 4), roots=st.integers(1, 9), data=st.data())
 def test_walks_are_counted_as_documented(graph, is_sorted, length, roots, data):
-    """Weights by Python's floats from the walks of the reference, eight from each root; also by search in long columns."""
+    """Weights computed in Python from the reference's walks, eight from each root; long columns are searched by bisection."""
     split = sorted(data.draw(st.sets(st.integers(0, graph.num_nodes - 1), min_size=1)))
     columns = [sorted(column) for column in reference.columns_of(graph)] if is_sorted else reference.columns_of(graph)
     graph = Graph(graph.indptr, np.array([u for column in columns for u in column], np.int64))
@@ -130,7 +130,7 @@ def test_walks_are_counted_as_documented(graph, is_sorted, length, roots, data):
 
 
 def without_a_goal(kernel):
-    """That it says that the error is reached."""
+    """Return the kernel with an error of 0, so that no further walks are counted."""
     return lambda *args: kernel(*args) * 0
 
 
@@ -139,7 +139,7 @@ def at_least_once(draws, rate):
 
 
 def counted(columns, split, length, number):
-    """Of ``number`` walks from each node of the split: how many visit a node, steadied, and how many both ends of an edge."""
+    """Count the walks that visit each node, with the documented smoothing, and those that visit both ends of an edge."""
     visits, together, known = {}, {}, dict.fromkeys(split, number)
     for turn in range(number):
         for i, root in enumerate(split):

@@ -1,4 +1,4 @@
-"""GraphSAINT: the laws of its draws, and what its weights estimate."""
+"""GraphSAINT: the distributions of its draws, and the quantities that its weights estimate."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ ONE = np.array([0])
 
 
 def inclusion(sampler, graph, batches):
-    """How often each node is in a batch."""
+    """Count how often each node is in a batch."""
     counts = np.zeros(graph.num_nodes)
     for batch in range(batches):
         counts[sampler.sample(graph, ONE, batch=batch).node_ids] += 1
@@ -20,21 +20,21 @@ def inclusion(sampler, graph, batches):
 
 
 def skewed():
-    """Every edge in both directions; a hub, a clique and a path: degrees from 1 to 8."""
+    """Return a symmetric graph of a hub, a clique and a path, with degrees from 1 to 8."""
     pairs = [(0, i) for i in range(1, 9)] + [(i, j) for i in range(9, 13) for j in range(9, i)] + [(8, 9), (12, 13), (13, 14), (14, 15)]
     src, dst = np.array(pairs).T
     return Graph.from_edges(np.r_[src, dst], np.r_[dst, src])
 
 
 def mixed():
-    """Every edge in both directions; a clique of 6, one of 4 and a cycle of 6, joined by bridges: no node is rare."""
+    """Return a symmetric graph of two cliques and a cycle, joined by bridges, in which no node is rarely sampled."""
     clique = [(i, j) for i in range(6) for j in range(i)] + [(i, j) for i in range(6, 10) for j in range(6, i)]
     src, dst = np.array(clique + [(i, 10 + (i - 9) % 6) for i in range(10, 16)] + [(5, 6), (9, 10)]).T
     return Graph.from_edges(np.r_[src, dst], np.r_[dst, src])
 
 
 def means(graph):
-    """The matrix that takes means over in-edges, dense: A[v, u]."""
+    """Return the dense matrix that averages over in-edges, with entries A[v, u]."""
     matrix = np.zeros((graph.num_nodes, graph.num_nodes))
     degrees = graph.in_degrees()
     np.add.at(matrix, (np.repeat(np.arange(graph.num_nodes), degrees), graph.indices), 1)
@@ -42,7 +42,7 @@ def means(graph):
 
 
 def assert_rates(counts, batches, rates, slack=1.0):
-    """Counts of independent batches against the rates: chi-square over the nodes, p = 0.001 if these were independent too."""
+    """Check counts of independent batches against the rates by a chi-square test, with p = 0.001 if nodes were independent."""
     inner = (rates > 0) & (rates < 1)
     assert (counts[rates == 0] == 0).all()
     assert (counts[rates == 1] == batches).all()
@@ -52,7 +52,7 @@ def assert_rates(counts, batches, rates, slack=1.0):
 
 
 def node_rates(graph, budget):
-    """The probability of each node to be in a subgraph, and of each pair."""
+    """Return the probability that a node is in a subgraph, and that a pair is."""
     law = (means(graph) ** 2).sum(0)
     law /= law.sum()
     alone, pair = (1 - law) ** budget, (1 - law[:, None] - law) ** budget
@@ -69,7 +69,7 @@ def test_the_node_sampler_draws_by_squared_columns():
 
 
 def test_the_edge_sampler_draws_pairs_by_inverse_degrees():
-    """One edge a subgraph: both ends together with probability proportional to 1 / d(u) + 1 / d(v)."""
+    """With one edge per subgraph, a pair has a probability proportional to 1 / d(u) + 1 / d(v)."""
     graph, batches = skewed(), 6000
     degrees = graph.in_degrees()
     counts, law = np.zeros((16, 16)), np.zeros((16, 16))
@@ -86,7 +86,7 @@ def test_the_edge_sampler_draws_pairs_by_inverse_degrees():
 
 
 def test_the_walk_sampler_visits_by_the_transition_matrix():
-    """One walk a subgraph, of three steps against the edges of a directed graph, from a uniform root of the split."""
+    """With one walk of three steps per subgraph, from a uniform root of the split, on a directed graph."""
     graph = Graph.from_edges([1, 2, 3, 3, 4, 5, 5, 6, 0], [0, 0, 1, 2, 3, 3, 3, 4, 4], 8)
     roots, batches = np.array([0, 3, 7]), 5000
     sampler = SaintWalkSampler(1, 3, normalise=False).prepare(graph, roots)
@@ -106,9 +106,9 @@ def test_the_walk_sampler_visits_by_the_transition_matrix():
 
 
 def sums(sampler, graph, split, batches, seed=0):
-    """Of many batches: each node's mean weighted sum over its in-edges, by the exact one; and the mean losses, by the exact one.
+    """Compare weighted sums and mean losses over many batches with the exact ones.
 
-    Returns the nodes' ratios, how many batches had them, and the losses' ratios (batches,). Features and losses are no constants.
+    Returns each node's ratio, the number of batches with the node, and the losses' ratios (batches,). Features and losses are not constant.
     """
     num_nodes, scratch = graph.num_nodes, workspace.Workspace()
     x, losses = 1 + np.arange(num_nodes) % 7 / 7, 1 + np.arange(num_nodes) % 5
@@ -125,7 +125,7 @@ def sums(sampler, graph, split, batches, seed=0):
 
 
 def powerlaw(num_nodes=1200):
-    """Every edge in both directions; a node of rank r has about 600 / r edges to others in turn, and two to those beside it."""
+    """Return a symmetric graph in which the node of rank r has about 600 / r edges, plus two to the adjacent ranks."""
     v = np.arange(num_nodes)
     src = np.repeat(v, 1 + 600 // (v + 1))
     dst = (src + 1 + np.arange(len(src)) * 7919 % (num_nodes - 1)) % num_nodes
@@ -136,7 +136,7 @@ def powerlaw(num_nodes=1200):
 @pytest.mark.parametrize("sampler", [SaintNodeSampler(66), SaintEdgeSampler(35), SaintWalkSampler(24)], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("every", [1, 3])
 def test_sums_over_five_percent_of_the_vertices(sampler, every):
-    """Expected aggregation and loss within 1 % of the exact ones, all nodes that batches have taken together."""
+    """The mean aggregation and the mean loss must be within 1 % of the exact values, averaged over all sampled nodes."""
     graph = powerlaw()
     split = np.arange(0, graph.num_nodes, every)
     ratio, times, losses = sums(sampler.prepare(graph, split), graph, split, 4000)
@@ -147,13 +147,13 @@ def test_sums_over_five_percent_of_the_vertices(sampler, every):
 
 
 def z_values(rows):
-    """Of the means of independent rows."""
+    """Return the z-values of the column means of independent rows."""
     return rows.mean(0) / (rows.std(0, ddof=1) / np.sqrt(len(rows)) + 1e-12)
 
 
 @pytest.mark.parametrize("sampler", [SaintNodeSampler(12), SaintEdgeSampler(6), SaintWalkSampler(4, 2)], ids=lambda s: type(s).__name__)
 def test_weighted_sums_estimate_those_of_the_graph(sampler, monkeypatch):
-    """Neighbour sums A x at every node that a batch holds, and the mean loss; walks are counted anew each time, 32 from each root."""
+    """Tests neighbour sums A x at every sampled node, and the mean loss. Walks are recounted for each preparation, 32 from each root."""
     graph, preparations, batches = mixed(), 200, 8
     num_nodes, split, rng = graph.num_nodes, np.arange(0, graph.num_nodes, 2), np.random.default_rng(0)
     x, losses = 1 + rng.random(num_nodes), np.arange(num_nodes) / 4
@@ -180,7 +180,6 @@ def test_weighted_sums_estimate_those_of_the_graph(sampler, monkeypatch):
 
 
 def test_half_the_error_takes_more_walks(monkeypatch):
-    """The stated error decides how many, the same each time."""
     graph, walks, counted = powerlaw(300), [], saint.visits.walk_rates
     monkeypatch.setattr(saint.visits, "walk_rates", lambda number, *args: walks.append(number) or counted(number, *args))
     last = []
@@ -196,7 +195,7 @@ def test_half_the_error_takes_more_walks(monkeypatch):
 
 
 def test_a_subgraph_without_a_seed_is_drawn_again():
-    """Node 15 ends the path and is rarely drawn: every batch has it all the same, as its only seed."""
+    """Node 15 is the only seed and rarely drawn; every batch must contain it."""
     graph = skewed()
     sampler = SaintNodeSampler(2).prepare(graph, np.array([15]))
     for batch in range(50):

@@ -1,4 +1,4 @@
-"""Subgraphs by DGL's and PyG's laws: what a single draw hits, over many addresses; all edges between the nodes; no weights."""
+"""Subgraphs with the distributions of DGL and PyG: single draws, all edges between the nodes, and no weights."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,13 @@ ALL = np.arange(30)
 
 @pytest.fixture(scope="module")
 def graph():
-    """30 nodes: the last three have no in-edges, the first two no out-edges; with multi-edges and self loops."""
+    """Return 30 nodes with parallel edges and self loops; the last three have no in-edges, the first two no out-edges."""
     generator = np.random.default_rng(8)
     return Graph.from_edges(generator.integers(2, 30, 200), generator.integers(0, 27, 200), 30)
 
 
 def drawn(sampler, graph):
-    """The nodes of many subgraphs."""
+    """Return the nodes of many subgraphs."""
     sampler = sampler.prepare(graph, ALL)
     for batch in range(DRAWS):
         made = sampler.sample(graph, np.zeros(1, np.int64), seed=5, batch=batch)
@@ -55,7 +55,7 @@ def test_edges_by_both_degrees(graph, kind):
 
 
 def test_walks_from_any_vertex(graph):
-    """Of no node of those without in-edges a walk leads on."""
+    """A walk from a node without in-edges stays there."""
     counts = np.zeros(30)
     for batch in drawn(Walks(1, 1, normalise=False, num_subgraphs=1), graph):
         assert len(batch.node_ids) <= 2

@@ -1,4 +1,4 @@
-"""A batch goes from the process that samples to the one that makes it ready, and is the same bit for bit."""
+"""Batches passed from the sampling process to the process that gathers features are bit-identical."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_there_and_back(sampler):
 
 
 def sizes_of(batch):
-    """Of all blocks, those too that are beginnings of others."""
+    """Return the sizes of all blocks, including those that are prefixes of other blocks."""
     hops = [hop if isinstance(hop, dict) else {"": hop} for hop in batch.blocks]
     return [{relation: (block.num_dst, block.num_src, block.num_edges) for relation, block in hop.items()} for hop in hops]
 
@@ -64,7 +64,7 @@ def test_a_sample_of_another_step_is_none():
 
 
 def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
-    """A process that is late reads for a run that was left; what it gets may be half of one batch and half of another."""
+    """A slow reader of an abandoned epoch may read parts of two batches, which must not count as a batch."""
     graph = load_dataset("digits-knn").graph
     first, second = (written(NeighborSampler([2]).sample(graph, np.arange(number))) for number in (4, 300))
     [boxes] = message_slots(1, 0, [0], None)

@@ -1,4 +1,4 @@
-"""Events in the order of time: the latest neighbours from before the step, no event of the step or later, negatives by their addresses."""
+"""Events in time order: a batch has the latest neighbours from before its step, no later event, and reproducible negatives."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from hoptrain.samplers.wrappers.events import EventSampler, EventSchedule
 
 
 def drawn(number, num_nodes=30, seed=0):
-    """Events between all nodes, loops and repetitions too; any may be a destination."""
+    """Return random events between all nodes, with self loops and repetitions; any node may be a destination."""
     rng = np.random.default_rng(seed)
     src, dst = (rng.random((2, number)) ** 2 * num_nodes).astype(np.int64)
     return Events(src=src, dst=dst, t=np.sort(rng.integers(0, number // 2, number)), num_nodes=num_nodes, destinations=np.arange(num_nodes))
@@ -30,14 +30,14 @@ def loader(events, first, last, batch_size=16, rank=0, world_size=1, **options):
 
 
 def edges_of(batch):
-    """(source, destination, event) of each edge, global ids."""
+    """Return the (source, destination, event) of each edge, with global ids."""
     sources, destinations = batch.blocks[0].edge_index()
     nodes = batch.node_ids
     return sorted(zip(nodes[sources].tolist(), nodes[destinations].tolist(), batch.extra["events"].tolist(), strict=True))
 
 
 def latest(events, vertices, begin, number):
-    """The same, event by event."""
+    """Find the latest neighbours event by event, in the form of ``edges_of``."""
     found = []
     for v in vertices:
         own = [(int(events.dst[k]), v, k) for k in range(begin) if events.src[k] == v]
@@ -64,7 +64,7 @@ def test_the_latest_neighbours_from_before_the_step():
 
 
 def test_neighbours_are_those_of_pyg():
-    """Whose loader keeps some events of a node, not the last, where it is given more at once than it keeps: here it is given few."""
+    """Few events are added at a time: given more than it stores, PyG's loader keeps some events of a node, not the latest ones."""
     events = drawn(400)
     events = replace(events, dst=(events.dst + (events.dst == events.src)) % 30)  # no loops, which it counts twice
     theirs = LastNeighborLoader(30, 5)
@@ -79,7 +79,7 @@ def test_neighbours_are_those_of_pyg():
 
 
 def test_no_batch_depends_on_a_later_event():
-    """Over all batches: with other events from the next step on, a batch is the same bit for bit."""
+    """Changing all events after a step must leave the batch of this step bit-identical."""
     events, other = drawn(120), drawn(120, seed=1)
     for step, batch in enumerate(loader(events, 0, 120, num_negatives=2)):
         wanted = {name: array.tolist() for name, array in batch.arrays().items() if not name.startswith("edge_ids")}
@@ -92,7 +92,7 @@ def test_no_batch_depends_on_a_later_event():
 
 
 def test_two_ranks_have_the_batch_of_one():
-    """Twice as large: its events in their order, each with its negatives, and neighbours from before the step."""
+    """The batches of two ranks together equal one rank's batch of twice the size, including negatives and neighbours."""
     events = drawn(250)
     parts = [list(loader(events, 30, 230, 10, rank, 2, num_negatives=3)) for rank in range(2)]
     for whole, *own in zip(loader(events, 30, 230, 20, num_negatives=3), *parts, strict=True):

@@ -1,4 +1,4 @@
-"""Batches without some edges: those that the sampler makes, less these edges and nothing else; with workers as without."""
+"""Batches without excluded edges equal the sampler's batches less these edges, with and without workers."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def graph():
 
 
 def edges(block, dropped=()):
-    """Sources, destinations, places and weights of a block's edges, but for those at the places ``dropped``."""
+    """Return (source, destination, position, weight) of a block's edges, except for those at the positions ``dropped``."""
     destinations = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
     weights = np.ones(block.num_edges) if block.weights is None else block.weights
     listed = zip(block.indices, destinations, block.edge_ids, weights, strict=True)
@@ -45,14 +45,14 @@ def edges(block, dropped=()):
 
 
 def opened(batch):
-    """Nodes and numbers of seeds by type and blocks by relation, of a plain batch too."""
+    """Return nodes and seed counts by type, and blocks by relation, also for a homogeneous batch."""
     if isinstance(batch.node_ids, dict):
         return batch.node_ids, batch.seed_counts, batch.blocks
     return {"": batch.node_ids}, {"": batch.num_seeds}, [{ONLY: block} for block in batch.blocks]
 
 
 def reached(batch, dropped):
-    """The slow way: the nodes by type and, hop by hop from the seeds outward, the edges that are left, by what they join."""
+    """Compute the nodes by type, and hop by hop from the seeds outward the remaining edges, slowly, in Python lists."""
     node_ids, seed_counts, blocks = opened(batch)
     nodes, hops = {kind: ids[: seed_counts[kind]].tolist() for kind, ids in node_ids.items()}, []
     for hop in reversed(blocks):
@@ -73,7 +73,7 @@ def reached(batch, dropped):
 
 
 def check_excluded(whole, batch, dropped):
-    """``batch`` is ``whole`` without the edges ``dropped``, sets of places by relation."""
+    """Check that ``batch`` is ``whole`` without the edges ``dropped``, which are sets of positions by relation."""
     (found, _, blocks), (nodes, _, whole_blocks) = opened(batch), opened(whole)
     if whole.nested:
         listed = [{r: (edges(block), block.num_src, block.num_dst) for r, block in hop.items()} for hop in blocks]
@@ -116,7 +116,7 @@ def test_only_the_excluded_edges_of_each_relation_are_missing(sampler, share):
 
 
 def test_nodes_stay_if_the_excluded_edges_are_between_seeds(graph):
-    """As those of links are: the batch differs in nothing but these edges."""
+    """Links have both ends among the seeds, so the batch differs only in the excluded edges."""
     between = np.flatnonzero(np.isin(graph.indices, SEEDS) & np.isin(graph.destinations(), SEEDS))
     whole = SAMPLERS["all"].sample(graph, SEEDS)
     batch = ExcludingSampler(SAMPLERS["all"]).sample(graph, items_of(SEEDS, between))

@@ -1,4 +1,4 @@
-"""HeteroLinkSampler: pairs, negatives, and no message along what is to be predicted; equal to LinkSampler where there is one relation."""
+"""HeteroLinkSampler: pairs, negatives, and no message along predicted edges; equal to LinkSampler for a single relation."""
 
 import numpy as np
 import pytest
@@ -19,13 +19,13 @@ PLACES = np.array([3, 70, 11, 40])
 
 
 def ends(batch):
-    """The pairs as global ids."""
+    """Return the pairs as global ids."""
     local, (source, _, destination) = batch.extra["pairs"], batch.seed_relation
     return np.stack([batch.node_ids[source][local[0]], batch.node_ids[destination][local[1]]])
 
 
 def edges_of(batch):
-    """(source, destination), global ids, of all sampled edges by relation."""
+    """Return the (source, destination) global ids of all sampled edges, by relation."""
     found = {}
     for hop in batch.blocks:
         for (source, name, destination), block in hop.items():
@@ -60,7 +60,7 @@ def test_pairs_and_what_is_excluded(expand, exclude, reverse):
 
 
 def test_reverse_edges_are_excluded_by_default():
-    """Those of rev_NAME; within a type, without such a relation, those of the relation itself; else none."""
+    """The reverse relation is rev_NAME, or the relation itself within one type if there is no rev_NAME."""
     turned = HeteroGraph.from_edges(NUM, {BUYS: EDGES[BUYS], KNOWS: EDGES[KNOWS]}).with_reverse()
     rev_buys, rev_knows = ("item", "rev_buys", "user"), ("user", "rev_knows", "user")
     for graph, relation, reverse in (
@@ -100,7 +100,7 @@ def test_negatives_are_uniform_over_the_destinations_type():
 
 
 def negatives_of(law, relation=BUYS, count=40):
-    """Sources and destinations of many negatives."""
+    """Return the sources and destinations of many negatives."""
     sampler = HeteroLinkSampler(HeteroSampler([1]), relation, law, count)
     batches = [sampler.sample(GRAPH, PLACES % 50, batch=number) for number in range(20)]
     return np.concatenate([ends(batch)[:, 4:] for batch in batches], axis=1)
@@ -115,7 +115,7 @@ def test_negatives_by_degree():
 
 @pytest.mark.parametrize("relation", [BUYS, KNOWS])
 def test_filtered_negatives_are_no_edges(relation):
-    """Of one type a source is no negative of its own; of two the node of the same number is one like any other."""
+    """Within one type a source is never its own negative; between two types a node with the same number may be one."""
     columns, drawn = GRAPH.relations[relation], negatives_of("filtered", relation)
     known = set(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
     assert not set(zip(*drawn.tolist(), strict=True)) & known
@@ -176,7 +176,7 @@ REVERSES = {BUYS: BOUGHT, KNOWS: None}
 
 @pytest.mark.parametrize("exclude", ["none", "reverse"])
 def test_several_relations_in_a_batch(exclude):
-    """Each with edges, negatives and exclusions of its own; negatives are those of the relation alone, if it is the first."""
+    """Each relation has its own edges, negatives and exclusions; the first relation's negatives do not depend on the others."""
     reverse = tuple(REVERSES.values()) if exclude == "reverse" else None
     sampler = HeteroLinkSampler(HeteroSampler([-1, -1]), list(REVERSES), "filtered", 2, exclude, reverse)
     numbers = np.array([3, 120, 70, 80, 11, 139])  # BUYS has 80 edges, KNOWS 60

@@ -1,4 +1,4 @@
-"""LinkSampler: equal to its reference bit for bit, its negatives follow their law, and no message passes along a predicted edge."""
+"""LinkSampler: bit-identical to its reference, correct distribution of negatives, and no message along a predicted edge."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def as_lists(batch):
 
 @st.composite
 def problems(draw):
-    """A graph with multi-edges, self loops, edges both ways and isolated nodes; edges as seeds; all options."""
+    """Draw a graph with parallel edges, self loops, reverse edges and isolated nodes, edges as seeds, and all options."""
     num_nodes = draw(st.integers(1, 25))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, vertex | st.integers(0, min(2, num_nodes - 1))), min_size=1, max_size=80))
@@ -61,7 +61,7 @@ ALONE = LOOP | {"options": ("in_batch", 2, "reverse", (0, 1)), "expand": "new"}
 @example(problem=LOOP, threads=1, address=(0, 0))
 @example(problem=ALONE, threads=2, address=(3, 1))
 def test_any_problem(problem, threads, address):
-    """Pairs, blocks and nodes of the reference; and whatever it says, no predicted edge is left in any block."""
+    """Compares with the reference, and checks independently that no block contains a predicted edge."""
     graph, (negatives, count, exclude, bounds) = problem["graph"], problem["options"]
     assume(negatives != "pairs" or bounds == (0, graph.num_nodes))
     assume(negatives != "degree" or graph.indptr[bounds[0]] < graph.indptr[bounds[1]])  # else it is refused, below
@@ -109,7 +109,7 @@ def test_labels_and_pairs(graph):
 
 
 def test_messages_pass_unless_they_are_excluded(graph):
-    """The exclusion is what removes them: without it the full neighbourhoods hold every predicted edge."""
+    """Without the exclusion, full neighbourhoods contain every predicted edge."""
     edges = np.arange(0, 300, 3)
     kept = {
         exclude: LinkSampler(NeighborSampler([-1]), exclude=exclude).sample(graph, edges).num_edges
@@ -127,7 +127,7 @@ def test_a_batch_of_one_edge_has_no_other_to_borrow_from(graph):
 
 @pytest.mark.parametrize("exclude", ["self", "reverse"])
 def test_a_vertex_that_is_several_nodes_hides_no_edge(graph, exclude):
-    """In ShaDow's subgraphs a seed's node stands in other seeds' subgraphs too."""
+    """In ShaDow's subgraphs a seed also occurs in the subgraphs of other seeds."""
     edges, inner = np.arange(0, 300, 11), ShadowSampler(1, 500, num_layers=2)
     whole = LinkSampler(inner, exclude="none").sample(graph, edges)
     assert len(set(whole.node_ids.tolist())) < len(whole.node_ids)
@@ -137,7 +137,7 @@ def test_a_vertex_that_is_several_nodes_hides_no_edge(graph, exclude):
 
 
 def test_weights_stay_with_their_edges(graph):
-    """LABOR's weights, by edge: what is left has those that it had."""
+    """The edges that remain keep their LABOR weights."""
     edges = np.arange(0, 300, 11)
     blocks = [LinkSampler(LaborSampler([8]), exclude=exclude).sample(graph, edges).blocks[0] for exclude in ("none", "reverse")]
     whole, left = (dict(zip(block.edge_ids.tolist(), block.weights.tolist(), strict=True)) for block in blocks)
@@ -153,7 +153,7 @@ def chi_square(counts, expected):
 
 
 def negatives_of(graph, negatives, edges, batches, count=20):
-    """How often each node is a negative, over batches."""
+    """Count how often each node is a negative over many batches."""
     sampler = LinkSampler(NeighborSampler([1]), negatives, count)
     counts = np.zeros(graph.num_nodes)
     for number in range(batches):
@@ -178,7 +178,7 @@ def test_uniform_negatives():
 
 
 def test_pairs_of_any_two_vertices():
-    """Each of the hundred as often, whatever the edge."""
+    """Each of the hundred pairs is equally frequent, whatever the edge."""
     sampler, edges, counts = LinkSampler(NeighborSampler([1]), "pairs", 20), np.arange(4), np.zeros((10, 10))
     for number in range(250):
         batch = sampler.sample(STAR, edges, batch=number, seed=11)
@@ -196,7 +196,7 @@ def test_negatives_by_degree():
 
 
 def test_in_batch_negatives():
-    """Edge 0 ends at 0, the others at 1, 2 and 3: as a negative 0 comes from three edges with 1/3 each, and never from its own."""
+    """Edge 0 ends at node 0, the others at 1, 2 and 3: three edges draw node 0 with probability 1/3 each, edge 0 never does."""
     edges = np.array([0, 8, 12, 14])
     counts = negatives_of(STAR, "in_batch", edges, 250)
     assert chi_square(counts[:4], counts.sum() / 4) < 16.3
@@ -210,7 +210,7 @@ def test_in_batch_negatives():
 
 @pytest.mark.parametrize("graph", [STAR, Graph(STAR.indptr, np.concatenate([c[::-1] for c in np.split(STAR.indices, STAR.indptr[1:-1])]))])
 def test_filtered_negatives(graph):
-    """Each node that an edge's source has no edge to, as often as any other; whether columns ascend or not."""
+    """Nodes to which a source has no edge are equally frequent, with sorted and unsorted columns."""
     for edge in (0, 8, 12):
         source, counts = graph.indices[edge], negatives_of(graph, "filtered", np.array([edge]), 100)
         allowed = np.setdiff1d(np.arange(10), [source, *graph.destinations()[graph.indices == source]])
@@ -274,7 +274,7 @@ def test_workers_change_nothing(dataset, negatives):
 
 
 def test_a_model_learns_to_tell_links():
-    """Two halves of a graph, edges within a half only: after two epochs pairs of one half score higher than pairs across."""
+    """All edges are within the two halves of a graph, so pairs within a half must score higher than pairs across."""
     rng = np.random.default_rng(0)
     half = rng.integers(0, 2, 4000)
     graph = Graph.from_edges(*(rng.integers(0, 100, (2, 4000)) + 100 * half), 200)

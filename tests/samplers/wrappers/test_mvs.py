@@ -1,4 +1,4 @@
-"""MVSSampler: seeds by the norms of their gradients, weights that make losses unbiased."""
+"""MVSSampler: seeds drawn by their gradient norms, with weights that make losses unbiased."""
 
 import gc
 from pathlib import Path
@@ -12,7 +12,7 @@ from hoptrain.samplers import MVSSampler, NeighborSampler, SampleLoader
 
 @pytest.fixture
 def sampler(graph):
-    """Prepared, with the norms of ten nodes set: a hundredfold range and a zero."""
+    """Return a prepared sampler with the norms of ten nodes: a hundredfold range and a zero."""
     sampler = MVSSampler(NeighborSampler([1]), 6, uniform_mix=0.2).prepare(graph, np.arange(graph.num_nodes))
     sampler.update(np.arange(10), NORMS)
     return sampler
@@ -36,7 +36,7 @@ def test_seeds_come_as_often_as_their_norms_say(graph, sampler):
 
 
 def test_the_weighted_mean_loss_is_unbiased(graph, sampler):
-    """And of less variance than uniform draws where the losses are as the norms."""
+    """If losses are proportional to the norms, the variance is also below that of uniform draws."""
     losses = NORMS * 3 + np.arange(10)
     even = MVSSampler(NeighborSampler([1]), 6, uniform_mix=1.0)
 
@@ -62,7 +62,7 @@ def facts(batch):
 
 
 def test_workers_follow_updates_between_epochs(dataset):
-    """Two epochs, norms set in between: equal with 0 and 2 workers, and the second has other seeds than without the update."""
+    """The norms change between two epochs; 0 and 2 workers must agree, and the second epoch must use the new norms."""
     epochs = {}
     for num_workers, updates in ((0, True), (2, True), (0, False)):
         sampler = MVSSampler(NeighborSampler([3]), 10)

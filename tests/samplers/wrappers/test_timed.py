@@ -1,4 +1,4 @@
-"""Nodes at times, dealt out as items: the batches of ``TemporalSampler``, on the CPU and on CUDA."""
+"""Nodes with times as items of a loader: the batches equal ``TemporalSampler``'s, on the CPU and on CUDA."""
 
 import numpy as np
 import pytest

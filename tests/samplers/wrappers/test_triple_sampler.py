@@ -1,4 +1,4 @@
-"""Triples as seeds: what a batch holds, the law of its negatives, and edges that pass no message."""
+"""Triples as seeds: the contents of a batch, the distribution of negatives, and edges excluded from messages."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hoptrain.samplers.wrappers.triples import TripleSampler
 
 
 def drawn(number=300, num_nodes=40, num_relations=3):
-    """Distinct triples, several between the same two entities, some from an entity to itself."""
+    """Return distinct triples, with several between the same two entities and some from an entity to itself."""
     rng = np.random.default_rng(0)
     rows = np.unique(np.stack([rng.integers(0, high, number) for high in (num_nodes // 2, num_relations, num_nodes // 2)], axis=1), axis=0)
     return Triples(splits={"train": rng.permutation(rows)}, num_nodes=num_nodes, num_relations=num_relations)
@@ -39,7 +39,7 @@ def test_all_entities_as_negatives():
 
 
 def test_the_law_of_the_negatives():
-    """Uniform, whatever the triples; others in other batches, epochs and seeds; p = 0.0001 at the least."""
+    """Negatives are uniform and differ between batches, epochs and seeds (p = 0.0001)."""
     data, graph = drawn(), drawn().graph()
     sampler = TripleSampler(data, None, 1000)
     found = {}
@@ -55,7 +55,7 @@ def test_the_law_of_the_negatives():
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_no_message_along_the_edges_of_the_batch(expand, prepared):
-    """All others are there, also those of other relations between the same entities."""
+    """All other edges stay, also those of other relations between the same entities."""
     data, graph = drawn(), drawn().graph()
     total = len(data.splits["train"])
     sampler = TripleSampler(data, NeighborSampler([-1, -1], expand=expand), 3)

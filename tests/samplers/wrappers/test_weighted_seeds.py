@@ -1,4 +1,4 @@
-"""WeightedSeedSampler: seeds by weight as a plain program draws them, whatever the batch, and losses that are means over the draws."""
+"""WeightedSeedSampler: draws equal a slow reference for any batch size, and losses are means over the draws."""
 
 from collections import Counter
 from fractions import Fraction
@@ -26,7 +26,7 @@ def sampler(graph):
 
 
 def drawn(number, seed, epoch):
-    """One draw, by exact shares of 64 random bits."""
+    """Compute one draw exactly from 64 random bits."""
     high, low = words((seed, epoch, 0, int(HOP_SEEDS)), number, 2)
     place = Fraction(high << 32 | low, 2**64) * Fraction(WEIGHTS[SPLIT].sum())
     for vertex in SPLIT:
@@ -55,7 +55,7 @@ def test_the_law(graph, sampler):
 
 
 def test_draws_do_not_depend_on_batches(dataset, sampler):
-    """The same draws of an epoch by one rank and by two, in workers and not; another epoch draws others."""
+    """An epoch has the same draws on one and two ranks, with and without workers; another epoch has other draws."""
 
     def epoch(workers=0, **options):
         with SampleLoader(dataset, sampler, split=np.arange(120), num_workers=workers, seed=3, **options) as loader:
@@ -100,7 +100,6 @@ def test_classes_share_an_epoch_alike():
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_a_step_is_the_mean_over_its_draws(dataset, monkeypatch):
-    """In tasks nodes and hetero."""
     y = np.where(np.arange(90) % 9 == 0, 2, np.arange(90) % 2)
     typed = hetero_module(hetero_data(y=y), class_balanced_sampling=True)
     plain = NodeDataModule(dataset, NeighborSampler([2, 2]), batch_size=16, num_workers=0, class_balanced_sampling=True)

@@ -1,4 +1,4 @@
-"""The layer-wise samplers on CUDA give what they give on the CPU, weights and descriptions included."""
+"""The layer-wise samplers give the same batches on CUDA as on the CPU, including weights and extra arrays."""
 
 import threading
 from collections import Counter
@@ -29,7 +29,7 @@ def small():
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_equal_to_the_cpu(small, name):
-    """Batches of several sizes; one without an in-edge, whose candidates are none."""
+    """Batches differ in size; the last seed has no in-edges, so it has no candidates."""
     check_bulks(SAMPLERS[name], small, [[[3, 0, 35], [38]], [[5]]])
 
 
@@ -39,7 +39,6 @@ def test_a_bulk_of_16(small, sampler):
 
 
 def test_too_little_room(small, monkeypatch):
-    """Of in-edges and of edges."""
     start_without_room(monkeypatch)
     check_bulks(LadiesSampler([4]), small, [[[0, 2]]])
 
@@ -49,7 +48,6 @@ def test_through_the_loader(small):
 
 
 def test_scores(small):
-    """New ones reach the device."""
     sampler, space = ASGCNSampler([7]), workspace()
     for scores in (None, np.arange(40) / 7):
         sampler.set_scores(scores)
@@ -68,13 +66,12 @@ DEGREE = 3 * LONG // 2
 
 
 def with_hub():
-    """Node 0 has more in-edges from few nodes than a thread adds up, the 59 others have three each."""
+    """Return a graph in which node 0 has more in-edges than one thread adds up, and the 59 other nodes have three each."""
     indptr = np.concatenate([[0], DEGREE + 3 * np.arange(60)])
     return Graph(indptr, np.random.default_rng(0).integers(0, 60, indptr[-1]).astype(np.int32))
 
 
 def test_a_long_column_is_normalized():
-    """In the order of the CPU, and to the degree."""
     check_bulks(LadiesSampler([90], normalize=True), with_hub(), [[[0], [7, 0]]])
     (block,) = LadiesSampler([90], normalize=True).sample(with_hub(), np.array([0])).blocks
     column = block.weights

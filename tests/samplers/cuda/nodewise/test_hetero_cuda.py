@@ -1,4 +1,4 @@
-"""Sampling of heterogeneous edges on CUDA, mini-batch for mini-batch and bit for bit that of the CPU."""
+"""Sampling of heterogeneous graphs on CUDA: each mini-batch is bit-identical to that of the CPU."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 
 @pytest.fixture(scope="module")
 def typed():
-    """Two relations into one type, one within it, and one into a type that is reached later; a type that nothing reaches."""
+    """Return a graph with two relations into one type, one within it, one into a type that the second hop reaches, and an unreachable type."""
     rng = np.random.default_rng(0)
 
     def edges(num_src, num_dst, number):
@@ -43,7 +43,6 @@ def contents(batch):
     ],
 )
 def test_equal_to_the_cpu(typed, fanouts, options, kernel):
-    """The second bulk finds buffers larger than it needs."""
     sampler, workspace = HeteroSampler(fanouts, "p", **options), on_cuda(kernel)
     for bulk in ([[3, 7, 1], [19, 0]], [[5]]):
         seeds = [np.array(own) for own in bulk]
@@ -53,7 +52,6 @@ def test_equal_to_the_cpu(typed, fanouts, options, kernel):
 
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_seeds_of_several_types_are_those_of_the_cpu(typed, expand):
-    """Other types in each batch; the numbers are those that a loader's schedule deals out."""
     sampler, workspace = HeteroSampler([2, 2], expand=expand), on_cuda()
     seeds = [typed.numbered(own) for own in ({"p": [3, 7], "a": [1]}, {"venue": [2], "p": [5]}, {"a": [4, 9, 2]})]
     found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
@@ -79,7 +77,7 @@ def all_contents(batch):
 
 @pytest.mark.parametrize("with_rows", [True, False])
 def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
-    """Held to the epoch's end, they stay as they were."""
+    """All batches of the epoch are kept, so that later ones could overwrite them."""
     data = data_of(typed, with_rows)
     found, expected = (
         [all_contents(batch) for batch in list(SampleLoader(data, HeteroSampler([2, 2], "p"), device=device, batch_size=4, seed=3))]
@@ -90,7 +88,7 @@ def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
 
 
 def test_a_worker_writes_what_it_samples_on_the_device(typed):
-    """Here without its process: in the simulator a worker's kernels would take minutes."""
+    """Calls the worker's code in this process, because in the simulator a worker's kernels would take minutes."""
     batches = []
     for device in ("cuda", "cpu"):
         task = SampleLoader(data_of(typed), HeteroSampler([2, 2], "p"), device=device, batch_size=4).task

@@ -1,4 +1,4 @@
-"""Columns that a block works on: the batches are the CPU's, bit for bit, and no thread goes over the whole column."""
+"""Long columns are sampled by a whole block: batches are bit-identical to the CPU's, and no thread reads the whole column."""
 
 import threading
 from collections import Counter
@@ -17,21 +17,21 @@ pytestmark = needs_cuda
 
 
 def with_hub(degree, weights=None):
-    """Node 0 has so many in-edges, the 59 others have three each."""
+    """Return a graph in which node 0 has this in-degree and the 59 other nodes have in-degree three."""
     rng = np.random.default_rng(0)
     indptr = np.concatenate([[0], degree + 3 * np.arange(60)])
     return Graph(indptr, rng.integers(0, 60, indptr[-1]).astype(np.int32), weights=weights and weights(rng, indptr[-1]))
 
 
 def steep(rng, number):
-    """One edge holds nearly all the weight, so that all others are drawn from the rest; one in four has none."""
+    """Return weights of which one dominates, so that all other edges are drawn without it; every fourth weight is 0."""
     weights = 10.0 ** -rng.integers(20, 320, number)
     weights[::4], weights[1] = 0.0, 1.0
     return weights
 
 
 def counted(monkeypatch, module, name):
-    """How often each thread of each launch calls a function: the simulator runs the kernels' own source by Python threads."""
+    """Count how often each thread calls a function. The simulator runs each CUDA thread as a Python thread."""
     calls, function = Counter(), getattr(module, name)
 
     def counting(*args):
@@ -43,7 +43,7 @@ def counted(monkeypatch, module, name):
 
 
 def longest_sum(degree, block):
-    """Additions one after the other in the sum of a long column: of a thread's pieces, then of all pieces."""
+    """Return the longest chain of additions for a column: the pieces of one thread, then the sums of all pieces."""
     return -(-PIECES // block) * -(-degree // PIECES) + PIECES
 
 

@@ -1,4 +1,4 @@
-"""LABOR-0 on CUDA, mini-batch for mini-batch and bit for bit that of the CPU."""
+"""LABOR-0 on CUDA: each mini-batch is bit-identical to that of the CPU."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,6 @@ def small():
     ("fanouts", "rounds", "kernel"), [([2, 3], 0, "sample"), ([2, -1], 0, "transit"), ([2, 3], 1, "transit"), ([3, -1], 2, "sample")]
 )
 def test_equal_to_the_cpu(small, fanouts, rounds, kernel):
-    """The second bulk finds buffers larger than it needs."""
     sampler, workspace = LaborSampler(fanouts, importance_rounds=rounds), on_cuda(kernel)
     batches = check_equal(sampler, small, [np.array(seeds) for seeds in ([0, 9, 31], [5], [3, 17])], workspace)
     assert any((block.weights > 1).any() for block in batches[0].blocks)
@@ -34,7 +33,7 @@ def test_a_bulk_of_16(small, rounds):
 
 
 def test_importances_are_those_of_doubles():
-    """Each step of an importance against the processor's doubles."""
+    """Each step of the importance computation equals the CPU's double precision."""
     rng = np.random.default_rng(0)
 
     def bits(x):

@@ -1,4 +1,4 @@
-"""The CUDA sampler against the CPU's, mini-batch for mini-batch and bit for bit."""
+"""Neighbour sampling on CUDA: each mini-batch is bit-identical to that of the CPU."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ SCHEDULES = {
 
 
 def weighted_graph(num_nodes=40, num_edges=300, seed=0):
-    """Hubs, isolated nodes, self loops, multi-edges; some columns without any weight."""
+    """Return a graph with hubs, isolated nodes, self loops, parallel edges, and columns whose weights are all 0."""
     plain = make_graph(num_nodes, num_edges, seed)
     weights = np.random.default_rng(seed).integers(0, 4, num_edges).astype(np.float32)
     weights[plain.indptr[3] : plain.indptr[6]] = 0
@@ -52,7 +52,7 @@ def on_cuda(schedule="sample", thresholds=None, placement="auto"):
 
 
 def on_host(batch):
-    """Everything that a mini-batch holds, dtypes included."""
+    """Return everything that a mini-batch holds as NumPy arrays, with their dtypes."""
     arrays = [batch.node_ids] + [getattr(block, name) for block in batch.blocks for name in ("indptr", "indices", "edge_ids")]
     facts = batch.num_seeds, batch.seed, batch.epoch, batch.batch, batch.num_step_seeds, batch.nested
     return facts, [block.num_src for block in batch.blocks], [(a.dtype, a.tolist()) for a in map(to_host, arrays)]
@@ -95,7 +95,6 @@ def test_a_bulk_of_64(small_graph, mode, expand, schedule):
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize("fanouts", [[-1], [2, -1, 3], [-1, 2]])
 def test_all_neighbours(small_graph, fanouts, expand, schedule):
-    """The second bulk finds buffers that are larger than it needs."""
     sampler, workspace = NeighborSampler(fanouts, expand=expand), on_cuda(schedule)
     for sizes in ([2, 5], [1]):
         bulk = bulk_of(small_graph, sizes, seed=len(sizes))
@@ -105,7 +104,7 @@ def test_all_neighbours(small_graph, fanouts, expand, schedule):
 
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_equal_to_the_reference(small_graph, expand):
-    """Not only to the CPU, with which it shares its decisions."""
+    """Compares with the slow reference, since CUDA and CPU kernels share some code."""
     tables = build_alias_tables(small_graph)
     sampler = NeighborSampler([4, 3], replace=True, weighted=True, expand=expand)
     batch = sampler.sample(small_graph, np.array([5, 0, 9]), seed=11, workspace=on_cuda("classes"))
@@ -116,7 +115,7 @@ def test_equal_to_the_reference(small_graph, expand):
 
 
 def column_graph(degrees):
-    """Node v has degrees[v] random in-neighbours."""
+    """Return a graph in which node v has degrees[v] random in-neighbours."""
     degrees = list(degrees)
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     sources = np.random.default_rng(0).integers(0, len(degrees), indptr[-1])
@@ -126,7 +125,7 @@ def column_graph(degrees):
 @pytest.mark.parametrize("schedule", ["sample", "thread", "warp", "block", "grid"])
 @pytest.mark.parametrize("mode", ["distinct", "replace"])
 def test_degrees_around_the_fanout(mode, schedule):
-    """Degrees 0, 1, fanout and fanout + 1, and those at which Floyd's filter and the copied units change."""
+    """Degrees are 0, 1, fanout, fanout + 1, and those at which the algorithm for distinct draws changes."""
     graph = column_graph([0, 1, 35, 36, 33, 32, 31, 64, 65, 200])
     check_equal(graph, [35], [np.arange(10), np.array([9, 3])], schedule, mode=mode)
 
@@ -154,7 +153,7 @@ def test_an_adjacency_list_that_just_fits_into_shared_memory(schedule, room):
 
 @pytest.mark.parametrize("requests", [1, 2, 3, 4, 6, 7, 13])
 def test_the_work_of_one_transit_at_the_borders_of_its_class(requests):
-    """One node in every batch, one unit each: its work is the number of batches."""
+    """Every batch has the same seed with one unit of work, so the work of the node is the number of batches."""
     check_equal(column_graph([9, 4]), [3], [np.array([0])] * requests, "classes")
 
 

@@ -1,4 +1,4 @@
-"""Neighbour sampling under a bound on time on CUDA, mini-batch for mini-batch and bit for bit that of the CPU."""
+"""Temporal neighbour sampling on CUDA: each mini-batch is bit-identical to that of the CPU."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,6 @@ def seed_times():
     ("options", "kernel"), [({}, "sample"), ({}, "transit"), ({"replace": True}, "sample"), ({"strategy": "recent"}, "transit")], ids=str
 )
 def test_equal_to_the_cpu(timed, seed_times, options, kernel):
-    """A node may be a seed twice. The second bulk finds buffers larger than it needs."""
     sampler, workspace = TemporalSampler([3, 2], seed_times, **options), on_cuda(kernel)
     for bulk in ([[1, 5, 1], [39, 0]], [[2]]):
         check_equal(sampler, timed, [np.array(seeds) for seeds in bulk], workspace)

@@ -1,4 +1,4 @@
-"""VR-GCN and PinSAGE on CUDA, mini-batch for mini-batch and bit for bit those of the CPU."""
+"""VR-GCN and PinSAGE on CUDA: each mini-batch is bit-identical to that of the CPU."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,6 @@ def small():
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_equal_to_the_cpu(small, name):
-    """The second bulk finds buffers larger than it needs; the third is one of 16."""
     workspace = on_cuda()
     for sizes in ([3, 1, 4], [2], [1] * 16):
         check_equal(SAMPLERS[name], small, [np.random.default_rng(n).permutation(40)[:n] for n in sizes], workspace)

@@ -1,4 +1,4 @@
-"""Draws by weight without replacement on CUDA, mini-batch for mini-batch and bit for bit those of the CPU."""
+"""Weighted draws without replacement on CUDA: each mini-batch is bit-identical to that of the CPU."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ pytestmark = needs_cuda
 
 
 def weighted(weights_of, num_nodes=40, num_edges=240, dtype=np.float32):
-    """Hubs, isolated nodes, multi-edges; some columns without any weight."""
+    """Return a graph with hubs, isolated nodes, parallel edges, and columns whose weights are all 0."""
     plain = make_graph(num_nodes, num_edges)
     weights = weights_of(np.random.default_rng(0), num_edges).astype(dtype)
     weights[plain.indptr[3] : plain.indptr[6]] = 0
@@ -26,7 +26,7 @@ def even(rng, number):
 
 
 def steep(rng, number):
-    """A few edges hold nearly all the weight, so that repeats do not end; some weigh less than the smallest normal number."""
+    """Return weights of which a few dominate, so that draws repeat without end; some are smaller than the smallest normal float32."""
     return 10.0 ** -rng.integers(0, 320, number)
 
 
@@ -40,7 +40,6 @@ def steep(rng, number):
     ],
 )
 def test_equal_to_the_cpu(weights, dtype, expand, kernel):
-    """The second bulk finds buffers larger than it needs."""
     graph, workspace = weighted(weights, dtype=dtype), on_cuda(kernel)
     sampler = NeighborSampler([3, 2], weighted=True, expand=expand)
     for sizes in ([3, 1, 4], [2]):

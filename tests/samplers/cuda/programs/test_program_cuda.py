@@ -1,4 +1,4 @@
-"""Programs on CUDA give what they give on the CPU, by both schedules and in any bulk."""
+"""Sampling programs give the same batches on CUDA as on the CPU, with both schedules and any number of batches per bulk."""
 
 from dataclasses import replace
 
@@ -54,7 +54,6 @@ def equal(a, b):
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_equal_to_the_cpu(small, name, kernel):
-    """The second bulk finds buffers larger than it needs."""
     program, space = PROGRAMS[name], workspace(kernel)
     for bulk in ([np.array([1, 5, 7]), np.array([39, 0])], [np.array([2, 35])]):
         address = {"seed": 3, "epoch": 1, "first_batch": 2}
@@ -64,7 +63,7 @@ def test_equal_to_the_cpu(small, name, kernel):
 
 
 def test_walks_for_which_a_packed_table_is_too_small(graph):
-    """They are walked again, with a larger one."""
+    """The walks are repeated with a larger table."""
     program, space = RandomWalk(60, num_walks=8), workspace("sample", cache_bytes=0)
     seeds = [np.array([3, 8])]
     assert equal(program.sample_bulk(graph, seeds, workspace=space)[0], program.sample_bulk(graph, seeds)[0])
@@ -72,7 +71,7 @@ def test_walks_for_which_a_packed_table_is_too_small(graph):
 
 
 def test_a_graph_without_weights_in_pinned_memory(small):
-    """Whose tables of weights are empty: an empty array has no address there."""
+    """The weight tables are empty, and an empty array has no device address."""
     space = Workspace(device="cuda", kernel="sample", placement="pinned")
     space.on_device.thresholds = TESTED
     seeds = [np.array([1, 5, 7])]
@@ -88,7 +87,7 @@ def test_weights_are_seen():
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("program", [Beyond([2]), BeyondAtTheEnd([2, 2]), BeyondWalk()], ids=lambda program: type(program).__name__)
 def test_an_edge_that_is_none_of_the_transit(small, program, kernel):
-    """Of all draws the message names the one that the CPU meets first."""
+    """The message names the draw that the CPU would reach first."""
     bulk = [np.array([39, 38]), np.array([7, 3, 0])]
     with pytest.raises(InputError) as on_cpu:
         program.sample_bulk(small, bulk)
@@ -98,7 +97,6 @@ def test_an_edge_that_is_none_of_the_transit(small, program, kernel):
 
 
 def test_collective(small):
-    """Batches of several sizes, and a second bulk that finds buffers larger than it needs."""
     check_bulks(Layer(), small, [[[3, 0, 35], [38]], [[5]]])
     with refused("draw 0", "BeyondLayer.next no edge transit step 0", "len(transit.neighbors) STOP"):
         BeyondLayer().sample(small, np.array([0, 3]), workspace=workspace("sample"))

@@ -1,4 +1,4 @@
-"""Cluster-GCN's sampler on CUDA gives what it gives on the CPU."""
+"""Cluster-GCN's sampler gives the same batches on CUDA as on the CPU."""
 
 import numpy as np
 import pytest

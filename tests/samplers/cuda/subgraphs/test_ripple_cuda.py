@@ -1,4 +1,4 @@
-"""Ripple walks on CUDA give what they give on the CPU."""
+"""Ripple walks give the same batches on CUDA as on the CPU."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def small():
 
 @pytest.mark.parametrize(("size", "ratio", "split"), [(9, 0.4, [1, 2, 30]), (40, 1, [0, 39]), (5, 0.01, range(40))])
 def test_equal_to_the_cpu(small, size, ratio, split):
-    """Also where all that can be reached is in the subgraph, and roots are drawn in vain."""
+    """Includes graphs in which a walk reaches all nodes that it can, and draws further roots without success."""
     sampler = RippleWalkSampler(size, ratio).prepare(small, np.array(split))
     check_bulks(sampler, small, [[ONE], [ONE] * 2])
 

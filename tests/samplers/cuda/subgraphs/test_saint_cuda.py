@@ -1,4 +1,4 @@
-"""GraphSAINT on CUDA gives what it gives on the CPU, weights included."""
+"""GraphSAINT gives the same batches on CUDA as on the CPU, including weights."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,6 @@ def test_too_little_room(small, monkeypatch):
 
 
 def test_subgraphs_without_a_seed_are_drawn_again(small):
-    """One batch more often than another."""
     check_bulks(SaintNodeSampler(4).prepare(small, np.array([3, 4])), small, [[ONE] * 2])
 
 

@@ -1,4 +1,4 @@
-"""ShaDow on CUDA gives what it gives on the CPU."""
+"""ShaDow gives the same batches on CUDA as on the CPU."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ def small():
 
 @pytest.mark.parametrize("sampler", [ShadowSampler(2, 2, num_layers=1), ShadowPPRSampler(4, alpha=0.4, epsilon=0.02, num_layers=2)])
 def test_equal_to_the_cpu(small, sampler):
-    """Seeds whose sets overlap, and isolated ones."""
     check_bulks(sampler, small, [[[3, 0, 35]], [[5], [1, 2]]])
 
 

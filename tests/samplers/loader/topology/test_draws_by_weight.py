@@ -1,4 +1,4 @@
-"""Hops by weight, drawn from what is read of their columns, give the edges that they give with all columns at hand; however many are read together."""
+"""Weighted hops read parts of columns from files, in groups of any size, and draw the same edges as with whole columns in memory."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ from hoptrain.samplers.loader.topology.weighted import DrawsByWeight
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    """2000 nodes, whose weights lie in a file; 0 for one in three, and all that some nodes have."""
+    """Return 2000 nodes with edge weights in a file. A third of the weights are 0, including all weights of some nodes."""
     draw = np.random.default_rng(0)
     edges = np.stack([draw.integers(0, 2000, 30_000), (2000 * draw.random(30_000) ** 2).astype(np.int64)])
     weights = np.where(draw.random(30_000) < 0.3, 0, draw.random(30_000, dtype=np.float32) ** 9)

@@ -1,4 +1,4 @@
-"""Batches that are sampled together from files are those of one sampled alone from a graph in memory; nobody looks at what is mapped."""
+"""Batches sampled together from edge files equal those sampled singly in memory, and the memory maps of the edges are never read."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def contents(batch):
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    """Hubs, multi-edges, nodes without edges, weights of 0."""
+    """Return a graph with hubs, parallel edges, isolated nodes and weights of 0."""
     draw = np.random.default_rng(0)
     edges = draw.integers(0, 900, 20_000), (900 * draw.random(20_000) ** 3).astype(np.int64)
     weights = np.where(draw.random(20_000) < 0.3, 0, draw.random(20_000)).astype(np.float32)

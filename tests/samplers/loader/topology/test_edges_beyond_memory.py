@@ -1,4 +1,4 @@
-"""A graph whose edges have no room in memory: the batches of one in memory, whoever makes them and whatever dies; and each mistake is one line."""
+"""Out-of-core edges: batches equal those of edges in memory, also with workers and after killed processes; input errors are one line."""
 
 import hashlib
 import itertools
@@ -24,7 +24,7 @@ MEMORY = "500KiB"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """1 MB of features and 240 kB of edges, with 16 bytes of features each."""
+    """Return a folder with 1 MB of features, 16 bytes a node, and 240 kB of edges."""
     draw = np.random.default_rng(0)
     number, skewed = 8000, (8000 * draw.random(60_000) ** 3).astype(np.int64)
     edges = np.stack([skewed, draw.integers(0, number, 60_000)])
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def featured(folder):
-    """The same with weights, some of them 0, and 16 bytes of features of each edge."""
+    """Return the same data with edge weights, some of them 0, and 16 bytes of features for each edge."""
     data, path, draw = Dataset.open(folder), folder.parent / "featured", np.random.default_rng(1)
     arrays = data.graph.arrays() | {"weights": np.maximum(draw.random(data.graph.num_edges, dtype=np.float32) ** 8 - 0.1, 0)}
     rows = draw.random((data.graph.num_edges, 4), dtype=np.float32)
@@ -46,13 +46,13 @@ def featured(folder):
 
 @pytest.fixture
 def small(memory_for_edges):
-    """A machine without room for the edges."""
+    """Pretend that the machine has no memory for the edges."""
     memory_for_edges(600 << 10)
 
 
 @pytest.fixture
 def loader_of(folder, opened):
-    """Makes loaders and closes them."""
+    """Return a function that makes loaders, and close them after the test."""
 
     def make(sampler=None, **options):
         opened.append(SampleLoader(Dataset.open(folder), sampler or NeighborSampler([3, 2]), **({"batch_size": 64, "seed": 5} | options)))
@@ -67,7 +67,7 @@ def contents(batch):
 
 
 def same(tiered, plain):
-    """One epoch of each is the same; returns its steps."""
+    """Check that one epoch of both loaders is the same, and return its number of steps."""
     number = 0
     for ours, theirs in zip(tiered, plain, strict=True):
         assert contents(ours) == contents(theirs)
@@ -155,7 +155,7 @@ def test_a_run_that_is_left_and_one_that_begins_in_the_middle(small, loader_of):
 
 
 def test_a_process_that_is_killed_costs_reads_and_no_batch(small, loader_of):
-    """Of each kind one, in one run."""
+    """One process of each kind is killed within one epoch."""
     tiered, plain = loader_of(feature_cache=MEMORY, num_workers=2), loader_of()
     same(tiered, plain)
     for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):

@@ -1,4 +1,4 @@
-"""Samplers of links, of times and typed LABOR with edges in files: the batches of a graph in memory, bit for bit, and nobody looks at what is mapped."""
+"""Link samplers, temporal samplers and heterogeneous LABOR with edges in files: batches are bit-identical, and edge maps are never read."""
 
 from functools import partial
 
@@ -70,7 +70,7 @@ def shown(sampler):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """Hubs, multi-edges, nodes without edges, equal times, and edges whose order is not that of their ids."""
+    """Return a graph with hubs, parallel edges, isolated nodes, equal times, and edge ids in another order than the columns."""
     draw = np.random.default_rng(0)
     ends = draw.integers(0, V - 100, E), ((V - 50) * draw.random(E) ** 3).astype(np.int64)
     weights = np.where(draw.random(E) < 0.3, 0, draw.random(E)).astype(np.float32)
@@ -83,7 +83,7 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory):
-    """The same of three types, with times and weights of some relations."""
+    """Return such a graph with three node types, and times and weights for some relations."""
     draw, edges, further = np.random.default_rng(1), {}, {"weights": {}, "times": {}}
     for relation, size in SIZES.items():
         source, destination = (NUM[kind] for kind in (relation[0], relation[2]))
@@ -157,7 +157,7 @@ LOADED = {
 
 @pytest.fixture
 def loader_of(request, opened, memory_for_edges):
-    """Makes loaders, on a machine without room for the edges, and closes them."""
+    """Return a function that makes loaders on a machine without memory for the edges, and close them after the test."""
     memory_for_edges(0)
 
     def make(name, **options):
@@ -170,7 +170,7 @@ def loader_of(request, opened, memory_for_edges):
 
 
 def same(tiered, plain):
-    """One epoch of each is the same; returns its steps."""
+    """Check that one epoch of both loaders is the same, and return its number of steps."""
     number = 0
     for ours, theirs in zip(tiered, plain, strict=True):
         assert contents(ours) == contents(theirs)

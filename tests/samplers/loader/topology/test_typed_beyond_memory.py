@@ -1,4 +1,4 @@
-"""A heterogeneous graph whose edges do not fit in memory: its batches equal those of one in memory, also after faults; each input error is one line."""
+"""A heterogeneous graph whose edges do not fit in memory: batches equal those in memory, also after faults; input errors are one line."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ FANOUTS = {"paper:cites:paper": [3, 2], "field:of:paper": [0, -1]}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """0.6 MB of features, and as much of edges of four relations: two with weights, some of them 0, and one with features by ids."""
+    """Return a folder with 0.6 MB of features and four relations of the same size, two with weights and one with features by edge id."""
     draw, num = np.random.default_rng(0), {"paper": 5000, "author": 900, "field": 12}
     sizes = {CITES: 40_000, WRITES: 9000, BY: 9000, OF: 9000}
     edges, weights = {}, {}
@@ -47,13 +47,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def small(memory_for_edges):
-    """A machine without room for the edges."""
+    """Pretend that the machine has no memory for the edges."""
     memory_for_edges(900 << 10)
 
 
 @pytest.fixture
 def loader_of(folder, opened):
-    """Makes loaders and closes them."""
+    """Return a function that makes loaders, and close them after the test."""
 
     def make(sampler=None, data=None, **options):
         data = data or HeteroDataset.open(folder)
@@ -70,7 +70,7 @@ def contents(batch):
 
 
 def same(tiered, plain):
-    """One epoch of each is the same; returns its steps."""
+    """Check that one epoch of both loaders is the same, and return its number of steps."""
     number = 0
     for ours, theirs in zip(tiered, plain, strict=True):
         assert contents(ours) == contents(theirs)

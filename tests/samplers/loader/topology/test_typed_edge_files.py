@@ -1,4 +1,4 @@
-"""Batches of a heterogeneous graph that are sampled together from files equal those of one sampled alone from a graph in memory; the maps stay unread."""
+"""Batches of a heterogeneous graph sampled together from files equal those sampled singly in memory; edge maps are never read."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def contents(batch):
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    """Hubs, multi-edges, a type without edges into some nodes, a relation without edges, weights of two relations."""
+    """Return a graph with hubs, parallel edges, isolated nodes, an empty relation, and weights for two relations."""
     draw = np.random.default_rng(0)
     sizes = {
         ("paper", "cites", "paper"): 9000,
@@ -62,7 +62,7 @@ def graph(tmp_path_factory):
 
 
 def blind(graph):
-    """Who looks at the graph finds node 0 alone, and no weight."""
+    """Hide the edges in memory: the arrays hold only node 0, and no weight."""
     made = HeteroGraph(graph.num_nodes, {})
     for relation, own in graph.relations.items():
         weights = None if own.weights is None else np.zeros_like(own.weights)
@@ -71,7 +71,7 @@ def blind(graph):
 
 
 def files_of(graph):
-    """All but those of a relation without edges, which no file can be mapped for."""
+    """Return the edge files, except for the empty relation, for which no file can be mapped."""
     return {
         f"{name}.{relation_name(relation)}": FileRows.of(array, "edges")
         for relation, own in graph.relations.items()
