@@ -15,7 +15,7 @@ Y = np.array([0, 1, -1, 2])
 
 
 def make(**changes):
-    """Four nodes, two features, three classes; node 2 has no label."""
+    """Return a data set of four nodes, two features and three classes; node 2 has no label."""
     fields = {
         "name": "tiny",
         "graph": GRAPH,
@@ -145,7 +145,7 @@ def test_arrays_of_the_right_dtype_are_not_copied():
 
 
 def test_in_memory(dataset, tmp_path):
-    """The same contents, and no longer the files."""
+    """The copy has the same contents, and does not use the files."""
     dataset.save(tmp_path / "data")
     opened = Dataset.open(tmp_path / "data")
     copied = opened.in_memory()
@@ -186,7 +186,7 @@ WRONG_CONTENTS = {
 @pytest.mark.parametrize("case", WRONG_CONTENTS)
 @pytest.mark.usefixtures("cache")
 def test_wrong_contents_are_refused_though_checksums_are_right(dataset, tmp_path, case):
-    """Read out of bounds they would end the process, or give batches of whatever lies behind the file."""
+    """Out-of-range ids would crash the process, or read memory after the file."""
     name, change, value, words = WRONG_CONTENTS[case]
     dataset.save(folder := tmp_path / "folder")
     assert len(Dataset.open(folder).y) == 200
@@ -216,7 +216,7 @@ def test_contents_are_validated_once_and_again_when_a_file_changes(dataset, tmp_
 
 
 def opened_without(part, key, tmp_path):
-    """Open a saved data set that lacks a key in a part of its header."""
+    """Open a saved data set whose header lacks a key."""
     make().save(tmp_path / "tiny")
     file = tmp_path / "tiny" / "header.json"
     header = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""Data sets made from what other libraries hold in memory: the same arrays as from hoptrain's own."""
+"""Data sets converted from objects of other libraries have the same arrays as hoptrain's own."""
 
 from types import SimpleNamespace
 
@@ -49,7 +49,7 @@ def test_from_pyg():
 
 @pytest.mark.parametrize("num_nodes", [4, 5], ids=["as many nodes as edges", "more nodes"])
 def test_times_of_pyg_are_carried_by_name(num_nodes):
-    """PyG's rule tells times of nodes from those of edges: by the name where there are as many."""
+    """If there are as many nodes as edges, PyG's naming rule decides whether times belong to nodes or edges."""
     born, edge_time = torch.arange(10, 10 + num_nodes), torch.tensor([7, 8, 5, 6])
     data = Data(edge_index=torch.from_numpy(EDGES), num_nodes=num_nodes, born=born, edge_time=edge_time)
     for make in (Graph.from_pyg, lambda *args, **options: Dataset.from_pyg(*args, **options).graph):

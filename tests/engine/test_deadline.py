@@ -1,4 +1,4 @@
-"""A suspended job does not blame those that were suspended with it."""
+"""A suspended job does not report timeouts for processes that were suspended with it."""
 
 import time
 

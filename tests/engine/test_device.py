@@ -1,4 +1,4 @@
-"""Which CUDA is used, and on which device; pages that are locked for it."""
+"""CUDA detection, the choice of the device, and pinned memory."""
 
 import gc
 import pickle
@@ -25,7 +25,7 @@ def test_numba_s_own_cuda_target_is_refused_by_name(monkeypatch):
 
 
 def test_asking_for_a_device_makes_no_context(monkeypatch):
-    """Each rank asks about its own device, before Lightning has set one."""
+    """Each rank queries its own device before Lightning has set one."""
     gpus = [SimpleNamespace(compute_capability=(9, 0), name="new"), SimpleNamespace(compute_capability=(6, 1), name="an old one")]
     monkeypatch.setattr(device, "is_simulated", lambda: False)
     monkeypatch.setattr(cuda, "gpus", gpus)
@@ -37,7 +37,7 @@ def test_asking_for_a_device_makes_no_context(monkeypatch):
 
 
 def test_pages_that_cannot_be_locked_are_used_unlocked(monkeypatch):
-    """With one warning, for they all have the same words and come from the same line."""
+    """One warning is logged, since all have the same text and source line."""
 
     monkeypatch.setattr(device, "torch_on_device", lambda: SimpleNamespace(cuda=SimpleNamespace(mem_get_info=lambda: None)))
     monkeypatch.setattr(
@@ -82,7 +82,7 @@ def test_a_worker_is_told_the_gpu_of_its_trainer(monkeypatch):
 
 @pytest.fixture
 def four_gpus(monkeypatch):
-    """What is asked of which GPU, and on which a context is made: a stand-in for Numba's driver with four of them."""
+    """Replace Numba's driver by a stub with four GPUs, and return the list of accesses."""
     touched = []
 
     class Gpu(SimpleNamespace):
@@ -110,13 +110,13 @@ def four_gpus(monkeypatch):
 
 
 def test_a_worker_touches_no_other_gpu_than_its_own(four_gpus):
-    """As in a sampler process, where there is no torch on a device and LOCAL_RANK is 0: its trainer, or its user, has told it GPU 3."""
+    """A sampler process has no torch device and LOCAL_RANK 0, and is told to use GPU 3."""
     pickle.loads(pickle.dumps(Workspace(device="cuda", gpu=3))).stream.wait_for_torch()
     assert set(four_gpus) == {("asked", 3), ("entered", 3), ("left", 3)}
 
 
 def test_a_stream_s_gpu_is_the_current_one_while_something_is_done_there(four_gpus, monkeypatch):
-    """A thread starts with GPU 0, and one process may sample on two: so a bulk and a feed's batches are made within."""
+    """A new thread has GPU 0 as current device, and one process may sample on two GPUs."""
     workspace = Workspace(device="cuda", gpu=2)
     stream, said = workspace.stream, []
     started = SimpleNamespace(start=lambda *_, **__: said.append(four_gpus[-1]) or (lambda: said.append(four_gpus[-1]) or Bulk(0, None)))

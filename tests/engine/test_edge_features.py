@@ -1,4 +1,4 @@
-"""Features of edges in a data set: a row for each edge id, however they are given and wherever they lie."""
+"""Edge features of a data set: one row for each edge id, from any source and in any storage."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Edge ids: every edge keeps the number that it had in what the graph was made from, whatever is done with the graph."""
+"""Edge ids: every edge keeps its number in the user's input through all operations on the graph."""
 
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ EDGES = np.array([[3, 0, 2, 0, 3], [1, 1, 0, 1, 3]])
 
 @st.composite
 def edge_lists(draw):
-    """(2, E) with copies, self loops, edges both ways and isolated nodes; and V."""
+    """Draw edges (2, E) with duplicates, self loops, reverse edges and isolated nodes, and the number of nodes."""
     num_nodes = draw(st.integers(1, 8))
     vertex = st.integers(0, num_nodes - 1)
     edges = draw(st.lists(st.tuples(vertex, vertex), max_size=30))
@@ -31,7 +31,7 @@ def edge_lists(draw):
 
 
 def check(graph, edges):
-    """The edge at each place is the column of ``edges`` (2, E) that its id names; each id that there is stands once."""
+    """Check that each edge's id names its column of ``edges`` (2, E), and that ids are unique."""
     ids = graph.ids_of(np.arange(graph.num_edges))
     assert len(set(ids.tolist())) == graph.num_edges
     assert np.stack([graph.indices, graph.destinations()]).tolist() == edges[:, ids].tolist()
@@ -43,7 +43,7 @@ def check(graph, edges):
 
 
 def doors(edges, num_nodes):
-    """The graph by each way in."""
+    """Return the graph built by each constructor and conversion."""
     src, dst = torch.from_numpy(edges.astype(np.int64))
     dgl = SimpleNamespace(is_homogeneous=True, edges=lambda: (src, dst), num_nodes=lambda: num_nodes, ndata={})
     data = Data(edge_index=torch.stack([src, dst]), num_nodes=num_nodes)

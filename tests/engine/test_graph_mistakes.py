@@ -1,4 +1,4 @@
-"""What Graph says of wrong ids, offsets, weights and graphs of other libraries."""
+"""Messages of Graph about invalid ids, offsets, weights and graphs of other libraries."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""A data set on a heterogeneous graph: its splits and stores, and what does not fit."""
+"""Data sets with heterogeneous graphs: splits, feature stores and input errors."""
 
 import json
 import zlib
@@ -95,7 +95,7 @@ def test_splits_of_two_families_may_share_vertices():
 
 
 class DGLEdges:
-    """What ``DGLGraph.edges`` is: called, the ends; by type, what edges hold."""
+    """A stub of ``DGLGraph.edges``: a call returns the ends, and indexing by type returns edge data."""
 
     def __init__(self, **held):
         self.held = held
@@ -108,7 +108,7 @@ class DGLEdges:
 
 
 def dgl(of_edges=(), **of_a):
-    """What is asked of a heterograph of DGL's."""
+    """Return a stub of DGL's heterograph."""
     held = {"a": of_a, "b": {"feat": torch.ones(2, 3)}}
     return SimpleNamespace(
         ntypes=["a", "b"],
@@ -202,7 +202,7 @@ def test_splits_of_edges_are_kept_and_checked(tmp_path):
 
 
 def written_before(folder, kind, meta, **arrays):
-    """Write a folder by NumPy and JSON alone, as hoptrain 0.1 wrote them before the graph's files lay beside the others."""
+    """Write a folder with NumPy and JSON alone, in the format of early hoptrain 0.1, which kept the graph in a folder of its own."""
     folder.mkdir()
     entries = {}
     for name, array in arrays.items():

@@ -1,4 +1,4 @@
-"""HeteroGraph: typed nodes and edges."""
+"""HeteroGraph: node types and relations."""
 
 from types import SimpleNamespace
 
@@ -130,7 +130,7 @@ def test_relations_turned_round():
 
 
 def test_what_was_saved_is_opened_without_being_read(tmp_path, monkeypatch):
-    """As a plain graph: a large one has as many pages to read as files."""
+    """Opening a large graph must not read its pages."""
     HeteroGraph.from_edges(SIZES, EDGES).save(tmp_path / "graph")
     monkeypatch.setattr("hoptrain.engine.columns._checked_columns", lambda *_: pytest.fail("it was read"))
     opened = HeteroGraph.open(tmp_path / "graph", verify=False)

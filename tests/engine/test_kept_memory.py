@@ -1,4 +1,4 @@
-"""Large blocks that were freed are used again, without new pages of the system, unless the user has set it otherwise."""
+"""Large freed blocks are used again without new pages from the system, unless the user configured malloc."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ print(max(faults() for _ in range(3)))
 
 
 def most_faults(first, mib=100, **environment):
-    """Page faults of taking, filling and freeing so many MiB once more. Pages are small ones: numpy's request for large ones is turned off."""
+    """Return the page faults of allocating, filling and freeing ``mib`` MiB again. NumPy's huge pages are switched off."""
     environment = (
         {name: value for name, value in os.environ.items() if "MALLOC" not in name} | {"NUMPY_MADVISE_HUGEPAGE": "0"} | environment
     )
@@ -51,7 +51,7 @@ def test_what_the_user_has_set_stays(name):
     ("most", "expected"), [(512 << 20, [(-3, 512 << 20), (-1, (2 << 30) - 1)]), (32 << 20, [(-3, 32 << 20), (-1, (2 << 30) - 1)]), (0, [])]
 )
 def test_what_an_older_library_refuses_is_not_half_done(monkeypatch, most, expected):
-    """A limit that was not taken, and the other one alone, would be worse than nothing."""
+    """If malloc rejects one of the two limits, the other one must not be set either."""
     taken = []
 
     class Library:

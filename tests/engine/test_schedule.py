@@ -1,4 +1,4 @@
-"""Every rank the same steps, every seed exactly once, whatever the sizes."""
+"""Every rank has the same number of steps, and every seed comes exactly once, for any sizes."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Sums over batches, and the rules by which the bottleneck is named."""
+"""Sums of times over batches, and the rules that name the bottleneck."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from hoptrain.engine.timeline import STAGES, BatchTimes, Timeline, Totals, bottl
 
 
 def times(begin, epoch=0, batch=0, num_ready=1):
-    """A batch that is waited for 1 s, copied in 2 s and trained in 3 s; it was sampled in 4 s and gathered in 5 s before."""
+    """Return the times of a batch: waited 1 s, copied 2 s, trained 3 s, and before that sampled 4 s and gathered 5 s."""
     return BatchTimes(
         epoch=epoch,
         batch=batch,
@@ -41,7 +41,7 @@ def test_the_run_leaves_out_its_first_batch_and_the_time_between_epochs():
 
 
 def totals(first_waits=0.0, **shares):
-    """Of a hundred seconds and as many batches."""
+    """Return the sums of a hundred batches in a hundred seconds."""
     return Totals(num_batches=100, elapsed=100.0, seconds=dict.fromkeys(STAGES, 0.0) | shares, first_waits=first_waits)
 
 
@@ -126,7 +126,7 @@ def test_a_core_whose_trainer_waits_is_free_for_a_worker():
 
 
 def test_waiting_beside_a_busy_gpu_does_not_count():
-    """The host waits for half of the time, but the device trains on what was queued before."""
+    """The host waits half of the time, while the GPU trains on queued batches."""
     assert bottleneck(totals(wait=50, train=96, sample=150), 2, 16) == "bottleneck: training (96% of the time); feeding waited 4%"
 
 

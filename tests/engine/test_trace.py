@@ -1,4 +1,4 @@
-"""The trace file: valid JSON whatever happens, and a path that cannot be written is refused."""
+"""The trace file is valid JSON after any failure, and an unwritable path is rejected."""
 
 import json
 import os

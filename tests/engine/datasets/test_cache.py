@@ -1,4 +1,4 @@
-"""A cache that this user cannot use is said in one line, with the remedy."""
+"""A cache folder that the user cannot use is one line, with a remedy."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ WRITABLE = "set $HOPTRAIN_CACHE root write"
 
 @pytest.fixture
 def others_cache(monkeypatch):
-    """A cache of another user's, by the mode that it is called with."""
+    """Return a function that makes another user's cache folder with the given mode."""
     root = Path(tempfile.mkdtemp())  # outside of pytest's own folder, which no other user can read
     monkeypatch.setenv("HOPTRAIN_CACHE", str(root))
     (root / "datasets").mkdir()

@@ -1,4 +1,4 @@
-"""digits-knn: the graph is what a brute-force search gives, and nothing in it depends on a library's version."""
+"""The data set digits-knn: its graph equals a brute-force search and does not depend on library versions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Events: read, divided as PyG divides them, and every mistake in one line."""
+"""Event data sets: files are read, splits equal PyG's, and each input error is one line."""
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ def test_the_graph_has_each_event_in_both_directions():
 
 
 def file_of_events(folder, **changes):
-    """Write a file of events with changes, and read it."""
+    """Write an event file with changes, and read it."""
     np.savez(folder / "bent.npz", **{"src": SRC, "dst": DST, "t": T} | changes)
     return load_events("bent", root=folder)
 

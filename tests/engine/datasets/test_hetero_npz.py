@@ -1,4 +1,4 @@
-"""Typed graphs in .npz files: what is read, what is left, what is refused."""
+"""Heterogeneous graphs in .npz files: arrays that are read, ignored or rejected."""
 
 import json
 
@@ -15,7 +15,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 
 def write(path, **changes):
-    """Two papers and three authors; a member that is None is left out."""
+    """Write a file with two papers and three authors; arrays given as None are left out."""
     meta = changes.pop("meta", {"node_types": {"paper": 2, "author": 3}, "target": "paper", "source": "here"})
     members = {
         "rel_author__paper_indptr": np.array([0, 2, 3]),

@@ -1,4 +1,4 @@
-"""Where a name is looked for, in which order, and what is said when it is not found."""
+"""The lookup order of data set names, and the message if a name is not found."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""NAME.npz files: the real ones against their published counts, made-up ones for every rule."""
+"""NAME.npz files: real files have their published sizes, and generated files test every rule."""
 
 import json
 import os
@@ -100,7 +100,7 @@ def test_a_vertex_without_a_label_is_in_no_split():
 
 
 def ring(size=10, **arrays):
-    """The arrays of a directed ring."""
+    """Return the arrays of a directed ring."""
     indices = np.roll(np.arange(size, dtype=np.int32), 1)
     return {"indptr": np.arange(size + 1), "indices": indices} | arrays
 
@@ -144,7 +144,7 @@ def test_labels_without_masks_are_split_at_random_and_that_is_stated(tmp_path):
 
 
 def test_splits_of_the_file_s_own_are_kept(tmp_path):
-    """By the names that a saved data set has, as ids or as masks."""
+    """Splits have the names of a saved data set, as ids or as masks."""
     mask = np.arange(10) >= 8
     arrays = ring(y=np.arange(10) % 2, split_train=np.array([1, 5, 3]), split_test=mask)
     data = convert_npz(save(tmp_path / "own.npz", **arrays))
@@ -177,7 +177,7 @@ def test_a_changed_file_is_converted_again_an_equal_one_is_not(tmp_path):
 
 
 def recommendations(path, **changes):
-    """Two users and three items in both directions."""
+    """Return two users and three items with edges in both directions."""
     graph = Graph.from_edges([0, 0, 1, 2, 3, 4], [2, 3, 4, 0, 0, 1], 5)
     arrays = {"indptr": graph.indptr, "indices": graph.indices, "test_pairs": np.array([[1, 1], [0, 2]]), "meta": json.dumps({"users": 2})}
     np.savez(path, **arrays | changes)
@@ -200,7 +200,7 @@ def other_kind(name):
 
 
 def wrong_ring(folder, **arrays):
-    """Read a ring with other arrays, of which nothing may be left in the cache."""
+    """Read a ring with changed arrays, which must leave nothing in the cache."""
     try:
         load_npz(save(folder / "ring.npz", **ring() | arrays))
     finally:
@@ -213,7 +213,7 @@ def wrong_sparse_features(folder, **changes):
 
 
 def ring_of(folder, bent):
-    """Read a file of what ``bent`` makes of a ring's bytes."""
+    """Damage the bytes of a ring's file with ``bent``, and read it."""
     path = save(folder / "ring.npz", **ring(x=np.random.default_rng(0).random((10, 100))))
     path.write_bytes(bent(path.read_bytes()))
     load_npz(path)

@@ -1,4 +1,4 @@
-"""Conversion of PyG's data objects, and what is said when a download fails; no network."""
+"""Conversion of PyG's data sets, and the message if a download fails. No network."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Small graphs in one file."""
+"""Data sets of many small graphs in one file."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ COUNT = 20
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes 20 rings of 3 to 6 nodes; returns the folder."""
+    """Write 20 rings of 3 to 6 nodes, and return the folder."""
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
 
     def to_file(**changes):
@@ -50,7 +50,7 @@ def test_folds_of_our_own(write):
 
 
 def molecules(count=20, **changes):
-    """PyG's graphs of 2 to 5 nodes with edges in any order, some of them several times."""
+    """Return PyG graphs of 2 to 5 nodes with edges in any order, some of them repeated."""
     generator = torch.Generator().manual_seed(1)
     graphs = []
     for number in range(count):
@@ -66,13 +66,13 @@ def molecules(count=20, **changes):
 
 
 def edges_of(indptr, indices, edge_attr):
-    """The edges of a batch with their features, sorted."""
+    """Return the edges of a batch with their features, sorted."""
     destinations = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     return sorted(zip(indices.tolist(), destinations.tolist(), edge_attr.tolist(), strict=True))
 
 
 def test_graphs_of_pyg():
-    """A batch is what PyG's ``Batch`` makes of the same graphs."""
+    """A batch equals PyG's ``Batch`` of the same graphs."""
     graphs, items = molecules(), np.array([7, 3, 19, 0, 12])
     made = SmallGraphs.from_pyg(graphs, splits={"train": np.arange(20)}).join(items)
     wanted = Batch.from_data_list([graphs[item] for item in items])

@@ -1,4 +1,4 @@
-"""Triples: read from both kinds of files and from PyG, as edges in both directions, and every mistake in one line."""
+"""Triples from text files, tables and PyG become edges in both directions, and each input error is one line."""
 
 import os
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_both_kinds_of_files(tmp_path):
 
 
 def test_files_as_wn18rr_has_them(tmp_path):
-    """Names are places in WordNet's files, kept as texts, and some entities are in triples of validation and test alone."""
+    """Entity names are WordNet offsets, kept as text; some entities occur only in validation and test triples."""
     files = {
         "train": "00260881\t_hypernym\t00260622\n01332730\t_derivationally_related_form\t03122748\n06066555\t_hypernym\t00260881\n",
         "valid": "02174461\t_hypernym\t02176268\n",
@@ -101,7 +101,7 @@ def test_fb15k_237_as_published():
 
 
 def text(folder, content):
-    """Write a folder with a text of triples, and read it."""
+    """Write a folder with a text file of triples, and read it."""
     (folder / "words").mkdir()
     (folder / "words" / "train.txt").write_bytes(content)
     return load_triples("words", root=folder)

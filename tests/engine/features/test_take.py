@@ -1,4 +1,4 @@
-"""Rows by their numbers are the same from memory and from the file, which is read where the table is larger than what is free."""
+"""Rows selected by index are the same from memory and from the file, which is read if the table exceeds free memory."""
 
 from pathlib import Path
 

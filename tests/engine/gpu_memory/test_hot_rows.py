@@ -1,4 +1,4 @@
-"""The rows that are read most often, by the plain way of sorting; and how much a cache holds."""
+"""The most frequently read rows equal those of a plain sort; and the number of rows that a cache holds."""
 
 import numpy as np
 import pytest

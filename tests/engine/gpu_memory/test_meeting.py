@@ -1,4 +1,4 @@
-"""Ranks hear what all have said, and none waits for ever."""
+"""Ranks gather each other's values, and none waits forever."""
 
 from types import SimpleNamespace
 

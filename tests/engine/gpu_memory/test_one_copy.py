@@ -1,4 +1,4 @@
-"""Two processes read one copy, which one of them has filled."""
+"""Two processes read one shared copy of an array, which one of them has filled."""
 
 import threading
 
@@ -69,7 +69,7 @@ def test_two_ranks_have_one_copy_in_memory(tmp_path):
 
 
 def ask_all(ranks, array, **options):
-    """What each rank gets, or the error that it meets."""
+    """Return each rank's copy, or the error that it raised."""
 
     def ask(rank):
         def call():
@@ -111,7 +111,7 @@ def test_arrays_that_differ_in_one_entry_are_two():
 
 
 def test_arrays_of_one_file_are_one(tmp_path, monkeypatch):
-    """They are not read to see that."""
+    """Arrays are recognised by their file, without comparing contents."""
     np.save(tmp_path / "x.npy", LARGE.reshape(-1, 4))
     np.save(tmp_path / "y.npy", LARGE.reshape(-1, 4))
     monkeypatch.setattr(module.zlib, "crc32", None)
@@ -145,7 +145,7 @@ def test_too_little_memory_is_told_by_all_ranks(monkeypatch, lack):
 
 
 def test_a_file_that_cannot_be_opened(monkeypatch, caplog):
-    """For instance where /proc is hidden: this rank makes its own copy, and no descriptor stays open."""
+    """If a file is unreachable, as with a hidden /proc, the rank makes its own copy and leaves no descriptor open."""
     before = set(module.os.listdir("/proc/self/fd"))
     opened = module.os.open
 

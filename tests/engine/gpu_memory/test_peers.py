@@ -1,4 +1,4 @@
-"""Ranks decide alike who shares its hot rows with whom, also where one of them cannot; memory of the host stands for that of GPUs."""
+"""Ranks agree on which GPUs share hot rows, even if one of them fails. Host memory replaces GPU memory."""
 
 import ctypes
 import gc
@@ -34,7 +34,7 @@ def test_groups_are_those_who_all_reach_one_another(reached, groups):
 
 
 def test_a_group_is_of_one_machine(monkeypatch):
-    """The GPU of rank 2 has a name that this machine has, too, but is on another one; that of rank 3 is out of reach."""
+    """Rank 2's GPU has the name of a GPU here but is on another machine; rank 3's GPU cannot be reached."""
     ranks = meetings(4)
     monkeypatch.setattr(peers, "gpu_name", lambda: "abbc"[int(threading.current_thread().name)])
     monkeypatch.setattr(peers, "machine", lambda: threading.current_thread().name == "2")
@@ -45,7 +45,7 @@ def test_a_group_is_of_one_machine(monkeypatch):
 
 @needs_cuda
 def test_what_a_gpu_reaches(monkeypatch):
-    """Its own memory, and that of the GPUs that this process sees and the driver lets it read."""
+    """A GPU reaches its own memory, and that of visible GPUs for which the driver allows peer access."""
     own = SimpleNamespace(device=SimpleNamespace(uuid="a"), can_access_peer=lambda number: number == 1)
     seen = [SimpleNamespace(uuid=name, id=number) for number, name in enumerate("abc")]
     monkeypatch.setattr(peers, "is_simulated", lambda: False)
@@ -56,7 +56,7 @@ def test_what_a_gpu_reaches(monkeypatch):
 
 @needs_cuda
 def test_a_handle_travels_as_text(monkeypatch):
-    """64 bytes that the driver gives for the beginning of an allocation, and where in it the array is."""
+    """A handle is the driver's 64 bytes for an allocation, and the offset of the array within it."""
 
     class Handle:
         def __init__(self):
@@ -103,7 +103,7 @@ def test_a_handle_travels_as_text(monkeypatch):
 
 
 class Lent:
-    """An array that its owner fills."""
+    """A shared array that its owner fills."""
 
     def __init__(self, shape, dtype):
         self.array = np.zeros(shape, dtype)
@@ -114,7 +114,7 @@ class Lent:
 
 @pytest.fixture
 def of_the_host(monkeypatch):
-    """Memory of this process stands for that of GPUs, and its number for the handle; those to be refused are in the set."""
+    """Replace GPU memory by memory of this process, and handles by numbers. The returned set names operations that fail."""
     lent, refused = [], set()
 
     def lend(shape, dtype):

@@ -1,4 +1,4 @@
-"""Mapped memory is registered with the driver, read-only where it can; a stand-in takes the driver's place."""
+"""Memory maps are registered with the CUDA driver, read-only where it can. A stub replaces the driver."""
 
 import gc
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ pytestmark = needs_cuda
 
 @pytest.fixture
 def driver(monkeypatch):
-    """Notes what is registered."""
+    """Return a stub of the driver that records registrations."""
     calls = []
 
     def register(*arguments):
@@ -58,7 +58,7 @@ def test_flags_go_with_the_mapping(driver, supported, flags):
 
 
 def test_a_driver_that_refuses_pages_for_reading_alone_gets_others(driver):
-    """Some say that they can register them, and answer CUDA_ERROR_NOT_SUPPORTED."""
+    """Some drivers report support for read-only pages, but then return CUDA_ERROR_NOT_SUPPORTED."""
     driver.refuses = (PORTABLE | MAPPED | READ_ONLY,)
     asked = []
     found = registered(pages(asked))

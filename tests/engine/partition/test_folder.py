@@ -1,4 +1,4 @@
-"""The folder of a data set in parts: every row has one place, and nothing of another partition is taken."""
+"""The folder of a partitioned data set: each row is in one partition, and no partition reads rows of another."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Parts of a graph: the passes beside slow ones, limits that hold, few edges between parts where a graph has such parts."""
+"""Partitioning methods: passes equal slow versions, size limits hold, and few edges are cut in graphs with communities."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ NONE = np.empty(0, np.int32)
 
 @st.composite
 def graphs(draw):
-    """A multigraph with loops, and labels of its nodes."""
+    """Draw a multigraph with self loops, and labels of its nodes."""
     number = draw(st.integers(1, 12))
     vertex = st.integers(0, number - 1)
     edges = draw(st.lists(st.tuples(vertex, vertex), max_size=40))
@@ -29,7 +29,7 @@ def graphs(draw):
 
 
 def communities(num_parts, size, seed=0):
-    """Dense groups of nodes in mixed order, with few edges between them."""
+    """Return dense groups of nodes in mixed order, with few edges between groups."""
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.repeat(np.arange(num_parts), size))
     members = [np.flatnonzero(group == part) for part in range(num_parts)]
@@ -145,7 +145,7 @@ def test_bad_input():
 
 
 def _cut(graph, parts):
-    """Share of the edges that join two parts."""
+    """Return the fraction of edges that connect two partitions."""
     return (parts[graph.indices] != parts[graph.destinations()]).mean()
 
 

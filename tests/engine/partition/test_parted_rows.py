@@ -1,4 +1,4 @@
-"""Rows of other machines: what comes is what their parts hold, in as few bytes as there can be, and machines that do not fit say so."""
+"""Rows of other machines: values equal the stored ones, messages are minimal, and mismatching machines are reported."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def parts(data, tmp_path_factory):
 
 
 def machines_of(parts, number, ranks_each=1):
-    """The rows of each machine, as ``meet`` leaves them."""
+    """Return the features of each machine after the machines agreed on their partitions."""
     found = []
     for machine in range(number):
         for _ in range(ranks_each):
@@ -173,7 +173,7 @@ def test_one_machine_with_all_parts_asks_nobody(parts, data):
 
 
 def told_by(parts, monkeypatch, folders, machines):
-    """What each rank is told where ranks with these folders stand on these machines."""
+    """Return each rank's partition, or its error, for ranks with these folders on these machines."""
     local = threading.local()
     monkeypatch.setattr(rows_module, "machine", lambda: local.machine)
     monkeypatch.setattr(rows_module, "socket", SimpleNamespace(gethostname=lambda: f"host{local.machine}"))
@@ -200,7 +200,7 @@ def test_machines_have_the_parts_of_their_numbers(parts, monkeypatch):
 
 
 def folder_with(parts, kept, path):
-    """A folder of two parts that lacks those that are not kept."""
+    """Return a folder with two partitions, of which only those in ``kept`` are present."""
     path.mkdir()
     for entry in (parts / "2").iterdir():
         if entry not in [part_folder(parts / "2", part) for part in {0, 1} - set(kept)]:

@@ -1,4 +1,4 @@
-"""A thread that makes the next batch: the same batches, one ahead, and nothing under way when the iterator has ended. Batches made at once: the same."""
+"""Batches prepared one ahead by a thread, or several at once, equal those made one by one; no thread is left when the iterator ends."""
 
 import gc
 import os
@@ -24,7 +24,7 @@ def values(batches):
 
 
 def run_ahead(task, epoch, steps, **options):
-    """A task's batches, in memory that is used again."""
+    """Return the batches of a task, made one ahead in recycled memory."""
     memory = Recycled(3)
 
     def make(step):
@@ -44,7 +44,7 @@ def threads():
 
 
 class Noted(Numbers):
-    """Notes where a batch begins and ends, and takes its time."""
+    """A slow task that records when each batch begins and ends."""
 
     def __init__(self, seconds=0.0, **options):
         super().__init__(**options)
@@ -144,14 +144,14 @@ def test_nothing_is_under_way_after_an_early_end(how):
 
 
 def awaits_a_result():
-    """Whether the main thread does."""
+    """Return whether the main thread waits for a result."""
     stack = traceback.walk_stack(sys._current_frames()[threading.main_thread().ident])
     return any(frame.f_code.co_name == "result" for frame, _ in stack)
 
 
 def test_ctrl_c_arrives_while_a_batch_is_awaited():
     class Interrupts(Noted):
-        """Sends it from the thread, once the main one waits for it."""
+        """A task that sends SIGINT once the main thread waits for its batch."""
 
         def make_batch(self, epoch, step, allocate):
             if step == 0:
@@ -207,7 +207,7 @@ def test_a_fork_is_told_to_begin_anew_and_its_parent_goes_on():
 
 
 def run_in_threads(functions):
-    """The first one here, each other one in a thread."""
+    """Run the first function in this thread, and each other one in a new thread."""
     mine, *others = functions
     running = [threading.Thread(target=other) for other in others]
     for thread in running:
@@ -260,7 +260,7 @@ def test_batches_that_have_no_room_are_made_one_by_one():
 
 
 def test_an_error_of_a_batch_made_at_once_is_raised_where_it_is_due():
-    """The one before it arrives, and so does what was raised, with its place."""
+    """Earlier batches must arrive first, and the error keeps its traceback."""
     batches = together(Numbers(actions={2: "raise"}), 2, 0, range(6))
     assert [int(arrays["step"][0]) for arrays, _ in islice(batches, 2)] == [0, 1]
     with pytest.raises(RuntimeError, match="broken at 2") as raised:

@@ -1,4 +1,4 @@
-"""Whatever happens to a worker has one outcome within seconds: it is replaced and the batches are those of an undisturbed run, or one error.
+"""Every fault of a worker ends within seconds: the worker is replaced and batches are unchanged, or one error is raised.
 
 ``HOPTRAIN_FAULTS=50`` repeats the quick cases 50 times (``make test-faults``).
 """
@@ -21,7 +21,7 @@ REPEATS = int(os.environ.get("HOPTRAIN_FAULTS", "2"))
 
 
 def run(pool, epoch, steps):
-    """The value of each batch, which is one number throughout."""
+    """Return the value of each batch, after checking that all its elements are equal."""
     found = []
     for arrays, _ in pool.run(epoch, range(steps)):
         assert (arrays["values"] == arrays["values"][0]).all()
@@ -125,7 +125,7 @@ def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
 def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path, number):
-    """Its finished batches are still delivered, from their slots; what it owes is made by another."""
+    """Its finished batches are still delivered, and another worker makes the missing ones."""
     pool = pool_of(Faulty(tmp_path, {}), 1, prefetch_factor=2, timeout=4, max_restarts=10)
     batches = pool.run(0, range(10))
     first, _ = next(batches)  # held, so that the worker runs out of slots
@@ -176,7 +176,7 @@ def test_two_pools_at_once(pool_of, tmp_path):
 
 
 def test_a_wait_costs_no_processor_time(pool_of, tmp_path):
-    """Half of what may be used; a wait that polls uses a whole core."""
+    """A wait that polls would use a whole core."""
     pool = pool_of(Faulty(tmp_path, {1: ("sampling", "stop")}), 1, timeout=5, max_restarts=10)
     batches = pool.run(0, range(3))
     next(batches)
@@ -190,7 +190,7 @@ def test_a_wait_costs_no_processor_time(pool_of, tmp_path):
 
 
 def started(folder):
-    """What the samplers have started, forked or executed: two processes for each of them."""
+    """Return the ids of the processes that samplers have started: one forked and one executed by each."""
     return [int(pid) for path in folder.glob("started-*") for pid in path.read_text().split()]
 
 
@@ -206,7 +206,7 @@ def assert_none_runs(pids, seconds=20):
 
 @pytest.mark.parametrize("end", ["close", "exit", "kill", "spin", "stop"])
 def test_what_a_sampler_starts_ends_with_its_worker(pool_of, tmp_path, end):
-    """``exit``: the worker ends by itself and leaves them behind. ``spin`` and ``stop``: it is replaced."""
+    """With ``exit`` the worker ends and leaves its children; with ``spin`` and ``stop`` it is replaced."""
     faults = {0: ("sampling", "start")} | ({} if end == "close" else {1: ("sampling", end)})
     pool = pool_of(Faulty(tmp_path, faults), 1, timeout=4, max_restarts=10)
     assert run(pool, 0, 3) == undisturbed(0, 3)

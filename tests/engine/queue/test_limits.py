@@ -1,4 +1,4 @@
-"""The machine's limits, reached at the start or in mid-run: one error that names the limit, or no effect at all; and no harm to the next run."""
+"""Limits of the machine reached at the start or during an epoch: one error names the limit, or nothing fails; later epochs work."""
 
 import os
 import resource
@@ -23,7 +23,7 @@ def values(batches):
 
 
 def in_small_file_system(folder, script):
-    """Run a Python script where ``folder`` is a file system of 8 MiB in memory that nobody else sees."""
+    """Run a Python script in which ``folder`` is a private in-memory file system of 8 MiB."""
     mount = f'mount -t tmpfs -o size=8m tmpfs {folder} && exec {sys.executable} -c "$1"'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
@@ -109,7 +109,7 @@ def test_memory_that_runs_out_in_mid_run_is_one_line_and_the_pool_serves_on(pool
 
 @pytest.fixture
 def no_more_files():
-    """Called, it takes every descriptor that is left; they come back at the end, or by a second call."""
+    """Return a function that takes all remaining file descriptors. A second call, or the end of the test, releases them."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = []
 

@@ -1,4 +1,4 @@
-"""The options of the queue: what cannot be is refused, what is not given stays at its default."""
+"""Options of the queue: invalid values are rejected, and missing ones have defaults."""
 
 from cases.mistakes import Mistake, each_of
 

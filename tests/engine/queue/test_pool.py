@@ -1,4 +1,4 @@
-"""Sampler processes: order, content, errors, and that none of them outlives its trainer."""
+"""The pool of sampler processes: order, contents, errors, and no process that outlives the trainer."""
 
 import importlib
 import os
@@ -33,13 +33,13 @@ def test_the_same_batches_in_the_same_order_as_without_workers(pool_of, num_work
 
 
 def test_batches_may_be_kept(pool_of):
-    """More batches held than there are slots: later ones are copies, nothing blocks, nothing is overwritten."""
+    """If more batches are kept than there are slots, later ones are copies; nothing blocks and nothing is overwritten."""
     batches = list(pool_of(Numbers(sizes=(1000,)), 2).run(3, range(20)))
     assert values(batches) == [(step, [300 + step] * 1000) for step in range(20)]
 
 
 def test_slots_are_used_again(pool_of):
-    """In a steady state no memory is added: every batch lies in one of the ring's slots."""
+    """In a steady state every batch lies in one of the ring's slots, and no memory is allocated."""
     places = set()
     for arrays, _ in pool_of(Numbers(), 1, prefetch_factor=2).run(0, range(30)):
         places.add(arrays["values"].ctypes.data)
@@ -181,7 +181,7 @@ def is_running(pid):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_workers_end_with_their_trainer(end):
-    """However the trainer ends, no sampler process outlives it."""
+    """No sampler process outlives the trainer, however the trainer ends."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     script = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(end=ENDS[end])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -199,7 +199,7 @@ def test_workers_end_with_their_trainer(end):
 
 
 class SlowToLoad(Numbers):
-    """Takes 1.2 s to be unpickled."""
+    """A task that takes 1.2 s to unpickle."""
 
     def __setstate__(self, state):
         time.sleep(1.2)
@@ -207,7 +207,7 @@ class SlowToLoad(Numbers):
 
 
 def test_a_start_that_takes_longer_than_a_batch_may_is_waited_for(pool_of):
-    """Of a replacement, too: only batches are measured by ``timeout``."""
+    """``timeout`` applies to batches only, not to the start of a worker or of its replacement."""
     pool = pool_of(SlowToLoad(), 1, timeout=1.0, max_restarts=1)
     os.kill(pool.pids()[0], signal.SIGKILL)
     assert values(pool.run(0, range(3))) == [(step, [step] * 10) for step in range(3)]

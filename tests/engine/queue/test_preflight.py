@@ -1,4 +1,4 @@
-"""A machine's limits, looked at before workers start."""
+"""Checks of the machine's limits before workers start."""
 
 import os
 import resource
@@ -14,7 +14,7 @@ from hoptrain.engine.queue.preflight import check_files, check_memory, free_spac
 
 @pytest.fixture
 def few_files():
-    """200 beside those that the tests before have open."""
+    """Allow 200 file descriptors more than are open now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = len(os.listdir("/proc/self/fd")) + 200
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))

@@ -1,4 +1,4 @@
-"""Slots: layout, growth, and leases that end with the last view."""
+"""Slots of the ring: layout, growth, and leases that end with the last view."""
 
 import _thread
 import gc

@@ -1,4 +1,4 @@
-"""Arrays reach a worker by reference: a file that is mapped again, or an anonymous file that is inherited."""
+"""Arrays are passed to workers by reference: as a file that is mapped again, or as an inherited anonymous file."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ LARGE = SHARE_FROM_BYTES // 8
 
 
 def round_trip(value):
-    """As a worker sees it: descriptors are inherited, so the numbers stay valid."""
+    """Return an array as a worker receives it. Workers inherit descriptors, so their numbers stay valid."""
     job, descriptors = dumps(value)
     try:
         return job, descriptors, pickle.loads(job)
@@ -86,7 +86,7 @@ def test_of_a_mapped_file_that_is_removed_the_mapping_stays(tmp_path):
 
 
 def test_slices_of_a_mapped_file_keep_their_contents(tmp_path):
-    """NumPy leaves the whole file's offset on a slice, so a slice must not be mapped by it."""
+    """NumPy gives a slice the file offset of the whole array, so the slice cannot be mapped by that offset."""
     np.save(tmp_path / "x.npy", np.arange(3 * LARGE))
     array = np.load(tmp_path / "x.npy", mmap_mode="r")[LARGE:]
     _, _, loaded = round_trip(array)

@@ -1,4 +1,4 @@
-"""The sentence of a run that waits for rows of features says what these wait for, from measured shares alone."""
+"""The message of a run that waits for feature rows names the cause, from measured times alone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows of a file: those asked for, whatever their width; and a file or a device that fails is one line."""
+"""Rows read from a file: the requested ones, of any width; a failing file or device is one line."""
 
 import gc
 import os
@@ -16,13 +16,13 @@ from hoptrain.engine.storage.file_rows import FileRows
 
 
 def saved(folder, table):
-    """The table in a file, and mapped from it."""
+    """Return a table in a file, and its memory map."""
     np.save(folder / "x.npy", table)
     return np.load(folder / "x.npy", mmap_mode="r")
 
 
 def check(mapped, rows):
-    """Reads the rows into slots in another order."""
+    """Check that rows are read into the slots that are given for them, in any order."""
     file = FileRows.of(mapped, "features")
     slots = np.random.default_rng(1).permutation(len(rows) + 3)[: len(rows)].astype(np.int32)
     out = np.full((len(rows) + 3, file.row_bytes), 7, np.uint8)
@@ -139,7 +139,7 @@ def test_a_device_that_stops_is_one_line(tmp_path, monkeypatch):
 
 
 def test_reads_go_past_the_page_cache(tmp_path):
-    """Where the file system of temporary files permits it."""
+    """Reads use O_DIRECT if the file system of temporary files supports it."""
     file = check(saved(tmp_path, np.zeros((1000, 100), np.float32)), np.arange(1000))
     try:
         os.close(os.open(file.path, os.O_RDONLY | os.O_DIRECT))

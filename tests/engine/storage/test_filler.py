@@ -1,4 +1,4 @@
-"""What fills a cache of rows: each step's rows are there when it is said to be ready, several are read at once, and none beyond what is asked for."""
+"""The process that fills a row cache: rows are present when their step is announced, and it reads several steps together."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def filler(table, num_slots, rows_of=rows_of):
 
 
 def fill(task, run, epoch, steps, table):
-    """One run, whose trainer has taken all steps but those from the one on that it asks for; returns what each of them took."""
+    """Run the cache for some steps, check the rows of every announced step, and return the statistics of each step."""
     found = []
     task.shared.begin(0, run, steps)
     for step in steps:
@@ -63,7 +63,7 @@ def test_runs_that_stop_early_and_begin_anywhere(table):
 
 
 def test_a_step_that_leaves_no_room_beside_it_waits_for_no_step_that_is_read_with_it(table):
-    """Steps of twelve rows, and one of nearly as many as there are slots: those before it are read without it."""
+    """One step needs nearly all slots, so the smaller steps before it must be read without it."""
 
     def with_a_large_one(epoch, step):
         return [np.arange(100, dtype=np.int32)] if step == 20 else rows_of(epoch, step)

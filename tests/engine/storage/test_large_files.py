@@ -1,4 +1,4 @@
-"""A graph of more than 2**31 edges with features of 30 GB, in sparse files: it opens, is planned and is sampled, by a map of its edges and by reads."""
+"""Sparse files of more than 2**31 edges and 30 GB of features are opened, planned and sampled, with mapped and with read edges."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(400)  # checks of 8 GB of edges
 
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory):
-    """The folder, and the nodes that two epochs read: seeds have 20 drawn sources each, rows that are read their number; all else is holes."""
+    """Return the folder, and the nodes that two epochs read. Only the seeds' edges and these rows have data; the rest of the files is holes."""
     folder = tmp_path_factory.mktemp("data")
     shapes = {"indptr": ("<i8", (NUM_NODES + 1,)), "indices": ("<i4", (NUM_EDGES,)), "x": ("<f4", (NUM_NODES, WIDTH))}
     shapes |= {"y": ("<i8", (NUM_NODES,)), "split_train": ("<i8", (len(SEEDS),))}
@@ -42,7 +42,7 @@ def sparse(tmp_path_factory):
 
 
 def rows_of_batches(maps):
-    """Write the number of its node into each row of features that two epochs read; returns these nodes."""
+    """Write each node's number into the feature rows that two epochs read, and return these nodes."""
     plain = Dataset(name="plain", graph=Graph(maps["indptr"], maps["indices"], validate=False), splits={"train": SEEDS})
     with SampleLoader(plain, NeighborSampler([5]), **OPTIONS) as loader:
         used = np.unique(np.concatenate([batch.node_ids for _ in range(2) for batch in loader])).astype(np.int64)
@@ -53,7 +53,7 @@ def rows_of_batches(maps):
 
 @pytest.fixture(scope="module")
 def data(sparse):
-    """Opened once: its checks read 8 GB."""
+    """Return the data set, opened once, since its checks read 8 GB."""
     return Dataset.open(sparse[0])
 
 

@@ -1,4 +1,4 @@
-"""The plan of a cache of rows: the fewest reads that there can be, rows where they are said to be, and no slot before its readers are done."""
+"""The plan of a row cache: as few reads as possible, rows in the slots it says, and no slot overwritten before its readers finish."""
 
 from itertools import combinations
 
@@ -23,7 +23,7 @@ def plan_of(num_rows, num_slots, prefetch_steps, **options):
 
 
 def drawn(seed, num_rows, num_steps, most):
-    """Steps with rows of a skewed law, ascending and distinct; some steps are empty."""
+    """Return steps with distinct, ascending rows drawn from a skewed distribution; some steps are empty."""
     draw = np.random.default_rng(seed)
     law = 1 / (1 + np.arange(num_rows)) ** draw.uniform(0, 1.2)
     steps = (draw.choice(num_rows, draw.integers(0, most + 1), replace=False, p=law / law.sum()) for _ in range(num_steps))
@@ -31,7 +31,7 @@ def drawn(seed, num_rows, num_steps, most):
 
 
 def planned(plan, steps, first_tag=1):
-    """The plan of all steps, with the rows where it says: of each the tag that has to have landed, and what it reads."""
+    """Yield, for each step, the step that must have finished before and the reads; check that each row is in its slot."""
     waiting = iter(steps)
     for tag, rows in enumerate(steps, first_tag):
         for _ in range(plan.wanted):
@@ -45,12 +45,12 @@ def planned(plan, steps, first_tag=1):
 
 
 def run(plan, steps, first_tag=1):
-    """What each step reads."""
+    """Return the reads of each step."""
     return [reads for _, reads in planned(plan, steps, first_tag)]
 
 
 def first_in_flight(steps, num_slots, most):
-    """Of each step the first that is in flight with it: ``most`` of them at most, whose rows take half of the slots, or of two all."""
+    """Return, for each step, the first step in flight with it: at most ``most`` steps, which need half of the slots (two steps: all)."""
     firsts = [0]
     for step in range(1, len(steps)):
         for first in range(firsts[-1], step + 1):
@@ -62,7 +62,10 @@ def first_in_flight(steps, num_slots, most):
 
 
 def fewest_reads(steps, num_slots, most=16):
-    """By linear programming: an interval between two uses of a row saves a read, and takes a slot at each step between that has neither use in flight."""
+    """Return the least number of reads by linear programming.
+
+    Keeping a row between two uses saves a read, and takes a slot at each step between that has neither use in flight.
+    """
     last, spans, firsts = {}, [], first_in_flight(steps, num_slots, most)
     for step, rows in enumerate(steps):
         for row in rows:
@@ -94,7 +97,7 @@ def test_reads_are_the_fewest_there_can_be(seed, in_flight):
 
 
 def exhaustive(steps, num_slots):
-    """By trying all: before a step that needs slots, whatever it does not use may go."""
+    """Return the least number of reads by trying every eviction before each step."""
     states = {frozenset(): 0}
     for rows in map(frozenset, steps):
         after = {}
@@ -145,7 +148,7 @@ def test_64_batches_ahead_read_at_most_a_twentieth_more_than_all_of_them(sampler
 @pytest.mark.parametrize("in_flight", [1, 2, 16])
 @pytest.mark.parametrize("seed", range(5))
 def test_no_slot_is_written_before_its_readers_are_done(seed, in_flight):
-    """A reader of a step finds its rows until it is done, though steps be read as far ahead as the plan permits."""
+    """A reader finds the rows of its step until it finishes, even if reads are as far ahead as the plan permits."""
     steps = drawn(seed, 60, 80, 12)
     plan, where, in_use, most = plan_of(60, 40, 4, in_flight=in_flight), {}, {}, 0
     for tag, ((landed, reads), rows) in enumerate(zip(planned(plan, steps), steps, strict=True), 1):
@@ -166,7 +169,7 @@ def test_ties_go_by_the_order_of_accesses_and_ids():
 
 
 def test_beyond_the_window_rows_go_by_how_often_they_were_used():
-    """Rows 1 and 2 are used thrice and once; nothing is known of either when one has to go, and it is the latter, though it came last or first."""
+    """Rows 1 and 2 were used three times and once, and have no known next use: row 2 is evicted, whichever came last."""
     for seldom in (2, 1):
         often = 3 - seldom
         steps = [np.array(rows) for rows in ([often], [often], sorted([often, seldom]), [5], [6], [often], [seldom])]

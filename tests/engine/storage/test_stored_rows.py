@@ -1,4 +1,4 @@
-"""Features from a store of the user's own, in the place of an array."""
+"""A custom feature store can replace the feature array."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
 
 
 class Kept(StoredRows):
-    """Rows that a dictionary keeps."""
+    """A feature store that keeps rows in a dictionary."""
 
     def __init__(self, table, path="kept"):
         self.path, self.shape, self.dtype = path, table.shape, table.dtype

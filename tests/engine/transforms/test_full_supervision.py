@@ -1,4 +1,4 @@
-"""All labelled nodes that are not held out are trained on."""
+"""Full supervision trains on all labelled nodes that are not held out."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Features of several hops against the powers of a dense matrix."""
+"""Hop features equal products with powers of a dense matrix."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ from hoptrain.engine.transforms.hop_features import open_hop_features
 
 @pytest.fixture
 def saved(dataset, tmp_path, monkeypatch):
-    """The random data set in a folder, and a cache of its own."""
+    """Return the random data set in a folder, with a separate cache."""
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     dataset.save(tmp_path / "random")
     return Dataset.open(tmp_path / "random")
 
 
 def dense(graph):
-    """S: in column u of row v the weight of every edge u -> v, and the node's own."""
+    """Return the matrix S: S[v, u] is the weight of the edge u -> v, and S[v, v] that of the node itself."""
     degrees = graph.in_degrees() + 1.0
     adjacency = np.eye(graph.num_nodes)
     for v in range(graph.num_nodes):

@@ -1,4 +1,4 @@
-"""Links held out of a graph or of some of its relations, at random, by time or as given, beside sets of pairs in plain Python; and pairs without a link."""
+"""Held-out links: random, temporal and predefined splits of a graph or of relations equal sets in plain Python; and negative pairs."""
 
 from collections import Counter
 from dataclasses import replace
@@ -52,7 +52,7 @@ def links_in(graph):
 
 @pytest.fixture
 def graph():
-    """Multi-edges, single directions, self loops, weights and times."""
+    """Return a graph with parallel edges, edges without a reverse, self loops, weights and times."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 30, (2, 200))
     src, dst = np.r_[src, dst[:80]], np.r_[dst, src[:80]]
@@ -80,7 +80,7 @@ def test_links_go_with_all_their_edges(graph):
 
 
 def test_the_latest_links_are_held_out(graph):
-    """Against dictionaries: a link is as old as its first edge, and the graph ends before the first link held out."""
+    """A link's time is that of its first edge, and the training graph ends before the first held-out link."""
     first = {}
     for edge, time in zip(map(frozenset, edges_of(graph)), graph.times.tolist(), strict=True):
         first[edge] = min(time, first.get(edge, time))
@@ -114,7 +114,7 @@ def test_given_links_are_those_of_the_splits(with_train):
 
 @pytest.mark.parametrize("with_train", [True, False])
 def test_copies_and_reverses_of_links_that_are_held_out(with_train):
-    """Edges 0 and 3 are the same, 1 is their reverse, 5 is a self loop."""
+    """Edges 0 and 3 are parallel, 1 is their reverse, and 5 is a self loop."""
     edge_index = np.array([[0, 1, 2, 0, 3, 4], [1, 0, 1, 1, 2, 4]])
     splits = {"test": np.array([3]), "val": np.array([5])} | ({"train": np.array([0, 1, 2, 4])} if with_train else {})
     data = Dataset(edge_index=edge_index, edge_splits=splits)
@@ -129,7 +129,7 @@ def test_copies_and_reverses_of_links_that_are_held_out(with_train):
 
 
 def test_pairs_have_no_link_and_are_as_likely(graph):
-    """Of 150 of all pairs, drawn by many seeds, each has its share."""
+    """Each of the 150 possible negatives is drawn equally often over many seeds."""
     draw, links = pairs_without_link(graph), links_in(graph)
     number, counts = 30 * 29 // 2 - len(links), Counter()
     for seed in range(400):
@@ -220,7 +220,7 @@ def test_a_relation_that_is_its_own_reverse_loses_both_directions():
 
 
 def test_several_relations_lose_links_of_their_own():
-    """Ends of the second relation are numbered behind those of the first, and no edge of either tells of a link of the other."""
+    """Each relation loses its own held-out links, and no edge of one relation reveals a link of the other."""
     relations = {BUYS: BOUGHT, BOUGHT: BUYS, KNOWS: None}
     left, split = hetero_split(GRAPH, relations, SHARES, seed=3)
     begin, gone = 0, {}
@@ -242,7 +242,7 @@ def test_several_relations_lose_links_of_their_own():
 
 
 def test_given_links_are_held_out():
-    """Of edges that have no copies: those of train alone stay, and of the reverse relation those of the same links."""
+    """Only the training edges stay, and of the reverse relation only the reverses of these."""
     own = np.unique(PAIRS, axis=1)
     graph = HeteroGraph.from_edges(NUM, {BUYS: tuple(own), BOUGHT: tuple(own[::-1]), KNOWS: EDGES[KNOWS]})
     ids = np.split(np.random.default_rng(3).permutation(own.shape[1]), [10, 30, own.shape[1] - 5])  # of no split are the last five

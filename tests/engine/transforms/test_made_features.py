@@ -1,4 +1,4 @@
-"""Features made from a graph alone, against slow versions of them."""
+"""Features computed from the graph alone equal slow versions."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def signs(num_rows):
-    """Four bits an entry: where the lower two are 0, the next is the sign."""
+    """Compute the random projection slowly: each entry takes four random bits, is 0 unless the lower two are 0, and has the next bit as sign."""
     out = np.zeros((num_rows, WIDTH), np.float32)
     for row in range(num_rows):
         for column in range(WIDTH):
@@ -61,7 +61,7 @@ def test_a_vertex_without_in_edges_has_no_position(graph):
 
 
 def test_degrees_in_half_octaves():
-    """In-degrees 0, 0, 0, 4 and 3 (one bin); out-degrees 2, 2, 2, 1, 0."""
+    """In-degrees are 0, 0, 0, 4 and 3, where 3 and 4 share a bin; out-degrees are 2, 2, 2, 1 and 0."""
     graph = Graph.from_edges(np.array([0, 1, 2, 3, 0, 1, 2]), np.array([3, 3, 3, 3, 4, 4, 4]), 5)
     x = degree_features(graph)
     assert x.dtype == np.uint8

@@ -1,4 +1,4 @@
-"""Relations along metapaths: PyG's, and what does not fit."""
+"""Relations along metapaths equal PyG's, and invalid metapaths are rejected."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Sets of images: where they come from, and that a pickle from elsewhere runs nothing."""
+"""Image data sets: download, archives, user files, and safe unpickling."""
 
 import io
 import os
@@ -25,12 +25,12 @@ def _cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def batches():
-    """Pixels (N, 3072) with channels first, and classes, by the name of the file."""
+    """Return pixels (N, 3072), channels first, and classes, by file name."""
     return {name: (RNG.integers(0, 256, (COUNT, 3072), dtype=np.uint8), RNG.integers(0, 10, COUNT)) for name in NAMES}
 
 
 class Python2Pickler(pickle._Pickler):
-    """Writes text as Python 2 does, bytes without an encoding, and NumPy's old names."""
+    """A pickler that writes as Python 2 did: text, bytes without encoding, and NumPy's old module names."""
 
     dispatch = dict(pickle._Pickler.dispatch)  # noqa: RUF012
 
@@ -135,7 +135,7 @@ def test_real_photographs(data_root):
 
 
 def damaged_batch(folder, batches, content):
-    """Write the archive's folder with a batch of other content, and read it."""
+    """Write the archive's folder with a changed batch, and read it."""
     write_archive(folder, batches, "python", packed=False)
     (folder / "cifar-10-batches-py" / "test_batch").write_bytes(content)
     return load_images("cifar10", root=folder)
@@ -147,7 +147,7 @@ def damaged_archive(tmp_path):
 
 
 def changed_npz(folder, **changes):
-    """Write a file of images with changes, and read it."""
+    """Write an image file with changes, and read it."""
     write_npz(folder / "flowers.npz", **changes)
     return load_images("flowers", root=folder)
 

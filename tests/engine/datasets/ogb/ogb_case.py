@@ -1,4 +1,4 @@
-"""OGB's files as tests write them, and a cache of their own."""
+"""OGB files as tests write them, and a separate data set cache."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""OGB's layout on disk, written small by the tests; the download against a local archive; no network."""
+"""OGB data sets: small files in OGB's layout, and downloads from a local archive. No network."""
 
 import gzip
 import io
@@ -129,7 +129,7 @@ class Response(io.BytesIO):
 
 
 def serve(monkeypatch, content):
-    """Replace the network by ``content``; returns the list of what was asked for."""
+    """Replace the network by ``content``, and return the list of requests."""
     asked = []
 
     def urlopen(url):

@@ -1,4 +1,4 @@
-"""OGB's molecules: files in its layout, beside what its own reader makes of them."""
+"""OGB's molecules: files in OGB's layout are read as OGB's own reader does."""
 
 import gzip
 
@@ -13,7 +13,7 @@ SIZES, EDGES = np.array([3, 1, 4, 2, 5, 3]), np.array([2, 0, 3, 1, 6, 2])
 
 
 def write(folder, labels, name="ogbg-molpcba"):
-    """Six graphs in OGB's layout; returns the folder of the set."""
+    """Write six graphs in OGB's layout, and return the folder of the data set."""
     place, rng = folder / name.replace("-", "_"), np.random.default_rng(0)
     ends = np.concatenate([rng.integers(0, size, (number, 2)) for size, number in zip(SIZES, EDGES, strict=True)])
     tables = {
@@ -89,7 +89,7 @@ def more_features_than_edges(cache):
 
 
 def without(folder, file):
-    """Read the set without one of its files."""
+    """Read the data set without one of its files."""
     (write(folder, SEVERAL) / file).unlink()
     load_small_graphs("ogbg-molpcba", root=folder)
 

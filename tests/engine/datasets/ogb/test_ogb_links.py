@@ -1,4 +1,4 @@
-"""OGB's link sets on disk, written small by the tests as ``ogb`` and torch write them; no network."""
+"""OGB's link data sets, in small files as ``ogb`` and torch write them. No network."""
 
 import os
 
@@ -44,7 +44,7 @@ def pairs(data, split):
 
 @pytest.mark.parametrize("as_array", [lambda array: array, torch.from_numpy])
 def test_pairs_that_are_none_for_all_links(as_array, tmp_path):
-    """As NumPy's arrays, and as tensors."""
+    """Negatives common to all links are stored as NumPy arrays or as tensors."""
     write(tmp_path, "ogbl-ddi", pooled(as_array))
     data = load_dataset("ogbl-ddi", root=tmp_path)
     assert (data.name, data.graph.num_nodes, data.graph.num_edges, data.x) == ("ogbl-ddi", 6, 11, None)
@@ -59,7 +59,7 @@ def test_pairs_that_are_none_for_all_links(as_array, tmp_path):
 
 
 def test_pairs_that_are_none_for_each_link(tmp_path):
-    """ogbl-citation2's layout, with features."""
+    """Each link has negatives of its own in ogbl-citation2's layout, which also has features."""
     parts = {"train": {"source_node": TRAIN[:, 0], "target_node": TRAIN[:, 1]}}
     for file, own in (("valid", VALID), ("test", TEST)):
         parts[file] = {"source_node": own[:, 0], "target_node": own[:, 1], "target_node_neg": np.arange(3) + np.zeros((len(own), 1), int)}
@@ -88,7 +88,7 @@ def test_scores_are_those_that_ogb_states():
 
 
 class Trap:
-    """What a pickle may do."""
+    """An object whose pickle would run code."""
 
     def __reduce__(self):
         return os.system, ("touch sprung",)
@@ -108,7 +108,7 @@ def test_nothing_is_executed(tmp_path, monkeypatch, part, options):
 
 
 def training(folder, part):
-    """Read a set with ``part`` to train on."""
+    """Read a data set whose training split is ``part``."""
     write(folder, "ogbl-ddi", pooled() | {"train": part})
     return load_dataset("ogbl-ddi", root=folder)
 

@@ -1,4 +1,4 @@
-"""Files that torch writes, read without torch: equal to what torch reads, and nothing that they say is executed."""
+"""Files written by torch are read without torch: values equal torch's, and no code in the file is run."""
 
 import os
 import pickle
@@ -36,7 +36,7 @@ def test_as_torch_reads_them(tmp_path, protocol, is_zip):
 
 
 class Spring:
-    """What a pickle may do."""
+    """An object whose pickle would run code."""
 
     def __init__(self, *call):
         self.call = call

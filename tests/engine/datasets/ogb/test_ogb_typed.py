@@ -1,4 +1,4 @@
-"""OGB's layout of heterogeneous graphs, written small by the tests; the same as ogb's own reader gives; no network."""
+"""OGB's heterogeneous graphs, in small files: values equal those of ogb's own reader. No network."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 def edges_by_id(columns):
-    """(2, E) ends in the order of ids, which is that of the file."""
+    """Return the ends (2, E) in the order of edge ids, which is that of the file."""
     ends = np.stack([columns.indices, columns.destinations()])
     return ends[:, np.argsort(columns.ids_of(np.arange(columns.num_edges)))]
 
@@ -83,7 +83,7 @@ def test_reverse_relations(folder, tmp_path):
 
 
 def changed(folder, file, rows):
-    """Read the set with other rows in one of its files."""
+    """Read the data set with changed rows in one of its files."""
     csv(folder / f"{file}.csv.gz", rows)
     return load_hetero_dataset("ogbn-mag", root=folder.parent)
 

@@ -1,4 +1,4 @@
-"""Tables are read in pieces by pandas as they are read line by line."""
+"""Tables that pandas reads in pieces equal those read line by line."""
 
 import gzip
 import os
@@ -25,7 +25,7 @@ LINES = ["# comment", "", "1,2", "1,2,3,4,5,6,7", '"1,ann,1,1,1,', "\r", "%"]
 
 
 def text_of(number, seed):
-    """Rows of which one in ten has an odd cell, and lines that are none."""
+    """Return the text of a table in which every tenth row has an unusual cell, mixed with empty lines and comments."""
     draw = random.Random(seed)
     lines = [",".join(KINDS)]
     for _ in range(number):
@@ -111,7 +111,7 @@ def two_columns_of_one_name(tmp_path):
 
 
 def compressed(folder, bent):
-    """Read a file of what ``bent`` makes of a compressed table."""
+    """Compress a table, damage the bytes with ``bent``, and read it."""
     content = gzip.compress("".join(f"{i} {i * 7919 % 1000}\n" for i in range(5000)).encode())
     (folder / "t.gz").write_bytes(bent(content))
     list(Table(folder / "t.gz").pieces({"0": "id", "1": "id"}, BadRows()))
@@ -123,7 +123,7 @@ def damaged(content):
 
 
 def line_of_20_mib(folder, monkeypatch, name, text):
-    """Some MB of gzip may hold some GB."""
+    """Some MB of gzip may expand to some GB, so the length of a line is limited."""
     monkeypatch.setattr(rows, "BYTES", 2)
     content = text.format("7" * (20 << 20)).encode()
     (folder / name).write_bytes(gzip.compress(content) if name == "t.gz" else content)

@@ -1,4 +1,4 @@
-"""Data sets from tables: what is read, and every row that cannot be."""
+"""Data sets from tables: the arrays that are read, and the messages about invalid rows."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_a_typed_graph(tmp_path):
 
 
 def test_labels_of_several_types(tmp_path):
-    """A type for each training; one without labels may be named too, as links need none."""
+    """Each load selects the labels of one type; a type without labels is accepted, since link tasks need none."""
     folder = str(write(tmp_path / "mine", **{"nodes/author": "id,a,label,split\n10,1,0.5,train\n-3,0,,\n12,1,-2e3,val\n"}))
     with refused("author, paper", "labels one type trained", "seed_type data.seed_type"):
         load_hetero_dataset(folder)
@@ -166,7 +166,7 @@ def edge_of_a_table_without_vertices(tmp_path):
 
 
 def tables_by_path(folder):
-    """The paths of the tables of nodes by type, and of edges by relation."""
+    """Return the paths of node tables by type, and of edge tables by relation."""
     folder = write(folder / "mine")
     nodes = {name: folder / "nodes" / f"{name}.csv" for name in ("author", "paper")}
     return nodes, {("author", "writes", "paper"): folder / "edges" / "author__writes__paper.csv"}

@@ -1,4 +1,4 @@
-"""Nodes are numbered by their ids, whichever pieces these come in."""
+"""Nodes are numbered in the order of their ids, however the ids are divided into pieces."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a machine has of the graph: its own nodes' columns, as they stand in the whole one."""
+"""A machine's partition of the graph: the columns of its own nodes equal those of the whole graph."""
 
 import numpy as np
 from cases.mistakes import refused

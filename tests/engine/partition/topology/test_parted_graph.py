@@ -1,4 +1,4 @@
-"""The folder of a data set whose graph is parted too: what every machine knows of it, and what is refused."""
+"""The folder of a data set with a partitioned graph: the facts that every machine has, and input errors."""
 
 import pickle
 from dataclasses import replace
@@ -70,7 +70,7 @@ def test_what_cannot_be_parted(data, tmp_path):
 
 
 def test_a_run_that_was_left():
-    """One machine left run 1 before its second round; the other one hears of it there, and both go on in run 2."""
+    """One machine leaves epoch run 1 before its second round; the other one notices there, and both continue in run 2."""
     exchanges = [RunExchange(exchange) for exchange in LocalExchange.among(2)]
 
     def say(machine, run, word):
