@@ -1,4 +1,4 @@
-"""Folders with right checksums and wrong contents, as somebody else may write them."""
+"""Data set folders with valid checksums but wrong contents, as another program may write them."""
 
 import json
 
@@ -8,7 +8,7 @@ from hoptrain.engine.store import HEADER, crc32
 
 
 def put(folder, name, array):
-    """Put ``array`` in the place of one of a folder's arrays, or beside them, and state it in the header."""
+    """Write ``array`` into a folder, as a new array or instead of an existing one, and update the header."""
     np.save(folder / f"{name}.npy", array)
     header = json.loads((folder / HEADER).read_text())
     entry = {"file": f"{name}.npy", "dtype": array.dtype.str, "shape": list(array.shape), "crc32": crc32(folder / f"{name}.npy")}
@@ -17,7 +17,7 @@ def put(folder, name, array):
 
 
 def changed(array, place, value):
-    """A copy with another value at a place."""
+    """Return a copy of an array with another value at an index."""
     array = np.array(array)
     array[place] = value
     return array

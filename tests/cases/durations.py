@@ -1,7 +1,7 @@
-"""A pytest plugin that measures how long each test takes, records it, and tells by the record which tests are ``long``.
+"""A pytest plugin that measures each test, records its duration, and marks tests as ``long`` by the record.
 
-Recorded is the longer of two times: the processor's (user and system, of this process and of the children it waited for), which hardly depends on
-what else runs on the machine, and the clock's, since a test may only wait. Record on an idle machine.
+A duration is the longer of two times: processor time (user and system, with awaited children), which hardly depends on the load, and wall-
+clock time, since a test may only wait. Record on an idle machine.
 """
 
 import importlib
@@ -28,12 +28,11 @@ LIBRARIES = "torch", "pytorch_lightning", "torch_geometric"
 
 
 class Durations:
-    """Seconds of each test, measured where it runs and added up where it is reported.
+    """A plugin that measures seconds of each test where it runs, and adds them up where it is reported.
 
-    What a fixture of a module takes counts for no test: other tests need it just as well.
+    The time of module fixtures counts for no test, since other tests need them too.
 
-    Args:
-        record: Whether to write the seconds into ``tests/durations.json``, beside those of tests that did not run.
+    With ``record``, the seconds are written into ``tests/durations.json``, which keeps those of tests that did not run.
     """
 
     def __init__(self, record):
@@ -50,7 +49,7 @@ class Durations:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items):
-        """Mark long tests and those of CUDA before ``-m`` looks at the marks."""
+        """Mark long tests and CUDA tests before pytest evaluates ``-m``."""
         for item in items:
             if item.nodeid.removeprefix("tests/").startswith(OF_CUDA):
                 item.add_marker("cuda")
@@ -94,5 +93,5 @@ class Durations:
 
 
 def times():
-    """Seconds of the processor so far, and of a clock."""
+    """Return the processor time so far, and a clock, both in seconds."""
     return sum(os.times()[:4]), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Blocks on which sums over edges are tested, and what these are, one edge after another."""
+"""Blocks for tests of sums over edges, and the expected sums, edge by edge."""
 
 import itertools
 
@@ -17,7 +17,7 @@ DEGREES = {
 
 
 def block_of(case, num_rows=14, seed=0):
-    """(ptr, ind): the offsets and the sources of a block; the last of ``num_rows`` sources has no edge."""
+    """Return (ptr, ind), the offsets and the sources of a block; the last of ``num_rows`` sources has no edge."""
     degrees = DEGREES[case]
     ptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
     ind = np.random.default_rng(seed).integers(0, num_rows - 1, ptr[-1]).astype(np.int32)
@@ -25,7 +25,7 @@ def block_of(case, num_rows=14, seed=0):
 
 
 def in_pieces(begin, end, piece):
-    """The edges of a destination as they are added up: in one piece, or cut at multiples of 2 ** ``piece``."""
+    """Return the edges of a destination in the order of summation: whole, or cut at multiples of 2 ** ``piece``."""
     if end - begin <= 1 << piece:
         return [(begin, end)]
     cuts = [begin, *(cut << piece for cut in range((begin >> piece) + 1, ((end - 1) >> piece) + 1)), end]
@@ -33,7 +33,7 @@ def in_pieces(begin, end, piece):
 
 
 def expected_sums(ptr, ind, rows, *, weights=None, scale=None, heads=1, mean=False, piece=2):
-    """(D, W) in the type of ``rows``, by the same additions in the same order."""
+    """Return the sums (D, W) in the dtype of ``rows``, by the same additions in the same order as the kernels."""
     out = np.zeros((len(ptr) - 1, rows.shape[1]), rows.dtype)
     for row in range(len(out)):
         total = np.zeros_like(out[row])
@@ -53,7 +53,7 @@ def expected_sums(ptr, ind, rows, *, weights=None, scale=None, heads=1, mean=Fal
 
 
 def expected_dots(ptr, ind, rows, gradient, *, heads=1, inverse=None):
-    """(M, heads): each edge's products of the row that it reads and the gradient of its destination."""
+    """Return (M, heads): the dot product of each edge's source row with the gradient of its destination."""
     owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     products = (rows[ind].astype(np.float64) * gradient[owner]).reshape(len(ind), heads, rows.shape[1] // heads).sum(2)
     return products if inverse is None else products * inverse[owner, None]

@@ -1,4 +1,4 @@
-"""A graph whose edges are hidden, for tests that edges are read from their files and never from the map of them."""
+"""A graph whose edges are zeros in memory, for tests that edges are read from files and never from a memory map."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ READ = ("indices", "weights", "times")
 
 
 def hide_edges(graph, names=READ):
-    """Set the arrays of a graph's edges to 0 in memory. The files keep the edges."""
+    """Set the edge arrays of a graph to 0 in memory. The files keep the edges."""
     for columns in columns_of(graph).values():
         for name in names:
             if (array := getattr(columns, name)) is not None:
@@ -18,9 +18,9 @@ def hide_edges(graph, names=READ):
 
 
 def hide_edges_from(loader, names=READ):
-    """Let a loader with ``feature_cache`` start its processes anew on a graph whose edges are hidden; the next iteration is of epoch 0.
+    """Restart the processes of a loader with ``feature_cache`` on a graph with hidden edges; the next epoch is 0.
 
-    The first batch decides where edges come from, so it is made before.
+    The first batch decides where edges are read from, so it is made before.
     """
     next(iter(loader))
     loader.close()

@@ -1,4 +1,4 @@
-"""Lightning's own callbacks that a drawn training may have."""
+"""Lightning's own callbacks for randomly drawn trainings."""
 
 from pytorch_lightning.callbacks import (
     EMAWeightAveraging,
@@ -22,7 +22,7 @@ writes weights without their masks; LearningRateFinder and BatchSizeFinder searc
 
 
 def with_extras(case, *names):
-    """Give a case some of ``EXTRAS``, and take from it what Lightning does not permit beside them."""
+    """Add some of ``EXTRAS`` to a case, and remove options that Lightning does not permit together with them."""
     averages = [name for name in names if "Averaging" in name][:1]  # one of them
     setters = (
         [] if case["task"] == "pipeline" else [name for name in names if name in ("GradientAccumulationScheduler", "LambdaCallback")][:1]

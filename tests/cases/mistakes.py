@@ -1,4 +1,4 @@
-"""Tables of wrong calls and what the message of each tells: the value, the rule and the remedy.
+"""Tables of wrong calls with the expected content of their messages: the value, the rule and the remedy.
 
 A module of tests has one table, a row for each error, and this test::
 
@@ -6,7 +6,7 @@ A module of tests has one table, a row for each error, and this test::
     def test_mistakes(mistake, request):
         mistake.check(request)
 
-A row holds key words, not the sentence, so that a message can be written anew without touching a test. `refused` is the same
+A row holds key words instead of the sentence, so that a message can be rephrased without changing a test. `refused` does the same
 for an error in the middle of a test.
 """
 
@@ -21,22 +21,22 @@ import pytest
 from hoptrain.engine import InputError
 
 FOLDER_OF_A_TEST = re.compile(r"\S*/test_\w+\d+/")
-"""``tmp_path`` in a message: it has words of the test's name, which tell nothing of the rule.
+"""``tmp_path`` in a message. It contains words of the test's name, which must not match words of the rule.
 
-A word with a slash is looked for in the whole message.
+A word with a slash is searched in the whole message.
 """
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong call and what its message tells.
+    """A wrong call and the expected content of its message.
 
     Args:
-        call: The call. Its parameters are names of fixtures, but for those with a default.
-        value: The wrong value or the name of what is missing, letter by letter as the message shows it.
-        rule: Words of the rule that it breaks, in any order; a part of a word counts, a part of a number does not.
-        remedy: Words of what to do instead; empty where the rule itself says what is allowed.
-        error: The class of the error.
+        call: The call. Its parameters are names of fixtures, except for those with a default.
+        value: The wrong value, or the name of a missing thing, exactly as in the message.
+        rule: Words of the broken rule, in any order; a part of a word matches, a part of a number does not.
+        remedy: Words of the remedy; empty if the rule itself says what is allowed.
+        error: The exception class.
     """
 
     call: Callable
@@ -57,9 +57,9 @@ class Mistake:
 
 @contextmanager
 def refused(value, rule, remedy="", error=InputError):
-    """Check that the block raises ``error`` with one line that shows the value and has the words of the rule and the remedy.
+    """Check that the block raises ``error`` with one line that contains the value and the words of the rule and the remedy.
 
-    For a mistake that needs what a test has made before; the arguments are those of ``Mistake``.
+    Use it for an error that depends on earlier steps of a test; the arguments are those of ``Mistake``.
     """
     with pytest.raises(error) as raised:
         yield raised
@@ -73,12 +73,12 @@ def refused(value, rule, remedy="", error=InputError):
 
 
 def has(text, word):
-    """Whether a text has a word, or a part of one; a number has to be there as a whole."""
+    """Return whether a text contains a word, or a part of one; a number must occur as a whole."""
     if not re.fullmatch(r"-?[\d.,]*\d", word):
         return word in text
     return re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|[.,]\d)", text) is not None
 
 
 def each_of(mistakes):
-    """A decorator: run a test with each ``mistake`` of a dict from what it is to a ``Mistake``."""
+    """Return a decorator that runs a test with each ``mistake`` of a dict from descriptions to ``Mistake``."""
     return pytest.mark.parametrize("mistake", mistakes.values(), ids=mistakes)

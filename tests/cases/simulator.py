@@ -1,6 +1,6 @@
-"""Numba's CUDA simulator, with the threads of a block one after the other: each runs to a barrier or to its end, then the next one.
+"""Numba's CUDA simulator with one thread of a block at a time: each runs to a barrier or to its end, then the next one.
 
-Numba's own lets them all run and polls them, for which it takes most of the time. Races are what ``ptx`` looks for.
+Numba runs all threads and polls them, which takes most of the time. ``ptx`` detects races.
 """
 
 import threading
@@ -29,7 +29,7 @@ class _Thread(BlockThread):
 
 
 def _run(self, grid_point, *args):
-    """Run a block; raises what one of its threads raised."""
+    """Run a block, and raise the error of any of its threads."""
     self.turn = threading.Semaphore(0)
     threads = [_Thread(lambda: self._f(*args), self, grid_point, block_point, self._debug) for block_point in np.ndindex(*self._block_dim)]
     begin, live, failed = _Thread.start, threads, None
@@ -45,5 +45,5 @@ def _run(self, grid_point, *args):
 
 
 def take_turns():
-    """Let the simulator run blocks so from now on."""
+    """Let the simulator run one thread of a block at a time from now on."""
     BlockManager.run = _run

@@ -1,1 +1,1 @@
-"""What compiles and runs the kernels in CUDA C++ where there is no device: ``nvrtc`` compiles, ``machines`` run, ``shim.h`` is for g++."""
+"""Runs the CUDA C++ kernels without a device: ``nvrtc`` compiles them, ``machines`` runs them, and ``shim.h`` adapts them for g++."""

@@ -1,4 +1,4 @@
-"""What runs the native kernels where there is no device: g++'s code, a thread at a time, and the interpreter of what NVRTC makes of them."""
+"""Two ways to run native kernels without a device: built by g++, thread by thread, or compiled by NVRTC and interpreted."""
 
 import ctypes
 import functools
@@ -22,13 +22,13 @@ ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
 
 
 class Host:
-    """Kernels as g++ builds them; the threads of a launch run one after another, in a random order."""
+    """Kernels built by g++; the threads of a launch run one after another, in random order."""
 
     def __init__(self, seed=0):
         self._random = np.random.default_rng(seed)
 
     def array(self, values, dtype):
-        """An array that kernels reach; it begins at a line."""
+        """Return an array for kernels that starts at a cache line."""
         values = np.ascontiguousarray(values, dtype)
         room = np.empty(values.nbytes + 128, np.uint8)
         begin = -room.ctypes.data % 128
@@ -37,11 +37,11 @@ class Host:
         return made
 
     def pointers(self, reached, before):
-        """Of arrays that a table holds."""
+        """Return the addresses of arrays that kernels reach through a table."""
         return np.array([array.ctypes.data for array in reached], np.uint64)
 
     def run(self, name, kernel, grid, block, arguments, reached=()):
-        """Launch a kernel of NAME.cu. Returns (threadIdx.x, address) of all reads of tables, (reads, 2)."""
+        """Launch a kernel of NAME.cu, and return (threadIdx.x, address) of each read of a feature table, with shape (reads, 2)."""
         library = host_library(name)
         num_reads = ctypes.c_uint.in_dll(library, "num_reads")
         num_reads.value = 0
@@ -63,7 +63,7 @@ _Index = ctypes.c_uint * 3
 
 @functools.cache
 def host_library(name):
-    """NAME.cu as g++ builds it."""
+    """Build NAME.cu with g++."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("there is no g++")
@@ -75,9 +75,9 @@ def host_library(name):
 
 
 class Interpreter:
-    """Kernels as NVRTC compiles them for an architecture, on the interpreter of PTX: a fault is raised, and a race that is not allowed.
+    """Kernels compiled by NVRTC for an architecture and run by the PTX interpreter, which fails on faults and unexpected races.
 
-    ``source`` is compiled in place of a file's, for all names.
+    If given, ``source`` is compiled instead of the file, for all names.
     """
 
     def __init__(self, arch, source=None):
@@ -90,7 +90,7 @@ class Interpreter:
         return made
 
     def pointers(self, reached, before):
-        """Of arrays that a table holds; so many arrays are arguments."""
+        """Return the addresses of arrays that kernels reach through a table; ``before`` arrays are arguments."""
         return np.array([address(before + 1 + number) for number in range(len(reached))], np.uint64)
 
     def run(self, name, kernel, grid, block, arguments, reached=()):

@@ -1,4 +1,4 @@
-"""What NVRTC makes of the CUDA C++ of the package, without a device: it comes as a wheel with numba-cuda."""
+"""Compiles the package's CUDA C++ with NVRTC, which needs no device and is installed with numba-cuda."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ FOLDER = Path(native.__file__).parent
 
 
 def _ask(function, *arguments):
-    """The results of a function of NVRTC's, or what it says went wrong."""
+    """Call a function of NVRTC, and return its results or raise its error."""
     error, *results = function(*arguments)
     if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise RuntimeError(f"{function.__name__}: {error}")
@@ -21,7 +21,7 @@ def _ask(function, *arguments):
 
 @functools.cache
 def compile_source(name, arch, source=None):
-    """(PTX, the assembler's report) of NAME.cu, or of another source, for an architecture such as "sm_80", by the options of a launch."""
+    """Compile NAME.cu, or another source, for an architecture such as "sm_80"; return its PTX and the assembler's report."""
     path = FOLDER / f"{name}.cu"
     text = native.source(name) if source is None else source
     options = [*native.OPTIONS, f"--gpu-architecture={arch}", "--generate-line-info", "--ptxas-options=-v"]
@@ -40,12 +40,12 @@ def compile_source(name, arch, source=None):
 
 
 def text_of(ptx, kernel):
-    """A kernel's part of a module's PTX."""
+    """Return the part of a module's PTX that belongs to a kernel."""
     begin = ptx.index(f".entry {kernel}(")
     files = re.findall(r"^\s*\.file\s.*$", ptx, re.MULTILINE)
     return "\n".join([*files, ptx[begin : ptx.index("\n}", begin) + 2]])
 
 
 def kernels_of(ptx):
-    """The names of a module's kernels."""
+    """Return the names of a module's kernels."""
     return re.findall(r"\.entry (\w+)\(", ptx)

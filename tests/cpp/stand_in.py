@@ -1,4 +1,4 @@
-"""A stand-in for CuPy, whose kernels are those of g++, and for torch on a device: what a launch of a native kernel is given."""
+"""Stubs of CuPy, with kernels built by g++, and of torch on a device, which record the arguments of native kernels."""
 
 import sys
 from types import SimpleNamespace
@@ -19,21 +19,20 @@ ARRAY = type(cuda.to_device(np.empty(0)))
 
 
 class Stream(int):
-    """Of Numba's, by its address."""
+    """A stub of Numba's stream, known by its address."""
 
     def synchronize(self):
         """Nothing is queued in the simulator."""
 
 
 class CuPy:
-    """CuPy's part in a launch. It notes modules and launches."""
+    """A stub of CuPy that records modules and launches."""
 
     def __init__(self):
         self.streams, self.launches, self.modules = [], [], []
         self.cuda = SimpleNamespace(Stream=self)
 
     def from_external(self, stream):
-        """A stream, which is used by ``with``."""
         version, self.address = stream.__cuda_stream__()
         assert version == 0
         return self
@@ -61,7 +60,7 @@ class CuPy:
 
 @pytest.fixture(name="cupy")
 def _cupy(monkeypatch):
-    """A stand-in for CuPy, and one for torch on a device."""
+    """Replace CuPy, and torch on a device, by stubs."""
     put_stand_in(monkeypatch)
     facts = property(lambda a: {"data": (a._ary.ctypes.data, False), "strides": None if a._ary.flags.c_contiguous else a._ary.strides})
     monkeypatch.setattr(ARRAY, "__cuda_array_interface__", facts, raising=False)

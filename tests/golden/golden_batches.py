@@ -1,4 +1,4 @@
-"""What a golden batch is: the SHA-256 of all that a mini-batch holds, but for its times; kept in ``batches.json`` by case and address."""
+"""Golden batches: SHA-256 digests of everything in a mini-batch except times, stored in ``batches.json`` by case and address."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ FACTS = ("seed", "epoch", "batch", "num_seeds", "num_step_seeds", "nested")
 
 
 def contents(batch):
-    """All that a ``MiniBatch`` or ``HeteroMiniBatch`` holds, by name: integers and arrays."""
+    """Return everything in a ``MiniBatch`` or ``HeteroMiniBatch`` by name: integers and arrays."""
     facts = FACTS if isinstance(batch, MiniBatch) else FACTS[:4]  # what typed batches told when their digests were made
     found = {name: int(getattr(batch, name)) for name in facts} | batch.arrays()
     if isinstance(batch, MiniBatch):
@@ -27,7 +27,7 @@ def contents(batch):
 
 
 def digest(named):
-    """The SHA-256 of integers and of arrays, with their names, dtypes and shapes, in the order of the names."""
+    """Return the SHA-256 of integers and arrays with their names, dtypes and shapes, sorted by name."""
     sha = hashlib.sha256()
     for name, value in sorted(named.items()):
         if isinstance(value, int):
@@ -39,17 +39,17 @@ def digest(named):
 
 
 def digests(all_contents):
-    """Of the contents of some batches, by address: ``seed/epoch/batch``."""
+    """Return the digests of some batches by address, ``seed/epoch/batch``."""
     return {f"{named['seed']}/{named['epoch']}/{named['batch']}": digest(named) for named in all_contents}
 
 
 def read():
-    """Digests by case and address."""
+    """Return the stored digests by case and address."""
     return json.loads(FILE.read_text())
 
 
 def check(case, found, expected):
-    """Compare digests by address with those of the file."""
+    """Compare digests by address with the stored ones."""
     other = [address for address in found | expected if found.get(address) != expected.get(address)]
     assert not other, (
         f"{case}: the batch at {other[0]} (seed/epoch/batch) is another than tests/golden/batches.json says: where that is meant, tell it in "

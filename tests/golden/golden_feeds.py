@@ -1,4 +1,4 @@
-"""The golden cases of feeds: by name, the training loader of each task and kind of batch, as a function of the folder with its data."""
+"""Golden cases of training loaders: by name, a function of the data folder that makes the loader of a task."""
 
 import os
 import tempfile
@@ -34,7 +34,7 @@ SEED = 2**64 - 3
 
 @contextmanager
 def data_folder():
-    """A folder with the data of all feeds; it goes at the end, and what was converted from it with it."""
+    """Yield a temporary folder with the data of all loaders, in which converted data are stored too."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         vertices().save(folder / "vertices")
@@ -44,14 +44,14 @@ def data_folder():
 
 
 def vertices(**others):
-    """The small graph with features and classes."""
+    """Return the small graph with features and classes."""
     splits = {"train": TRAIN, "val": TRAIN + 1, "test": TRAIN[:-1] + 2}
     given = {"x": rows(40, 5, 50), "y": spread(40, 51) % 3, "splits": {name: own[own < 40] for name, own in splits.items()}}
     return Dataset(name="golden", graph=small(), num_classes=3, **given | others)
 
 
 def rings():
-    """Twenty small graphs: rings of 3 to 6 vertices."""
+    """Return twenty small graphs: rings of 3 to 6 nodes."""
     sizes = 3 + np.arange(20) % 4
     ptr = np.r_[0, np.cumsum(sizes)]
     before = np.concatenate([(np.arange(size) - 1) % size + begin for begin, size in zip(ptr, sizes, strict=False)])
@@ -60,7 +60,7 @@ def rings():
 
 
 def pictures():
-    """Images of 4 x 4 pixels."""
+    """Return images of 4 x 4 pixels."""
     arrays = {}
     for part, number in (("train", 20), ("test", 4)):
         arrays[f"{part}_x"] = (spread(number * 16, 60).reshape(number, 4, 4, 1) % 256).astype(np.uint8)
@@ -74,7 +74,7 @@ def nodes(folder, sampler, batch_size=5, rank=0, world_size=1, kind=NodeDataModu
 
 
 def other_rows(folder):
-    """Features as bfloat16, several labels a vertex."""
+    """Return a loader with bfloat16 features and several labels per node."""
     y = (spread(120, 52).reshape(40, 3) % 2).astype(np.uint8)
     return s.SampleLoader(vertices(x=to_bfloat16(rows(40, 5, 50)), y=y), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED)
 
@@ -85,13 +85,13 @@ def links(folder, **shares):
 
 
 def events(folder, rank=0, world_size=1):
-    """Events of eleven vertices, the same ones again and again."""
+    """Return a loader of events between eleven nodes, with repetitions."""
     data = Events(src=spread(60, 56) % 7, dst=4 + spread(60, 57) % 7, t=np.arange(60) // 2)
     return EventDataModule(data, num_neighbors=3, batch_size=8, num_workers=0).make_loader(rank, world_size, SEED)
 
 
 def triples(sampler, num_negatives, rank=0, world_size=1):
-    """Sixty statements about twenty entities by three relations."""
+    """Return a loader of sixty triples with twenty entities and three relations."""
     numbers = np.arange(60)
     rows = np.stack([numbers % 20, numbers // 20, spread(60, 58) % 20], axis=1)
     module = TripleDataModule(Triples(splits={"train": rows}), sampler, num_negatives=num_negatives, batch_size=8, num_workers=0)
@@ -99,7 +99,7 @@ def triples(sampler, num_negatives, rank=0, world_size=1):
 
 
 def edges():
-    """Labels of the edges of the small graph, of which every fifth has none."""
+    """Return a loader of labelled edges of the small graph; every fifth edge has no label."""
     y = spread(small().num_edges, 56) % 4
     y[::5] = -1
     sampler = s.LinkSampler(s.NeighborSampler([3, 2]), num_negatives=0)
@@ -130,7 +130,7 @@ def hetero_links(folder):
 
 
 def items(folder, module, *data, **options):
-    """What is converted goes into the folder; not for loaders with workers, which would compile all kernels into it."""
+    """Return a loader that keeps converted data in the folder. Not for loaders with workers, whose kernels would be cached there too."""
     with patch.dict(os.environ, HOPTRAIN_CACHE=str(folder / "cache")):
         return module(*data, seed=SEED, **options).train_dataloader()
 
@@ -170,7 +170,7 @@ FEEDS = {
 
 
 def feed_contents(batch):
-    """All that a batch of any loader holds, by name."""
+    """Return everything in a batch of any loader, by name."""
     if isinstance(batch, ItemBatch):
         x = batch.x._asdict() if hasattr(batch.x, "_asdict") else {"x": batch.x}
         x = {name: rows for name, rows in x.items() if rows is not None}
@@ -182,7 +182,7 @@ def feed_contents(batch):
 
 
 def of_epochs(loader):
-    """The contents of all batches of some epochs."""
+    """Yield the contents of all batches of the tested epochs."""
     for epoch in EPOCHS:
         loader.set_epoch(epoch)
         yield from map(feed_contents, loader)

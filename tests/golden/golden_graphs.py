@@ -1,4 +1,4 @@
-"""The graphs of the golden batches, by closed formulas: NumPy does not promise that its random streams stay as they are."""
+"""Graphs of the golden batches, computed by formulas, since NumPy may change its random streams."""
 
 from functools import cache
 
@@ -11,7 +11,7 @@ TRAIN = np.arange(0, 40, 3)
 
 
 def spread(number, salt):
-    """(number,) int64 in [0, 2**31) without a visible order: splitmix64 of a counter that ``salt`` begins."""
+    """Return irregular int64 in [0, 2**31) with shape (number,): splitmix64 of a counter that starts at ``salt``."""
     words = (np.arange(number, dtype=np.uint64) + np.uint64(salt << 32)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
@@ -19,7 +19,7 @@ def spread(number, salt):
 
 
 def make_graph(num_nodes, num_edges, weights=np.float32):
-    """Hubs, vertices without in-edges, self loops, copies of edges, links in both directions, and weights and times, some of weight 0."""
+    """Return a graph with hubs, nodes without in-edges, self loops, parallel and reverse edges, weights (some 0) and times."""
     src = spread(num_edges, 1) % num_nodes
     dst = np.minimum(spread(num_edges, 2) % (num_nodes - 4), spread(num_edges, 3) % (num_nodes - 4))  # low ids are hubs
     tenth = num_edges // 10
@@ -32,19 +32,19 @@ def make_graph(num_nodes, num_edges, weights=np.float32):
 
 @cache
 def small():
-    """40 vertices: also for the simulator of CUDA."""
+    """Return a graph of 40 nodes, which suits the CUDA simulator."""
     return make_graph(40, 240)
 
 
 @cache
 def doubly_weighted():
-    """With weights of float64."""
+    """Return the small graph with float64 weights."""
     return make_graph(40, 240, np.float64)
 
 
 @cache
 def wide():
-    """The same graph with ids and offsets of 64 bits, as a graph of more than 2**31 vertices has them."""
+    """Return the small graph with 64-bit ids and offsets, as for more than 2**31 nodes."""
     graph = small()
     columns = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
     return Graph(*columns, weights=graph.weights, times=graph.times, is_sorted=True, validate=False)
@@ -52,13 +52,13 @@ def wide():
 
 @cache
 def large():
-    """So large that the threads of a workspace share a hop."""
+    """Return a graph large enough for several threads to share a hop."""
     return make_graph(3000, 60_000)
 
 
 @cache
 def typed():
-    """Two relations into one type, one within it, and one into a type that is reached later; a type that nothing reaches."""
+    """Return a graph with two relations into one type, one within it, one into a type that the second hop reaches, and an unreachable type."""
 
     def edges(salt, num_src, num_dst, number):
         return spread(number, salt) % num_src, spread(number, salt + 1) % num_dst
@@ -70,7 +70,7 @@ def typed():
 
 @cache
 def valued():
-    """The same with weights, and times of all relations but one."""
+    """Return the heterogeneous graph with weights, and times for all relations but one."""
     graph = typed()
     relations = {key: (columns.indptr, columns.indices) for key, columns in graph.relations.items()}
     weights = {key: (spread(columns.num_edges, 60) % 5).astype(np.float32) for key, columns in graph.relations.items()}
@@ -79,5 +79,5 @@ def valued():
 
 
 def rows(num_nodes, width, salt):
-    """(num_nodes, width) float32 in [0, 1)."""
+    """Return float32 features in [0, 1) with shape (num_nodes, width)."""
     return (spread(num_nodes * width, salt).reshape(num_nodes, width) / 2**31).astype(np.float32)

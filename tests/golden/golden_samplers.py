@@ -1,4 +1,4 @@
-"""The golden cases of samplers: by name, what makes a sampler, its graph, and what two batches are asked for by."""
+"""Golden cases of samplers: by name, a function that makes the sampler, its graph and the seeds of two batches."""
 
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -24,25 +24,25 @@ ONE_OF_EACH = {
 
 
 def one_of_each(name):
-    """Return the mark of a case that ``make test`` runs whatever it takes; no mark for the others."""
+    """Return the mark of a case that ``make test`` always runs, or no mark."""
     return pytest.mark.promise if name in ONE_OF_EACH else ()
 
 
 class Sampled(NamedTuple):
-    """A case."""
+    """A sampler with its graph and the seeds of a bulk."""
 
     sampler: Any
     graph: Any
     bulk: Any
 
     def alone(self, **options):
-        """The contents of the batches, each sampled by itself."""
+        """Yield the contents of the batches, each sampled singly."""
         for seed, epoch, first in ADDRESSES:
             for i, units in enumerate(self.bulk):
                 yield contents(self.sampler.sample(self.graph, units, seed=seed, epoch=epoch, batch=first + i, **options))
 
     def in_bulks(self, workspace, addresses=ADDRESSES, to_host=lambda array: array):
-        """The contents of the batches, sampled together."""
+        """Yield the contents of the batches, sampled together."""
         for seed, epoch, first in addresses:
             options = {"seed": seed, "epoch": epoch, "first_batch": first, "workspace": workspace}
             for batch in self.sampler.sample_bulk(self.graph, self.bulk, **options):
@@ -50,7 +50,7 @@ class Sampled(NamedTuple):
 
 
 class Sage(s.SamplingProgram):
-    """The batches of ``NeighborSampler(fanouts, replace=True)``."""
+    """A program that samples as ``NeighborSampler(fanouts, replace=True)``."""
 
     def __init__(self, fanouts):
         self.fanouts, self.steps = fanouts, len(fanouts)
@@ -63,7 +63,7 @@ class Sage(s.SamplingProgram):
 
 
 class Layer(s.SamplingProgram):
-    """Neighbours of a layer that have two edges or more into it."""
+    """A program that draws neighbours with two or more edges into a layer."""
 
     sampling_type = "collective"
     steps = 2
@@ -77,13 +77,13 @@ class Layer(s.SamplingProgram):
 
 
 def on(sampler, bulk=SEEDS, graph=None):
-    """A case of the small graph, or of another, prepared as the loader does it."""
+    """Return a case for the small graph or another one, with the sampler prepared as the loader does."""
     graph = graph or small()
     return Sampled(sampler.prepare(graph, TRAIN), graph, bulk)
 
 
 def parted():
-    """Clusters by a formula: METIS may part the graph otherwise in another version."""
+    """Return a case with clusters by a formula, since METIS may partition differently in another version."""
     with patch("hoptrain.samplers.subgraphs.cluster.partition", lambda graph, number: np.arange(graph.num_nodes) * 7 % number):
         return on(s.ClusterSampler(5), (np.array([2, 0]), np.array([4])))
 

@@ -1,11 +1,14 @@
-"""One start of sampler processes for many loaders. Imported by the processes too, so it is light."""
+"""Lets many loaders share one pool of sampler processes. The processes import this module, so it is small."""
 
 PER_TASK = 1000
 """Steps that a task has, at most."""
 
 
 class Several:
-    """Many tasks as one: step k is step ``k % PER_TASK`` of task ``k // PER_TASK``."""
+    """Several tasks in one: step k is step ``k % PER_TASK`` of task ``k
+
+    PER_TASK``.
+    """
 
     def __init__(self, tasks):
         self.tasks = tasks
@@ -15,7 +18,7 @@ class Several:
 
 
 class Share:
-    """One task's part of a pool of ``Several``, for its loader."""
+    """One loader's view of a pool that runs ``Several``."""
 
     def __init__(self, pool, number):
         self.pool, self.begin = pool, number * PER_TASK

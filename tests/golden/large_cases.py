@@ -1,4 +1,4 @@
-"""A case of every sampler that has a driver for CUDA, on a graph of any size, as users have them: what ``test_bulks_cuda.py`` samples on a device."""
+"""Cases with realistic sizes for every sampler with a CUDA driver, on a graph of any size; ``test_bulks_cuda.py`` runs them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from hoptrain.engine import Graph, HeteroGraph, load_dataset
 
 @dataclass(frozen=True)
 class Twin:
-    """The twin of ogbn-products with weights and times; ``split`` are the vertices to train on."""
+    """The synthetic ogbn-products graph with weights and times; ``split`` are the training nodes."""
 
     graph: Graph
     split: np.ndarray
@@ -27,13 +27,13 @@ class Twin:
         return cls(Graph(graph.indptr, graph.indices, **extra, is_sorted=graph.is_sorted, validate=False), data.splits["train"])
 
     def typed(self):
-        """The graph's edges as three relations: within a type, into it from another one, and back."""
+        """Return the graph's edges as three relations: within a type, into it from another type, and back."""
         columns, relations = (self.graph.indptr, self.graph.indices), (("p", "near", "p"), ("q", "far", "p"), ("p", "of", "q"))
         return HeteroGraph({"p": self.graph.num_nodes, "q": self.graph.num_nodes}, dict.fromkeys(relations, columns))
 
 
 def work(sampler: Any, twin: Twin, graph: Any = None, batch_size: int = 1024) -> Workload:
-    """The sampler prepared as the loader does it, and what its batches are asked for by."""
+    """Return the sampler, prepared as the loader does, with its items and options."""
     graph = graph or twin.graph
     ready = sampler.prepare(graph, twin.split)
     units = ready.items(graph, twin.split)
@@ -41,7 +41,7 @@ def work(sampler: Any, twin: Twin, graph: Any = None, batch_size: int = 1024) ->
 
 
 def timed(name):
-    """As ``hoptrain bench algorithms`` times it, with clusters by a formula: METIS may be absent."""
+    """Return a case of ``hoptrain bench algorithms``, with clusters by a formula, since METIS may be missing."""
 
     def make(twin):
         with patch("hoptrain.samplers.subgraphs.cluster.partition", lambda graph, number: np.arange(graph.num_nodes) * 7 % number):

@@ -1,4 +1,4 @@
-"""Bulks of every sampler with blocks of several warps, equal to the CPU's to the bit: on a device, or on the interpreter in ``tests/ptx``."""
+"""Bulks of every sampler, with blocks of several warps, equal the CPU's bit for bit, on a device or on the interpreter in ``tests/ptx``."""
 
 import sys
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_every_sampler(name, kernel):
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", ["neighbor", "typed", "neighbor, new", "labor"])
 def test_packed_tables(name, kernel):
-    """In place of direct ones; the second time with what the first one left in them."""
+    """Packed tables replace direct ones; the second bulk finds the first one's entries in them."""
     case, workspace = SAMPLED[name](), on_cuda(kernel, replace(CLOSE, cache_bytes=0))
     for _ in range(2):
         check_equal(case, workspace)
@@ -68,7 +68,7 @@ def test_packed_tables(name, kernel):
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("mode", MODES)
 def test_bulks_of_several_sizes(mode, kernel):
-    """Thousands of edges a batch, in blocks as users get them; the second bulk finds buffers larger than it needs."""
+    """Batches have thousands of edges and the default block sizes; the second bulk needs less than the buffers hold."""
     graph, rng = make_graph(600, 7000), np.random.default_rng(0)
     options = {"fanouts": [10, 5]} | MODES[mode]
     sampler, workspace = NeighborSampler(**options), on_cuda(kernel, replace(CLOSE, block=THRESHOLDS.block))
@@ -99,7 +99,6 @@ def products():
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", LARGE)
 def test_a_graph_of_a_hundred_thousand_vertices(products, name, kernel, number):
-    """With everything as users get it."""
     work = LARGE[name](products)
     seeds, workspace = work.batches(0, number), Workspace(device="cuda", kernel=kernel)
     check_same(work.sampler.sample_bulk(work.graph, seeds, workspace=workspace), work.sampler.sample_bulk(work.graph, seeds))
@@ -112,7 +111,7 @@ def small_products():
 
 @pytest.mark.parametrize("name", LARGE)
 def test_the_same_cases_of_a_graph_of_a_thousand_vertices(small_products, name):
-    """With few seeds, so that each has been run before there is a device."""
+    """Few seeds, so that each case runs even without a device."""
     work = LARGE[name](small_products)
     seeds, workspace = [some[:4] for some in work.batches(0, 2)], on_cuda("transit", CLOSE)
     check_same(work.sampler.sample_bulk(work.graph, seeds, workspace=workspace), work.sampler.sample_bulk(work.graph, seeds))

@@ -1,4 +1,4 @@
-"""The golden batches on CUDA from bulks that are queued by one call, and how many launches that call has; see ``test_golden.py``."""
+"""Bulks captured as CUDA graphs give the golden batches (``test_golden.py``), with the expected number of launches."""
 
 from itertools import islice
 
@@ -80,7 +80,7 @@ LAUNCHES = {
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_every_sampler_is_one_call(name, replays, launched):
-    """The first bulks of a shape make room and buffers, then one is captured, and later ones are only done again."""
+    """The first bulks of a shape allocate buffers, the next one is captured, and later ones are replayed."""
     if name == "cluster, METIS":
         pytest.importorskip("pymetis")
     case, workspace = SAMPLED[name](), on_cuda()

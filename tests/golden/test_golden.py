@@ -1,4 +1,4 @@
-"""Batches are those of the version before, on any machine: made in every way, they have the digests of ``batches.json``."""
+"""Batches equal those of the previous version on any machine: made in every way, they have the digests in ``batches.json``."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def folder():
 @pytest.mark.promise
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_sampler(name):
-    """Each batch alone and in a bulk, by one thread and by two."""
+    """Each batch is sampled singly and in a bulk, by one thread and by two."""
     if name == "cluster, METIS":
         pytest.importorskip("pymetis")
     case = SAMPLED[name]()
@@ -41,7 +41,7 @@ def test_a_feed(name, folder):
 
 @pytest.mark.promise
 def test_feeds_through_workers(folder, pool_of, monkeypatch):
-    """All that sampler processes can make, by two of them."""
+    """All batches that sampler processes can make, with two processes."""
     loaders = {name: make(folder) for name, make in FEEDS.items()}
     loaders = {name: loader for name, loader in loaders.items() if not isinstance(loader, ItemLoader)}
     assert len(loaders) > 9
@@ -65,14 +65,14 @@ def test_every_sampler_and_every_task_has_a_case():
 
 
 def test_another_batch_is_named_and_the_remedy_told():
-    """In one line. A batch that is missing, or one too many, counts as another one."""
+    """The message is one line; a missing or additional batch counts as a difference."""
     for found, expected in (({"7/3/11": "a"}, {"7/3/11": "b"}), ({}, {"7/3/11": "b"}), ({"7/3/11": "a"}, {})):
         with refused("7/3/11", "walk batch another tests/golden/batches.json", "CHANGELOG.md Batches change write.py", AssertionError):
             check("walk", {"0/0/0": "c"} | found, {"0/0/0": "c"} | expected)
 
 
 def test_the_digest_sees_everything():
-    """Another name, dtype, shape, order or number gives another digest; and what names there are in a batch."""
+    """Every name, dtype, shape, order and number changes the digest; the names in a batch are fixed."""
     plain = np.arange(6, dtype=np.int32)
     others = [
         {"a": plain}, {"b": plain}, {"a": plain.astype(np.int64)}, {"a": plain.reshape(2, 3)}, {"a": plain[::-1]}, {"a": plain, "n": 1},

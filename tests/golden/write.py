@@ -1,4 +1,4 @@
-"""Writes the golden batches anew: python tests/golden/write.py. Says which cases are other ones than before."""
+"""Writes the golden batches: ``python tests/golden/write.py``. It prints the cases that changed."""
 
 import json
 
@@ -8,7 +8,7 @@ from golden_samplers import SAMPLED
 
 
 def main():
-    """Make every batch and write the file."""
+    """Make every batch, and write the file."""
     before = read() if FILE.exists() else {}
     now = {name: digests(make().alone()) for name, make in SAMPLED.items()}
     with data_folder() as folder:

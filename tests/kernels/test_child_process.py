@@ -1,4 +1,4 @@
-"""A child imports from where its parent does, and nothing that lies in the folder that it is started in."""
+"""A child process imports from its parent's paths, and never from its working directory."""
 
 import ast
 import os

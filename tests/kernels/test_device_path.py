@@ -1,4 +1,4 @@
-"""What ``.ci/device_path.py`` takes for the device path, and for a change of it."""
+"""The script ``.ci/device_path.py`` lists the files that run on a device, and detects changes to them."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lazy imports: code within the context finds a placeholder, all other code the module itself."""
+"""Lazy imports: code within the context gets a placeholder, all other code the module itself."""
 
 import sys
 from importlib import import_module
@@ -12,7 +12,7 @@ from hoptrain.kernels.lazy_modules import lazy_import
 
 @pytest.fixture(autouse=True)
 def _package(tmp_path, monkeypatch):
-    """A package ``thick`` with a module ``slow`` that is not imported yet."""
+    """Write a package ``thick`` with a module ``slow`` that is not imported yet."""
     (tmp_path / "thick").mkdir()
     (tmp_path / "thick" / "__init__.py").write_text("")
     (tmp_path / "thick" / "slow.py").write_text("colour, weight = 'red', 5\n")

@@ -32,14 +32,14 @@ def _read_anew():
 
 
 def hashes(kernels):
-    """The hash that names the folder of each module's machine code."""
+    """Return the hash that names the machine code folder of each module."""
     machine_code.text_of.cache_clear()
     return {path.relative_to(kernels): sources_hash(closure(path, kernels)) for path in kernels.glob("c*/**/*.py")}
 
 
 @lru_cache
 def imports(path):
-    """Modules of the kernels that a file imports, as Python's own parser reads it."""
+    """Return the modules of the kernels that a file imports, according to Python's own parser."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         assert not (isinstance(node, ast.Import) and any(alias.name.startswith("hoptrain") for alias in node.names)), (
@@ -84,7 +84,7 @@ def test_folder_is_named_by_the_hash_and_the_versions():
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """Where temporary folders are made, so that they can be told apart and go away."""
+    """Use a separate folder for temporary folders."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -141,7 +141,7 @@ def test_sticky_folder_itself_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("umask", "above"), [(0, 0o755), (0o022, 0o755), (0o027, 0o750), (0o077, 0o700)])
 def test_a_new_folder_is_private_and_those_above_can_be_read(tmp_path, umask, above):
-    """They may be those of several users, who keep their data there; nobody else may write to them, whatever the umask."""
+    """Parent folders may be shared by several users, but only the owner may write to them, whatever the umask."""
     before = os.umask(umask)
     try:
         private_folder(tmp_path / "one" / "two" / "three")
@@ -158,7 +158,7 @@ def test_links_are_followed_once(tmp_path):
 
 @pytest.fixture
 def foreign(tmp_path, monkeypatch):
-    """Makes a folder that belongs to somebody else: in truth if we may, otherwise by making us another user."""
+    """Return a function that makes a folder of another user: as root by chown, otherwise by faking this user's id."""
 
     def make(path):
         path.mkdir(parents=True)
@@ -208,7 +208,7 @@ pool.close()
 
 
 def test_last_resort_is_a_folder_that_goes_with_the_process(tmp_path, temporary):
-    """Neither the cache nor the temporary folder is ours alone. Sampler processes, which are killed, make no folder of their own."""
+    """Both the cache and the temporary folder are unsafe. Sampler processes, which may be killed, make no folder of their own."""
     (tmp_path / "file").touch()
     substitute(temporary).mkdir()
     substitute(temporary).chmod(0o777)
@@ -240,7 +240,7 @@ print(compiled(csc), compiled(shuffle))
 
 
 def test_only_what_imports_an_edited_file_is_compiled_again(tmp_path, kernels):
-    """A scratch copy of the kernels is run by four processes: each prints how often it compiled a kernel that imports nothing and one that draws."""
+    """Four processes run a copy of the kernels, and count compilations of a kernel without imports and one that uses Philox."""
     (tmp_path / "hoptrain").mkdir()
     shutil.copy(KERNELS.parent / "__init__.py", tmp_path / "hoptrain")
     kernels.rename(tmp_path / "hoptrain" / "kernels")
@@ -262,7 +262,7 @@ def twice(number):
 
 
 def call(folder):
-    """Hits and misses of a function whose machine code is kept in ``folder``."""
+    """Return cache hits and misses of a function whose machine code is kept in ``folder``."""
     with kept_in(folder):
         kernel = numba.njit(twice, cache=True)
     assert kernel(21) == 42
@@ -281,7 +281,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 def test_damaged_machine_code_is_compiled_again(tmp_path, suffix, damage):
-    """A power cut leaves such files: every later run ended with an EOFError or an UnpicklingError of Numba's."""
+    """After a power cut, Numba raised EOFError or UnpicklingError in every later run."""
     assert call(tmp_path) == (0, 1)
     (path,) = tmp_path.rglob(f"*.{suffix}")
     path.write_bytes(damage(path.read_bytes()))

@@ -1,4 +1,4 @@
-"""numba-cuda compiles with a NumPy that has no ``row_stack``, as 2.5 and newer have none."""
+"""numba-cuda works with NumPy 2.5 and newer, which have no ``row_stack``."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The figure of docs/design.md shows the code as it is: all subpackages, no arrow without an import, and the stations of a batch."""
+"""The figure in docs/design.md matches the code: all subpackages, no arrow without an import, and the steps of a batch."""
 
 import ast
 import re
@@ -45,7 +45,7 @@ def test_boxes_are_right_of_their_importers(drawing):
 
 
 def names_in(path):
-    """The functions, classes and methods of a file."""
+    """Return the functions, classes and methods of a file."""
     names = set()
     for node in ast.parse((DOCS.parent / path).read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -64,7 +64,7 @@ def test_the_functions_of_the_path_are_in_the_files_that_the_page_names():
 
 
 def test_a_batch_passes_the_stations(drawing):
-    """In one process, which has no workers; kernels are compiled, so that no call of Python enters them."""
+    """Runs in one process without workers; compiled kernels do not appear as Python calls."""
     entered = []
 
     def note(frame, event, _):

@@ -1,4 +1,4 @@
-"""The pages on writing samplers and models work as they stand."""
+"""The examples in the pages on samplers and models run."""
 
 import re
 from contextlib import chdir
@@ -15,7 +15,7 @@ PAGE = (DOCS / "write_your_own_sampler.md").read_text()
 
 
 def names_of(page):
-    """What the examples of a page leave behind, run one after another."""
+    """Run the examples of a page one after another, and return their variables."""
     names = {"__name__": "page"}
     for example in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(example.replace("max_epochs=5", "max_epochs=2"), names)

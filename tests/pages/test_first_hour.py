@@ -1,4 +1,4 @@
-"""A newcomer's first hour, without the checkout: hoptrain from its wheel, the quickstart, then the page's files and its lines in their order."""
+"""A newcomer's first hour without the checkout: install the wheel, run the quickstart, then each command of the page."""
 
 import json
 import os
@@ -19,13 +19,13 @@ LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Where hoptrain lies, and the variables to run in its environment: machine code that one test has compiled serves the next."""
+    """Install the wheel, and return its folder and the environment variables. All tests share one machine code cache."""
     folder = tmp_path_factory.mktemp("installed")
     return new_environment(build_wheel(folder), folder)
 
 
 def run(line, folder, environment):
-    """What a line prints that goes well."""
+    """Run a command that must succeed, and return its output."""
     done = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout

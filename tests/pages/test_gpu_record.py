@@ -1,4 +1,4 @@
-"""The page of figures from a GPU shows what its record holds."""
+"""The page with GPU results shows the values of its record."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ TIMES = ("seconds", "host_s", "device_s", "predicted_s", "careful_s")
 
 
 def row_of(record):
-    """A record as a row of its table."""
+    """Return a record as a row of its table."""
     if record["what"] == "gather":
         cells = [record["memory"], record["by"], f"{record['gb_s']:,.0f}", f"{100 * record['copy_share']:.0f} %"]
     else:

@@ -1,4 +1,4 @@
-"""The table of samplers and tasks in docs/samplers.md: each field is a step of training, tried here."""
+"""The table of samplers and tasks in docs/samplers.md: each cell is tested by a training step."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +106,7 @@ def in_chunks(data, sampler):
 
 
 def tried(trial, data, sampler):
-    """Whether a trial goes through; what cannot be is refused, nothing else happens."""
+    """Return whether a trial succeeds; an unsupported combination must raise InputError."""
     try:
         trial(data, sampler)
     except InputError:
@@ -120,7 +120,7 @@ def on_cuda(sampler):
 
 
 def on_machines(sampler):
-    """Features in parts ask for nothing but batches that are known; a graph in parts has samplers of its own."""
+    """Return whether a sampler works on several machines. Partitioned features only need predictable batches; a partitioned graph needs its own samplers."""
     try:
         check_alone(sampler, PartitionedGraph(np.zeros(2, np.int64), True, "parts"))
     except InputError:

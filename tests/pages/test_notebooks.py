@@ -1,4 +1,4 @@
-"""The notebooks run from their first cell to their last, and show what they print; in a kernel of Jupyter's where that is installed."""
+"""The notebooks run from the first cell to the last and print what they show, in Jupyter's kernel if it is installed."""
 
 import ast
 import io
@@ -18,13 +18,13 @@ def cells_of(path):
 
 
 def shown(cell):
-    """The text below a cell, as it was when it was run last."""
+    """Return the stored output of a cell as text."""
     parts = [output.get("text", output.get("data", {}).get("text/plain", "")) for output in cell["outputs"]]
     return "".join("".join(part) for part in parts).strip()
 
 
 def text_of(source, names):
-    """What a cell prints, and the value of its last line."""
+    """Return what a cell prints, and the value of its last line."""
     tree = ast.parse(source)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     with redirect_stdout(io.StringIO()) as printed:
@@ -37,7 +37,7 @@ def text_of(source, names):
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch):
-    """Cells that draw are left out where matplotlib is missing; figures that differ from machine to machine are in cells tagged ``varies``."""
+    """Cells that plot are skipped without matplotlib; cells tagged ``varies`` have machine-dependent figures."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     names = {"__name__": "__main__"}

@@ -1,4 +1,4 @@
-"""The page on one's own data: its files, its commands and its examples, one after another."""
+"""The page on your own data: its files, commands and examples, one after another."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What README shows works as it stands."""
+"""The examples in README.md run."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 @pytest.fixture
 def names(tmp_path, monkeypatch):
-    """What the first example leaves behind."""
+    """Run the first example, and return its variables."""
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     exec(EXAMPLES[0], names)

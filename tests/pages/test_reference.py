@@ -1,4 +1,4 @@
-"""What the API reference shows of each public name runs as it stands, and says what it says there."""
+"""The examples in the API reference run and print what they show."""
 
 import doctest
 from inspect import unwrap

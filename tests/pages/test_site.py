@@ -1,4 +1,4 @@
-"""The site's pages work as they stand: examples run, commands parse, and what a page says of two runs is so."""
+"""The site's pages are right: examples run, commands parse, and statements about two runs hold."""
 
 import csv
 import re
@@ -35,14 +35,14 @@ def examples(page):
 
 
 def commands(page):
-    """The lines of its shell examples that are hoptrain's, with what is left open put in."""
+    """Return the hoptrain commands of a page's shell examples, with placeholders filled in."""
     blocks = re.findall(r"```bash\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [line.split("  #")[0].strip() for line in lines if line.startswith("hoptrain ")]
 
 
 def mentions(page):
-    """The commands of hoptrain in a page's text, such as stand there whole."""
+    """Return the complete hoptrain commands in a page's text."""
     text = re.sub(r"```.*?```", "", (DOCS / f"{page}.md").read_text(), flags=re.DOTALL)
     return [" ".join(line.split()) for line in re.findall(r"`(hoptrain\s[^`]+)`", text)]
 
@@ -85,7 +85,7 @@ def test_commands_parse(line, monkeypatch, capsys):
 
 @pytest.mark.parametrize("line", OTHERS, ids=str)
 def test_other_commands_are_understood(line):
-    """With their options where some are named; what they do is for the commands' own tests."""
+    """Checks that options parse; the tests of each command check what it does."""
     name, *words = shlex.split(line)[1:]
     if name in LIGHTNING:
         assert all(re.fullmatch(r"--(config|ckpt_path|out)", word) for word in words[::2])
@@ -115,7 +115,7 @@ def test_two_runs_differ_in_times_alone(tmp_path, monkeypatch):
 
 @pytest.mark.timeout(300)
 def test_a_run_goes_on_as_the_page_says(tmp_path, monkeypatch):
-    """The second command in the first one's folder; the third is a run of its own."""
+    """The second command resumes in the first one's folder; the third starts a new run."""
     monkeypatch.chdir(tmp_path)
     for line in commands("resume"):
         assert main(shlex.split(line)[1:]) == 0

@@ -1,4 +1,4 @@
-"""The wording of the library: the field's terms, docstrings that stand alone, and sentences of a length that is read once."""
+"""The wording of the library: established terms, docstrings that stand alone, and short sentences."""
 
 import ast
 import io
@@ -54,7 +54,7 @@ def docstrings(path: Path):
 
 
 def sentences(page: Path):
-    """Yield the sentences of a page's prose: without code, tables and links, and each item of a list by itself."""
+    """Yield the sentences of a page's prose, without code, tables and links; each list item is separate."""
     text = re.sub(r"(?ms)^( *)```.*?^ *```", "", page.read_text())
     for block in re.split(r"\n\s*\n|\n(?= *(?:[*-]|\d+\.) )", text):
         if not block.lstrip().startswith(("|", "#", "<", "![")):

@@ -1,4 +1,4 @@
-"""The stamped relabelling table in both layouts, against a dictionary."""
+"""The relabelling table equals a dictionary in both of its layouts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The kernels that are made for a program, for some programs; with the types of a graph whose offsets have 64 bits and whose ids 32."""
+"""Kernels compiled for some sampling programs, with the types of a graph with 64-bit offsets and 32-bit ids."""
 
 import numpy as np
 from numba import typeof
@@ -27,12 +27,12 @@ _COLLECTIVE = f"int64[::1], int32[::1], {_LAYER}, int64, int64, uint64[::1], int
 
 
 def _types(program, rest):
-    """The signature of a program's kernel: its parameters, and the others in words."""
+    """Return the signature of a program's kernel."""
     return (typeof(program.parameters()), *sigutils.normalize_signature(f"void({rest})")[0])
 
 
 def of_walks(program):
-    """The kernel of a program's walks, and its types."""
+    """Return the kernel of a program's walks, and its types."""
     kind = type(program)
     return walk_kernel(kind.next, kind.transit_of), _types(program, _WALKS)
 

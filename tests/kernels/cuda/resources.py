@@ -1,8 +1,8 @@
-"""What compiled CUDA kernels take of a device, found without one: numba-cuda's compilers are libraries that need none.
+"""Resources used by compiled CUDA kernels, found without a device.
 
-Run as a script, without the simulator: ``python resources.py MODULE...`` imports the modules (of a package all that are in it) and prints a
-JSON object, for each module ``records``, one for each kernel in its ``KERNELS``, signature and architecture, and ``unlisted``, the names of
-kernels that are not in ``KERNELS``. A report of the compiler's that cannot be read is an error.
+Run as a script, without the simulator: ``python resources.py MODULE...`` imports the modules (packages with all their modules) and prints a
+JSON object. It has for each module ``records``, one for each kernel in its ``KERNELS``, signature and architecture, and ``unlisted``, the
+names of kernels missing from ``KERNELS``. An unreadable compiler report is an error.
 """
 
 import functools
@@ -28,24 +28,24 @@ CAPABILITIES = ((8, 0), (9, 0), (10, 0))
 
 
 def device(*capability):
-    """A stand-in for the current device: compiling asks for nothing but its compute capability."""
+    """Replace the current device by a stub with this compute capability, which is all that compiling needs."""
     context = SimpleNamespace(device=SimpleNamespace(compute_capability=capability))
     return mock.patch.object(devices._runtime, "get_or_create_context", return_value=context)
 
 
 def verbose_linker():
-    """Have the linker, which is the assembler as well, tell what it used. The code it makes is the same."""
+    """Let the linker, which also assembles, report resources. The compiled code is the same."""
     return mock.patch.object(driver, "LinkerOptions", functools.partial(driver.LinkerOptions, ptxas_options=["-v"]))
 
 
 def signatures_of(module, name):
-    """Of a kernel in ``KERNELS``: texts or tuples of types."""
+    """Return the signatures of a kernel in ``KERNELS``: texts or tuples of types."""
     _, signatures = module.KERNELS[name]
     return [signatures] if isinstance(signatures, str) else signatures
 
 
 def kernel_records(module, name, number):
-    """A kernel's records for one of its signatures, by the steps of a launch: its options, link-time optimization, the device's own architecture."""
+    """Compile a kernel for one of its signatures as a launch would, for each architecture, and return its records."""
     module = importlib.import_module(module)
     dispatcher, records, signature = module.KERNELS[name][0], [], signatures_of(module, name)[number]
     arguments, _ = sigutils.normalize_signature(signature)
@@ -62,7 +62,7 @@ def kernel_records(module, name, number):
 
 
 def report(module):
-    """The records of a module's kernels, and the names of those that it does not list."""
+    """Return the records of a module's kernels, and the names of kernels that it does not list."""
     modules = [module]
     if hasattr(module, "__path__"):
         modules += [importlib.import_module(found.name) for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}.")]

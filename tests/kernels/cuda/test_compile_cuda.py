@@ -1,4 +1,4 @@
-"""Machine code for CUDA is kept on disk: compiled and loaded here without a device, which only runs it."""
+"""The machine code of CUDA kernels is cached on disk. Compiling and loading need no device."""
 
 import json
 import os
@@ -42,7 +42,7 @@ print(json.dumps([sum(found.cache_hits.values()), sum(found.cache_misses.values(
 
 
 def compiled(folder, *what):
-    """Hits, misses and the name of a kernel that a process compiles, or loads, which keeps machine code in ``folder``."""
+    """Compile or load a kernel in a new process with its cache in ``folder``; return hits, misses and the kernel's name."""
     here = str(Path(__file__).parent)
     environment = os.environ | {"HOPTRAIN_CACHE": str(folder), "PYTHONPATH": here, "NUMBA_ENABLE_CUDASIM": "0"}
     child = subprocess.run(
@@ -52,14 +52,14 @@ def compiled(folder, *what):
 
 
 def test_machine_code_is_loaded_by_the_second_process(tmp_path):
-    """And that of another architecture is not."""
+    """Another architecture must not load it."""
     found = [compiled(tmp_path, "add_sums", major) for major in (9, 9, 8)]
     assert [hits_and_misses for *hits_and_misses, _ in found] == [[0, 1], [1, 0], [0, 1]]
     assert found[0][2] == found[1][2]
 
 
 def test_machine_code_of_a_program_is_loaded_while_nothing_of_it_changed(tmp_path):
-    """Nor that of a program which was edited, or whose parameters have other names; one that has no key is compiled each time."""
+    """An edited program, or one with renamed parameters, is compiled again; a program without a cache key, each time."""
     edited, renamed, unkeyed = (
         CHANGES["a function of a function"],
         ("factor", "divisor"),
@@ -74,7 +74,7 @@ def test_machine_code_of_a_program_is_loaded_while_nothing_of_it_changed(tmp_pat
 
 
 class Codegen:
-    """Of no architecture."""
+    """A stub of Numba's code generator without an architecture."""
 
     @staticmethod
     def magic_tuple():

@@ -1,4 +1,4 @@
-"""Rows by node, from device memory, pinned host memory and both."""
+"""Rows gathered from device memory, from pinned host memory, and from both."""
 
 import numpy as np
 import pytest

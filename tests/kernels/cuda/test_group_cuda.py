@@ -1,4 +1,4 @@
-"""Requests by transit: every request in its node's group, every transit in the class of its work."""
+"""Requests grouped by node: each request is in its node's group, and each node in the class of its work."""
 
 from itertools import chain
 
@@ -16,7 +16,7 @@ pytestmark = needs_cuda
 
 
 def group(degrees, rows, low, fanout, mode, alias=None):
-    """Group ``rows`` of nodes from ``low`` on; returns the transits' groups as {node: requests}, their classes and the tables."""
+    """Group ``rows`` of nodes, numbered from ``low``; return the groups as {node: requests}, their classes, and the tables."""
     num_batches, width = len(rows), max(len(row) for row in rows)
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     most = min(len(degrees), num_batches * width)
@@ -78,7 +78,7 @@ def test_a_column_without_weight_makes_no_transit():
 
 
 def test_classes_at_their_borders():
-    """With all edges taken a unit is an edge: in one batch a node's work is its degree."""
+    """If all edges are taken, a unit of work is an edge, so a node's work in one batch is its degree."""
     degrees = [border + more for border in (-1, TESTED.thread_work, TESTED.warp_work, TESTED.block_work) for more in (0, 1)][1:]
     _, classes, _ = group(degrees, [list(range(7))], [0], -1, DISTINCT)
     assert classes == [[1], [2, 3], [4, 5], [6]]

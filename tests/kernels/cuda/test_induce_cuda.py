@@ -1,4 +1,4 @@
-"""The in-edges that are wanted, in the graph's order, however the work is cut."""
+"""In-edges selected for induced subgraphs: in the graph's order, however the work is divided."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ BATCHES = [[0, 1, 5, 3, 2, 8, 6, 7], [5], [3, 0], [8, 9]]
 
 
 def expected(nodes, wanted):
-    """Offsets, edge ids and values by plain loops; ``wanted``: node -> value, for a pair the one of the same set."""
+    """Compute offsets, edge ids and values by loops. ``wanted`` maps a node to a value; for pairs, the value must be of the same set."""
     indptr, edges, values = [0], [], []
     for node in nodes:
         number, vertex = divmod(node, 1 << PAIR_BITS)
@@ -30,7 +30,7 @@ def expected(nodes, wanted):
 
 
 def pick(batches, wanted, parts, room):
-    """What the kernels give for nodes of each batch; ``wanted`` (per batch) stands in the table by place."""
+    """Return what the kernels select for the nodes of each batch; ``wanted`` holds the table of each batch."""
     num, width = len(batches), max(len(nodes) for nodes in batches)
     run, zeros = launch(num), to_device(np.zeros(num))
     graph = to_device(INDPTR, np.int32), to_device(INDICES, np.int32)
@@ -51,7 +51,7 @@ def pick(batches, wanted, parts, room):
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 13, 40])
 def test_any_number_of_parts(parts):
-    """Columns without edges at the beginning, in between and at the end; batches without any edge."""
+    """Columns without edges are at the beginning, in between and at the end; some batches have no edges at all."""
     (indptr, edges, values), found = pick(BATCHES, BATCHES, parts, 16)
     for b, nodes in enumerate(BATCHES):
         want = expected(nodes, {node: place for place, node in enumerate(nodes)})

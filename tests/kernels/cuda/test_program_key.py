@@ -1,4 +1,4 @@
-"""The machine code of a program is found again by a text: the same for the same program, another one after any change to what is compiled."""
+"""Cache keys of sampling programs: equal for equal programs, and different after any change to the compiled code."""
 
 from types import SimpleNamespace
 
@@ -59,7 +59,7 @@ program = made(1, 1)
 
 
 def walker(old="", new=""):
-    """The program of ``SOURCE`` with a change."""
+    """Return the program of ``SOURCE`` with a change."""
     source = SOURCE.replace(old, new)
     assert source != SOURCE or not new
     exec(compile(source, "<edited>", "exec"), names := {"__name__": __name__})

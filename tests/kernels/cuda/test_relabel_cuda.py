@@ -1,4 +1,4 @@
-"""Relabelling: local ids in order of first appearance, from a hash table that may collide and be nearly full."""
+"""Relabelling: local ids in order of first appearance, from a hash table with collisions and few free entries."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ pytestmark = needs_cuda
 
 
 class Relabelling:
-    """Tables of ``size`` entries for some batches, with the seeds entered."""
+    """Hash tables of ``size`` entries for some batches, which contain the seeds."""
 
     def __init__(self, seeds, size, room, dtype=np.int32):
         num_batches, self.room, self.dtype = len(seeds), room, dtype
@@ -29,7 +29,7 @@ class Relabelling:
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
-        """Relabel rows of nodes from ``begin`` on; returns the rows and the nodes afterwards, as lists."""
+        """Relabel rows of nodes from ``begin`` on; return the rows and all nodes after the hop, as lists."""
         begin = begin or [0] * len(neighbors)
         width = max(len(row) for row in neighbors)
         rows = to_device([list(row) + [0] * (width - len(row)) for row in neighbors], self.dtype)
@@ -76,7 +76,7 @@ def test_ids_beyond_32_bits():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_collisions(full):
-    """Nodes that all belong into the last place of the table, so that probing wraps around; with ``full`` no place stays empty."""
+    """All nodes hash to the last entry, so probing wraps around; with ``full`` no entry stays free."""
     size = 8
     same = [v for v in range(4000) if hash_of(v) & (size - 1) == size - 1][: size if full else size - 1]
     table = Relabelling([same[:2]], size, size)

@@ -1,7 +1,7 @@
-"""No kernel spills, keeps arrays in local memory, computes in double precision or takes too large a part of an SM, on any architecture.
+"""No kernel spills registers, uses local memory or double precision, or takes too large a part of an SM, on any architecture.
 
-The compilers are libraries that need no device; they run in one process without the simulator. Where they have come as wheels, no program of the
-machine's is found there, and none is needed.
+The compilers are libraries that need no device; they run in one process without the simulator. If they were installed as wheels, no
+compiler of the machine is used.
 """
 
 import importlib.metadata
@@ -33,7 +33,7 @@ LIMITS_OF = {
 
 @pytest.fixture(scope="module")
 def reports():
-    """The reports on the package, on other kernels and on the control."""
+    """Return the reports on the package, on other kernels, and on wasteful kernels as a control."""
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "0"}
     if {distribution.name for distribution in importlib.metadata.distributions()} >= COMPILERS:
         environment = {name: value for name, value in environment.items() if name not in ("CUDA_HOME", "CUDA_PATH")} | {"PATH": ""}

@@ -1,4 +1,4 @@
-"""The native kernels take no more of a device than the others may (``usage``)."""
+"""The native kernels keep the resource limits of the others (see ``usage``)."""
 
 import re
 
@@ -20,7 +20,7 @@ extern "C" __global__ void computes_in_double_precision(double* x) { x[0] *= 3.5
 
 
 def records(name, arch, source=None):
-    """By kernel: what it uses."""
+    """Return the resources used by each kernel."""
     ptx, log = compile_source(name, arch, source)
     parts = re.split(r"(?=ptxas info\s*: Compiling entry function)", log)[1:]
     if not parts:
@@ -31,7 +31,7 @@ def records(name, arch, source=None):
 
 
 def limits_of(kernel):
-    """A kernel for rows of float64 computes with them; no other may."""
+    """Return the limits of a kernel. Only kernels for float64 rows may use double precision."""
     return {name: limit for name, limit in LIMITS.items() if name != "float64" or "_double" not in kernel}
 
 

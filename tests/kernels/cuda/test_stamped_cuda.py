@@ -1,4 +1,4 @@
-"""Relabelling from tables that bulk after bulk uses without clearing them: with an entry for every node, and packed ones."""
+"""Relabelling with tables that are not cleared between bulks: with an entry for every node, and packed ones."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ on_both = pytest.mark.parametrize("size", [None, 64], ids=["direct", "packed"])
 
 
 class Tables:
-    """Tables for some batches, packed ones of ``size`` words, for each of some trees."""
+    """Tables for some batches and trees; packed ones have ``size`` words."""
 
     def __init__(self, num_batches, room, size=None, dtype=np.int32, most_probes=None, trees=1):
         self.launch, self.room, self.dtype, self.start, self.size = launch(num_batches), room, dtype, EMPTY, size
@@ -22,7 +22,7 @@ class Tables:
         self.most_probes = most_probes or size
 
     def begin(self, seeds, span):
-        """A bulk with numbers below ``span``; returns the place of each batch's first repeated seed, or 99."""
+        """Begin a bulk with numbers below ``span``; return the position of each batch's first repeated seed, or 99."""
         self.start -= span
         self.unplaced = to_device([0] * len(seeds))
         packed = self.size and Words(self.entries.view(np.int64), self.size.bit_length() - 1, span, self.most_probes, self.unplaced)
@@ -35,7 +35,7 @@ class Tables:
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
-        """Relabel rows of nodes from ``begin`` on; returns the rows and the nodes afterwards, as lists."""
+        """Relabel rows of nodes from ``begin`` on; return the rows and all nodes after the hop, as lists."""
         width = max(1, *(len(row) for row in neighbors))
         rows = to_device([list(row) + [0] * (width - len(row)) for row in neighbors], self.dtype)
         sums, after = to_device(np.zeros((len(neighbors), width))), to_device([0] * len(neighbors))
@@ -53,7 +53,7 @@ def expected(nodes, neighbors):
 
 @pytest.mark.parametrize(("size", "dtype"), [(None, np.int32), (None, np.int64), (64, np.int32)])
 def test_three_bulks_of_two_hops_of_two_batches(size, dtype):
-    """What a bulk leaves in the tables is nothing to the next one."""
+    """Entries of one bulk must not affect the next bulk."""
     rng, tables = np.random.default_rng(0), Tables(2, 40, size, dtype)
     for _ in range(3):
         nodes = [rng.permutation(VERTICES)[:3].tolist(), [0]]
@@ -70,7 +70,7 @@ def test_three_bulks_of_two_hops_of_two_batches(size, dtype):
 
 @on_both
 def test_numbers_up_to_the_end(size):
-    """The last bulk before the tables have to be filled anew starts at 0."""
+    """The last bulk before the tables must be cleared starts at 0."""
     tables = Tables(1, 8, size)
     tables.start = 8 + 4
     tables.begin([[7]], 8 + 4)
@@ -92,7 +92,7 @@ def test_no_edges_and_only_known_vertices(size):
 
 
 def test_keys_of_trees():
-    """The same nodes in several trees, three bulks of two hops."""
+    """Several trees contain the same nodes, in three bulks of two hops."""
     rng, tables = np.random.default_rng(0), Tables(2, 96, 16, np.int64, trees=3)
     for _ in range(3):
         seeds = [[key_in(tree, vertex) for tree, vertex in enumerate(rng.integers(0, 99, 3).tolist())] for _ in range(2)]
@@ -132,7 +132,7 @@ def test_a_repeated_seed_is_found_at_its_second_place(size):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_collisions(full):
-    """Nodes that all belong into the last word of the table, so that probing wraps around; with ``full`` no word stays free."""
+    """All nodes hash to the last word, so probing wraps around; with ``full`` no word stays free."""
     size = 8
     same = [v for v in range(2**31 - 4000, 2**31) if hash_of(v) & (size - 1) == size - 1][: size if full else size - 1]
     tables = Tables(1, size, size)
@@ -146,7 +146,7 @@ def test_collisions(full):
 
 @pytest.mark.parametrize(("size", "most_probes"), [(8, 8), (64, 1)])
 def test_too_small_a_table_says_so_and_stays_in_bounds(size, most_probes):
-    """All of a batch belong into one word; another batch is not told so."""
+    """All nodes of one batch hash to one word; only this batch reports the overflow."""
     same = [v for v in range(5, 4000) if hash_of(v) & (size - 1) == 9 % size][:30]
     tables, neighbors = Tables(2, 40, size, most_probes=most_probes), [same, [3, 4]]
     assert tables.begin([[3, 4], [3, 4]], 128) == [99, 99]

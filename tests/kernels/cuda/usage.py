@@ -1,4 +1,4 @@
-"""What a kernel takes of a device, read from the compiler's reports, and how much it may take."""
+"""Resources used by a kernel, read from the compiler's reports, and their limits."""
 
 import re
 
@@ -13,14 +13,14 @@ LIMITS = {
 
 
 def excesses(record, limits=LIMITS):
-    """What a record has more of than it may."""
+    """Return the resources of a record that exceed their limits."""
     return {name: record[name] for name, limit in limits.items() if record[name] > limit}
 
 
 def read_report(report, entry):
-    """A kernel's registers, and bytes of stack (where local arrays are), of spills and of the shared memory that it fixes itself.
+    """Return a kernel's registers, and its bytes of stack (local arrays), spills and fixed shared memory.
 
-    A function that was not inlined has its own stack and spills: they are added up.
+    A function that was not inlined has a stack and spills of its own; they are added up.
     """
     entries = re.findall(r"Compiling entry function '(\S+)'", report)
     stacks = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", report)
@@ -33,7 +33,7 @@ def read_report(report, entry):
 
 
 def count_float64(ptx, entry):
-    """How often the PTX of a kernel speaks of double precision."""
+    """Count the double-precision operations in a kernel's PTX."""
     if f".entry {entry}(" not in ptx:
         raise ValueError(f"the PTX of {entry} cannot be read: {ptx[:1000]!r}")
     return len(re.findall(r"\.f64\b", ptx))

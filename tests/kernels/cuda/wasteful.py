@@ -1,4 +1,4 @@
-"""Kernels that each break a limit of ``test_resources.py``, listed by the limit's name, and one that is not listed."""
+"""Kernels that each break one limit of ``test_resources.py``, named after the limit, and one unlisted kernel."""
 
 from numba import cuda, int64
 

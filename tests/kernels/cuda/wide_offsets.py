@@ -1,4 +1,4 @@
-"""The package's kernels with the types of a graph of more than 2**31 edges between fewer nodes: offsets of 64 bits and ids of 32."""
+"""The package's kernels with the types of a graph with more than 2**31 edges and fewer nodes: 64-bit offsets and 32-bit ids."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""Double precision in integers against the processor's."""
+"""Double precision emulated with integers equals the processor's."""
 
 import math
 
@@ -42,7 +42,6 @@ def test_equal_to_float64(a, b, c):
 
 @pytest.mark.parametrize("denominator", [3, 7, 2**52 + 1, 2**53 - 1])
 def test_sums_of_singles(denominator):
-    """As a loop adds them up."""
     rng = np.random.default_rng(denominator)
     singles = (rng.integers(1, 1 << 40, 200) / denominator).astype(np.float32)
     total, expected = double_of_single(bits(singles[0])), 0.0 + float(singles[0])

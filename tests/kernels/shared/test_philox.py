@@ -54,7 +54,7 @@ FIELDS = {  # each field by its largest value
 
 
 def border_addresses():
-    """Every mixture of values at the borders of the fields: least, greatest, and one bit on either side of each word's border."""
+    """Return every combination of field values at their limits: least, greatest, and around each 32-bit word boundary."""
     borders = {name: {0, 1, largest // 2 + 1, largest} for name, largest in FIELDS.items()}
     borders["vertex"] |= {(1 << 32) - 1, 1 << 32}
     borders["group"] |= {1 << 8}
@@ -62,7 +62,7 @@ def border_addresses():
 
 
 def packed(address, seed=0):
-    """The counter and key that ``four_words`` hands to Philox."""
+    """Return the counter and key that ``four_words`` passes to Philox."""
     return tuple(int(word) for word in four_words.py_func(np.uint64(seed), *unsigned(address.values())))
 
 

@@ -25,7 +25,7 @@ LINES = ["# comment", "", "1,2", "1,2,3,4,5,6,7", '"1,ann,1,1,1,', "\r", "%"]
 
 
 def text_of(number, seed):
-    """Return the text of a table in which every tenth row has an unusual cell, mixed with empty lines and comments."""
+    """Return the text of a table in which every tenth row has an unusual cell, mixed with invalid lines."""
     draw = random.Random(seed)
     lines = [",".join(KINDS)]
     for _ in range(number):

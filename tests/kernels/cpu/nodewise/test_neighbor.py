@@ -17,13 +17,13 @@ NO_TABLES = np.zeros(0, np.uint32), np.zeros(0, np.int32)
 
 
 def column_graph(degrees):
-    """A graph with these in-degrees whose edges are all different, so that a neighbour tells its edge."""
+    """Return a CSC graph with these in-degrees in which all sources differ, so that a source identifies its edge."""
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     return indptr, np.arange(1000, 1000 + indptr[-1], dtype=np.int32)
 
 
 def scratch(fanout, weighted=False):
-    """Scratch full of garbage."""
+    """Return scratch arrays filled with garbage."""
     words, offsets = kernels.scratch_shapes(fanout, weighted)
     fill = 0x5A5A5A5A
     chunk = offsets[1]
@@ -33,7 +33,7 @@ def scratch(fanout, weighted=False):
 
 
 def sample(indptr, indices, nodes, fanout, replace=False, key=KEY, tables=None):
-    """Offsets, edge_ids and neighbours of a hop."""
+    """Sample one hop, and return offsets, edge ids and neighbours."""
     nodes = np.asarray(nodes, dtype=indices.dtype)
     columns = kernels.Columns(indptr, indices, *(tables or NO_TABLES))
     rule = kernels.Rule(fanout, replace, tables is not None)
@@ -47,7 +47,7 @@ def sample(indptr, indices, nodes, fanout, replace=False, key=KEY, tables=None):
 
 
 def offsets_of(indptr, nodes, out_indptr, edges):
-    """The drawn offsets in its column, for each node."""
+    """Return, for each node, the positions of the drawn edges within its column."""
     return [(edges[out_indptr[i] : out_indptr[i + 1]] - indptr[v]).tolist() for i, v in enumerate(nodes)]
 
 
@@ -137,7 +137,7 @@ def check_subsets(drawn, degree, fanout):
 
 @pytest.mark.parametrize(("degree", "fanout"), [(100, 10), (300, 70)])
 def test_every_neighbour_equally_likely(degree, fanout):
-    """Beyond 64 neighbours, where subsets are too many to count."""
+    """Checks single neighbours, since beyond 64 neighbours there are too many subsets."""
     indptr, indices = column_graph([degree] * 2000)
     out_indptr, edges, _ = sample(indptr, indices, range(2000), fanout)
     counts = np.bincount(np.concatenate(offsets_of(indptr, range(2000), out_indptr, edges)), minlength=degree)
@@ -164,7 +164,7 @@ def test_a_vertex_draws_the_same_whoever_stands_beside_it():
 
 
 def random_graph(source, num_nodes, num_edges, num_hubs):
-    """Random edges, of which half enter one of a few hubs; with self loops, multi-edges and isolated nodes."""
+    """Return random edges, half of which lead into a few hubs, with self loops, parallel edges and isolated nodes."""
     src = source.integers(0, num_nodes, num_edges)
     dst = source.integers(0, num_nodes, num_edges)
     half = num_edges // 2

@@ -1,4 +1,4 @@
-"""Probabilities of draws against inclusion and exclusion in fractions, to the last digits also where they are tiny."""
+"""Inclusion probabilities equal exact fractions to the last digits, even if they are tiny."""
 
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ def test_hit(draws, rate):
 
 
 def test_many_draws():
-    """Certain or nearly so; no rate below 0 or above 1."""
+    """With certain or nearly certain draws, no probability is below 0 or above 1."""
     for draws in (1, 2, 3, 2**20 + 7, 2**31 - 1):
         assert inclusion.hit(draws, 1.0, 1.0) == 1
         assert inclusion.both_hit(draws, 1.0, 1.0, 0.0, 1.0) == 1
@@ -41,7 +41,7 @@ def test_many_draws():
 
 
 def test_masses_are_those_of_the_table():
-    """An entry kept for certain, one that is never kept, one half."""
+    """The alias table has one entry that is always kept, one that never is, and one kept half of the time."""
     masses = np.empty(3, np.int64)
     inclusion.table_masses(np.array([2**32 - 1, 0, 2**31], np.uint32), np.array([0, 2, 0], np.int32), masses)
     assert masses.tolist() == [2**32 + 2**31, 0, 2**32 + 2**31]

@@ -1,4 +1,4 @@
-"""Sums over edges in CUDA C++: NumPy's in the same order, of each kind of number, in words and in pieces, and the derivative by the weights."""
+"""Sums over edges in CUDA C++ equal NumPy's in the same order, for each dtype, word width and split, with gradients of the weights."""
 
 import re
 
@@ -21,7 +21,7 @@ KINDS = [("float32", "float32", 4), ("float32", "float32", 1), ("bfloat16", "flo
 
 
 def narrowed(values):
-    """float32 as the bits of bfloat16, rounded to the nearest, ties to even; what is not a number stays such."""
+    """Round float32 to the bits of bfloat16, to nearest with ties to even; NaN stays NaN."""
     bits = values.astype(np.float32).view(np.uint32)
     return np.where(np.isnan(values), 0x7FC0, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -31,12 +31,12 @@ def widened(bits):
 
 
 def launched(machine, kernel, grid, arguments):
-    """Launch a kernel with so many threads as users' launches have."""
+    """Launch a kernel with as many threads as users' launches have."""
     machine.run("aggregate", kernel, *grid, arguments)
 
 
 def given(machine, case, numbers, word, *, heads=1, head_width=2, weighted=False, scaled=False):
-    """The block, its rows as numbers that the kernels add, the options, and what all kernels take first."""
+    """Return the block, its rows as added by the kernels, the options, and the leading arguments of all kernels."""
     rng, kind = np.random.default_rng(1), sum_type(numbers)
     ptr, ind = block_of(case)
     rows = rng.standard_normal((14, heads * head_width * word)).astype(kind)
@@ -52,7 +52,7 @@ def given(machine, case, numbers, word, *, heads=1, head_width=2, weighted=False
 
 
 def sums(machine, case, numbers, results, word, *, mean=False, **options):
-    """(what comes out, the factors of means, what was to come out) of the kernels, before rounding to bfloat16."""
+    """Return the kernels' sums, the factors of means, and the expected sums, before rounding to bfloat16."""
     ptr, ind, rows, factors, arguments = given(machine, case, numbers, word, **options)
     kind, width = sum_type(numbers), rows.shape[1] // word
     slots = num_slots(len(ind), PIECE)
@@ -112,7 +112,7 @@ def test_the_derivative_by_the_weights(machine, numbers, word, heads, with_mean)
 
 @on_each_machine
 def test_rounding_to_16_bits(machine):
-    """Ties to even, the largest numbers to infinity, and what is not a number stays such: one edge a destination, so that rows are copied."""
+    """Each destination has one edge, so rows are copied: ties go to even, overflow to infinity, and NaN stays NaN."""
     values = np.array([[1.0, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38], [np.inf, -np.inf, np.nan, -0.0]], np.float32)
     ptr, ind = machine.array([0, 1, 2], np.int32), machine.array([0, 1], np.int32)
     out = machine.array(np.zeros((2, 4)), np.uint16)

@@ -1,4 +1,4 @@
-"""Rows by node in CUDA C++: NumPy's bytes and those of Numba's kernel, from whole tables, from parts and from lines of host memory."""
+"""Rows gathered in CUDA C++ equal NumPy's and the Numba kernel's, from whole tables, from several parts, and from pinned memory."""
 
 import re
 
@@ -23,19 +23,19 @@ def table_of(row_bytes, seed=0):
 
 
 def split(rows, hot, num_parts):
-    """The hot rows in parts, and where each node is read."""
+    """Return the hot rows in several arrays, and the position of each node among them."""
     where = np.full(len(rows), -1, np.int32)
     where[hot] = np.arange(len(hot))
     return [rows[hot[part::num_parts]] for part in range(num_parts)], where
 
 
 def gather(machine, rows, ids, **options):
-    """The rows of nodes by the native kernel."""
+    """Return the rows gathered by the native kernel."""
     return launch(machine, rows, ids, **options)[0]
 
 
 def launch(machine, rows, ids, *, hot=None, num_parts=0, word=None, pinned=False, shift=0):
-    """The rows, and what was read; those of the whole table begin ``shift`` bytes behind a line."""
+    """Return the rows and the addresses that were read. The table starts ``shift`` bytes after the start of a cache line."""
     width = rows.shape[1]
     word = word or next(word for word in WORDS if (width | shift) % word == 0)
     parts, where = split(rows, hot, num_parts) if hot is not None else ([], None)
@@ -75,7 +75,7 @@ def test_parts_and_the_rest_of_the_table(machine, row_bytes, num_parts):
 @pytest.mark.parametrize(("row_bytes", "shift"), [(400, 0), (400, 16), (200, 8), (28, 4), (6, 2), (5, 1), (1200, 112), (2, 126)])
 @pytest.mark.parametrize("hot", [None, HOT], ids=["whole", "parts"])
 def test_lines_of_host_memory(machine, row_bytes, shift, hot):
-    """Rows that begin anywhere in a line."""
+    """Rows start anywhere in a cache line."""
     rows = table_of(row_bytes)
     found = gather(machine, rows, IDS, hot=hot, num_parts=2 if hot is not None else 0, pinned=True, shift=shift)
     assert found.tobytes() == rows[IDS].tobytes()
@@ -83,7 +83,7 @@ def test_lines_of_host_memory(machine, row_bytes, shift, hot):
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_threads_side_by_side_read_whole_lines(pinned):
-    """The first of a warp's threads reads the beginning of a line, whatever the row's place in it."""
+    """The first thread of a warp reads from the start of a cache line, wherever the row starts."""
     _, reads = launch(Host(), table_of(400), IDS, pinned=pinned)
     threads, addresses = reads.T
     assert len(threads) == len(IDS) * 25

@@ -1,4 +1,4 @@
-"""Whether the native kernels are used, and what a launch of theirs is given: g++'s code stands in for CuPy's, in the simulator."""
+"""The choice of the native kernels, and their launch arguments: g++ builds replace CuPy's modules, in the simulator."""
 
 import sys
 
@@ -40,7 +40,7 @@ def test_rows_of_a_table_are_gathered_by_it(cupy, dtype, shape, word, placement,
 
 @simulated
 def test_rows_of_three_peers_and_of_the_host(cupy):
-    """And of a table whose rows are words of 4 bytes only because the rows of one peer are."""
+    """The rows of one GPU are 4-byte aligned only, so those of the whole table are read in words of 4 bytes."""
     table = np.random.default_rng(0).integers(0, 2**63, (40, 4), np.uint64)
     where = np.full(40, -1, np.int32)
     hot = np.random.default_rng(1).permutation(40)[:23]
@@ -64,7 +64,7 @@ def _refused(*args, **options):
 @simulated
 @pytest.mark.parametrize("fault", ["import", "source", "compile"])
 def test_cupy_that_does_not_work_is_passed_over(cupy, monkeypatch, fault):
-    """Numba's kernels gather in its place, and one warning says why, however many tables there are."""
+    """Numba's kernels gather instead, and one warning gives the reason, for any number of tables."""
     if fault == "import":
         monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(cupy, {"import": "run", "source": "RawModule", "compile": "compile"}[fault], _refused)

@@ -1,4 +1,4 @@
-"""Sums over edges by Numba's kernels: those of NumPy in the same order, by destination and in pieces, and the derivative by the weights."""
+"""Sums over edges by Numba's kernels equal NumPy's in the same order, by destination and in pieces, with gradients of the weights."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def empty(shape, dtype):
 
 
 def given(case, heads, width, dtype, *, weighted, scaled):
-    """The block and its rows on the host, and what the kernels take."""
+    """Return the block and its rows on the host, and the kernels' arguments."""
     rng = np.random.default_rng(1)
     ptr, ind = block_of(case)
     rows = rng.standard_normal((14, heads * width)).astype(dtype)
@@ -32,7 +32,7 @@ def given(case, heads, width, dtype, *, weighted, scaled):
 
 
 def _some(array):
-    """Not empty, since a device has no empty memory."""
+    """Return an array with at least one element, since a device has no empty memory."""
     return array if array.size else np.zeros((1, *array.shape[1:]), array.dtype)
 
 
