@@ -1,4 +1,4 @@
-"""Fixtures for all tests, and the rule that no test leaves a process or a file behind."""
+"""Fixtures for all tests, and checks that no test leaves a process or a file."""
 
 import contextlib
 import gc
@@ -46,7 +46,7 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 def child_processes():
-    """Ids of this process's children."""
+    """Return the ids of this process's children."""
     children = set()
     for thread in os.listdir("/proc/self/task"):
         with (
@@ -58,7 +58,7 @@ def child_processes():
 
 
 def shared_memory():
-    """Names in /dev/shm but those that others make as well: torch, drivers, NCCL, the tests themselves, and other libraries' loaders (semaphores)."""
+    """Return the names in /dev/shm, except those of torch, drivers, NCCL, the tests themselves and other libraries' semaphores."""
     return {
         name
         for name in os.listdir("/dev/shm")
@@ -67,7 +67,7 @@ def shared_memory():
 
 
 def temporary_files():
-    """Names among the temporary files of these tests but those that libraries leave there: PyG, torch, torchrun, joblib."""
+    """Return the names of temporary files, except those that PyG, torch, torchrun and joblib leave."""
     left = ("__pycache__", "torchinductor_", "torchelastic_", "pymp-")
     return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(left) and not name.endswith(".py")}  # PyG's modules
 
@@ -78,7 +78,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Shuffle the tests by ``--shuffle``; a file's tests stay together, since they share its fixtures."""
+    """Shuffle the tests with ``--shuffle``; tests of a file stay together, since they share fixtures."""
     seed = config.getoption("--shuffle")
     if seed is not None:
         draws = random.Random(seed)
@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_configure(config):
-    """Without a device its tests are skipped; where a device was asked for that would look like success."""
+    """Register the plugin, use separate folders, and fail if a GPU is requested but missing, since skipped tests would look like success."""
     if os.environ.get("HOPTRAIN_TEST_GPU") == "1" and (reason := cuda_status()) is not None:
         raise pytest.UsageError(f"HOPTRAIN_TEST_GPU=1, but {reason}")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell tells this to what it starts in the background, and children inherit it
@@ -97,7 +97,7 @@ def pytest_configure(config):
 
 
 def _have_own_folders(config):
-    """Keep temporary files and caches in a folder that goes with this process, but for machine code, which later runs load."""
+    """Keep temporary files and caches in a folder that is removed at exit; only machine code is shared with later runs."""
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays where it is found after a failure
     multiprocessing.util.get_temp_dir()  # made here, since multiprocessing removes it after this folder has gone
     folder = Path(tempfile.mkdtemp(prefix="hoptrain-tests-"))
@@ -116,7 +116,7 @@ def _have_own_folders(config):
 
 @pytest.fixture(autouse=True, scope="session")
 def _checkout_as_before():
-    """No test leaves a file in the checkout."""
+    """Check that no test leaves a file in the checkout."""
     before = set(os.listdir(ROOT))
     yield
     assert set(os.listdir(ROOT)) <= before
@@ -124,7 +124,7 @@ def _checkout_as_before():
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind():
-    """A test ends all its processes and leaves nothing in /dev/shm or among the temporary files."""
+    """Check that a test ends all its processes and leaves nothing in /dev/shm or among the temporary files."""
     children, files, temporary = child_processes(), shared_memory(), temporary_files()
     yield
     if child_processes() - children:
@@ -139,7 +139,7 @@ def _nothing_left_behind():
 
 @pytest.fixture(autouse=True)
 def _quiet_environment(monkeypatch):
-    """The launcher variables of an outer job must not reach the tests, nor those that Lightning sets the next test."""
+    """Remove launcher variables of an outer job, and those that Lightning would leave for the next test."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PL_GLOBAL_SEED"):
         monkeypatch.delenv(name, raising=False)
     threads = os.environ.get("OMP_NUM_THREADS")
@@ -151,7 +151,7 @@ def _quiet_environment(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _same_start():
-    """A test draws the same weights, and adds up in the same order, whichever tests ran before it in this process."""
+    """Seed all generators and restore torch's threads, so that a test does not depend on tests before it."""
     np.random.seed(0)
     random.seed(0)
     torch.default_generator.manual_seed(0)  # torch.manual_seed remembers each call, with its stack, until there is a device
@@ -162,7 +162,7 @@ def _same_start():
 
 @pytest.fixture(scope="session")
 def data_root():
-    """The folder with real graphs; a test that needs it is skipped where it is absent."""
+    """Return the folder with real graphs, or skip the test if it is missing."""
     root = Path(os.environ.get("HOPTRAIN_DATA", SHARED_DATA))
     if not (root / "cora.npz").exists():
         pytest.skip(f"real graphs are absent: no cora.npz in {root} (set HOPTRAIN_DATA)")
@@ -170,7 +170,7 @@ def data_root():
 
 
 def make_graph(num_nodes=200, num_edges=3000, seed=0):
-    """A random multigraph with hubs, isolated nodes, self loops and repeated edges."""
+    """Return a random multigraph with hubs, isolated nodes, self loops and parallel edges."""
     rng = np.random.default_rng(seed)
     src = rng.integers(0, num_nodes, num_edges)
     dst = (rng.random(num_edges) ** 3 * (num_nodes - 10)).astype(np.int64)  # low ids are hubs, the last ten have no in-edges
@@ -200,7 +200,7 @@ def dataset(graph):
 
 @pytest.fixture
 def pool_of():
-    """Makes pools and closes them."""
+    """Return a function that makes pools, and close them after the test."""
     pools = []
 
     def make(task, num_workers, **options):
@@ -214,7 +214,7 @@ def pool_of():
 
 @pytest.fixture
 def meet(monkeypatch):
-    """Lets a thread be a rank of two that read features beyond memory: ``meet(rank)``."""
+    """Return a function ``meet(rank)`` that makes the current thread one of two ranks with out-of-core features."""
     import torch
 
     from hoptrain.engine.gpu_memory.meeting import Meeting
@@ -226,13 +226,13 @@ def meet(monkeypatch):
 
 @pytest.fixture
 def memory_for_edges(monkeypatch):
-    """Sets the free memory by which a loader decides whether edges stay mapped or are read from their files: ``memory_for_edges(num_bytes)``."""
+    """Return a function that sets the free memory, by which a loader decides to map edges or to read them from files."""
     return lambda num_bytes: monkeypatch.setattr("hoptrain.samplers.loader.topology.room.available_memory", lambda: num_bytes)
 
 
 @pytest.fixture
 def opened():
-    """Loaders that are closed when the test ends."""
+    """Return a list of loaders that are closed after the test."""
     made = []
     yield made
     for loader in made:

@@ -1,5 +1,4 @@
-"""What the tests of CUDA share. The same tests run in Numba's simulator, where every CUDA thread is a Python thread, on a device, and on the
-interpreter of compiled code in ``ptx``."""
+"""Common parts of the CUDA tests, which run in Numba's simulator (a CUDA thread is a Python thread), on a device, or on the interpreter in ``ptx``."""
 
 import os
 from contextlib import nullcontext
@@ -33,7 +32,7 @@ TESTED = replace(THRESHOLDS, block=int(_BLOCK), max_blocks=8, resident_blocks=4)
 
 @pytest.fixture
 def tested_blocks(monkeypatch):
-    """Let every new workspace have the thresholds of the tests: a loader makes its own."""
+    """Let every new workspace, also those of loaders, have the thresholds of the tests."""
     start = Workspace.__init__
 
     def init(self, *args, **options):
@@ -52,7 +51,7 @@ def to_device(values, dtype=np.int64):
 
 
 def to_host(array):
-    """A NumPy array from whatever a driver or a kernel gave: also a torch tensor on the device."""
+    """Return a NumPy array from a result of a driver or a kernel, which may be a torch tensor on the device."""
     cuda.synchronize()
     if isinstance(array, np.ndarray):
         return array
@@ -63,13 +62,13 @@ simulated = pytest.mark.skipif(not is_simulated(), reason="a stand-in takes torc
 
 
 class OnDevice(torch.Tensor):
-    """A tensor that says it is on a GPU."""
+    """A tensor that claims to be on a GPU."""
 
     is_cuda = True
 
 
 class StandIn:
-    """torch, as if the simulator were its device: memory of its own, and tensors over the memory of others, which are noted."""
+    """A stub of torch whose device is the simulator; it has its own memory, and records tensors over foreign memory."""
 
     def __init__(self):
         self.foreign = []
@@ -93,7 +92,7 @@ class StandIn:
 
 
 def put_stand_in(monkeypatch):
-    """Let device memory be that of a ``StandIn``, which is returned."""
+    """Use the memory of a new ``StandIn`` as device memory, and return it."""
     instead = StandIn()
     monkeypatch.setattr("hoptrain.engine.gpu_memory.device_stream.torch_on_device", lambda: instead)
     monkeypatch.setattr(DeviceStream, "capture", lambda self, work: None)
@@ -104,7 +103,7 @@ def put_stand_in(monkeypatch):
 
 @pytest.fixture(name="launched")
 def _launched(monkeypatch):
-    """What was launched or uploaded one by one."""
+    """Return a list of the single launches and uploads."""
     names = []
     kernel, array = type(cuda.jit(lambda: None)), type(cuda.to_device(np.empty(0)))
     launch, upload = kernel.__call__, array.copy_to_device
@@ -125,7 +124,7 @@ def _launched(monkeypatch):
 
 @pytest.fixture(name="replays")
 def _replays(monkeypatch):
-    """How often something was done again that was captured: launches and copies alone, and nothing of the host's."""
+    """Return a list with an entry for each replay. A replay repeats captured launches and copies, and no host code."""
     number = []
     kernel, array = type(cuda.jit(lambda: None)), type(cuda.to_device(np.empty(0)))
     launch, to_device, to_host = kernel.__call__, array.copy_to_device, array.copy_to_host

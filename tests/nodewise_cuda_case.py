@@ -1,4 +1,4 @@
-"""What the tests of node-wise samplers on CUDA share: a mini-batch from the device is the CPU's, bit for bit."""
+"""Common parts of the tests of node-wise samplers on CUDA: each mini-batch is bit-identical to the CPU's."""
 
 from cuda_case import TESTED, to_host
 
@@ -14,14 +14,14 @@ def on_cuda(kernel="auto"):
 
 
 def contents(batch):
-    """Everything that a mini-batch holds, dtypes included, but for its times."""
+    """Return everything that a mini-batch holds, with dtypes, except for times."""
     facts = batch.num_seeds, batch.seed, batch.epoch, batch.batch, batch.num_step_seeds, batch.nested, [b.num_src for b in batch.blocks]
     arrays = batch.arrays() | {f"indptr of block {i}": block.indptr for i, block in enumerate(batch.blocks)}
     return facts, {name: (to_host(array).dtype, to_host(array).tolist()) for name, array in arrays.items()}
 
 
 def check_equal(sampler, graph, bulk, workspace):
-    """A bulk on the device gives the batches that the CPU gives; returns these."""
+    """Check that a bulk on the device equals the CPU's batches, and return these."""
     found = [contents(batch) for batch in sampler.sample_bulk(graph, bulk, workspace=workspace, **ADDRESS)]
     expected = sampler.sample_bulk(graph, bulk, **ADDRESS)
     assert found == [contents(batch) for batch in expected]

@@ -1,4 +1,4 @@
-"""Small graphs and models for the tests of pipelines, importable by the processes that those start."""
+"""Small graphs and models for the tests of pipelines, importable by the processes of a pipeline."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ LAYOUTS = ((1, 1), (2, 1), (4, 1), (1, 2), (2, 2))
 
 
 def make_case():
-    """Graph, features, labels and seeds, always the same ones."""
+    """Return a graph, features, labels and seeds, always the same ones."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, NUM_NODES, (2, 120))
     graph = Graph.from_edges(src, dst, NUM_NODES)
@@ -37,7 +37,7 @@ def make_model(arch, num_layers, dtype=torch.float64, dropout=0.0):
 
 
 def make_chunk(seeds, num_layers, dtype=torch.float64, number=0, fanout=-1):
-    """A chunk of ``seeds``, all its layers' inputs in it."""
+    """Return a chunk of ``seeds`` with the inputs of all layers."""
     graph, x, y, _ = make_case()
     batch = NeighborSampler([fanout] * num_layers).sample(graph, seeds).to("cpu")
     nodes = batch.node_ids.long()
@@ -56,7 +56,7 @@ def chunk_loss(output, target):
 
 
 def in_one_process(model, chunks):
-    """Loss and gradients of chunks one after another, the model whole."""
+    """Return the loss and the gradients of chunks computed in sequence by the whole model."""
     total = 0.0
     for chunk in chunks:
         loss = chunk_loss(apply_layers(model, chunk, range(model.num_layers), chunk.x), chunk.target)
@@ -66,10 +66,10 @@ def in_one_process(model, chunks):
 
 
 def compare(cases):
-    """In each of 4 processes: the largest error of its stage's gradients and of the loss, relative to the largest gradient, case by case.
+    """Return, for each case, the largest relative error of a stage's gradients and of the loss, in each of 4 processes.
 
-    A case is (arch, chunks, schedule, (stages, data), dtype, dropout). With dropout the chunks one after another are compared with, else the
-    whole batch in one piece. Where a layout needs fewer than 4 processes they do the same thing several times.
+    A case is (arch, chunks, schedule, (stages, data), dtype, dropout). With dropout the reference is the chunks in sequence, otherwise the
+    whole batch. Layouts that need fewer than 4 processes run several times.
     """
     meshes = {}
     return [_error(case, meshes) for case in cases]
@@ -107,7 +107,7 @@ def _error(case, meshes):
 
 
 class Failing(torch.nn.Module):
-    """Two layers, of which the second fails at chunk 2: it raises, or its process is killed."""
+    """Two layers; the second one raises, or kills its process, at chunk 2."""
 
     num_layers = 2
 

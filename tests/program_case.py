@@ -1,4 +1,4 @@
-"""Programs that the tests of programs run, on the CPU and on CUDA."""
+"""Sampling programs for tests on the CPU and on CUDA."""
 
 from hoptrain.samplers import STOP, SamplingProgram, randint
 
@@ -23,7 +23,7 @@ class Distinct(Sage):
 
 
 class Even(Sage):
-    """Takes edges to even nodes only."""
+    """A program that draws edges to even nodes only."""
 
     def next(self, transit, step, rng):
         edge = randint(rng, len(transit.neighbors))
@@ -42,7 +42,7 @@ class Heaviest(SamplingProgram):
 
 
 class Counting(SamplingProgram):
-    """Goes to the neighbour that its counter says: how often it has been at a node of this parity."""
+    """A program that takes the neighbour given by a counter: the number of visits to nodes of this parity."""
 
     output = "walks"
     steps = 6
@@ -56,7 +56,7 @@ class Counting(SamplingProgram):
 
 
 class Layer(SamplingProgram):
-    """Every neighbour of the layer that has two edges or more into it."""
+    """A program that draws neighbours with two or more edges into the layer."""
 
     sampling_type = "collective"
     steps = 2
@@ -70,7 +70,7 @@ class Layer(SamplingProgram):
 
 
 class Beyond(Sage):
-    """Names an edge that is not there."""
+    """A program that returns an edge index out of range."""
 
     def next(self, transit, step, rng):
         return len(transit.neighbors)

@@ -1,4 +1,4 @@
-"""Trainings drawn at random, stopped at a moment drawn at random, and resumed: importable by the processes that train."""
+"""Randomly drawn trainings that are stopped at a random moment and resumed; importable by the processes that train."""
 
 import os
 import random
@@ -81,7 +81,7 @@ MOMENTS = (
 
 
 def draw(seed, number):
-    """A training and the moment at which it is stopped, as plain values; all tasks come in turn."""
+    """Draw a training and the moment of its stop, as plain values; the first numbers cover all tasks."""
     pick = random.Random(f"{seed} {number}")
     task = TASKS[number] if isinstance(number, int) and number < len(TASKS) else pick.choice([task for task in TASKS if task != "pipeline"])
     swa = pick.random() < 0.1
@@ -129,11 +129,11 @@ def draw(seed, number):
 
 
 class StoppedError(RuntimeError):
-    """What ends a run."""
+    """The exception that ends a run."""
 
 
 class Stopper(Callback):
-    """Stops the run at the n-th time of a moment, and leaves ``mark`` then; a moment that comes less often ends it at its last time by never coming."""
+    """A callback that stops the run at the n-th occurrence of a moment, and creates ``mark``; with fewer occurrences the run ends normally."""
 
     def __init__(self, case, rank, mark):
         self.mark = mark
@@ -159,7 +159,7 @@ class Stopper(Callback):
 
 
 class Record(Logger):
-    """Keeps what is logged."""
+    """A logger that keeps what is logged."""
 
     name, version = "record", 0
 
@@ -176,7 +176,7 @@ class Record(Logger):
 
 
 class Addresses(Callback):
-    """Keeps the addresses of the batches that were trained on."""
+    """A callback that keeps the addresses of the batches trained on."""
 
     def __init__(self):
         self.seen = []
@@ -187,7 +187,7 @@ class Addresses(Callback):
 
 
 def write_data(folder):
-    """The data of all tasks."""
+    """Write the data of all tasks."""
     hetero_data().save(folder / "typed")
     rng = np.random.default_rng(3)
     src, dst = rng.integers(0, 200, 3000), (rng.random(3000) ** 2 * 200).astype(np.int64)
@@ -210,7 +210,7 @@ def write_data(folder):
 
 
 def parts(case, folder):
-    """Data module and model."""
+    """Return the data module and the model of a case."""
     task, data = case["task"], folder / "data"
     if task in ("images", "sign") or task.startswith("graphs"):
         os.environ["HOPTRAIN_CACHE"] = str(folder / "cache")  # what is converted for this test alone
@@ -294,7 +294,7 @@ def parts(case, folder):
 
 
 def scheduled(kind, case):
-    """The model's class with the case's scheduler."""
+    """Return the model's class with the learning rate scheduler of the case."""
     scheduler = case["scheduler"]
 
     class Scheduled(kind):
@@ -313,14 +313,14 @@ def scheduled(kind, case):
 
 
 def strategy(case):
-    """How the ranks work together."""
+    """Return Lightning's strategy for the ranks of a case."""
     if case["task"] == "pipeline":
         return PipelineStrategy(stages=2, chunks=2, balance=[1, 1])
     return "ddp" if case["ranks"] > 1 else "auto"
 
 
 def callbacks(case, folder):
-    """Those of the case; several checkpoints."""
+    """Return the callbacks of a case, including several checkpoints."""
     kinds = {
         "steps": {"every_n_train_steps": case["every"], "save_top_k": -1, "filename": "{step}"},
         "validation": {"monitor": "val_loss", "save_top_k": 2, "save_last": True, "filename": "{epoch}-{step}-val"},
@@ -340,7 +340,7 @@ def callbacks(case, folder):
 
 
 def train(case, folder, out, checkpoint, rank, port):
-    """Train: undisturbed if ``out`` is called so, stopped if it is called so, else resumed; weights and records go to ``out``."""
+    """Train undisturbed, stopped or resumed, as the name of ``out`` says; write weights and records to ``out``."""
     os.dup2(os.open(f"{out}.{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -358,7 +358,7 @@ def train(case, folder, out, checkpoint, rank, port):
 
 
 def fit(case, folder, out, checkpoint, rank=0):
-    """Train in this process; what a resumed training is compared by."""
+    """Train in this process, and return what a resumed training is compared by."""
     module, model = parts(case, folder)
     addresses, record = Addresses(), Record()
     extra = [Stopper(case, rank, out.with_suffix(".struck"))] if out.name == "stopped" else []

@@ -1,4 +1,4 @@
-"""Imported by the process that drawn trainings are forked from: does once what each would do anew, imports and loading machine code above all."""
+"""Imported by the process that drawn trainings are forked from: does the slow imports and loads machine code once."""
 
 import tempfile
 import warnings

@@ -1,4 +1,4 @@
-"""What the tests of the samplers of subgraphs share."""
+"""Common parts of the tests of subgraph samplers."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 @st.composite
 def graphs(draw, most_nodes=30, most_edges=90):
-    """Small graphs with hubs, multi-edges, self loops and isolated nodes; columns in any order."""
+    """Draw small graphs with hubs, parallel edges, self loops, isolated nodes, and columns in any order."""
     num_nodes = draw(st.integers(1, most_nodes))
     vertex = st.integers(0, num_nodes - 1)
     columns = [[] for _ in range(num_nodes)]
@@ -23,14 +23,14 @@ def graphs(draw, most_nodes=30, most_edges=90):
 
 
 def grid(side=6):
-    """A torus of side * side nodes, each with edges from and to its four neighbours."""
+    """Return a torus of side * side nodes with edges from and to the four neighbours."""
     v = np.arange(side * side)
     right, down = v // side * side + (v + 1) % side, (v + side) % (side * side)
     return Graph.from_edges(np.r_[v, right, v, down], np.r_[right, v, down, v])
 
 
 def as_lists(batch):
-    """All of a mini-batch of subgraphs, after a look at its shape."""
+    """Return a mini-batch of subgraphs as lists, after checking its shape."""
     outer = batch.blocks[0]
     assert batch.nested
     assert {block.num_src for block in batch.blocks} == {len(batch.node_ids)}
@@ -40,7 +40,7 @@ def as_lists(batch):
 
 
 def check_pure(sampler, graph, units):
-    """Alone, in a bulk, by one thread or two, over used scratch: the same batches; made again, they are where they were."""
+    """Check that batches are the same singly and in a bulk, with one or two threads, over used scratch, and when repeated."""
     alone = [as_lists(sampler.sample(graph, u, seed=2**64 - 3, epoch=2, batch=7 + i)) for i, u in enumerate(units)]
     for threads in (1, 2):
         workspace, places = Workspace(threads), []
@@ -53,7 +53,7 @@ def check_pure(sampler, graph, units):
 
 
 def check_loader(dataset, sampler, batch_size):
-    """With 0 workers and with 2: the same batches, with their rows. Returns those of an epoch."""
+    """Check that 0 and 2 workers give the same batches with the right rows, and return those of an epoch."""
     epochs = []
     for num_workers in (0, 2):
         loader = SampleLoader(dataset, sampler, batch_size=batch_size, num_workers=num_workers, seed=3)
@@ -71,7 +71,7 @@ def check_loader(dataset, sampler, batch_size):
 
 
 def fit(sampler, batch_size, arch="sage"):
-    """Two epochs on the digits (ten classes); returns the validation accuracy and the loss of the last epoch."""
+    """Train two epochs on the digits (ten classes); return the validation accuracy and the loss of the last epoch."""
     torch.manual_seed(0)
     module = NodeDataModule("digits-knn", sampler, batch_size=batch_size, num_workers=0, seed=1)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch=arch, hidden_channels=64, lr=0.01)

@@ -1,4 +1,4 @@
-"""The rules of the architecture: small subpackages, short functions, no circular imports, and no subpackage missing from the package."""
+"""The rules of the architecture: small subpackages, short functions, no circular imports, and every subpackage in the package."""
 
 import ast
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ MAX_FILES, MAX_FUNCTION_LINES = 15, 60
 
 
 def sources() -> dict[str, Path]:
-    """The files of the library by the name of their module."""
+    """Return the files of the library by module name."""
     files = (path for layer in (*LAYERS, *ADAPTERS) for path in sorted((ROOT / layer).rglob("*.py")))
     names = ((path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."), path) for path in files)
     return {"hoptrain." + name.removeprefix("hoptrain.").removesuffix(".__init__"): path for name, path in names}
 
 
 def imported(tree: ast.AST, modules: dict[str, Path]) -> Iterator[str]:
-    """The modules of the library that a file imports anywhere: at its top, in a function, or for types only."""
+    """Return the library modules that a file imports anywhere: at its top, in a function, or for types only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -28,7 +28,7 @@ def imported(tree: ast.AST, modules: dict[str, Path]) -> Iterator[str]:
 
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
-    """Sets of modules of which each reaches every other one (Tarjan's strongly connected components), those of one module left out."""
+    """Return the sets of modules that import each other (Tarjan's strongly connected components) with two or more modules."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -79,11 +79,11 @@ def test_functions_are_short():
 
 
 def test_every_subpackage_is_packaged():
-    """Then the wheel has it, and import-linter sees it; ``tests/test_wheel.py`` compares the two."""
+    """Otherwise the wheel would lack it, and import-linter would ignore it; ``tests/test_wheel.py`` compares the two."""
     assert {path.parent for path in sources().values() if not path.with_name("__init__.py").exists()} == set()
 
 
 def test_names_of_test_files_are_unique():
-    """Two of one name in different folders could not be collected by one run."""
+    """pytest cannot collect two test files of one name in different folders."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("__init__.py", "conftest.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []

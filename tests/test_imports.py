@@ -1,4 +1,4 @@
-"""The floors below the trainers are plain NumPy and Numba: a sampler process must start fast and hold no GPU context."""
+"""Layers below the trainers import only NumPy and Numba, so that sampler processes start fast and hold no GPU context."""
 
 import ast
 import subprocess
@@ -31,7 +31,7 @@ def test_the_command_starts_without_what_takes_long(arguments):
 
 
 def test_a_run_imports_no_library_that_it_does_not_use(tmp_path):
-    """Lightning brings torchmetrics, Numba a look for BLAS: each would import a part of SciPy that takes longer than all of hoptrain."""
+    """Lightning's torchmetrics and Numba's BLAS check would import parts of SciPy, which take longer than all of hoptrain."""
     load_dataset("digits-knn")  # converted by scikit-learn where nobody has opened it yet
     options = [
         "fit",
@@ -86,13 +86,13 @@ def test_a_plain_graph_imports_no_partition_storage_device_or_watch(program):
 
 
 def imported_by(program, modules):
-    """Which of ``modules`` a fresh interpreter has imported after it has run ``program``."""
+    """Return which of ``modules`` a fresh interpreter has imported after running ``program``."""
     code = f"import sys\n{program}\nprint([name for name in {modules} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return ast.literal_eval(done.stdout.splitlines()[-1])
 
 
 def test_classes_of_ordinary_runs_know_of_no_pipeline():
-    """A run that is started by the command line is looked at above."""
+    """The previous test covers runs started from the command line."""
     program = "from hoptrain.trainers import NodeDataModule, LinkPredictor, NodeClassifier"
     assert imported_by(program, ["hoptrain.trainers.pipeline"]) == []

@@ -1,4 +1,4 @@
-"""``import hoptrain``: light, and every name that it lists is there."""
+"""``import hoptrain`` is fast, and every name that it lists exists."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""What a release states: its version in three places, alike."""
+"""The version is the same in all three files that state it."""
 
 import importlib.util
 from pathlib import Path

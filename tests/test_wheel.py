@@ -1,4 +1,4 @@
-"""What is in the wheel; tests/pages/test_first_hour.py uses it without the checkout."""
+"""The contents of the wheel; tests/pages/test_first_hour.py uses it without the checkout."""
 
 import zipfile
 

@@ -1,4 +1,4 @@
-"""An environment as a newcomer has it: hoptrain from its wheel, without the checkout."""
+"""A newcomer's environment: hoptrain installed from its wheel, without the checkout."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def build_wheel(folder):
-    """Built from a copy, since setuptools leaves its scratch beside the sources."""
+    """Build the wheel from a copy, since setuptools leaves temporary files next to the sources."""
     source, out = folder / "source", folder / "wheel"
     source.mkdir()
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
@@ -24,7 +24,7 @@ def build_wheel(folder):
 
 
 def new_environment(wheel, folder):
-    """hoptrain from the wheel, and what it needs from the folder where this one has it: site-packages, and the variables to run in it."""
+    """Install the wheel next to this environment's dependencies; return site-packages and the environment variables."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
     site = folder / "env" / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     zipfile.ZipFile(wheel).extractall(site)

@@ -1,4 +1,4 @@
-"""What the tests of the samplers of layers and of subgraphs on CUDA share."""
+"""Common parts of the CUDA tests of layer-wise and subgraph samplers."""
 
 from dataclasses import replace
 
@@ -20,14 +20,14 @@ def workspace(thresholds=TESTED):
 
 
 def contents(batch):
-    """Everything that a mini-batch holds, dtypes included."""
+    """Return everything that a mini-batch holds, with dtypes."""
     facts = batch.num_seeds, batch.num_step_seeds, batch.seed, batch.epoch, batch.batch, batch.nested
     blocks = [(block.num_src, block.num_dst, block.num_edges) for block in batch.blocks]
     return facts, blocks, {name: (array.dtype, array.tolist()) for name, array in ((n, to_host(a)) for n, a in batch.arrays().items())}
 
 
 def check_bulks(sampler, graph, bulks, space=None):
-    """Bulks one after the other in one workspace, so that later ones find buffers larger than they need. Returns the batches of the last."""
+    """Check several bulks in one workspace, with buffers larger than later bulks need; return the batches of the last one."""
     space = space or workspace()
     for first, units in enumerate(bulks):
         units = [np.asarray(some) for some in units]
@@ -38,19 +38,19 @@ def check_bulks(sampler, graph, bulks, space=None):
 
 
 def check_bulk_of_16(sampler, graph, units):
-    """In the simulator with few threads: sixteen blocks take their time."""
+    """Check a bulk of 16 batches, with few threads in the simulator, where sixteen blocks are slow."""
     thresholds = replace(TESTED, block=2) if is_simulated() else TESTED
     check_bulks(sampler, graph, [units * 16 if len(units) == 1 else units], workspace(thresholds))
 
 
 def start_without_room(monkeypatch):
-    """Let every guessed capacity be 1 at first, so that work has to be queued again."""
+    """Let every guessed capacity start at 1, so that work has to be queued again."""
     capacity = DeviceSampler.capacity
     monkeypatch.setattr(DeviceSampler, "capacity", lambda self, size, guess: capacity(self, size, 1))
 
 
 def check_loader(graph, sampler, batch_size):
-    """An epoch, whose batches are held to its end and have their rows: as on the CPU."""
+    """Check that an epoch, kept to its end, has the batches and rows of the CPU."""
     rng = np.random.default_rng(1)
     x, y = rng.random((graph.num_nodes, 3), dtype=np.float32), rng.integers(0, 3, graph.num_nodes)
     data = Dataset(name="small", graph=graph, x=x, y=y, splits={"train": np.arange(9)}, num_classes=3)

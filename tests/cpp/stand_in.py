@@ -19,15 +19,11 @@ ARRAY = type(cuda.to_device(np.empty(0)))
 
 
 class Stream(int):
-    """A stub of Numba's stream, known by its address."""
-
     def synchronize(self):
-        """Nothing is queued in the simulator."""
+        """Do nothing: the simulator queues nothing."""
 
 
 class CuPy:
-    """A stub of CuPy that records modules and launches."""
-
     def __init__(self):
         self.streams, self.launches, self.modules = [], [], []
         self.cuda = SimpleNamespace(Stream=self)
@@ -50,7 +46,7 @@ class CuPy:
         return SimpleNamespace(get_function=lambda kernel: lambda *launch: self.run(name, kernel, *launch), compile=self.compile)
 
     def compile(self):
-        """It compiles already."""
+        """Do nothing: g++ has compiled the kernels already."""
 
     def run(self, name, kernel, grid, block, arguments):
         assert self.streams == [STREAM]
@@ -60,7 +56,6 @@ class CuPy:
 
 @pytest.fixture(name="cupy")
 def _cupy(monkeypatch):
-    """Replace CuPy, and torch on a device, by stubs."""
     put_stand_in(monkeypatch)
     facts = property(lambda a: {"data": (a._ary.ctypes.data, False), "strides": None if a._ary.flags.c_contiguous else a._ary.strides})
     monkeypatch.setattr(ARRAY, "__cuda_array_interface__", facts, raising=False)

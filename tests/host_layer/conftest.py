@@ -1,4 +1,4 @@
-"""These tests need a played device: ``make test-host-layer`` runs them, other runs do not collect them."""
+"""Collects these tests only under ``make test-host-layer``, since they need the emulated device."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Runs hoptrain's kernels where the played device launches them: ``ptx`` interprets what numba-cuda compiled, over the device's memory."""
+"""Runs kernels launched on the emulated device: the PTX interpreter executes what numba-cuda compiled, on the device's memory."""
 
 import ctypes
 import gc
@@ -21,7 +21,7 @@ _runner = None
 
 
 def install():
-    """Have kernels run, and remember which Python function each was compiled from."""
+    """Let launches run kernels, and record the Python function that each kernel was compiled from."""
     global _runner
     SESSION.capability = (9, 0)
     _use_memory()
@@ -31,7 +31,7 @@ def install():
 
 
 def _use_memory():
-    """Let the interpreter's memory be the device's."""
+    """Let the interpreter use the memory of the emulated device."""
     size = ctypes.c_size_t()
     address = LIBRARY.host_layer_memory(ctypes.byref(size))
     number = memory._BYTES = size.value
@@ -65,7 +65,7 @@ def _keep_functions():
 
 
 def _run(name, packed, offsets, sizes, number, grid, block, shared_bytes):
-    """Run one launch. Garbage that is collected meanwhile would call the driver from within its own work."""
+    """Run one launch. Garbage collection is off, since freeing memory would call the driver from within its own call."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -82,7 +82,7 @@ def _run(name, packed, offsets, sizes, number, grid, block, shared_bytes):
 
 
 def _arguments(kind, raw):
-    """The next argument as the interpreter takes it, from the numbers that a launch passes: an array for a pointer, else integers."""
+    """Convert the next argument of a launch to the interpreter's form: an array for a pointer, otherwise integers."""
     if isinstance(kind, types.Array):
         words = [next(raw) for _ in range(5 + 2 * kind.ndim)]  # two unused, items, bytes of one, address, then shape and strides
         begin, size = words[4] - memory.MEMORY.address, words[2] * words[3]

@@ -1,7 +1,7 @@
-"""Builds the libraries that play a CUDA device: ``python tests/host_layer/libraries.py OUT``, by the Python whose torch is to run on them.
+"""Builds the libraries that emulate a CUDA device: ``python tests/host_layer/libraries.py OUT``, with the Python whose torch will use them.
 
-libcuda.so.1 and libcudart.so.13 come from ``device/``. Of the others that torch links (cuBLAS, cuDNN, NCCL ...) it makes stubs, which have each function that
-torch's libraries name and compute nothing. It needs g++ and binutils.
+libcuda.so.1 and libcudart.so.13 come from ``device/``. The other libraries that torch links (cuBLAS, cuDNN, NCCL ...) are stubs whose
+functions compute nothing. It needs g++ and binutils.
 """
 
 import importlib.util
@@ -37,7 +37,7 @@ def output_of(*command: str | Path) -> str:
 
 
 def needed(libraries: list[Path], provided: set[str]) -> dict[str, set[str]]:
-    """Return the functions that torch's libraries take from each other library, by its file name, without ``provided``."""
+    """Return the functions that torch's libraries import from each other library, by its file name, without ``provided``."""
     names, functions = set(), set()
     for library in libraries:
         names |= set(re.findall(r"NEEDED.*\[(.*)\]", output_of("readelf", "--dynamic", "--wide", library)))
@@ -81,7 +81,7 @@ def stub(name: str, functions: set[str], out: Path, version: str | None) -> None
 
 
 def version_of(name: str, libraries: list[Path]) -> str | None:
-    """Return the version of a library's symbols that torch's libraries ask for."""
+    """Return the symbol version that torch's libraries expect of a library."""
     known = "".join(output_of("readelf", "--version-info", "--wide", library) for library in libraries)
     found = re.search(rf"File: {re.escape(name)}\s+Cnt: \d+\n.*?Name: (\S+)", known)
     return found and found[1]

@@ -1,7 +1,8 @@
-"""pytest's plugin: tests of CUDA over numba-cuda's and torch's own host code and a device that is played in host memory (``device/``).
+"""A pytest plugin that runs CUDA tests on numba-cuda's and torch's real host code, with a device emulated in host memory (``device/``).
 
-``make test-host-layer`` builds the libraries and runs it: ``-p host_layer.played_device``. hoptrain's kernels run in the interpreter of ``ptx``; what
-torch computes means nothing. A test fails if it does what CUDA would answer with an error: calls that a capture refuses, unknown addresses.
+``make test-host-layer`` builds the libraries and uses it: ``-p host_layer.played_device``. The interpreter in ``ptx`` runs hoptrain's
+kernels; results of torch's kernels are meaningless. A test fails on calls that CUDA would reject: calls during a capture, unknown
+addresses.
 """
 
 import os
@@ -33,7 +34,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """The test, then what its kernels and calls did wrong."""
+    """Run the test, and then raise the errors of its kernels and driver calls."""
     kernels.FAILED.clear()
     with recorded() as record:
         result = yield

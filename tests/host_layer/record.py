@@ -1,4 +1,4 @@
-"""The played device's record of what the host asked for, and the libraries' functions for tests."""
+"""The emulated device's record of host calls, and functions of its library for tests."""
 
 import ctypes
 from collections import Counter
@@ -11,43 +11,43 @@ LIBRARY.host_layer_record.restype = ctypes.c_size_t
 
 
 class Record:
-    """Counts of what was asked for.
+    """Counts of host calls.
 
-    Attributes:
-        counts: number by entry: "call: cuMemAlloc", "launch: NAME", "wait: cuStreamSynchronize", "refused: ...", "pageable: ...", "wrong: ...".
+    ``counts`` maps an entry to its number: "call: cuMemAlloc", "launch: NAME", "wait: cuStreamSynchronize", "refused: ...", "pageable:
+    ...", "wrong: ...".
     """
 
     def __init__(self, counts: Counter[str]) -> None:
         self.counts = counts
 
     def of(self, kind: str) -> dict[str, int]:
-        """Return the numbers of one kind, such as "wait", by what follows it."""
+        """Return the counts of one kind, such as "wait", by the rest of their names."""
         return {entry.removeprefix(f"{kind}: "): number for entry, number in self.counts.items() if entry.startswith(f"{kind}: ")}
 
     def calls(self, function: str) -> int:
-        """Return how often a function of the driver was called."""
+        """Return the number of calls of a driver function."""
         return self.counts[f"call: {function}"]
 
     @property
     def launches(self) -> int:
-        """Kernels that were launched one by one; in a captured graph only those of the capture count."""
+        """Return the number of single kernel launches; replayed graphs do not count."""
         return sum(self.of("launch").values())
 
     @property
     def copies(self) -> int:
-        """Copies that were queued one by one."""
+        """Return the number of single copies."""
         return sum(number for function, number in self.of("call").items() if function.startswith("cuMemcpy"))
 
     @property
     def memory(self) -> int:
-        """Pieces of memory that were asked of the driver or given back, on the device or pinned on the host."""
+        """Return the number of allocations and frees, of device memory and of pinned host memory."""
         return sum(
             map(self.calls, ("cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister", "cuMemHostUnregister"))
         )
 
     @property
     def mistakes(self) -> dict[str, int]:
-        """What CUDA would have answered with an error: calls that a capture refuses, and arguments that it knows nothing of."""
+        """Return the calls that CUDA would have rejected: calls during a capture, and unknown arguments."""
         return self.of("refused") | self.of("wrong")
 
 
@@ -62,7 +62,7 @@ def read() -> Record:
 
 @contextmanager
 def recorded() -> Iterator[Record]:
-    """Give a record that holds, once the block is left, what was asked for in it."""
+    """Yield a record that is filled with the host calls of the block when it ends."""
     before, record = read(), Record(Counter())
     yield record
     record.counts = read().counts - before.counts

@@ -1,4 +1,4 @@
-"""Captured bulks over the driver's own calls: batches stay the golden ones, a replay is one call, and a capture that fails spoils nothing."""
+"""Captured bulks with real driver calls: batches equal the golden ones, a replay is one call, and a failed capture has no effect."""
 
 import threading
 from itertools import islice
@@ -33,7 +33,7 @@ NAMES = [
 
 
 def bulk_of(case, workspace, which):
-    """Return the digests of a bulk's batches, and those that they have to have by name."""
+    """Return the digests of a bulk's batches, and the golden ones by name."""
     number = len(case.bulk)
     return digests(case.in_bulks(workspace, [ADDRESSES[which]], to_host)), slice(which * number, (which + 1) * number)
 
@@ -50,7 +50,7 @@ def test_a_replayed_bulk_is_one_call(name):
 
 @pytest.mark.answers_with_errors
 def test_a_capture_that_fails_spoils_nothing():
-    """torch's own capture would leave its allocator and its random numbers in a state that no later call gets out of."""
+    """A failed capture by torch itself would leave its allocator and random generator unusable."""
     stream, x = DeviceStream(), torch.zeros(8, device="cuda")
     memory = stream.empty((4,), "int64")
 
@@ -67,7 +67,7 @@ def test_a_capture_that_fails_spoils_nothing():
 
 
 def test_a_second_gpu_from_another_thread():
-    """A new thread's current device is GPU 0, whatever the workspace was made for."""
+    """A new thread has GPU 0 as current device, whichever GPU the workspace uses."""
     errors, workspace = [], Workspace(device="cuda", gpu=1)
     workspace.on_device.thresholds = TESTED
 

@@ -1,4 +1,4 @@
-"""What an epoch of a loader with a sampler on CUDA asks of the driver, once epochs like it were there before."""
+"""Driver calls of an epoch with a sampler on CUDA, after similar epochs have run."""
 
 import gc
 from dataclasses import replace
@@ -46,7 +46,7 @@ def loader_of(data: Dataset, expand: str = "all", **options: Any) -> SampleLoade
 
 
 def steady_epoch(loader: SampleLoader) -> tuple[Record, int]:
-    """Return what the fourth epoch asks for, and its number of batches."""
+    """Return the record of the fourth epoch, and its number of batches."""
     torch.zeros(1, device="cuda")  # from then on device memory is torch's
     for _ in range(3):
         for _batch in loader:
@@ -64,7 +64,7 @@ def bulk(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.parametrize("expand", EXPANDS)
 def test_an_epoch_waits_once_a_bulk(data, expand, bulk):
-    """And for the training of the batch that is ``MOST_AHEAD`` back, which is done where the device keeps up."""
+    """It also waits for the training of the batch ``MOST_AHEAD`` steps before, which a fast device has finished."""
     record, number = steady_epoch(loader_of(data, expand=expand, bulk=bulk))
     bulks = -(-number // bulk)
     assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS, "cuEventSynchronize": number}
@@ -75,7 +75,7 @@ def test_an_epoch_waits_once_a_bulk(data, expand, bulk):
 
 @pytest.mark.parametrize("expand", EXPANDS)
 def test_a_batch_asks_for_little(data, expand, bulk):
-    """Its arrays are copied out of the bulk, its rows gathered; one event a batch lets the training begin, one a bulk its successor."""
+    """A batch copies its arrays from the bulk and gathers rows; one event per batch starts the training, one per bulk the next bulk."""
     record, number = steady_epoch(loader_of(data, expand=expand, bulk=bulk))
     bulks = -(-number // bulk)
     assert record.launches <= GATHERED * number
@@ -110,7 +110,7 @@ def test_a_device_cache_reads_its_counter_once_an_epoch(data):
 
 
 def test_rows_of_few_batches_are_in_memory_at_once(data):
-    """However large a bulk, and however far behind the training is: here nothing but the loader ever waits for it."""
+    """The number of gathered batches in memory is bounded, although here only the loader waits for the training."""
     wide = replace(data, x=np.zeros((data.graph.num_nodes, 4096), np.float32))
     loader = loader_of(wide, bulk=40)
     steady_epoch(loader)

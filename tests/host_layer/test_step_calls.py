@@ -1,4 +1,4 @@
-"""What a training step with sampling on CUDA asks of the driver: Lightning's loop with the callbacks that ``hoptrain fit`` adds."""
+"""Driver calls of a training step with sampling on CUDA, in Lightning's loop with the callbacks of ``hoptrain fit``."""
 
 import json
 
@@ -32,7 +32,7 @@ COPIES = 28
 
 
 class EachStep(Callback):
-    """What was asked for from one step's end to the next one's, of all steps but an epoch's first."""
+    """A callback that records driver calls from the end of one step to the end of the next, except for an epoch's first step."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -61,7 +61,7 @@ def model(request):
 
 
 def steps_of(data: Dataset, arch: str, hops: int) -> list[Record]:
-    """Train three epochs of 48 steps; return the records of the last one, whose bulks are replayed graphs."""
+    """Train three epochs of 48 steps; return the records of the last epoch, whose bulks are replayed CUDA graphs."""
     module = NodeDataModule(data, NeighborSampler([5] * hops), seed=1, batch_size=4, num_workers=0, sampler_device="cuda", bulk=8)
     model = NodeClassifier(module.num_features, module.num_classes, module.num_hops, arch=arch, hidden_channels=16)
     each = EachStep()
@@ -76,7 +76,7 @@ def steps_of(data: Dataset, arch: str, hops: int) -> list[Record]:
 
 
 def test_a_step_of_fit(data, model):
-    """Whatever waits but a bulk's end and torch's own backward pass of sparse products would hold the training up in every step."""
+    """A step may wait only for the end of a bulk, and in torch's own backward pass of sparse products."""
     steps = steps_of(data, *model)
     assert {step.memory for step in steps} == {0}
     assert {sum(step.of("pageable").values()) for step in steps} == {SPARSE_BACKWARDS[model]}
@@ -95,7 +95,7 @@ def test_launches_of_a_step(data, model):
 
 
 def test_the_benchmark_of_a_step_runs(tmp_path, monkeypatch):
-    """Its profiler sees nothing of a played device, but the loop that it times is whole."""
+    """The profiler sees nothing of an emulated device, but the timed loop is complete."""
     monkeypatch.chdir(tmp_path)
     options = ["--quick", "--devices", "cuda", "--steps", "4", "--scale", "0.002", "--batch-size", "8"]
     assert main(["bench", "step", *options, "--out", str(tmp_path)]) == 0

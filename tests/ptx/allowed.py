@@ -1,4 +1,4 @@
-"""What kernels may do although it looks like a fault, each with its reason. Anything else that the machine notes fails a test."""
+"""Intended races of the kernels, each with its reason. Any other note of the interpreter fails a test."""
 
 from ptx.launch import BESIDE_ATOMIC, SAME_VALUE
 
@@ -28,5 +28,5 @@ That a plain read beside an atomic is harmless needs that an aligned load of 4 o
 
 
 def is_allowed(note):
-    """Whether a ``launch.Note`` is one of these."""
+    """Return whether a ``launch.Note`` is an intended race."""
     return (note.kernel, note.line, note.kind) in ALLOWED

@@ -1,4 +1,4 @@
-"""What instructions compute, on registers of 64 bits: integers with their sign, and the bits of floating-point numbers."""
+"""The arithmetic of PTX instructions on 64-bit registers: signed integers, and floating-point numbers as bits."""
 
 import numpy as np
 
@@ -55,14 +55,14 @@ from ptx.ops import (
 
 @compiled
 def extended(value, width):
-    """The signed value of the lowest bits."""
+    """Return the signed value of the lowest bits."""
     shift = 64 - width
     return (value << shift) >> shift
 
 
 @compiled
 def narrowed(value, width):
-    """The lowest bits."""
+    """Return the lowest bits."""
     return value if width == 64 else value & ((np.int64(1) << width) - 1)
 
 
@@ -73,7 +73,7 @@ def is_less(a, b, signed):
 
 @compiled
 def integer(op, a, b, c, d, width, signed):
-    """The result of an instruction on integers, all four operands as they stand in registers; more bits than it has are dropped later."""
+    """Return the result of an integer instruction; operands are whole registers, and surplus bits are dropped later."""
     amount_b, amount_c, amount_d = np.uint64(b) & np.uint64(0xFFFFFFFF), c & 0xFF, d & 0xFF
     if signed and width < 64:
         a, b = extended(a, width), extended(b, width)
@@ -145,7 +145,7 @@ def compared(op, a, b, signed):
 
 @compiled
 def shifted(right, a, amount, width, signed):
-    """Shifted by so much, also by more than there are bits."""
+    """Shift a value; the shift may exceed the number of bits."""
     if right and signed:
         return a >> np.int64(min(amount, np.uint64(width - 1)))
     if amount >= np.uint64(width):
@@ -155,7 +155,7 @@ def shifted(right, a, amount, width, signed):
 
 @compiled
 def inserted(a, b, at, length, width):
-    """The lowest ``length`` bits of ``a`` in ``b``, from bit ``at`` on."""
+    """Insert the lowest ``length`` bits of ``a`` into ``b``, at bit ``at``."""
     if at >= width or length == 0:
         return b
     mask = (np.int64(-1) if length >= 64 else (np.int64(1) << length) - 1) << at
@@ -164,7 +164,7 @@ def inserted(a, b, at, length, width):
 
 @compiled
 def divided(a, b, remainder, signed):
-    """Quotient towards zero, or remainder; ``b`` is not 0."""
+    """Return the quotient rounded towards zero, or the remainder; ``b`` is not 0."""
     if not signed:
         return np.int64(np.uint64(a) % np.uint64(b)) if remainder else np.int64(np.uint64(a) // np.uint64(b))
     if b == -1:
@@ -177,7 +177,7 @@ def divided(a, b, remainder, signed):
 
 @compiled
 def high_half(a, b, signed):
-    """The upper half of a product of 64 by 64 bits."""
+    """Return the upper half of a 64 by 64 bit product."""
     mask, s = np.uint64(0xFFFFFFFF), np.uint64(32)
     x, y = np.uint64(a), np.uint64(b)
     low = (x & mask) * (y & mask)
@@ -191,7 +191,7 @@ def high_half(a, b, signed):
 
 @compiled
 def number_of(bits, width):
-    """The number: float32 as float64, in which sums, products and quotients of two of them can be rounded to float32 without harm."""
+    """Return a floating-point number from its bits. float32 becomes float64: rounding one operation to float32 afterwards is exact."""
     if width == 64:
         word = np.int64(bits)
         return word.view(np.float64)
@@ -210,7 +210,7 @@ def bits_of(x, width):
 
 @compiled
 def from_integer(a, width, signed, to):
-    """The bits of the nearest number."""
+    """Return the bits of the nearest floating-point number."""
     if signed:
         a = extended(a, width)
         return bits_of(np.float64(a), 64) if to == 64 else bits_of(np.float32(a), 32)
@@ -219,7 +219,7 @@ def from_integer(a, width, signed, to):
 
 @compiled
 def truncated(x, width, signed):
-    """A number without its fraction, at the nearest end of the range if it is beyond; 0 for what is not a number."""
+    """Truncate a number to an integer, clamped to the range; NaN gives 0."""
     if x != x:
         return np.int64(0)
     if signed:
@@ -236,7 +236,7 @@ def truncated(x, width, signed):
 
 @compiled
 def floating(op, a, b, flag, width, signed, to):
-    """The result of an instruction on numbers: its bits, or whether a comparison is true."""
+    """Return the result of a floating-point instruction: its bits, or the truth value of a comparison."""
     x, y = number_of(a, width), number_of(b, width)
     if op == F_TO_INT:
         return truncated(x, to, signed)
@@ -266,13 +266,13 @@ def floating(op, a, b, flag, width, signed, to):
 
 @compiled
 def fused(a, b, c, width):
-    """The bits of a * b + c, rounded once; of float32 from the sum in float64, of float64 twice: the last bit may differ from a device's."""
+    """Return the bits of a * b + c. float32 is rounded once; float64 is rounded twice, so its last bit may differ from a device's."""
     return bits_of(number_of(a, width) * number_of(b, width) + number_of(c, width), width)
 
 
 @compiled
 def holds(op, x, y):
-    """A comparison that is false of what is not a number."""
+    """Return the truth value of a comparison; with NaN it is false."""
     if op == F_SETP_EQ:
         found = x == y
     elif op == F_SETP_NE:

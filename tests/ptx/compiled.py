@@ -1,4 +1,4 @@
-"""Where the interpreter's machine code and the kernels' PTX are kept: beside the machine code of the CPU kernels, by hashes of the sources."""
+"""Cache folders for the interpreter's machine code and the kernels' PTX, named by hashes of the sources."""
 
 import hashlib
 from pathlib import Path
@@ -28,7 +28,7 @@ TEXTS = _folder("ptx-texts", Path(hoptrain.kernels.__file__).parent.rglob("*.py"
 
 
 def compiled(function):
-    """Compile a function of the interpreter; any edit of its sources starts a fresh cache, since they are inlined into each other."""
+    """Compile a function of the interpreter. Editing any of its sources starts a new cache, since they are inlined into each other."""
 
     def make(**without):
         with kept_in(_BARE if without else _CODE):

@@ -1,6 +1,6 @@
-"""The bytes that the model counts for each kernel's arrays, held to the accesses of compiled kernels; run by ``test_ptx``.
+"""The traffic model's byte counts for each kernel's arrays agree with the accesses of compiled kernels; run by ``test_ptx``.
 
-Accesses in order are compared by the different sectors of an array that a launch touches: where two warps share one, a device moves it once.
+Sequential accesses are compared by the distinct sectors of a launch, since a device loads a sector that two warps share only once.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ def counted():
 
 
 def accessed(traffic, ordered):
-    """Bytes by kernel, array and whether they are written; those of arrays that are ``ordered`` alone by different sectors."""
+    """Return bytes by kernel, array and direction; arrays in ``ordered`` count distinct sectors only."""
     found = defaultdict(float)
     for kernel, arrays in traffic:
         for array, counts in arrays.items():
@@ -108,5 +108,5 @@ def _moved(launched):
 
 
 def test_every_kernel_of_the_table_was_held_to_its_accesses():
-    """The last of this file."""
+    """Must be the last test of this file."""
     assert TABLE.keys() == SEEN

@@ -1,7 +1,7 @@
-"""From the text of a compiled kernel (PTX) to rows of numbers that ``machine`` interprets.
+"""Decodes the text of a compiled kernel (PTX) into rows of numbers that ``machine`` interprets.
 
-Every operand becomes the number of a register: literals, parameters, special registers and addresses of shared arrays are registers that are
-filled when a thread starts. What is not known raises ``Unsupported``: nothing is skipped in silence.
+Every operand becomes a register number: literals, parameters, special registers and addresses of shared arrays are registers that are set
+when a thread starts. Unknown input raises ``Unsupported``; nothing is skipped silently.
 """
 
 import re
@@ -32,12 +32,12 @@ from ptx.ops import (
 
 
 class Unsupported(Exception):
-    """The PTX has something that the machine does not know."""
+    """PTX contains something that the interpreter does not support."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A decoded kernel. Its registers: the special ones, then parameters, then literals and its own in order of appearance."""
+    """A decoded kernel. Its registers are the special ones, then parameters, then literals and its own in order of appearance."""
 
     code: np.ndarray  # (instructions, COLUMNS) int64
     num_registers: int
@@ -62,11 +62,7 @@ _WEAKER = ("relaxed", "gpu", "volatile", "weak", "nc", "sys", "cta")  # modifier
 
 
 def decode(ptx):
-    """The program of a PTX text with one kernel.
-
-    Raises:
-        Unsupported: it has something that the machine does not know.
-    """
+    """Decode a PTX text with one kernel, or raise ``Unsupported``."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.S)
     if re.search(r"\.func\b|\bcall\b|\.local\b", text):
         raise Unsupported("functions that were not inlined, or local memory")
@@ -96,7 +92,7 @@ def decode(ptx):
 
 
 def scalars(statement):
-    """A statement alone, or those that a vector's load or store comes to: a look at the whole, which has to be aligned, and one word after another."""
+    """Split a vector load or store into an alignment check and one access per word; return other statements unchanged."""
     match = _VECTOR_ACCESS.match(statement)
     if not match:
         return [statement]
@@ -113,7 +109,7 @@ def scalars(statement):
 
 
 def _type(suffix):
-    """(letter, width) of a type such as s64."""
+    """Return (letter, width) of a type such as s64."""
     if suffix == "pred":
         return "p", 1
     match = re.fullmatch(r"([subf])(8|16|32|64|128)", suffix)
@@ -144,7 +140,7 @@ class _Decoder:
         return number
 
     def operand(self, text, letter="s", width=64):
-        """The register of an operand."""
+        """Return the register of an operand."""
         if text in self.registers:
             return self.registers[text]
         if _REGISTER.fullmatch(text):
@@ -159,19 +155,19 @@ class _Decoder:
         raise Unsupported(f"operand {text}")
 
     def literal(self, value):
-        """The register of a value of 64 bits."""
+        """Return the register of a 64-bit value."""
         value -= (1 << 64) if value >> 63 else 0
         if value not in self.literals:
             self.literals[value] = len(self.registers) + len(self.literals)
         return self.literals[value]
 
     def address(self, text):
-        """The register and the offset of an address."""
+        """Return the register and the offset of an address."""
         match = _ADDRESS.fullmatch(text)
         return self.operand(match[1]), int(match[2] or 0)
 
     def instruction(self, text, at):
-        """The row of an instruction, the ``at``-th."""
+        """Return the row of the ``at``-th instruction."""
         row, plain = [0] * COLUMNS, text
         if match := re.match(r"@(!?)(%p\d+)\s+(.*)", text):
             number = self.operand(match[2]) + 1
@@ -237,7 +233,7 @@ class _Decoder:
             raise Unsupported(f"{head}.{letter}{width}")
 
     def _compute(self, row, op, operands, letter, width, *, to=None, widths=None):
-        """An instruction on registers: its operands and its result have ``width`` bits where ``widths`` and ``to`` do not say otherwise."""
+        """Return the row of an arithmetic instruction. Operands and result have ``width`` bits, unless ``widths`` and ``to`` differ."""
         row[OP], row[WIDTH], row[SIGNED] = OPCODES[op], width, int(letter == "s")
         row[DST], row[DST_WIDTH] = self.operand(operands[0]), to or width
         for column, text, wide in zip((A, B, C, D), operands[1:], widths or [width] * 4, strict=False):

@@ -1,4 +1,4 @@
-"""Runs kernels: numba-cuda types, compiles and links as for a launch, and ``machine`` runs what comes out, over ``memory``."""
+"""Runs kernels: numba-cuda infers types, compiles and links as for a launch, and ``machine`` interprets the result on ``memory``."""
 
 import functools
 import hashlib
@@ -29,12 +29,12 @@ BESIDE_ATOMIC, SAME_VALUE = "race: a plain read beside an atomic", "race: two pl
 
 
 class Fault(AssertionError):
-    """A launch did what no kernel may do, as its ``Note`` says."""
+    """A launch did something that no kernel may do, described by its ``Note``."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a launch did."""
+    """An event of a launch, such as a race."""
 
     kernel: str
     kind: str  # of ``watch.KINDS``, or one of those that may be meant
@@ -70,7 +70,7 @@ _programs = weakref.WeakKeyDictionary()
 
 
 def text_path(function, argument_types):
-    """Where a kernel's PTX is kept, or None for one that is made while a program runs."""
+    """Return the cache file of a kernel's PTX, or None for kernels created at run time."""
     if not SESSION.keeps_texts or "<locals>" in function.__qualname__ or not function.__module__.startswith("hoptrain."):
         return None
     name = f"{function.__module__}.{function.__qualname__}{argument_types} {SESSION.capability}"
@@ -78,7 +78,7 @@ def text_path(function, argument_types):
 
 
 def program_of(kernel):
-    """The program of a numba-cuda kernel, as its launch would link it."""
+    """Return the decoded program of a numba-cuda kernel, linked as for a launch."""
     if kernel not in _programs:
         path = text_path(kernel.py_func, kernel.argument_types)
         if path and path.exists():
@@ -95,7 +95,7 @@ def program_of(kernel):
 
 
 def flatten(kind, value):
-    """Arguments as numba-cuda's ABI passes them: an array for a pointer, else an integer."""
+    """Return an argument as numba-cuda's ABI passes it: an array for a pointer, otherwise integers."""
     if isinstance(kind, types.Array):
         array = value._ary  # a host's array has none: a launch would copy it there and back
         return [0, 0, array.size, array.itemsize, array, *array.shape, *array.strides]
@@ -109,12 +109,12 @@ def flatten(kind, value):
 
 
 def launch(kernel, args, griddim, blockdim, stream=0, sharedmem=0):
-    """Queue a launch; takes numba-cuda's place."""
+    """Queue a launch; replaces numba-cuda's function."""
     STREAM.push(lambda: run_launch(kernel, args, griddim, blockdim, sharedmem))
 
 
 def check_limits(program, grid, block, sharedmem):
-    """What a device would refuse."""
+    """Raise ValueError if a device would reject the launch."""
     if block.prod() > 1024 or grid[1:].max() > 65535 or min(grid.min(), block.min()) < 1:
         raise ValueError(f"a grid of {grid} blocks of {block} threads cannot be launched")
     if sharedmem + program.static_shared > MOST_SHARED:
@@ -122,12 +122,12 @@ def check_limits(program, grid, block, sharedmem):
 
 
 def address(number):
-    """What a kernel takes for a pointer to an array: the first among its arguments has number 1, those that it reaches otherwise follow."""
+    """Return the address of an array: arguments are numbered from 1, and arrays reached through tables follow."""
     return number << ARGUMENT_BITS
 
 
 def registers(program, values, sharedmem, reached=()):
-    """(registers,) with which threads start, and (1 + arrays, 2) the bounds of the arrays among the arguments, and of those that are reached."""
+    """Return the initial registers of threads, (registers,), and the bounds of arguments and reached arrays, (1 + arrays, 2)."""
     start = np.full(program.num_registers, _GARBAGE, np.int64)
     start[SPECIAL.index("%dynamic_smem_size")] = sharedmem
     bounds = [(0, 0)]
@@ -143,7 +143,7 @@ def registers(program, values, sharedmem, reached=()):
 
 
 def bounds_of(array):
-    """Of an array in the device's memory."""
+    """Return the bounds of an array in device memory, or raise ValueError."""
     found = MEMORY.bounds(array)
     if found is None:
         raise ValueError(f"an array of shape {array.shape} is not in the device's memory")
@@ -151,7 +151,7 @@ def bounds_of(array):
 
 
 def run_launch(kernel, args, griddim, blockdim, sharedmem):
-    """Run a kernel's compiled code over the arrays."""
+    """Run a kernel's compiled code on the arrays."""
     values = list(itertools.chain.from_iterable(map(flatten, kernel.argument_types, args)))
     traffic = run_program(kernel.py_func.__name__, program_of(kernel), values, griddim, blockdim, sharedmem)
     if SESSION.traffic is not None:
@@ -209,14 +209,14 @@ def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=(
 
 
 def traffic_by_name(kernel, traffic):
-    """The counts of each array by the name of its parameter; arrays within tuples are left out."""
+    """Return the access counts of each array by parameter name, without arrays within tuples."""
     arrays = [kind for kind in kernel.argument_types if isinstance(kind, types.Array)]
     names = [name for name, kind in zip(inspect.signature(kernel.py_func).parameters, kernel.argument_types, strict=True) if kind in arrays]
     return dict(zip(names, traffic[1:], strict=len(arrays) == len(names)))
 
 
 def kind_of(kind, flags):
-    """The name of a kind, by the flags of the accesses."""
+    """Return the name of a kind of race, from the flags of its accesses."""
     if kind == watch.WRITE_AFTER_WRITE and flags == 0:
         return SAME_VALUE
     atomic = {watch.READ_AFTER_WRITE: watch.OLD_ATOMIC, watch.WRITE_AFTER_READ: watch.NEW_ATOMIC}.get(kind, 0)
@@ -224,7 +224,7 @@ def kind_of(kind, flags):
 
 
 def described(name, program, row, bounds):
-    """A row of ``Machine.notes`` as a ``Note``."""
+    """Return a row of ``Machine.notes`` as a ``Note``."""
     kind, old, new, flags, thread_old, thread_new, address = (int(number) for number in row)
     places = [program.places[pc] for pc in (old, new)]
     words = [
@@ -247,5 +247,5 @@ def described(name, program, row, bounds):
 
 @functools.cache
 def line_at(path, number):
-    """A line of a source without its indentation and its comment; "" where the code does not tell."""
+    """Return a source line without indentation and comment, or "" if the code has no line information."""
     return linecache.getline(path, number).partition("  #")[0].strip()

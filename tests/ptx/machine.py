@@ -1,6 +1,6 @@
-"""An interpreter of decoded PTX, compiled by Numba: blocks, warps and threads in an order that a seed chooses, over memory that is watched.
+"""An interpreter of decoded PTX, compiled by Numba, with monitored memory; a seed chooses the order of blocks, warps and threads.
 
-Threads take turns by accesses to memory: what a thread computes between two of them no other sees.
+Threads are switched at memory accesses: no other thread can see what happens between two of them.
 """
 
 import numpy as np
@@ -73,7 +73,7 @@ _TURN = 1 << 16  # instructions after which a thread that only computes gives wa
 
 @compiled
 def below(m, n):
-    """A random number from 0 on (Marsaglia, Xorshift RNGs, 2003)."""
+    """Return a random number in [0, n) (Marsaglia, Xorshift RNGs, 2003)."""
     x = m.random[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)
@@ -84,7 +84,7 @@ def below(m, n):
 
 @compiled
 def combined(op, old, b, c, width, signed):
-    """What an atomic instruction leaves behind."""
+    """Return the value that an atomic instruction stores."""
     x, y = (extended(old, width), extended(b, width)) if signed else (old, b)
     if op == ATOM_ADD:
         new = x + y
@@ -107,7 +107,7 @@ def combined(op, old, b, c, width, signed):
 
 @compiled
 def access(m, slot, row, r, pc, thread):
-    """A load, a store, an atomic instruction, or the look at the whole of a vector before its words; False if it may not be."""
+    """Execute a load, a store, an atomic instruction, or the alignment check of a vector; return False if the access is invalid."""
     op, width, size = row[OP], row[WIDTH], row[WIDTH] >> 3
     index = place_of(m, slot, r[row[A]] + row[D], row[SPACE], size, pc, thread)
     if index < 0:
@@ -136,7 +136,7 @@ def access(m, slot, row, r, pc, thread):
 
 @compiled
 def compute(row, r):
-    """The result of an instruction on registers."""
+    """Return the result of an arithmetic instruction."""
     op, a, b, width, signed = row[OP], r[row[A]], r[row[B]], row[WIDTH], row[SIGNED] != 0
     if op < F_ADD:
         value = integer(op, a, b, r[row[C]], r[row[D]], width, signed)
@@ -151,7 +151,7 @@ def compute(row, r):
 
 @compiled
 def step(m, slot, t, accesses):
-    """Run a thread up to so many accesses; False after what must end the launch."""
+    """Run a thread up to a number of accesses; return False after an error that ends the launch."""
     threads = m.block[0] * m.block[1] * m.block[2]
     at = slot * threads + t
     code, r, pc, thread = m.code, m.registers[at], m.thread_state[at, PC], m.block_state[slot, BLOCK] * threads + t + 1
@@ -187,7 +187,7 @@ def step(m, slot, t, accesses):
 
 @compiled
 def begin(m, slot, block):
-    """Put a block into a slot: registers and shared memory hold garbage but where they are given."""
+    """Start a block in a slot. Registers and shared memory hold garbage, except for given values."""
     m.block_state[slot, BLOCK], m.block_state[slot, EPOCH] = block, 1
     x, y, z = m.block[0], m.block[1], m.block[2]
     for t in range(x * y * z):
@@ -207,7 +207,7 @@ def begin(m, slot, block):
 
 @compiled
 def open_barrier(m, slot, threads):
-    """Called when no thread of a block can run: opens its barrier, or says that the block has ended."""
+    """Release the barrier of a block in which no thread can run, or report that the block has ended."""
     first, waiting, at = slot * threads, 0, np.int64(-1)
     for t in range(first, first + threads):
         if m.thread_state[t, STATUS] == WAIT:
@@ -224,7 +224,7 @@ def open_barrier(m, slot, threads):
 
 @compiled
 def turn_of_warp(m, slot, threads, warp):
-    """Let a warp go on for a while, those threads in step that are the farthest behind. (whether any could run, whether all is well)"""
+    """Run the threads of a warp that are farthest behind, in step; return (whether any could run, whether there was no error)."""
     low, high = warp * 32, min(threads, warp * 32 + 32)
     first, ascending = slot * threads, below(m, 2) == 0
     for turn in range(1 + below(m, 24)):
@@ -243,7 +243,7 @@ def turn_of_warp(m, slot, threads, warp):
 
 @compiled
 def turn_of_thread(m, slot, threads, mode):
-    """Let a thread go on. (whether any could run, whether all is well)"""
+    """Run a thread; return (whether it could run, whether there was no error)."""
     first = below(m, threads) if mode < ASCENDING else 0
     for k in range(threads):
         t = (first + k) % threads if mode != DESCENDING else threads - 1 - k
@@ -254,13 +254,10 @@ def turn_of_thread(m, slot, threads, mode):
 
 @compiled
 def run(m, order, mode, limit):
-    """Run all blocks in an order, some at a time; False after what must end the launch.
+    """Run all blocks, several at a time; return False after an error that ends the launch.
 
-    Args:
-        m: the machine.
-        order: (blocks,) int64.
-        mode: how threads take turns.
-        limit: instructions after which the launch counts as endless.
+    ``order`` has the block numbers (blocks,) int64, ``mode`` says how threads are scheduled, and a launch with more than ``limit``
+    instructions counts as endless.
     """
     slots, threads = len(m.block_state), m.block[0] * m.block[1] * m.block[2]
     begun, active, warps = 0, 0, (threads + 31) // 32

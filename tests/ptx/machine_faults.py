@@ -1,4 +1,4 @@
-"""The machine finds what it is for: kernels with one known fault or none, under every way to take turns. ``test_ptx.py`` runs it."""
+"""The interpreter finds faults: kernels with one known fault or none, under every schedule of threads. ``test_ptx.py`` runs it."""
 
 import numpy as np
 import pytest
@@ -113,7 +113,7 @@ def _own_session(monkeypatch):
 
 
 def kinds(kernel, grid, *args, shared=0):
-    """Kinds of all that is noted when it runs in all ways, with blocks of 64 threads."""
+    """Run a kernel under all schedules with blocks of 64 threads, and return the kinds of its notes."""
     found = set()
     for SESSION.mode in MODES:
         for SESSION.seed in range(3):
@@ -194,7 +194,7 @@ def test_arithmetic(dtype):
 
 
 def test_the_host_waits():
-    """What the host reads without waiting is garbage, and what it writes too early is copied."""
+    """Without a wait the host reads garbage, and a value that it writes too early is the one copied."""
     device, pinned = cuda.to_device(np.arange(3)), cuda.pinned_array(3, np.int64)
     device.copy_to_host(pinned, stream=STREAM)
     assert pinned.tolist() != [0, 1, 2]

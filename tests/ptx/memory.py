@@ -1,4 +1,4 @@
-"""What stands for a device's memory, the arrays in it, and the stream."""
+"""Emulated device memory, its arrays, and the stream."""
 
 import bisect
 import collections
@@ -15,13 +15,10 @@ _GAP, _ALIGNMENT = 256, 256
 
 
 class Memory:
-    """One range of bytes, also for pinned host memory: what was written of it, and the shadow of races.
+    """One range of bytes for device and pinned memory, with the records for race detection.
 
-    Attributes:
-        bytes: (n,) uint8.
-        written: (n,) whether somebody wrote it since it was allocated.
-        shadow: (n, columns) int32, see ``watch``.
-        touched: (n / sector, 2), likewise.
+    ``bytes`` (n,) uint8 is the contents, ``written`` (n,) says whether a byte was written since its allocation, ``shadow`` (n, columns)
+    int32 and ``touched`` (n / sector, 2) are described in ``watch``.
     """
 
     def __init__(self):
@@ -34,7 +31,7 @@ class Memory:
         self._random = np.random.default_rng(0)
 
     def allocate(self, shape, dtype, *, written):
-        """An array of garbage that counts as written or not; its memory is free again when it and all views of it are gone."""
+        """Allocate an array of garbage that counts as written or not; its memory is freed with the last view."""
         while self._gone:
             place = bisect.bisect_left(self._begins, self._gone.pop())
             del self._begins[place], self._ends[place]
@@ -56,14 +53,14 @@ class Memory:
         return np.frombuffer(owner, dtype).reshape(shape) if size else np.empty(shape, dtype)
 
     def bounds(self, array):
-        """Index of the first byte of an array, and of the one behind its last; (0, 0) of an empty one, and None of one that is elsewhere."""
+        """Return the first byte index of an array and the one after its last; (0, 0) for an empty array, None for one elsewhere."""
         if not array.size:
             return 0, 0
         low, high = (int(bound) - self.address for bound in np.lib.array_utils.byte_bounds(array))
         return (low, high) if low >= 0 and high <= _BYTES else None
 
     def mark(self, array):
-        """All of an array has been written."""
+        """Mark a whole array as written."""
         low, high = self.bounds(array)
         self.written[low:high] = True
 
@@ -72,7 +69,7 @@ MEMORY = Memory()
 
 
 class Stream:
-    """The one stream. It does nothing until someone waits for it: what the host changes too early, or reads too early, then shows."""
+    """The only stream. It does nothing until someone waits for it, so missing waits show."""
 
     handle = 0
 
@@ -101,12 +98,12 @@ STREAM = Stream()
 
 
 def is_pinned(array):
-    """Whether a host array's memory was allocated as pinned."""
+    """Return whether a host array was allocated as pinned memory."""
     return MEMORY.bounds(array) is not None
 
 
 class DeviceArray(FakeCUDAArray):
-    """An array in device memory; the simulator's, that knows what has been written and waits as a device's does."""
+    """An array in device memory that tracks written bytes, and queues copies as a real device does."""
 
     def __getitem__(self, index):
         item = self._ary[index]
@@ -121,7 +118,7 @@ class DeviceArray(FakeCUDAArray):
         MEMORY.mark(self._ary[index] if isinstance(self._ary[index], np.ndarray) else self._ary[index : index + 1])
 
     def copy_to_device(self, ary, stream=0):
-        """As numba-cuda's. From pinned memory it only queues, and what is copied is what stands there later."""
+        """Copy as numba-cuda does. From pinned memory the copy is queued, and later changes of the source are copied."""
         if ary.size == 0:
             return
         source = ary._ary if isinstance(ary, FakeCUDAArray) else np.asarray(ary)
@@ -139,7 +136,7 @@ class DeviceArray(FakeCUDAArray):
             STREAM.push(copy, wait=not isinstance(ary, FakeCUDAArray))
 
     def copy_to_host(self, ary=None, stream=0):
-        """As numba-cuda's. To pinned memory it only queues; until then garbage stands there."""
+        """Copy as numba-cuda does. To pinned memory the copy is queued; until then the destination holds garbage."""
         if ary is None or stream is not STREAM or not is_pinned(ary):
             STREAM.synchronize()
             return super().copy_to_host(ary)
@@ -159,7 +156,7 @@ class DeviceArray(FakeCUDAArray):
 
 
 class MappedArray(DeviceArray):
-    """Host memory that kernels read: a host's array as well."""
+    """Pinned host memory that kernels can read, and a host array."""
 
     def __array__(self, dtype=None, copy=None):
         STREAM.synchronize()
@@ -167,12 +164,10 @@ class MappedArray(DeviceArray):
 
 
 def device_array(shape, dtype=np.float64, strides=None, order="C", stream=0):
-    """As numba-cuda's."""
     return DeviceArray(MEMORY.allocate(shape, dtype, written=False))
 
 
 def to_device(obj, stream=0, copy=True, to=None):
-    """As numba-cuda's."""
     if to is not None:
         return to.copy_to_device(obj, stream)
     STREAM.synchronize()
@@ -183,10 +178,8 @@ def to_device(obj, stream=0, copy=True, to=None):
 
 
 def pinned_array(shape, dtype=np.float64, strides=None, order="C"):
-    """As numba-cuda's."""
     return MEMORY.allocate(shape, dtype, written=True)
 
 
 def mapped_array(shape, dtype=np.float64, strides=None, order="C", stream=0, portable=False, wc=False):
-    """As numba-cuda's."""
     return MappedArray(MEMORY.allocate(shape, dtype, written=True))

@@ -1,4 +1,4 @@
-"""What an instruction is to the machine: a row of integers. Operands are numbers of registers, also literals, parameters and special registers."""
+"""Instruction codes: an instruction is a row of integers, and operands are register numbers."""
 
 # Columns of an instruction. D is an address's offset, or the fourth operand, or a flag. A guard is a register's number plus 1, negative if negated.
 OP, WIDTH, SIGNED, DST, A, B, C, D, GUARD, DST_WIDTH, SPACE, COLUMNS = range(12)

@@ -1,7 +1,6 @@
-"""pytest's plugin: runs the tests of CUDA on the compiled PTX. ``PYTHONPATH=tests pytest -p ptx.plugin tests/kernels/cuda``.
+"""A pytest plugin that runs CUDA tests on the compiled PTX: ``PYTHONPATH=tests pytest -p ptx.plugin tests/kernels/cuda``.
 
-A test fails by what no kernel may do and by what ``allowed`` does not list. ``--ptx-seed`` chooses other orders, ``--ptx-capability``
-the architecture.
+A test fails on any note that ``allowed`` does not list. ``--ptx-seed`` chooses another order, ``--ptx-capability`` the architecture.
 """
 
 import os
@@ -23,7 +22,7 @@ from ptx.memory import STREAM, DeviceArray
 
 
 class Event:
-    """Of the one stream that there is. What it tells about time means nothing."""
+    """An event of the only stream. Its times are meaningless."""
 
     def record(self, stream):
         pass
@@ -39,7 +38,7 @@ class Event:
 
 
 class Device(SimpleNamespace):
-    """The only one, which is always current."""
+    """The only device, which is always current."""
 
     def __enter__(self):
         return self
@@ -49,7 +48,7 @@ class Device(SimpleNamespace):
 
 
 def install():
-    """Have numba-cuda's host side use this device."""
+    """Let numba-cuda's host side use this device."""
     told = {
         "MULTIPROCESSOR_COUNT": 1,
         "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
@@ -79,7 +78,7 @@ def install():
     compile_kernel = dispatcher._Kernel.__init__
 
     def init(self, py_func, argtypes, *args, **options):
-        """Without compiling where the PTX is kept; else with the numbers of lines."""
+        """Skip compiling if the PTX is cached; otherwise compile with line numbers."""
         path = launch.text_path(py_func, argtypes)
         if path and path.exists():
             self.objectmode, self.entry_point, self.py_func, self.argtypes = False, None, py_func, argtypes
@@ -117,7 +116,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """The test, then what it left in the stream, then what was noted with it for the first time; a failure tells that as well."""
+    """Run the test and the rest of its stream, and fail on new notes; a failed test reports its notes too."""
     known = set(SESSION.notes)
 
     def refused():

@@ -1,4 +1,4 @@
-"""Faults that are put into the kernels' sources are found and named: the interpreter is no ornament."""
+"""The PTX interpreter detects and names faults that are inserted into the kernels' sources."""
 
 import shutil
 
@@ -35,7 +35,7 @@ MUTATIONS = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_fault_is_named(name, tmp_path):
-    """In a copy of the package that goes before the installed one."""
+    """The fault is in a copy of the package, which precedes the installed one on the path."""
     file, good, bad, test, expected = MUTATIONS[name]
     shutil.copytree(TESTS.parent / "hoptrain", tmp_path / "hoptrain", ignore=shutil.ignore_patterns("__pycache__", "results"))
     path = tmp_path / "hoptrain" / "kernels" / "cuda" / file

@@ -1,6 +1,6 @@
-"""The CUDA kernels as they are compiled, instruction by instruction on a CPU: equal to the CPU's, without races, and within their arrays.
+"""The compiled CUDA kernels, interpreted on a CPU: results equal the CPU kernels', without races or accesses out of bounds.
 
-The simulator is chosen before Numba is imported, so each group of tests runs in a pytest of its own that has the interpreter for a device.
+Numba chooses the simulator at import, so each group of tests runs in its own pytest process with the interpreter as device.
 """
 
 import os
@@ -41,7 +41,7 @@ LONG = {
 
 
 def run_interpreted(arguments, *, seed=0, capability="8.0", before="", **environment):
-    """A pytest on the interpreter, as it ended; ``before`` is a folder whose modules go before all others."""
+    """Run pytest on the interpreter, and return the finished process; modules in ``before`` precede all others."""
     options = ["-p", "ptx.plugin", "-p", "no:cacheprovider", "--tb=short", "--durations=0", "--durations-min=5"]
     command = [sys.executable, "-P", "-m", "pytest", *options, f"--ptx-seed={seed}", f"--ptx-capability={capability}", *arguments]
     variables = {
@@ -54,7 +54,7 @@ def run_interpreted(arguments, *, seed=0, capability="8.0", before="", **environ
 
 
 def check(arguments, **options):
-    """All pass, and launches were interpreted: none is skipped for want of a device."""
+    """Check that all tests passed, launches were interpreted, and no test was skipped for lack of a device."""
     done = run_interpreted(arguments, **options)
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2000:]
     assert re.search(r"^PTX: [1-9][\d,]* launches", done.stdout, re.MULTILINE), done.stdout[-2000:]

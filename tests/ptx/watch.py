@@ -1,8 +1,8 @@
-"""Memory as the machine sees it: where an access goes, and what is noted about it.
+"""Memory access checks of the interpreter: the target of an access, and the notes about it.
 
-Accesses out of bounds and misaligned ones end a launch; reads of what nobody wrote and races are noted. Two accesses to an address race if
-one writes, not both are atomic, they are of different threads, and of different blocks or not parted by a barrier. For each address the last
-write and the last two reads are kept.
+Accesses out of bounds and misaligned ones end a launch; reads of unwritten memory and races are noted. Two accesses to an address race if
+one writes, not both are atomic, they are of different threads, and no barrier separates them (always between blocks). For each address the
+last write and the last two reads are kept.
 """
 
 from collections import namedtuple
@@ -67,7 +67,7 @@ Machine = namedtuple(
 
 @compiled
 def note(m, kind, old, new, flags, thread_old, thread_new, address):
-    """Note something once for each pair of instructions."""
+    """Record a note once for each pair of instructions."""
     notes, number = m.notes, m.counters[NUM_NOTES]
     for i in range(number):
         if notes[i, N_KIND] == kind and notes[i, N_OLD] == old and notes[i, N_NEW] == new and notes[i, N_FLAGS] == flags:
@@ -80,7 +80,7 @@ def note(m, kind, old, new, flags, thread_old, thread_new, address):
 
 @compiled
 def place_of(m, slot, address, space, size, pc, thread):
-    """Index into memory of an address, or -1 after noting what is wrong with it."""
+    """Return the memory index of an address, or -1 after noting its error."""
     index = np.int64(-1)
     if space == SHARED or (space == GENERIC and address >= SHARED_WINDOW):
         offset = address if space == SHARED else address - SHARED_WINDOW
@@ -100,7 +100,7 @@ def place_of(m, slot, address, space, size, pc, thread):
 
 @compiled
 def is_unordered(m, slot, thread, other, epoch):
-    """Whether an access of another thread, in that epoch of its block, is not parted from one of this thread's now by a barrier."""
+    """Return whether no barrier separates another thread's earlier access from this thread's access now."""
     if other == 0 or other == thread:
         return False
     threads = m.block[0] * m.block[1] * m.block[2]
@@ -109,7 +109,7 @@ def is_unordered(m, slot, thread, other, epoch):
 
 @compiled
 def watch(m, slot, index, size, is_write, is_atomic, changes, pc, thread):
-    """Note races of an access; ``thread`` counts from 1 over the grid."""
+    """Note the races of an access; ``thread`` counts from 1 over the grid."""
     epoch, is_new = m.block_state[slot, EPOCH], NEW_ATOMIC if is_atomic else 0
     if not is_write or is_atomic:
         for i in range(index, index + size):
@@ -139,7 +139,7 @@ def watch(m, slot, index, size, is_write, is_atomic, changes, pc, thread):
 
 @compiled
 def count(m, slot, argument, index, kind, thread):
-    """Count an access of an argument, ``kind`` READ or WRITTEN: a warp's sector once, unless others took its place in ``recent``."""
+    """Count an access of an argument, READ or WRITTEN: once per warp and sector, unless ``recent`` has dropped the sector."""
     threads = m.block[0] * m.block[1] * m.block[2]
     warp = slot * ((threads + 31) // 32) + (thread - 1) % threads // 32
     sector = index // SECTOR
@@ -153,7 +153,7 @@ def count(m, slot, argument, index, kind, thread):
 
 @compiled
 def get(m, index, size):
-    """The unsigned value."""
+    """Return the unsigned value at an index."""
     if size == 8:
         return np.int64(m.longs[index >> 3])
     if size == 4:

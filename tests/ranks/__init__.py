@@ -1,4 +1,4 @@
-"""Ranks that meet: as real processes, by torch's process group, with the simulator for their devices; and as threads of this one."""
+"""Groups of ranks for tests: processes with torch's process group and simulated devices, or threads of this process."""
 
 import json
 import os
@@ -31,7 +31,7 @@ _END = """
 
 
 def run_ranks(folder, program, number=2):
-    """What each rank printed as its last line, of JSON, and what it said on stderr, in lines. ``program`` has ``rank``, ``ranks`` and ``folder``."""
+    """Run ``program`` in each rank, with the variables ``rank``, ``ranks`` and ``folder``; return its last output line (JSON) and stderr lines."""
     text = "\n".join(map(textwrap.dedent, (_BEGIN, program, _END)))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_ENABLE_CUDASIM": "1"}
     commands = [[sys.executable, "-c", text, str(folder), str(rank), str(number)] for rank in range(number)]
@@ -48,7 +48,7 @@ def run_ranks(folder, program, number=2):
 
 
 class Store(dict):
-    """What a meeting asks of torch's store; values are bytes, as there."""
+    """A stub of torch's store with the methods that ``Meeting`` uses; values are bytes."""
 
     def set(self, key, value):
         self[key] = value.encode()
@@ -58,13 +58,13 @@ class Store(dict):
 
 
 def meetings(number, **options):
-    """As many ranks of one meeting, in this process."""
+    """Return the ``Meeting`` of each of several ranks in this process."""
     store = Store()
     return [Meeting(store, rank, number, name="of threads", **options) for rank in range(number)]
 
 
 def in_threads(functions):
-    """The results of functions that wait for one another; the name of a thread is the place of its function."""
+    """Run functions that wait for each other in threads named by their index, and return their results."""
     results = [None] * len(functions)
 
     def run(place):

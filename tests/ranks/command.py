@@ -1,4 +1,4 @@
-"""The command line: in this process, which has imported what takes seconds, or installed, in processes of its own, for two ranks."""
+"""Runs the command line in this process, where slow imports are done, or as the installed command with two ranks."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ TWO_RANKS = ("--trainer.accelerator=cpu", "--trainer.devices=2")
 
 
 def here(capsys, *arguments):
-    """What the command printed, and said."""
+    """Run the command in this process; return its output and stderr."""
     code = main([*map(str, arguments)])
     printed = capsys.readouterr()
     assert not code, printed.err
@@ -19,7 +19,7 @@ def here(capsys, *arguments):
 
 
 def hoptrain(*arguments, cwd=None):
-    """What the installed command printed."""
+    """Run the installed command, and return its output."""
     command = [Path(sys.executable).with_name("hoptrain"), *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=START_S, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What comes in some rounds, the same by every way to exchange."""
+"""Three rounds of an exchange, which must give the same results with every transport."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from hoptrain.engine.queue.message_slot import Written
 
 
 def exchanged(own):
-    """What comes in three rounds, of messages of unequal sizes, some of them written where they are sent from."""
+    """Return the messages received in three rounds, with unequal sizes; some messages are written directly into the send buffer."""
 
     def message(size, first, is_written):
         content = np.arange(first, first + size).astype(np.uint8)

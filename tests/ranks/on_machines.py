@@ -1,4 +1,4 @@
-"""Runs whose ranks count as on several machines, which are processes of this one."""
+"""Runs whose ranks count as on several machines, although all are processes of this machine."""
 
 import csv
 import os
@@ -26,9 +26,9 @@ START_S = 200  # a busy machine takes a minute to start two ranks
 
 
 def free_port(ports=range(15_000, 32_000)):
-    """One that nobody listens at: below those that a system gives to connections, and drawn without the generator that trainings seed.
+    """Return a free port below the system's ephemeral ports, drawn independently of the seed of trainings.
 
-    Else another test's process could have it before the ranks that it is for.
+    Otherwise another test's process could take it before the ranks start.
     """
     for port in SystemRandom().sample(ports, 100):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -40,9 +40,10 @@ COMMAND = (sys.executable, "-m", "hoptrain.trainers.cli")
 
 
 def start(folder, machines, *arguments, network=None, variables=None, program=COMMAND):
-    """The ranks of a run, by the variables that torchrun sets: rank r runs on the machine ``machines[r]``, in a folder of its name.
+    """Start the ranks of a run with torchrun's variables: rank r runs on the machine ``machines[r]``, in a folder of that name.
 
-    With a network each rank is on a machine of it; ``variables`` has those of some machines alone; ``program`` is hoptrain's command.
+    With a network, each rank runs on one of its machines. ``variables`` are those of single machines, and ``program`` is hoptrain's
+    command.
     """
     shared = {"GLOO_SOCKET_IFNAME": INTERFACE} if network else {}
     shared |= {
@@ -66,7 +67,7 @@ def start(folder, machines, *arguments, network=None, variables=None, program=CO
 
 
 def processes_in(folder):
-    """Processes whose folder this is: ranks, their watches, samplers and carriers; by id, with their command lines."""
+    """Return the processes whose working directory is within a folder, as {id: command line}: ranks, watchdogs, samplers, communication processes."""
     found = {}
     for process in Path("/proc").iterdir():
         with suppress(OSError):
@@ -76,14 +77,14 @@ def processes_in(folder):
 
 
 def send(pids, number):
-    """A signal to processes, of which some may have ended since they were found: others end by the end of one."""
+    """Send a signal to processes. Some may have ended meanwhile, as others they depend on did."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def ended(folder, ranks, seconds):
-    """What the ranks said; all of their processes have ended."""
+    """Return the output of the ranks, after checking that all of their processes have ended."""
     try:
         told = [rank.communicate(timeout=seconds) for rank in ranks]
         deadline = time.monotonic() + 5
@@ -98,7 +99,7 @@ def ended(folder, ranks, seconds):
 
 
 def digits_in_parts(folder, method="range", graph="replicated", name="digits-knn"):
-    """The digits, or a folder of them, in two parts: folders m0 and m1 have what each machine needs alone."""
+    """Write the digits, or another data set, in two partitions; the folders m0 and m1 have the files of one machine each."""
     write_partition(load_dataset(str(name)), folder / "parts", 2, method, graph=graph)
     for machine in range(2):
         (folder / f"m{machine}").mkdir()
@@ -109,7 +110,7 @@ def digits_in_parts(folder, method="range", graph="replicated", name="digits-knn
 
 
 def place(folder, parts):
-    """Give each machine of a run its folder of ``parts``: folders m0 and m1 of a folder, or two that are named."""
+    """Copy to each machine of a run its folder of ``parts``: the folders m0 and m1 in a folder, or two given folders."""
     of = parts if isinstance(parts, tuple) else (parts / "m0", parts / "m1")
     for machine, own in enumerate(of):
         (folder / f"m{machine}").mkdir(parents=True)
@@ -117,7 +118,7 @@ def place(folder, parts):
 
 
 def learnt(runs):
-    """Weights at the end, and scores of each validation."""
+    """Return the final weights, and the metrics of each validation."""
     weights = torch.load(runs / "version_0/checkpoints/last.ckpt", weights_only=True)["state_dict"]
     with open(runs / "version_0/metrics.csv") as file:
         scores = [(row["val_loss"], row["val_acc"]) for row in csv.DictReader(file) if row.get("val_acc")]

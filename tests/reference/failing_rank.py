@@ -1,4 +1,4 @@
-"""``hoptrain`` with a fault in one rank: ``FAULT`` is "rank place action", run as a script by a launcher's processes."""
+"""Runs ``hoptrain`` with a fault in one rank, as a script started by a launcher. ``FAULT`` is "rank place action"."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ def act(action):
 
 
 def act_early(action):
-    """When the others are being launched."""
+    """Act one second after the launcher has set MASTER_PORT, while the other ranks start."""
     while "MASTER_PORT" not in os.environ:
         time.sleep(0.01)
     time.sleep(1)

@@ -1,4 +1,4 @@
-"""A slow, plain reference of sampling heterogeneous edges: Python integers, lists and dictionaries; nothing shared with the kernels."""
+"""A slow reference for sampling heterogeneous graphs: Python integers, lists and dictionaries; no code shared with the kernels."""
 
 from itertools import accumulate
 
@@ -6,10 +6,10 @@ from reference import neighbor, temporal
 
 
 def batch(graph, seeds, fanouts, replace, key, *, expand="all", tables=None):
-    """(blocks from the seeds outward, nodes by type); a block is (indptr, indices, edge ids, number of sources).
+    """Return blocks from the seeds outward, as (indptr, indices, edge ids, number of sources), and nodes by type.
 
-    ``seeds`` are lists by type, ``fanouts`` holds a list for each relation, ``tables`` what ``neighbor.batch`` takes for those that have weights,
-    ``key`` is (seed, epoch, batch). Relation k draws in the hops from 16 k on.
+    ``seeds`` are lists by type, ``fanouts`` a list for each relation, ``tables`` the weight tables of ``neighbor.batch`` for weighted
+    relations, and ``key`` is (seed, epoch, batch). Relation k uses the random words of hops from 16 k on.
     """
 
     def choose(relation, k, h, v, _):
@@ -25,7 +25,7 @@ def batch(graph, seeds, fanouts, replace, key, *, expand="all", tables=None):
 
 
 def trees(graph, seeds, bounds, fanouts, strategy, replace, key):
-    """The same where each seed has a tree and a time; nodes are (tree, node). ``seeds`` are (type, node). Blocks are nested."""
+    """Return the blocks of seeds that each have a tree and a time; nodes are (tree, node), ``seeds`` are (type, node), blocks are nested."""
 
     def choose(relation, k, h, node, local):
         columns, fanout, (tree, v) = graph.relations[relation], fanouts[relation][h], node
@@ -42,7 +42,7 @@ def trees(graph, seeds, bounds, fanouts, strategy, replace, key):
 
 
 def hops_of(graph, nodes, num_hops, choose, expand):
-    """The blocks of each hop, of the edges and sources that ``choose`` gives a relation, its number, a hop, and a node with its local id."""
+    """Return the blocks of each hop. ``choose`` returns the edges and sources for a relation, its number, a hop, and a node with its local id."""
     first = dict.fromkeys(nodes, 0)
     rows = {relation: [] for relation in graph.relations}
     hops = []
@@ -65,6 +65,6 @@ def hops_of(graph, nodes, num_hops, choose, expand):
 
 
 def block_of(rows):
-    """(indptr, indices, edge ids)."""
+    """Return (indptr, indices, edge ids)."""
     edges = [edge for row in rows for edge in row]
     return list(accumulate(map(len, rows), initial=0)), [local for _, local in edges], [edge for edge, _ in edges]

@@ -1,4 +1,4 @@
-"""A slow, plain reference of HGT's sampling by budgets: Python floats, lists and dictionaries; nothing shared with the kernels."""
+"""A slow reference for HGT's sampling by budgets: Python floats, lists and dictionaries; no code shared with the kernels."""
 
 from itertools import accumulate
 
@@ -6,7 +6,7 @@ from reference import neighbor
 
 
 def batch(graph, seeds, num_samples, key):
-    """(edges of each relation as (indptr, indices, edge ids), nodes by type). ``num_samples`` holds a list for each type."""
+    """Return each relation's edges as (indptr, indices, edge ids), and nodes by type. ``num_samples`` holds a list for each type."""
     nodes = {name: list(seeds.get(name, [])) for name in graph.num_nodes}
     read = dict.fromkeys(graph.relations, 0)
     budgets = {name: {} for name in nodes}  # in the order in which nodes were met first, sampled or not
@@ -30,7 +30,7 @@ def batch(graph, seeds, num_samples, key):
 
 
 def drawn(budgets, taken, number, key):
-    """Up to ``number`` nodes, one after the other by the squares of their budgets among those that are left."""
+    """Draw up to ``number`` distinct nodes in sequence, with probability proportional to their squared budgets."""
     squares = [0.0 if u in taken else budget * budget for u, budget in budgets.items()]
     vertices = list(budgets)
     left = [u for u in vertices if u not in taken]
@@ -48,13 +48,13 @@ def drawn(budgets, taken, number, key):
 
 
 def halved_sum(values):
-    """The sum of its halves' sums."""
+    """Return the sum of the two halves' sums, recursively."""
     half = len(values) // 2
     return values[0] if half == 0 else halved_sum(values[:half]) + halved_sum(values[half:])
 
 
 def find(values, rest):
-    """The place that ``rest`` falls to."""
+    """Return the index whose interval of the cumulative sum contains ``rest``."""
     half = len(values) // 2
     if half == 0:
         return 0
@@ -63,7 +63,7 @@ def find(values, rest):
 
 
 def edges_between(columns, sources, destinations):
-    """(indptr, indices, edge ids) of the edges between sampled nodes."""
+    """Return (indptr, indices, edge ids) of the edges between sampled nodes."""
     counts, indices, edge_ids = [], [], []
     for v in destinations:
         own = [e for e in range(columns.indptr[v], columns.indptr[v + 1]) if columns.indices[e] in sources]

@@ -1,4 +1,4 @@
-"""A slow, plain reference of LABOR: Python numbers and lists, one edge at a time; and of the law by weights, with a bisection for c."""
+"""A slow reference for LABOR: Python numbers and lists, one edge at a time; with weights, c is found by bisection."""
 
 from itertools import accumulate, pairwise
 
@@ -7,7 +7,7 @@ from reference.neighbor import wanted, words
 
 
 def solve(importances, fanout):
-    """The c of a destination whose in-edges have these importances: sum of 1 / min(1, c p) = d**2 / fanout, all edges for d <= fanout."""
+    """Solve sum of 1 / min(1, c p) = d**2 / fanout for c, with the importances p of a destination's in-edges; all edges for d <= fanout."""
     degree = len(importances)
     if degree <= fanout:
         return max((1.0 / p for p in importances), default=0.0)
@@ -24,7 +24,7 @@ def solve(importances, fanout):
 
 
 def importances_of(columns, destinations, fanout, rounds):
-    """The importance of every source after ``rounds`` fixed-point iterations."""
+    """Return the importance of every source after ``rounds`` fixed-point iterations."""
     importance = {u: 1.0 for v in destinations for u in columns[v]}
     for _ in range(rounds):
         factor = dict.fromkeys(importance, 0.0)
@@ -37,7 +37,7 @@ def importances_of(columns, destinations, fanout, rounds):
 
 
 def thresholds_of(columns, destinations, fanout, rounds):
-    """For each destination the thresholds of its in-edges, of 2**32."""
+    """Return, for each destination, the thresholds of its in-edges as fractions of 2**32."""
     if not rounds:
         degrees = [len(columns[v]) for v in destinations]
         return [[min(2**32, wanted(degree, fanout) * 2**32 // max(1, degree))] * degree for degree in degrees]
@@ -51,7 +51,7 @@ def thresholds_of(columns, destinations, fanout, rounds):
 
 
 def batch(graph, seeds, fanouts, rounds, seed, epoch, batch):
-    """A mini-batch: (indptr, indices, edge ids, number of sources, weights) of every block from the seeds outward, and the input nodes."""
+    """Return the blocks from the seeds outward, as (indptr, indices, edge ids, number of sources, weights), and the input nodes."""
     starts = graph.indptr.tolist()
     columns = [graph.indices[a:b].tolist() for a, b in pairwise(starts)]
     nodes, blocks = list(seeds), []
@@ -77,7 +77,7 @@ def batch(graph, seeds, fanouts, rounds, seed, epoch, batch):
 
 
 def weighted_scale(weights, importances, fanout):
-    """The c with sum of A**2 / min(1, c p) = S**2 (1 / fanout - 1 / d) + sum of A**2, by bisection; all edges for d <= fanout."""
+    """Solve sum of A**2 / min(1, c p) = S**2 (1 / fanout - 1 / d) + sum of A**2 for c, by bisection; all edges for d <= fanout."""
     weights, importances = np.array(weights, float), np.array(importances, float)
     if len(weights) <= fanout:
         return 1 / importances.min() if len(weights) else 0.0
@@ -90,7 +90,7 @@ def weighted_scale(weights, importances, fanout):
 
 
 def weighted_probabilities(columns, weights, fanout, rounds):
-    """For each destination, a column of (source, place of the edge), the probability of each edge; ``weights`` are by place."""
+    """Return the probability of each edge of each column of (source, CSC position); ``weights`` are in CSC order."""
     columns = [[(u, e) for u, e in column if weights[e] > 0] for column in columns]
     importance = [[weights[e] for _, e in column] for column in columns]
     scale = [weighted_scale([weights[e] for _, e in column], own, fanout) for column, own in zip(columns, importance, strict=True)]

@@ -1,4 +1,4 @@
-"""A slow, plain reference of layer-wise sampling: Python integers and dictionaries, no Numba, no code shared with the kernels."""
+"""A slow reference for layer-wise sampling: Python integers and dictionaries; no code shared with the kernels."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -9,15 +9,15 @@ from reference.neighbor import words
 
 
 def columns_of(graph):
-    """The in-neighbours of every node, as lists."""
+    """Return the in-neighbours of every node, as lists."""
     starts = graph.indptr.tolist()
     return [graph.indices[a:b].tolist() for a, b in pairwise(starts)]
 
 
 def keys(columns, destinations, kind, scores=None):
-    """The integer keys of the destinations' in-neighbours, in order of first appearance: {node: key}.
+    """Return the integer keys {node: key} of the destinations' in-neighbours, in order of first appearance.
 
-    ``kind`` is "mean" or "gcn" (squares of the edges' weights) or "adaptive".
+    ``kind`` is "mean", "gcn" (squared edge weights) or "adaptive".
     """
     scale = 1 << (60 - len(destinations).bit_length() - (16 if scores is not None else 0))
     sums = {}
@@ -32,7 +32,7 @@ def keys(columns, destinations, kind, scores=None):
 
 
 def draws(law, count, key):
-    """``count`` draws by the integers ``law`` = {node: key}; ``key`` is (seed, epoch, batch, hop)."""
+    """Draw ``count`` nodes with the integer weights ``law`` = {node: key}; ``key`` is (seed, epoch, batch, hop)."""
     if not law:
         return []
     vertices, prefix = list(law), list(accumulate(law.values()))
@@ -42,7 +42,7 @@ def draws(law, count, key):
 
 
 def layer(graph, columns, nodes, law, drawn, normalize=False):
-    """The block between the destinations ``nodes`` and the nodes drawn: (indptr, indices, edge ids, weights, number of sources), and all nodes."""
+    """Return the block from the drawn nodes to the destinations, (indptr, indices, edge ids, weights, number of sources), and all nodes."""
     times, total = Counter(drawn), sum(law.values())
     local = {v: i for i, v in enumerate(nodes)}
     counts, indices, edge_ids, weights = [0], [], [], []
@@ -62,9 +62,9 @@ def layer(graph, columns, nodes, law, drawn, normalize=False):
 
 
 def batch(graph, seeds, layer_sizes, address, kind, *, global_law=False, scores=None, normalize=False):
-    """A mini-batch: its blocks from the seeds outward, the input nodes, and of each layer (its law, the nodes drawn).
+    """Return the blocks from the seeds outward, the input nodes, and each layer's integer weights and drawn nodes.
 
-    With ``global_law`` every node of the graph is a destination where the law is made, as in FastGCN. ``address`` is (seed, epoch, batch).
+    With ``global_law`` every node of the graph counts as a destination for the weights, as in FastGCN. ``address`` is (seed, epoch, batch).
     """
     columns = columns_of(graph)
     nodes, blocks, laws = list(seeds), [], []

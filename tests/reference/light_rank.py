@@ -1,4 +1,4 @@
-"""A rank without torch: ``light_rank.py ACTION [SIZE]``. Rank 0 of SIZE writes the hub's address to its output; others have it in their environment."""
+"""A rank without torch: ``light_rank.py ACTION [SIZE]``. Rank 0 of SIZE prints the coordinator's address; others read it from their environment."""
 
 import ctypes
 import os

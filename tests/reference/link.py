@@ -1,4 +1,4 @@
-"""A slow, plain reference of edges as seeds: Python integers, lists and sets; nothing shared with the kernels."""
+"""A slow reference for edges as seeds: Python integers, lists and sets; no code shared with the kernels."""
 
 from itertools import pairwise
 
@@ -8,13 +8,13 @@ HOP_NEGATIVES = 4093
 
 
 def place(key, edge, number, limit):
-    """An integer in [0, limit) from 64 bits, and one more word, of negative ``number`` of an edge; ``key`` = (seed, epoch, batch)."""
+    """Return a random integer in [0, limit), and one more word, for negative ``number`` of an edge; ``key`` = (seed, epoch, batch)."""
     high, low, word, _ = neighbor.words((*key, HOP_NEGATIVES), edge, 4 * number + 4)[-4:]
     return ((high << 32) + low) * limit >> 64, word
 
 
 def negative(kind, key, edges, i, number, destinations, bounds, table, refused, count):
-    """The destination of a negative of ``edges[i]``; ``bounds`` are those that it is drawn among, ``refused`` those that a filtered one is not."""
+    """Return the destination of a negative of ``edges[i]``, drawn within ``bounds``; a filtered negative is not in ``refused``."""
     begin, end = bounds
     if kind == "filtered":
         for again in range(32):
@@ -32,7 +32,7 @@ def negative(kind, key, edges, i, number, destinations, bounds, table, refused, 
 
 
 def batch(graph, edges, options, fanouts, expand, key, table=None):
-    """(pairs as global ids, blocks from the seeds outward, nodes); ``options`` = (negatives, number, exclude, destinations)."""
+    """Return pairs as global ids, blocks from the seeds outward, and nodes; ``options`` = (negatives, number, exclude, destinations)."""
     kind, count, exclude, bounds = options
     owner = [v for v, (a, b) in enumerate(pairwise(graph.indptr.tolist())) for _ in range(a, b)]
     positives = [(int(graph.indices[e]), owner[e]) for e in edges]
@@ -58,7 +58,7 @@ def batch(graph, edges, options, fanouts, expand, key, table=None):
 
 
 def without(block, nodes, dropped):
-    """A block without the edges between the pairs of global ids in ``dropped``."""
+    """Return a block without the edges between the pairs of global ids in ``dropped``."""
     indptr, indices, edge_ids, num_src = block
     kept = [[j for j in range(a, b) if (nodes[indices[j]], nodes[i]) not in dropped] for i, (a, b) in enumerate(pairwise(indptr))]
     flat = [j for column in kept for j in column]

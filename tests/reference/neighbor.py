@@ -1,4 +1,4 @@
-"""A slow, plain reference of neighbour sampling: Python integers and lists, no Numba, no code shared with the kernels."""
+"""A slow reference for neighbour sampling: Python integers and lists; no code shared with the kernels."""
 
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -8,7 +8,7 @@ MASK = 0xFFFFFFFF
 
 
 def philox4x32(counter, key):
-    """Philox4x32-10 as Salmon et al. write it: counter of four 32-bit words, key of two, four words out."""
+    """Compute Philox4x32-10 of Salmon et al.: four 32-bit words from a counter of four words and a key of two."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -20,13 +20,13 @@ def philox4x32(counter, key):
 
 
 def counter_of(epoch, batch, hop, vertex, group):
-    """The 128-bit counter of an address as four words: 40 bits of node, 24 of group, 32 of batch, 12 of hop, 20 of epoch."""
+    """Return the 128-bit counter of an address as four words: 40 bits of node, 24 of group, 32 of batch, 12 of hop, 20 of epoch."""
     whole = vertex + (group << 40) + (batch << 64) + (hop << 96) + (epoch << 108)
     return tuple((whole >> shift) & MASK for shift in (0, 32, 64, 96))
 
 
 def words(key, vertex, number):
-    """The first ``number`` words of the stream at ``key`` = (seed, epoch, batch, hop) and ``vertex``."""
+    """Return the first ``number`` random words of a node; ``key`` = (seed, epoch, batch, hop)."""
     seed, epoch, batch, hop = key
     stream = []
     for group in range((number + 3) // 4):
@@ -35,19 +35,19 @@ def words(key, vertex, number):
 
 
 def bounded(word, n):
-    """An integer in [0, n): the word as a fraction of 2**32, times n."""
+    """Return an integer in [0, n): the word as a fraction of 2**32, times n."""
     return word * n // 2**32
 
 
 def wanted(degree, fanout):
-    """How many edges a node shall give: a float is a share of its degree, in whole 2**-30."""
+    """Return the number of edges to draw for a node; a float fanout is a fraction of the degree, in multiples of 2**-30."""
     if not isinstance(fanout, float):
         return degree if fanout < 0 else fanout
     return ceil(degree * Fraction(max(1, floor(fanout * 2**30)), 2**30))
 
 
 def select(degree, rest, stream):
-    """Each offset with the probability that as many of those left are wanted."""
+    """Select each offset with probability (number still needed) / (number left)."""
     chosen = []
     for offset, word in enumerate(stream):
         if bounded(word, degree - offset) < rest - len(chosen):
@@ -56,11 +56,10 @@ def select(degree, rest, stream):
 
 
 def offsets(degree, fanout, replace, key, vertex, tables=None):
-    """Offsets into the column of a node: all of them, draws with replacement (by ``tables``: threshold, alias), or Floyd's subset.
+    """Return positions within a node's column: all, draws with replacement (``tables``: threshold, alias), or Floyd's subset.
 
-    Of a share of the degree without replacement what ``select`` says.
-
-    Without replacement, or all, by ``tables`` (threshold, alias, weights): see ``distinct_by_weight``.
+    A fraction of the degree without replacement is drawn by ``select``. With ``tables`` (threshold, alias, weights), distinct edges are
+    drawn by ``distinct_by_weight``.
     """
     if tables and (fanout == -1 or not replace):
         return distinct_by_weight(*tables, fanout, key, vertex) if degree else []
@@ -85,7 +84,7 @@ def offsets(degree, fanout, replace, key, vertex, tables=None):
 
 
 def distinct_by_weight(threshold, alias, weights, fanout, key, vertex):
-    """Draws by the alias tables without the repeats; after 4 fanout + 32 of them each draw looks at what is left, with integer weights."""
+    """Draw distinct edges by alias tables, ignoring repeats; after 4 fanout + 32 draws, draw among the remaining edges by integer weights."""
     positive = [offset for offset, weight in enumerate(weights) if weight > 0]
     fanout = wanted(len(positive), fanout)
     if len(positive) <= fanout:
@@ -111,10 +110,10 @@ def distinct_by_weight(threshold, alias, weights, fanout, key, vertex):
 
 
 def hop(columns, nodes, fanout, replace, key, tables=None, first=0):
-    """One hop over ``columns`` (the in-neighbours of each node) from the destinations ``nodes[first:]``; all nodes differ.
+    """Sample one hop over ``columns`` (each node's in-neighbours) from the destinations ``nodes[first:]``; all nodes differ.
 
-    ``tables`` holds (threshold, alias) for each node; an alias of -1 marks a column without any weight.
-    Returns the edges' offsets in their columns, as a list for each destination, the sources as local ids, and all nodes after the hop.
+    ``tables`` holds (threshold, alias) for each node; an alias of -1 marks a column without positive weights. Returns, for each
+    destination, positions within its column, the sources as local ids, and all nodes after the hop.
     """
     drawn = []
     for v in nodes[first:]:
@@ -135,10 +134,10 @@ def hop(columns, nodes, fanout, replace, key, tables=None, first=0):
 
 
 def batch(graph, seeds, fanouts, replace, seed, epoch, batch, *, tables=None, expand="all"):
-    """A mini-batch: (indptr, indices, edge ids, number of sources) of every block from the seeds outward, and the input nodes.
+    """Return the blocks from the seeds outward, as (indptr, indices, edge ids, number of sources), and the input nodes.
 
-    ``tables`` are the alias tables over all edges; the edges' weights are a third one, where edges are distinct in a hop. With ``expand="new"`` the rows of
-    all hops so far make up a block.
+    ``tables`` are alias tables over all edges, plus the weights if edges are distinct within a hop. With ``expand="new"`` a block consists
+    of the rows of all hops so far.
     """
     starts = graph.indptr.tolist()
     columns = [graph.indices[a:b].tolist() for a, b in pairwise(starts)]
@@ -158,7 +157,7 @@ def batch(graph, seeds, fanouts, replace, seed, epoch, batch, *, tables=None, ex
 
 
 def permutation(n, seed, epoch):
-    """range(n) sorted by 64 random bits for each element, from the reserved hop 4095."""
+    """Return range(n) sorted by 64 random bits for each element, from the reserved hop 4095."""
     keys = []
     for i in range(n):
         high, low = words((seed, epoch, 0, 4095), i, 2)

@@ -1,4 +1,4 @@
-"""A slow, plain reference of PinSAGE's neighbourhoods: one walk after the other, counts in a dictionary."""
+"""A slow reference for PinSAGE's neighbourhoods: one walk after another, counted in a dictionary."""
 
 from collections import Counter
 from itertools import accumulate, pairwise
@@ -8,7 +8,7 @@ from reference.neighbor import words
 
 
 def visits(along, root, num_walks, length, restart, key):
-    """How often the walks from ``root`` visit each node, itself included; ``along`` has the columns of each step that leads to a visit."""
+    """Count how often walks from ``root`` visit each node, including the root; ``along`` has the columns of each step to a visit."""
     steps, counts = length * len(along), Counter()
     stream = words(key, root, num_walks * steps)
     for walk in range(num_walks):
@@ -27,14 +27,14 @@ def visits(along, root, num_walks, length, restart, key):
 
 
 def columns_of(graph):
-    """The sources of each node's in-edges."""
+    """Return the sources of each node's in-edges."""
     return [graph.indices[a:b].tolist() for a, b in pairwise(graph.indptr.tolist())]
 
 
 def batch(along, seeds, num_neighbors, num_walks, length, restart, seed, epoch, batch):
-    """A mini-batch: (indptr, indices, number of sources, weights) of every block from the seeds outward, and the input nodes.
+    """Return the blocks from the seeds outward, as (indptr, indices, number of sources, weights), and the input nodes.
 
-    ``along`` has the columns of each step that leads to a visit.
+    ``along`` has the columns of each step to a visit.
     """
     nodes, blocks = list(seeds), []
     for hop, most in enumerate(num_neighbors):

@@ -1,4 +1,4 @@
-"""Columns as codes, slowly: one number at a time; what they stand for in exact fractions."""
+"""A slow reference for quantised columns: one number at a time, with exact fractions."""
 
 from fractions import Fraction
 from math import frexp
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def columns(x, top):
-    """(scale, zero) of each column of x (N, F) float32, by what ``quantize`` promises: even steps from the least number to the largest."""
+    """Return (scale, zero) of each column of x (N, F) float32, as ``quantize`` documents: even steps from the least number to the largest."""
     return [column([Fraction(float(value)) for value in x[:, k]], top) for k in range(x.shape[1])]
 
 
@@ -25,13 +25,13 @@ def column(numbers, top):
 
 
 def rounded_up(scale, bits=16):
-    """The least number of so many significant bits that is no smaller."""
+    """Return the least number with this many significant bits that is not smaller."""
     unit = Fraction(2) ** (frexp(scale)[1] - bits)
     return -(-scale // unit) * unit
 
 
 def codes(x, found, top):
-    """(N, F) the nearest codes: Python's round takes halves to even."""
+    """Return the nearest codes, with shape (N, F); ties go to even, as in Python's round."""
     rows = [[nearest(float(value), *of, top) for value, of in zip(row, found, strict=True)] for row in x]
     return np.array(rows, np.uint8).reshape(x.shape)
 
@@ -41,14 +41,14 @@ def nearest(value, scale, zero, top):
 
 
 def numbers(coded, found):
-    """(N, F) float32: each rounded once."""
+    """Return the dequantised float32 values, with shape (N, F), each rounded once."""
     return np.array(
         [[np.float32(rounded(zero + scale * int(c))) for c, (scale, zero) in zip(row, found, strict=True)] for row in coded], np.float32
     ).reshape(coded.shape)
 
 
 def rounded(number):
-    """A fraction as the nearest float32, halves to even, without float64 in between."""
+    """Round a fraction to the nearest float32, ties to even, without float64 in between."""
     if number == 0:
         return 0.0
     unit = Fraction(2) ** max(frexp(number)[1] - 24, -149)

@@ -12,7 +12,7 @@ from hoptrain.samplers import NeighborSampler
 
 
 class Failing(NeighborSampler):
-    """Fails at batch number ``batch`` of ``epoch``."""
+    """A sampler that fails at batch number ``batch`` of ``epoch``."""
 
     def __init__(self, fanouts: list[int], epoch: int = 0, batch: int = 0):
         super().__init__(fanouts)
@@ -28,7 +28,7 @@ class Failing(NeighborSampler):
 
 
 class KillingItsRank(Failing):
-    """Kills the process that it works for, once: ``done`` is the file that remembers."""
+    """A sampler that kills its rank once; the file ``done`` records that it did."""
 
     def __init__(self, fanouts: list[int], done: str, epoch: int = 0, batch: int = 0):
         super().__init__(fanouts, epoch, batch)
@@ -41,7 +41,7 @@ class KillingItsRank(Failing):
 
 
 class Hanging(KillingItsRank):
-    """Makes nothing any more; ``done`` tells that it has begun."""
+    """A sampler that hangs; it creates the file ``done`` before."""
 
     def fail(self):
         Path(self.done).touch()
@@ -49,7 +49,7 @@ class Hanging(KillingItsRank):
 
 
 class Floating(NeighborSampler):
-    """From batch number ``batch`` on its ids are floats."""
+    """A sampler whose node ids are floats from batch number ``batch`` on."""
 
     def __init__(self, fanouts: list[int], batch: int = 0):
         super().__init__(fanouts)

@@ -1,4 +1,4 @@
-"""A slow, plain reference of the samplers of subgraphs: Python integers, lists and sets; alias tables and METIS's clusters are taken as given."""
+"""A slow reference for subgraph samplers: Python integers, lists and sets; alias tables and METIS clusters are inputs."""
 
 from collections import deque
 from itertools import pairwise
@@ -13,7 +13,7 @@ def columns_of(graph):
 
 
 def wide(stream, n):
-    """An integer in [0, n): two words as a fraction of 2**64, times n."""
+    """Return an integer in [0, n): two words as a fraction of 2**64, times n."""
     return (stream[0] * 2**32 + stream[1]) * n // 2**64
 
 
@@ -21,14 +21,14 @@ def wide(stream, n):
 
 
 def seeds_first(vertices, split):
-    """Distinct nodes, those of the split first; and the number of these."""
+    """Return distinct nodes, those of the split first, and the number of these."""
     distinct = list(dict.fromkeys(vertices))
     seeds = [v for v in distinct if v in split]
     return seeds + [v for v in distinct if v not in split], len(seeds)
 
 
 def induced(graph, nodes):
-    """Edges between distinct ``nodes``: (indptr, sources as local ids, edge ids), in the graph's order."""
+    """Return the edges between distinct ``nodes`` in the graph's order: (indptr, sources as local ids, edge ids)."""
     place = {v: i for i, v in enumerate(nodes)}
     indptr, indices, edge_ids = [0], [], []
     for v in nodes:
@@ -44,7 +44,7 @@ def induced(graph, nodes):
 
 
 def node_draws(tables, budget, key, attempt=0):
-    """Nodes by the alias tables (threshold, alias) over all of them."""
+    """Draw nodes by alias tables (threshold, alias) over all nodes."""
     drawn = []
     for i in range(budget):
         stream = words(key, i + (attempt << 32), 3)
@@ -54,7 +54,7 @@ def node_draws(tables, budget, key, attempt=0):
 
 
 def walks(columns, roots, number, length, key, attempt=0):
-    """Walks of ``length`` steps against the edges, one after the other."""
+    """Walk ``length`` steps against the edges, one walk after another."""
     drawn = []
     for i in range(number):
         stream = words(key, i + (attempt << 32), 2 + length)
@@ -66,7 +66,7 @@ def walks(columns, roots, number, length, key, attempt=0):
 
 
 def edge_draws(columns, budget, key, attempt=0):
-    """Edges: an in-edge of a node that has any, and its ends."""
+    """Draw edges, each as a random in-edge of a random node that has one, and return their ends."""
     return walks(columns, [v for v, column in enumerate(columns) if column], budget, 1, key, attempt)
 
 
@@ -74,7 +74,7 @@ def edge_draws(columns, budget, key, attempt=0):
 
 
 def ripple(columns, roots, size, ratio, key, attempts=100):
-    """Nodes of a ripple walk in the order in which they came; ``ratio`` out of 2**32."""
+    """Return the nodes of a ripple walk in order of appearance; ``ratio`` is a fraction of 2**32."""
     drawn, seen, waiting, num_roots, failures = [], set(), [], 0, 0
     while len(drawn) < size and failures < attempts:
         new = []
@@ -103,7 +103,7 @@ def ripple(columns, roots, size, ratio, key, attempts=100):
 
 
 def neighbor_set(columns, seed_vertex, depth, fanout, key):
-    """What neighbour sampling reaches, the seed first; ``key`` = (seed, epoch, batch)."""
+    """Return the nodes that neighbour sampling reaches, the seed first; ``key`` = (seed, epoch, batch)."""
     found, first = [seed_vertex], 0
     for hop in range(depth):
         last = len(found)
@@ -116,7 +116,7 @@ def neighbor_set(columns, seed_vertex, depth, fanout, key):
 
 
 def push(columns, seed_vertex, alpha, threshold):
-    """Scores and residues of pushing, by node in order of discovery; ``alpha`` out of 2**16."""
+    """Return the scores and residues of the push algorithm, by node in order of discovery; ``alpha`` is a fraction of 2**16."""
     residue, score = {seed_vertex: MASS}, {seed_vertex: 0}
 
     def least(v):
@@ -140,7 +140,7 @@ def push(columns, seed_vertex, alpha, threshold):
 
 
 def pagerank_set(columns, seed_vertex, top, alpha, threshold):
-    """The seed and the nodes with the highest scores above 0, with what would end there at once; ties by order of discovery."""
+    """Return the seed and the nodes with the highest positive scores, including final residues; ties by order of discovery."""
     score, residue = push(columns, seed_vertex, alpha, threshold)
     score = {v: score[v] + residue[v] * alpha // 2**16 for v in score}
     others = [v for v in score if v != seed_vertex and score[v] > 0]
@@ -148,7 +148,7 @@ def pagerank_set(columns, seed_vertex, top, alpha, threshold):
 
 
 def disjoint_union(graph, sets):
-    """Nodes and edges of the union of the subgraphs of ``sets``, each with its seed first; seeds come first, then the others in turn."""
+    """Return nodes and edges of the disjoint union of the subgraphs ``sets``, each with its seed first; all seeds come first."""
     nodes, locals_of = [s[0] for s in sets], []
     for i, members in enumerate(sets):
         locals_of.append([i, *range(len(nodes), len(nodes) + len(members) - 1)])

@@ -15,7 +15,7 @@ from hoptrain.kernels.machine_code import CACHE_ROOT
 
 
 class Numbers:
-    """Batch (epoch, step) holds 100 * epoch + step, ``size(step)`` times; ``actions`` lets steps misbehave."""
+    """A task whose batch (epoch, step) holds 100 * epoch + step, ``sizes[step]`` times; ``actions`` maps steps to faults."""
 
     def __init__(self, sizes=(10,), actions=None, shared=None):
         self.sizes = sizes
@@ -41,10 +41,10 @@ class Numbers:
 
 
 class Faulty:
-    """Batch (epoch, step) holds 100 * epoch + step. ``faults`` maps steps to (state, action): the first time, the worker acts in that state.
+    """A task whose batch (epoch, step) holds 100 * epoch + step; ``faults`` maps steps to (state, action) of a worker, once.
 
-    States: "sampling" before memory is asked for, "writing" half-way through it, "written" before the notice. ``folder`` remembers across
-    processes what was done. With ``again`` the fault strikes every time.
+    States: "sampling" is before memory is requested, "writing" half-way through it, "written" before the batch is announced. Files in
+    ``folder`` record past faults across processes. With ``again`` a fault occurs every time.
     """
 
     def __init__(self, folder, faults, size=1000, again=False):
@@ -83,13 +83,13 @@ def _raise(folder):
 
 
 def _write_half(folder):
-    """Begin a message to the trainer, whose socket is the second argument of the process, and stop."""
+    """Send an incomplete message to the trainer, whose socket is the second argument of the process, and stop."""
     os.write(int(sys.argv[2]), struct.pack("!i", 100) + b"the rest is missing")
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _start(folder):
-    """Two processes that stay, a program and a fork; their ids are left in the folder."""
+    """Start a program and a fork that keep running, and write their ids into the folder."""
     program, fork = subprocess.Popen(["sleep", "300"]), os.fork()
     if fork == 0:
         time.sleep(300)
@@ -113,7 +113,7 @@ ACTIONS = {
 
 
 class Unloadable:
-    """Pickles, but cannot be unpickled."""
+    """An object that can be pickled but not unpickled."""
 
     def __reduce__(self):
         return (_fail, ())

@@ -1,4 +1,4 @@
-"""A slow, plain reference of sampling under a bound on time: Python integers, lists and tuples; nothing shared with the kernels."""
+"""A slow reference for temporal sampling: Python integers, lists and tuples; no code shared with the kernels."""
 
 from itertools import pairwise
 
@@ -6,13 +6,13 @@ from reference import neighbor
 
 
 def admitted(graph, vertex, bound):
-    """The ids of the edges into a node that are not later than the bound, in the order of time and then of ids."""
+    """Return the ids of a node's in-edges up to the time bound, ordered by time and then by id."""
     ids = range(graph.indptr[vertex], graph.indptr[vertex + 1])
     return sorted((e for e in ids if graph.times[e] <= bound), key=lambda e: (int(graph.times[e]), e))
 
 
 def batch(graph, seeds, times, fanouts, strategy, replace, key):
-    """(indptr, indices, edge ids) of the outermost block, the number of nodes before each hop and at the end, nodes as (tree, node)."""
+    """Return the outermost block (indptr, indices, edge ids), the number of nodes before each hop and at the end, and nodes as (tree, node)."""
     nodes = list(enumerate(seeds))
     columns, indices, edge_ids, sizes = [], [], [], [len(nodes)]
     first = 0
@@ -42,9 +42,10 @@ def batch(graph, seeds, times, fanouts, strategy, replace, key):
 
 
 def batch_of_paths(graph, seeds, times, fanouts, strategy, replace, key):
-    """(indptr, indices, edge ids) of the outermost block, the number of nodes before each hop and at the end, nodes as (tree, node).
+    """Return the same for increasing times along paths: every edge leads to a node of its own, whose edges are earlier.
 
-    Every edge leads to a node of its own, whose edges are earlier.
+    The result is the outermost block (indptr, indices, edge ids), the number of nodes before each hop and at the end, and nodes as (tree,
+    node).
     """
     nodes, bounds = list(enumerate(seeds)), list(times)
     ends, indices, edge_ids, sizes = [0], [], [], [len(nodes)]

@@ -1,4 +1,4 @@
-"""A small data set on a heterogeneous graph, and what trains on it: importable by the processes that train."""
+"""A small heterogeneous data set with its models, importable by the processes that train."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ ENDS = {
 
 
 def hetero_graph(seed=0):
-    """Random relations; the last ten papers have no neighbours, and subjects have repeated edges."""
+    """Return random relations; the last ten papers have no neighbours, and subjects have parallel edges."""
     rng = np.random.default_rng(seed)
     most = NUM_NODES | {"paper": 80}
     edges = {(a, name, b): (rng.integers(0, most[a], number), rng.integers(0, most[b], number)) for (a, name, b), number in ENDS.items()}
@@ -25,7 +25,7 @@ def hetero_graph(seed=0):
 
 
 def hetero_data(seed=0, **changes):
-    """Papers have one of three classes, told by noisy features; subjects have no features."""
+    """Return a data set in which noisy features reveal a paper's class (one of three); subjects have no features."""
     rng = np.random.default_rng(seed)
     y = np.arange(90) % 3
     x = {"paper": np.eye(3, dtype=np.float32)[y] + rng.normal(0, 0.3, (90, 3)).astype(np.float32)}
@@ -41,7 +41,7 @@ def hetero_module(data, fanouts=(3, 3), sampler=None, **options):
 
 
 def sizes_of(module):
-    """The model's arguments that come from the data."""
+    """Return the model arguments that depend on the data."""
     names = ("num_nodes", "relations", "seed_type", "num_classes", "edge_channels")
     return {"in_channels": module.num_features, "num_layers": module.num_hops, **{name: getattr(module, name) for name in names}}
 
