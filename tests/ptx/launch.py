@@ -46,18 +46,18 @@ class Note:
 
 
 class Session:
-    """What a process's launches share.
+    """The state that all launches of a process share.
 
     Attributes:
         seed: chooses the order of blocks and threads in all launches.
-        mode: how threads take turns (``machine.MODES``), or None: each launch draws one.
-        launches: how many there were.
-        instructions: how many were run.
-        notes: the races and reads of what nobody wrote that were seen, each once.
-        capability: of the device that is played.
-        keeps_texts: whether compiled PTX is kept for the next process.
-        traffic: None, or a list that gets the name of each launch's kernel and the (``watch.TRAFFIC_COLUMNS``,) counts of its arrays by their
-            parameters' names. They mean something if threads take turns by warps.
+        mode: the schedule of threads (``machine.MODES``), or None to draw one for each launch.
+        launches: number of launches so far.
+        instructions: number of executed instructions.
+        notes: the distinct races and reads of unwritten memory.
+        capability: compute capability of the emulated device.
+        keeps_texts: whether compiled PTX is cached for later processes.
+        traffic: None, or a list of (kernel, access counts (``watch.TRAFFIC_COLUMNS``,) of its arrays by parameter name), one entry for each
+            launch. Counts are meaningful if threads are scheduled by warps.
     """
 
     def __init__(self):
@@ -162,19 +162,19 @@ def run_program(name, program, values, griddim, blockdim, sharedmem=0, reached=(
     """Run a program.
 
     Args:
-        name: of the kernel.
-        program: a ``Program``.
-        values: its parameters, arrays of the device's memory and integers.
-        griddim: blocks.
-        blockdim: threads of a block.
-        sharedmem: bytes of a block that the launch asks for.
-        reached: arrays that it finds by pointers in memory (``address``).
+        name: name of the kernel.
+        program: the decoded kernel.
+        values: arguments: arrays in device memory, and integers.
+        griddim: number of blocks.
+        blockdim: threads per block.
+        sharedmem: dynamic shared memory per block, in bytes.
+        reached: arrays that the kernel reaches through pointers in memory (``address``).
 
     Returns:
-        The counts of arrays, of none unless ``SESSION.traffic`` asks for them.
+        The access counts of arrays; empty unless ``SESSION.traffic`` is a list.
 
     Raises:
-        Fault: it left its arrays, does not end, or met a barrier that not all threads reach.
+        Fault: the kernel accesses memory out of bounds, does not end, or has a barrier that not all threads reach.
     """
     grid, block = (np.array([*size, 1, 1][:3], np.int64) for size in (griddim, blockdim))
     check_limits(program, grid, block, sharedmem)

@@ -1,4 +1,4 @@
-"""Wrong data and wrong checkpoints: one line, exit code 2; ``test_wrong_calls.py`` has the table of wrong options."""
+"""Invalid data and checkpoints end with one line and exit code 2; ``test_wrong_calls.py`` has the table of invalid options."""
 
 import importlib.metadata
 import io
@@ -18,7 +18,7 @@ QUICKSTART = str(Path(__file__).parents[2] / "configs" / "quickstart.yaml")
 
 @pytest.fixture
 def fails(capsys, monkeypatch, tmp_path):
-    """Runs the command and returns the one line it prints."""
+    """Run the command, and return the one line that it prints."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -38,7 +38,7 @@ def fit(fails, *arguments):
 
 @pytest.fixture
 def tiny(dataset, tmp_path):
-    """Saves a variation of the random data set; returns its folder."""
+    """Save a variation of the random data set, and return its folder."""
 
     def save(**changes):
         fields = {"name": "tiny", "graph": dataset.graph, "x": dataset.x, "y": dataset.y, "splits": dataset.splits, "num_classes": 3}
@@ -90,7 +90,7 @@ def test_a_checkpoint_of_another_model(fails, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["nan", "edge", "seed"])
 def test_data_that_cannot_be(fails, tmp_path, name):
-    """An .npz file with NaN features, an edge to a node that does not exist, a split beyond the graph."""
+    """An .npz file has NaN features, an edge to a missing node, or a split beyond the graph."""
     arrays = {
         "indptr": np.array([0, 1, 2]),
         "indices": np.array([1, 0], np.int32),
@@ -183,7 +183,7 @@ def test_a_folder_whose_name_is_no_utf8(tiny, tmp_path, monkeypatch):
 
 
 def test_version_and_help(capsys, monkeypatch):
-    """Also in a checkout that is not installed."""
+    """Must work in a checkout that is not installed too."""
     real = importlib.metadata.distribution
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: real(name if name != "hoptrain" else "no-such-distribution"))
     for option, words in (("--version", "hoptrain 0."), ("--help", "train a model, then test its best checkpoint")):

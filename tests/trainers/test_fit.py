@@ -1,4 +1,4 @@
-"""The command line end to end: training runs, their equality, and what they leave."""
+"""The command line end to end: training runs, their reproducibility, and the files they write."""
 
 import csv
 from functools import partial
@@ -19,13 +19,13 @@ def quick_fit(*arguments, epochs=2):
 
 @pytest.fixture
 def run_here(tmp_path, monkeypatch, capsys):
-    """Runs the command in this process and the test's folder."""
+    """Run the command in this process, in the test's folder."""
     monkeypatch.chdir(tmp_path)
     return partial(here, capsys)
 
 
 def column(folder, name, version=0):
-    """A column of the run's metrics.csv, empty cells left out."""
+    """Return a column of the run's metrics.csv without empty cells."""
     with open(folder / "runs" / f"version_{version}" / "metrics.csv") as file:
         return [row[name] for row in csv.DictReader(file) if row.get(name)]
 
@@ -69,7 +69,7 @@ def test_another_seed_gives_another_curve(inline_run, run_here, tmp_path):
 
 @pytest.mark.promise
 def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, run_here, tmp_path):
-    """One epoch, then the second from the checkpoint with two workers: the losses are those of the run in one piece."""
+    """One epoch, then a second one from the checkpoint with two workers, has the losses of two epochs in one run."""
     run_here(*quick_fit("--data.num_workers", 0, epochs=1))
     last = tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt"
     run_here(*quick_fit("--data.num_workers", 2, "--ckpt_path", last))
@@ -99,7 +99,7 @@ def test_a_limit_of_no_batch_is_obeyed_and_named(run_here, limits, line):
 
 @pytest.mark.promise
 def test_two_ranks_share_the_epoch(tmp_path):
-    """Each rank makes the same steps; metrics count every node of both."""
+    """Both ranks have the same number of steps, and metrics cover every node once."""
     printed = hoptrain(*quick_fit(*TWO_RANKS, "--data.num_workers", 1), cwd=tmp_path)
     assert "test accuracy 0." in printed
     assert printed.count("test accuracy") == 1

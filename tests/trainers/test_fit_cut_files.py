@@ -1,4 +1,4 @@
-"""A file that is cut off while ``hoptrain fit`` trains on it beyond memory is one line, whichever it is, and whoever reads it."""
+"""A data file truncated while ``hoptrain fit`` trains out of core ends the run with one line, whichever file and reader it is."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from hoptrain.trainers.cli import main
 
 
 class Cut(Callback):
-    """Cuts a file off in the middle of a training."""
+    """A callback that truncates a file in the middle of a training."""
 
     path, size = None, 0
 
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     [("x", 9000, 0), ("y", 200, 1), ("indptr", 9000, 0), ("indices", 9000, 1), ("indices", -100, 1)],
 )
 def test_a_file_that_is_cut_off_is_one_line(folder, tmp_path, monkeypatch, capsys, file, left, num_workers):
-    """A negative number leaves so many bytes out at the end: where the last page is cut, no read of it fails."""
+    """A negative number removes bytes at the end; within the last page, no read fails."""
     monkeypatch.chdir(tmp_path)
     Dataset.open(folder).save(tmp_path / "data")
     path = tmp_path / "data" / f"{file}.npy"

@@ -1,6 +1,6 @@
-"""What ends or disturbs ``hoptrain fit`` from outside has one outcome within seconds, and leaves no process behind.
+"""External signals and faults during ``hoptrain fit`` have one outcome within seconds, and leave no process behind.
 
-``HOPTRAIN_FAULTS=1`` tries each fault of a rank, in each rank, under each launcher, and a rank that is started again (``make test-faults``).
+``HOPTRAIN_FAULTS=1`` tests each fault in each rank under each launcher, and a rank that is restarted (``make test-faults``).
 """
 
 import csv
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(2 * START_S + 50)
 
 
 def start(folder, *arguments, launcher=("-m", "hoptrain.trainers.cli")):
-    """``hoptrain fit`` in a session of its own, as a terminal would start it."""
+    """Start ``hoptrain fit`` in a new session, as a terminal would."""
     run = subprocess.Popen(
         [sys.executable, *launcher, "fit", "--config", QUICKSTART, *SHORT, *map(str, arguments)],
         cwd=folder,
@@ -43,7 +43,7 @@ def wait_for(path, run, seconds=START_S):
 
 
 def none_left(run, seconds=5):
-    """Whether all of them are gone, or within seconds: a process closes its output, by which its end is seen here, before it ends."""
+    """Return whether all processes end within seconds; a process closes its output shortly before it ends."""
     deadline = time.monotonic() + seconds
     while processes_in(run.folder) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -63,7 +63,7 @@ def end_all(run):
     ],
 )
 def test_a_run_that_is_asked_to_end(tmp_path, number, options, code, line):
-    """A Ctrl-C in the terminal goes to all ranks, and to no worker."""
+    """Ctrl-C in a terminal reaches all ranks, but no worker."""
     run = start(tmp_path, "--trainer.max_epochs=5000", "--trainer.devices=2", *options)
     try:
         wait_for(tmp_path / "runs/version_0/checkpoints/last.ckpt", run)
@@ -80,7 +80,7 @@ def test_a_run_that_is_asked_to_end(tmp_path, number, options, code, line):
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, 3), (2, 5)], ids=["its own", "another rank's"])
 def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path, ranks, batch):
-    """By SIGTERM to the process alone, long before a sampler that hangs would be replaced. With two ranks it is in a collective with the other."""
+    """The process gets SIGTERM while its sampler hangs, long before the sampler would be replaced. With two ranks, the other one waits in a collective."""
     done = tmp_path / "hangs"
     sampler = ("--data.sampler=reference.samplers.Hanging", "--data.sampler.fanouts=[5,5]", f"--data.sampler.done={done}")
     run = start(tmp_path, *sampler, f"--data.sampler.batch={batch}", f"--trainer.devices={ranks}", *ON_EXCEPTION)
@@ -98,7 +98,7 @@ def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path, ranks, batch):
 
 
 def test_an_exception_in_one_rank_s_worker_is_told_by_that_rank_and_its_cause_by_every_rank(tmp_path):
-    """Of rank 0, which has the first five batches."""
+    """The worker of rank 0 fails after its first five batches."""
     sampler = ("--data.sampler=reference.samplers.Failing", "--data.sampler.fanouts=[5,5]", "--data.sampler.batch=3")
     run = start(tmp_path, "--trainer.devices=2", *sampler)
     try:
@@ -137,7 +137,7 @@ SOME_FAULTS = [(LIGHTNING, 0, "step stop"), (LIGHTNING, 1, "constructor sleep"),
 
 @pytest.mark.parametrize(("launcher", "victim", "fault"), EVERY_FAULT if "HOPTRAIN_FAULTS" in os.environ else SOME_FAULTS)
 def test_a_rank_that_fails_is_named(tmp_path, monkeypatch, launcher, victim, fault):
-    """The other rank says one line, and nothing of the connection that it lost."""
+    """The other rank prints one line, without the error of the lost connection."""
     if launcher == LIGHTNING and victim == 0 and fault.startswith("constructor"):
         pytest.skip("no other rank is launched before")
     monkeypatch.setenv("FAULT", f"{victim} {fault}")
@@ -163,7 +163,7 @@ def test_a_rank_that_fails_is_named(tmp_path, monkeypatch, launcher, victim, fau
 
 
 def column(folder, name):
-    """A column of all runs' metrics.csv, empty cells left out."""
+    """Return a column of all runs' metrics.csv without empty cells."""
     found = []
     for path in sorted(folder.glob("runs/version_*/metrics.csv")):
         with open(path) as file:
@@ -173,7 +173,7 @@ def column(folder, name):
 
 @EACH_FAULT
 def test_a_killed_rank_is_started_again_and_the_metrics_are_those_of_an_undisturbed_run(tmp_path):
-    """Rank 1 is killed in the middle of the third epoch; all go on from the end of the second."""
+    """Rank 1 is killed in the middle of the third epoch, and all ranks resume from the end of the second."""
     options = ["--trainer.max_epochs=3", "--trainer.devices=2", "--ckpt_path=last", "--data.sampler=reference.samplers.KillingItsRank"]
     options += ["--data.sampler.fanouts=[10,10]", "--data.sampler.epoch=2", "--data.sampler.batch=7"]
     scores = []

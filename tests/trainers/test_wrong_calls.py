@@ -1,4 +1,4 @@
-"""A table of wrong calls and the line that each is answered with: exit code 2, one line, no traceback."""
+"""A table of invalid command lines with their messages: exit code 2, one line, no traceback."""
 
 import os
 import re
@@ -191,7 +191,7 @@ def checkpoint(**content):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, dataset):
-    """What the table names."""
+    """Return a folder with the files that the table names."""
     path = tmp_path_factory.mktemp("wrong")
     for name, old, new in (
         ("option", "batch_size:", "batchsize:"),
@@ -258,7 +258,7 @@ def test_a_wrong_call(folder, monkeypatch, capsys, typed, answer):
     ("typed", "answer"), [("--nothing", "unrecognized arguments: --nothing"), ("extra", "unrecognized arguments: extra")]
 )
 def test_a_wrong_call_of_the_doctor(capsys, typed, answer):
-    """It has a parser of its own, since it has to work where nothing else does."""
+    """``hoptrain doctor`` has its own parser, since it must work if nothing else does."""
     with pytest.raises(SystemExit) as end:
         main(["doctor", typed])
     assert end.value.code == 2

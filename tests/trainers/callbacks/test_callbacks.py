@@ -1,4 +1,4 @@
-"""Messages of a run: a NaN loss, the table of modules, overlapping splits, a checkpoint beyond max_epochs."""
+"""Messages of a run: a NaN loss, the table of modules, overlapping splits, and a checkpoint beyond max_epochs."""
 
 import errno
 import re
@@ -66,7 +66,7 @@ def test_splits_that_overlap(capsys):
 
 
 def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
-    """The bar shows the hit rate instead of the queue, the logs have it too, and the last line names the disk."""
+    """The progress bar shows the hit rate instead of the queue, the logs contain it, and the last line names the disk."""
     shown = []
     monkeypatch.setattr(ProgressBar, "get_metrics", lambda *args, whole=ProgressBar.get_metrics: (shown.append(whole(*args)), shown[-1])[1])
     monkeypatch.setattr(FeatureCache, "run", slowly(FeatureCache.run))
@@ -84,7 +84,7 @@ def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
 
 
 def test_the_wait_for_the_start_of_a_run_does_not_count():
-    """Neither wait nor time of a run's first batch counts, as in the line at its end."""
+    """Throughput excludes the wait for the first batch, as in the last line of the run."""
     logged = {}
     module = SimpleNamespace(log_dict=lambda figures, **_: logged.update(figures))
     loader = NodeDataModule("digits-knn", NeighborSampler([4]), batch_size=512, num_workers=0).train_dataloader()
@@ -103,7 +103,7 @@ def test_the_wait_for_the_start_of_a_run_does_not_count():
 
 
 def test_figures_are_logged_no_oftener_than_the_bar_is_drawn(monkeypatch):
-    """Values are CPU tensors, so that nothing waits for a GPU. The first of an epoch is logged at once, since Lightning drops those of the epoch before."""
+    """Values are CPU tensors, so nothing waits for a GPU. The first ones of an epoch are logged at once, since Lightning drops older ones."""
     logged, now = [], [0.0]
     module = SimpleNamespace(log_dict=lambda figures, **_: logged.append((now[0], figures)))
     monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: now[0]))
@@ -157,7 +157,7 @@ def test_in_a_notebook_the_bar_is_a_line_of_text_that_changes(monkeypatch):
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_bar_is_ascii_where_the_terminal_is(monkeypatch, width):
-    """A UnicodeEncodeError once ended the run."""
+    """Otherwise a UnicodeEncodeError would end the run."""
     shown = TextIOWrapper(BytesIO(), encoding="ascii")
     console = Console(file=shown, width=width, force_terminal=True)
     monkeypatch.setattr(callbacks, "get_console", lambda: console)
@@ -205,7 +205,7 @@ def test_two_bars_or_one_that_is_switched_off_are_refused(capsys, options, line)
 
 
 class Broken(StringIO):
-    """A stream that raises at each write, like stderr on a full disk."""
+    """A stream that fails at each write, as stderr does on a full disk."""
 
     def __init__(self, number):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A Ctrl-C that arrives where Python cannot raise KeyboardInterrupt."""
+"""A Ctrl-C that arrives where Python cannot raise KeyboardInterrupt is raised later."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ time.sleep(60)
 
 
 def test_an_ignored_interrupt_is_raised_after_all():
-    """Other exceptions that cannot be raised are printed as before."""
+    """Other exceptions that cannot be raised are still printed."""
     ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=110)
     assert "KeyboardInterrupt" in ended.stderr.splitlines()[-1]
     assert "of another kind" in ended.stderr

@@ -1,4 +1,4 @@
-"""bf16, activation checkpointing and torch.compile with each task. docs/training.md has the table of the results."""
+"""bf16, activation checkpointing and torch.compile with each task; docs/training.md has the table of results."""
 
 import re
 from dataclasses import replace
@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 
 
 def parts(task, folder, **case):
-    """Return data module and model of a task, with the same weights at each call."""
+    """Return the data module and the model of a task, with the same weights at each call."""
     torch.manual_seed(1)
     known = str(folder / "data" / "random")
     if task == "full_batch":
@@ -100,7 +100,7 @@ def test_recomputed_layers_give_the_same_weights_to_the_bit(task, folder):
 
 
 def test_what_a_layer_keeps_is_what_enters_it(folder):
-    """Counts bytes saved for the backward pass, in a model whose layers make large outputs from small inputs."""
+    """Counts bytes saved for the backward pass by layers with small inputs and large outputs."""
 
     def kept(*callbacks):
         storages = {}
@@ -144,7 +144,7 @@ def compiled_as_plain(make, backend):
 
 
 def test_compiled_layers_give_the_same_losses(folder):
-    """One layer, by the compiler that is the default; what it can follow of others needs no machine code to see."""
+    """Only one layer uses torch's default compiler; other layers need no machine code for this test."""
     compiled_as_plain(lambda: parts("nodes", folder, norm="none", hops=1), "inductor")
 
 

@@ -1,6 +1,6 @@
-"""Ranks that are started one by one: who waits for one that does not come says so, in a line, and soon.
+"""Ranks started one by one: a rank that waits for a missing rank fails soon, with one line.
 
-``HOPTRAIN_FAULTS=1`` lets rank 0 fail as well (``make test-faults``).
+``HOPTRAIN_FAULTS=1`` also lets rank 0 fail (``make test-faults``).
 """
 
 import os
@@ -26,7 +26,7 @@ sys.exit(main())
 
 
 def call(ranks, world_size, port):
-    """Run each rank in a thread and return what it gets or raises; ``ranks`` has the timeout of each."""
+    """Run each rank in a thread, and return its result or error; ``ranks`` has the timeout of each."""
     heard, stores = {}, []
 
     def one(rank, patience_s):
@@ -79,7 +79,7 @@ def test_a_port_that_is_taken_is_told():
 @pytest.mark.timeout(2 * START_S)
 @pytest.mark.parametrize("failing", [pytest.param(0, marks=EACH_FAULT), 1])
 def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_path_factory, failing):
-    """Two real processes run ``hoptrain fit``; one names a folder that does not exist."""
+    """Two processes run ``hoptrain fit``, one with a folder that does not exist."""
     place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
     (tmp_path / f"m{failing}" / "parts").rename(tmp_path / f"m{failing}" / "elsewhere")
     ranks = start(

@@ -20,13 +20,13 @@ QUICKSTART = Path(__file__).parents[3] / "configs" / "quickstart.yaml"
 
 @pytest.fixture
 def tiny(dataset, tmp_path):
-    """A folder with the random data set: 8 batches of 16."""
+    """Return a folder with the random data set, which has 8 batches of 16."""
     dataset.save(tmp_path / "tiny")
     return str(tmp_path / "tiny")
 
 
 def spans_of(path):
-    """Return the spans of a trace, (begin, end) by (epoch, batch) and stage; the names of its rows by number; and all events."""
+    """Return a trace's spans as (begin, end) by (epoch, batch) and stage, the names of its rows by number, and all events."""
     events = json.loads(path.read_text())["traceEvents"]
     spans = defaultdict(dict)
     for event in events:
@@ -123,7 +123,7 @@ def test_help_names_the_option(capsys):
 
 
 class Event:
-    """A CUDA event that passes at ``at`` seconds of the device's clock."""
+    """A stub of a CUDA event that completes at ``at`` seconds of the device's clock."""
 
     def __init__(self, at, passed=True):
         self.at, self.passed = at, passed

@@ -31,7 +31,7 @@ def run(args):
 
 @pytest.fixture
 def benchmarks(tmp_path, monkeypatch):
-    """A package of stub benchmarks: a toy, one that must not be imported, one that is a folder, and a module and a folder that are none."""
+    """A package of stub benchmarks: a module, one that must not be imported, a folder, and a module and a folder that are no benchmarks."""
     folder = tmp_path / "benchmarks"
     folder.mkdir()
     (folder / "toy_speed.py").write_text(TOY)

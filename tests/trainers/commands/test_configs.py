@@ -1,4 +1,4 @@
-"""Configurations by name."""
+"""Configuration files, selected by name."""
 
 import pytest
 from cases.mistakes import refused

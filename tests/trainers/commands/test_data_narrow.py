@@ -1,4 +1,4 @@
-"""``hoptrain data convert --features``, the output of ``data info`` for it, and a training on it."""
+"""Quantised features on the command line: ``hoptrain data convert --features``, ``data info``, and training."""
 
 import re
 import shlex
@@ -39,7 +39,7 @@ def test_convert_and_info(real, capsys, features):
 
 
 def test_what_a_memory_would_give_counts_codes(tmp_path, monkeypatch, capsys):
-    """A row of int8 takes a quarter of the space, so more rows stay in memory."""
+    """A row of int8 takes a quarter of the space of float32, so the cache holds more rows."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     x, edges = random.random((3000, 40), dtype=np.float32), random.integers(0, 3000, (2, 9000))

@@ -71,7 +71,7 @@ def test_a_check_that_fails_is_a_finding(monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """One run of every check in a fresh process where torch crashes on import."""
+    """Run every check once in a fresh process in which torch crashes on import."""
     folder = tmp_path_factory.mktemp("broken")
     (folder / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     code = """

@@ -27,7 +27,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _time_to_plan(monkeypatch):
-    """A slow machine takes longer to compile than the plan may take."""
+    """Allow more time for planning, since a slow machine may take longer to compile."""
     monkeypatch.setattr(memory_facts, "PLAN_S", 600.0)
 
 

@@ -1,4 +1,4 @@
-"""The control variate of VR-GCN is unbiased for any history, and exact for a true one."""
+"""VR-GCN's control variate is unbiased for any history, and exact for the true activations."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ def exact_means(graph, values, nodes):
 
 
 def estimates(graph, values, history, number):
-    """Return the history's means for the seeds 0, 7, 14, ... in several batches, as inputs of layer 1 of 2."""
+    """Return the estimated means for the seeds 0, 7, 14, ... over several batches, as inputs of layer 1 of 2."""
     degrees = torch.from_numpy(graph.in_degrees()).float()
     taken = []
     for i in range(number):

@@ -22,7 +22,7 @@ TARGETS = torch.from_numpy(RNG.normal(size=(80, 4)).astype(np.float32))
 
 
 def found(kind, name, y):
-    """Return a metric over two batches."""
+    """Return the value of a metric after two batches."""
     labels = Labels(kind, 4)
     metric = labels.make_score(name)
     for rows in (slice(0, 50), slice(50, 80)):

@@ -1,4 +1,4 @@
-"""Metrics of the best K equal a slow computation with lists, source by source, over parts and ranks."""
+"""Top-K metrics equal a slow computation with lists, source by source, for several chunks and ranks."""
 
 from math import log2
 

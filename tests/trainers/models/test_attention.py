@@ -32,7 +32,7 @@ def test_it_is_pygs(case, heads, concat):
 
 
 def test_dropout_falls_on_the_shares():
-    """Dropout does not change the expectation; dropping everything leaves only the bias."""
+    """Dropout of attention weights keeps the expectation; with dropout 1 only the bias remains."""
     torch.manual_seed(0)
     block, layer = make_block("ragged"), GATLayer(5, 6, heads=2, concat=True, dropout=0.999999).train()
     torch.nn.init.normal_(layer.conv.bias)

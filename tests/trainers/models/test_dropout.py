@@ -1,4 +1,4 @@
-"""Dropout by 16 random bits: its rate, its gradient, its fallback to torch, and its seed."""
+"""Dropout with 16 random bits per element: its rate, gradient, seed, and the fallback to torch's dropout."""
 
 import pytest
 import torch

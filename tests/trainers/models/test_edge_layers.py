@@ -1,4 +1,4 @@
-"""Layers that read edge features: they equal PyG's on the whole graph, and each edge gets its own features in training and evaluation."""
+"""Layers with edge features equal PyG's on the whole graph, and each edge gets its own features in training and evaluation."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def telling_data(num_nodes=240, degree=10):
-    """Return data in which half of a node's in-edges come from its own class, which only edge features reveal. There are no self loops."""
+    """Return data in which only edge features reveal which half of a node's in-edges come from its class. There are no self loops."""
     rng = np.random.default_rng(5)
     y, color = rng.permutation(num_nodes) % 2, rng.permutation(num_nodes) % 2
     dst = np.repeat(np.arange(num_nodes), degree)

@@ -24,7 +24,7 @@ def make_model(arch):
 
 
 def by_blocks(model, data):
-    """Return the outputs from one mini-batch of full neighbourhoods."""
+    """Return the outputs computed from one mini-batch with all neighbours."""
     batch = NeighborSampler([-1] * 3).sample(data.graph, NODES).to("cpu")
     nodes = batch.node_ids.long()
     x = torch.from_numpy(data.x)

@@ -80,7 +80,7 @@ def test_initial_weights_are_pygs(arch):
 
 
 def test_no_file_is_left(monkeypatch, tmp_path):
-    """PyG writes a file for the first convolution of a kind; hoptrain deletes it."""
+    """PyG writes a temporary module for the first convolution of a class; hoptrain deletes it."""
     name = f"{GATConv.__module__}_GATConv_propagate"
     monkeypatch.setattr(GATConv, "propagate", MessagePassing.propagate)
     monkeypatch.delitem(sys.modules, name, raising=False)
@@ -133,7 +133,7 @@ def test_gradients_reach_every_parameter(simple_graph, arch):
 
 
 def test_sampled_gcn_weights_are_unbiased(graph):
-    """The mean over many samples equals the sum over all neighbours (3 of a larger degree, so scaling matters)."""
+    """The mean over many samples equals the sum over all neighbours. Degrees exceed the fanout, so the scaling matters."""
     hub = int(np.argmax(graph.in_degrees()))
     values = torch.randn(graph.num_nodes, dtype=torch.float64)
 
@@ -159,7 +159,7 @@ def test_depth_and_norm(simple_graph, norm):
 
 @pytest.mark.parametrize("arch", ["sage", "gcn", "gin"])
 def test_weights_of_edges(simple_graph, arch):
-    """Weights equal to the layer's default change nothing; twice as large, they do."""
+    """Edge weights equal to the layer's defaults change nothing, and doubled ones do."""
     model = make_model(arch)
     batch = NeighborSampler([-1, -1] if arch == "gin" else [2, 2]).sample(simple_graph, np.array([60, 3, 17])).to("cpu")
     nodes = batch.node_ids.long()

@@ -1,4 +1,4 @@
-"""PyG's convolutions by class name equal PyG on the whole graph, or are rejected, as the table in the docs says."""
+"""PyG's convolutions selected by class name equal PyG on the whole graph or are rejected, as in the table of the docs."""
 
 import re
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_a_run(tmp_path):
 
 
 def test_named_graphsage_is_arch_sage():
-    """SAGEConv by name has the same weights and outputs as arch sage."""
+    """SAGEConv by class name has the weights and outputs of ``arch: sage``."""
     torch.manual_seed(0)
     named = model_of("SAGEConv", 1).layers[0].conv
     torch.manual_seed(0)

@@ -29,7 +29,7 @@ CASES = list(DEGREES)
 
 @pytest.fixture(params=KERNELS)
 def kernels(request, monkeypatch):
-    """Select the kernels that add; without a GPU, a stub replaces the functions of torch and CuPy."""
+    """Select the CUDA C++ or Numba kernels; without a GPU, stubs replace the functions of torch and CuPy."""
     on_device._has_native.cache_clear()
     if is_simulated():
         if request.param == "cpp":
@@ -118,7 +118,7 @@ def test_derivatives_are_those_of_differences(kernels, heads, mean):
 
 
 def test_the_same_block_gives_the_same_bits(kernels):
-    """Repeated sums are bit-identical, also transposed and for a hub node, whose sum is assembled from parts."""
+    """Repeated sums are bit-identical, also in the backward pass and for a hub, whose sum is computed in pieces."""
     block = make_block("a hub")
     found = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The tensor-only memory equals PyG's after each step, and evaluation does not change it."""
+"""TGN's memory in plain tensors equals PyG's after each step, and evaluation does not change it."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SIZES = 3, 8, 4  # messages, memory, time
 
 
 class Last(torch.nn.Module):
-    """A slow ``LastAggregator``: the latest message of each node, and zeros for nodes without messages."""
+    """A slow ``LastAggregator``: it returns each node's latest message, and zeros for nodes without messages."""
 
     def forward(self, messages, index, t, size):
         rows = [torch.zeros(messages.shape[1])] * size
@@ -24,7 +24,7 @@ class Last(torch.nn.Module):
 
 
 def tensors(num_nodes=12, number=150):
-    """Return events between any two nodes, including loops. No two have the same time, since PyG takes any of equal ones."""
+    """Return events between any two nodes, with self loops and distinct times, since PyG's choice among equal times is undefined."""
     rng = np.random.default_rng(0)
     src, dst = torch.from_numpy(rng.integers(0, num_nodes, (2, number)))
     return EventTensors(src, dst, torch.from_numpy(np.cumsum(rng.integers(1, 9, number))), torch.randn(number, SIZES[0]))
@@ -41,7 +41,7 @@ def memories():
 
 
 def same(ours, theirs):
-    """Compare nodes and their memory."""
+    """Check that two memories have the same nodes and values."""
     some = torch.tensor([0, 3, 4, 9, 11])
     for own, other in zip((*ours(some), ours.memory, ours.last_update), (*theirs(some), theirs.memory, theirs.last_update), strict=True):
         torch.testing.assert_close(own, other, rtol=0, atol=1e-6)
@@ -85,7 +85,7 @@ def test_gradients_are_those_of_pyg(memories):
 
 @torch.no_grad()
 def test_a_state_that_is_loaded_goes_on(memories):
-    """A loaded state includes pending messages."""
+    """A loaded state dict includes pending messages."""
     ours, _ = memories
     ours.update(0, 40)
     other = EventMemory(12, *SIZES)

@@ -1,4 +1,4 @@
-"""Entity vectors and logits of triples equal PyG's, and filtered ranks equal those of a loop."""
+"""Entity embeddings and logits of triples equal PyG's, and filtered ranks equal those of a loop."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def encoder_of(data, layers=2):
 
 
 def by_relation(layer, hidden, num_dst, edges, kinds):
-    """Compute the layer with PyG's relation-wise RGCNConv and sum, divided by the number of edges."""
+    """Compute the layer by PyG's RGCNConv for each relation, summed and divided by the number of edges."""
     added = RGCNConv(12, 12, 6, num_blocks=3, aggr="add", root_weight=False, bias=False)
     added.weight = layer.weight
     sums = added((hidden, hidden[:num_dst]), edges, kinds)
@@ -66,7 +66,7 @@ def test_exact_vectors_are_those_of_the_whole_graph(monkeypatch, layers):
 
 
 def near(data, hops):
-    """Return the entities that the edges of the first triple reach."""
+    """Return the entities connected to the first triple."""
     rows = data.splits["train"]
     found = set(rows[0, [0, 2]].tolist()) if hops else set()
     for _ in range(hops - 1):

@@ -1,4 +1,4 @@
-"""Models of heterogeneous graphs equal PyG's on the whole graph, layer-wise inference is exact, and every trainable parameter is used."""
+"""Heterogeneous models equal PyG's on the whole graph, layer-wise inference is exact, and every trainable parameter is used."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def make(name, **options):
 
 
 def whole(batch, data=DATA):
-    """Return the model's inputs for a batch."""
+    """Return the model's inputs for the whole graph."""
     batch = with_edge_features(batch, data).to("cpu")
     x = {name: torch.from_numpy(rows)[batch.node_ids[name].long()] for name, rows in data.x.items()}
     return x, batch.node_ids, batch.blocks
@@ -115,7 +115,7 @@ def test_equal_to_pyg_on_the_whole_graph(name, conv):
 
 @pytest.mark.parametrize("most_edges", [40, 1 << 20])
 def test_han_equals_pyg_on_the_whole_graph(most_edges):
-    """HAN weighs relations by a mean over all nodes of a type, not over a chunk."""
+    """HAN weights relations by a mean over all nodes of a type, not over a chunk of them."""
     model = make("han")
     with torch.no_grad():
         for layer in model.layers:  # else the relations' weights hardly differ
@@ -162,7 +162,7 @@ def test_layers_have_the_relations_that_scores_depend_on():
 
 
 def test_a_type_that_nothing_leads_to_keeps_its_vectors():
-    """Authors have no in-edges, so their vectors pass through the first layer unchanged."""
+    """Authors have no in-edges, so their embeddings pass through the first layer unchanged."""
     model = HeteroGNN("rgcn", {"paper": 3, "author": 5}, {}, list(hetero_graph().relations)[:1], ["paper"], 8, 3, 2).eval()
     hidden = {"paper": torch.rand(4, 8), "author": torch.rand(6, 8)}
     block = HeteroSampler([-1], "paper").sample(DATA.graph, NODES).to("cpu").blocks[0]
@@ -173,7 +173,7 @@ def test_a_type_that_nothing_leads_to_keeps_its_vectors():
 
 
 def test_dense_and_sparse_adam_are_torchs():
-    """Each step equals that of two separate optimisers, also after the state was saved and loaded."""
+    """Each step equals that of two torch optimisers, also after saving and loading the state."""
     torch.manual_seed(0)
     one, two = ([torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(4, 2))] for _ in range(2))
     both = DenseAndSparseAdam(one[:1], one[1:], lr=0.1, weight_decay=0.01)

@@ -1,4 +1,4 @@
-"""Exchanges by gloo between real processes give the results of threads in one process, in one piece or many."""
+"""Exchanges by gloo between processes equal exchanges between threads, for messages sent whole or in pieces."""
 
 import json
 

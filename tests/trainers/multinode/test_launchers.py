@@ -1,4 +1,4 @@
-"""Runs on several machines started by Slurm and Ray with the shipped files train like two ranks of one machine."""
+"""Runs on several machines started by the Slurm and Ray files in the repository train like two ranks of one machine."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ SCONTROL = """\
 
 
 def slurm(folder):
-    """The environment of a Slurm job on two nodes, with the commands of a cluster."""
+    """Return the environment of a Slurm job on two nodes, with stubs of Slurm's commands."""
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
         (folder / "bin").mkdir(exist_ok=True)
         (folder / "bin" / name).write_text(text)
@@ -55,7 +55,7 @@ def parts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """The weights that two ranks of one machine train."""
+    """Return the weights that two ranks of one machine train."""
     folder = tmp_path_factory.mktemp("plain")
     told = ended(folder, start(folder, ["m0", "m0"], *SMALL, f"--trainer.default_root_dir={folder / 'runs'}"), START_S)
     return told[0][0].splitlines()[-1], learnt(folder / "runs")
@@ -63,7 +63,7 @@ def plain(tmp_path_factory):
 
 @pytest.mark.parametrize("by", ["file", pytest.param("srun", marks=EACH_FAULT)])
 def test_slurm(tmp_path, parts, plain, by):
-    """Once with the file, whose tasks run torchrun, and once with srun alone, where Lightning reads Slurm's variables."""
+    """Covers the batch script, whose tasks run torchrun, and srun alone, where Lightning reads Slurm's variables."""
     options = [
         "--config",
         QUICKSTART,
@@ -128,7 +128,7 @@ TWO_WORKERS = """
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install hoptrain[ray]")
 def test_ray(tmp_path, parts):
-    """A local Ray with two workers: first as one machine with all features, then as two machines with a partition each."""
+    """Uses a local Ray with two workers: as one machine with all features, then as two machines with a partition each."""
     command = [sys.executable, "-c", textwrap.dedent(TWO_WORKERS), LAUNCHERS, parts / "parts"]
     environment = os.environ | {"PYTHONPATH": str(LAUNCHERS), "RAY_TRAIN_V2_ENABLED": "1"}
     run = subprocess.run(

@@ -1,9 +1,8 @@
-"""What goes wrong on one of two machines ends both within seconds, with its name and the cause, or costs time alone.
+"""A fault on one of two machines only delays the run, or ends both machines within seconds with the machine's name and the cause.
 
-A run is disturbed (a process stands still for a moment, or a sampler process is killed, while a machine sends slowly), and then struck for good.
-One is played, with the graph in parts. ``HOPTRAIN_FAULTS=N`` plays N with the graph whole on each machine and N with the graph in parts, each of which
-has three faults; HOPTRAIN_FAULTS_SEED draws others, HOPTRAIN_FAULTS_RECORD names a file that gets a line for each. The machines are network namespaces
-where root is to be had.
+First a process pauses, or a sampler process is killed while a machine sends slowly; then a fault ends the run. By default one run is
+tested, on a partitioned graph. ``HOPTRAIN_FAULTS=N`` tests N runs with a replicated graph and N with a partitioned one, with three faults
+each; HOPTRAIN_FAULTS_SEED draws others, HOPTRAIN_FAULTS_RECORD names a log file. With root rights, machines are network namespaces.
 """
 
 import os
@@ -60,7 +59,7 @@ pytestmark = pytest.mark.timeout(3 * START_S)
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """The digits in two partitions: with the whole graph, with a partitioned graph, and with other partition bounds."""
+    """Return the digits in two partitions: with a replicated graph, a partitioned graph, and other partition bounds."""
     cuts = {graph: ("range", graph) for graph in GRAPHS} | {f"other {graph}": ("stream", graph) for graph in GRAPHS}
     return {name: digits_in_parts(tmp_path_factory.mktemp("digits"), *cut) for name, cut in cuts.items()}
 
@@ -89,7 +88,7 @@ def wait_until_trained(folder, ranks):
 
 
 def disturb(folder, net, draw):
-    """Slow down a machine and pause a process, both for a moment, or kill a sampler process, which is replaced. Return what was done."""
+    """Slow down a machine and pause a process for a moment, or kill a sampler process, which is replaced; return a description."""
     machine, who = draw.randrange(2), draw.choice(["rank", "carrier", "filler", "machine", "sampler"])
     if net:
         net.slow(machine, 500)
@@ -176,7 +175,7 @@ def test_a_run_that_is_disturbed_learns_the_same(tmp_path, parts, undisturbed, n
 
 @pytest.fixture(scope="module")
 def undisturbed(parts, tmp_path_factory):
-    """The weights that an undisturbed run trains with each graph. Logits of a partitioned graph are summed in other chunks."""
+    """Return the weights of an undisturbed run for each graph. Logits of a partitioned graph are summed in another order."""
     found = {}
     for graph in PLAYED:
         folder = tmp_path_factory.mktemp(f"undisturbed-{graph}")

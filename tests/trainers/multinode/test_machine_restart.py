@@ -1,7 +1,7 @@
-"""A run on several machines that is started again goes on to the weights of an undisturbed one.
+"""A run on several machines that is killed and restarted ends with the weights of an undisturbed one.
 
-One run with the graph in parts is struck. ``HOPTRAIN_FAULTS=N`` strikes N tenths of N runs with the graph whole and as many with the graph in parts;
-HOPTRAIN_FAULTS_SEED draws who is struck.
+By default one run is tested, on a partitioned graph. ``HOPTRAIN_FAULTS=N`` kills N tenths of N runs with a replicated graph and as many
+with a partitioned one; HOPTRAIN_FAULTS_SEED draws who is killed.
 """
 
 import os
@@ -52,7 +52,7 @@ def wait_until_trained(folder, agents):
 
 
 def result(folder, told):
-    """Return the weights at the end, and the line of the test."""
+    """Return the final weights, and a summary line of the test."""
     weights, _ = learnt(folder / "runs")
     return weights, re.findall(r"test accuracy 0\.\d+", told[0][0])
 
@@ -82,7 +82,7 @@ def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
 
 @EACH_FAULT
 def test_a_run_is_started_again_by_hand(tmp_path, parts, undisturbed):
-    """Everything on a machine is killed, torchrun included. The rest ends or is ended, and both machines are restarted."""
+    """Everything on a machine is killed, including torchrun. The other machine ends, and both are restarted."""
     place(tmp_path, parts)
     agents = start_agents(tmp_path, free_port())
     wait_until_trained(tmp_path, agents)

@@ -1,4 +1,4 @@
-"""The option ``partitions`` of a data module: one machine with all partitions trains as without them, and conflicts are one line."""
+"""The option ``partitions`` of a data module: one machine with all partitions trains as without the option; conflicts are one line."""
 
 import pytest
 from cases.mistakes import Mistake, each_of

@@ -1,4 +1,4 @@
-"""``hoptrain fit`` with partitioned features. Machines are processes of this one, which differ in HOPTRAIN_MACHINE and communicate by gloo."""
+"""``hoptrain fit`` with partitioned features. Machines are processes that differ in HOPTRAIN_MACHINE and communicate by gloo."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def parts(tmp_path_factory):
 
 @pytest.fixture
 def clock_apart(tmp_path):
-    """Variables of a machine whose clock is a year ahead: no machine compares its clock with another's."""
+    """Return the variables of a machine whose clock is a year ahead, since machines must not compare clocks."""
     (tmp_path / "ahead").mkdir()
     (tmp_path / "ahead" / "sitecustomize.py").write_text(
         "import time\nreal, real_ns = time.time, time.time_ns\ntime.time = lambda: real() + 3e7\ntime.time_ns = lambda: real_ns() + 3 * 10**16\n"

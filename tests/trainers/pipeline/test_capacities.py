@@ -1,4 +1,4 @@
-"""Capacities: rows of the buffers between stages."""
+"""Capacities: the number of rows of the buffers between pipeline stages."""
 
 from hoptrain.trainers.pipeline import Capacities, Chunk
 

@@ -1,4 +1,4 @@
-"""Gradients of a divided model equal those of the whole batch, in separate processes."""
+"""Gradients of a model in pipeline stages, in separate processes, equal those of the whole model and batch."""
 
 import itertools
 
@@ -19,7 +19,7 @@ DROPOUT = [
 
 @pytest.mark.timeout(300)
 def test_gradients_are_those_of_the_whole_batch():
-    """Without dropout they equal the undivided batch's; with dropout, those of the chunks in sequence, for any plan."""
+    """Without dropout gradients equal the whole batch's; with dropout, those of the chunks in sequence, for any schedule."""
     cases = EXACT + SINGLE + DROPOUT
     for values, place in ((ARCHS, 0), (range(1, 9), 1), (LAYOUTS, 3)):
         assert {(case[place], case[2]) for case in EXACT} == set(itertools.product(values, SCHEDULES))

@@ -1,4 +1,4 @@
-"""``run_ranks``: processes of a study end normally, or all end with the error of the first failure."""
+"""``run_ranks``: processes end normally, or all end with the error of the first failure."""
 
 import os
 import signal

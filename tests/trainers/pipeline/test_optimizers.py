@@ -1,4 +1,4 @@
-"""The whole optimiser's state is merged from the stages' states, and divided again."""
+"""The optimiser states of the stages are merged into the state of the whole model, and split again."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""``hoptrain fit`` with a pipeline gives the same run as without one, and checkpoints are interchangeable."""
+"""``hoptrain fit`` gives the same run with and without a pipeline, and checkpoints are interchangeable."""
 
 import csv
 import os
@@ -53,7 +53,7 @@ def pipeline(**options):
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 def test_a_run_in_a_pipeline_is_the_run_without_it(tmp_path, monkeypatch, capsys):
-    """An epoch with two copies of two stages, resumed on one rank without a pipeline, equals two epochs on one rank."""
+    """An epoch with two replicas of two stages, then one on one rank without a pipeline, equals two epochs on one rank."""
     monkeypatch.setenv("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # for load_from_checkpoint, between Lightning and jsonargparse
     model = ("--model.dropout=0", "--model.norm=layer", "--data.sampler.init_args.fanouts=[-1,-1]")
     run = start(

@@ -1,4 +1,4 @@
-"""Plans: given, equal and timed balances, and plans that are rejected."""
+"""Pipeline plans: given, equal and timed balances, and invalid plans."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def test_runs_of_layers(options, layers, lengths):
 
 
 def test_cuts_by_time_have_the_shortest_slowest_run():
-    """The balance is optimal among all possible ones."""
+    """The slowest stage is as fast as in the best of all possible balances."""
     rng = np.random.default_rng(0)
     for stages in (1, 2, 3, 4):
         seconds = list(rng.random(7))

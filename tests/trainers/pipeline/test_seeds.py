@@ -1,4 +1,4 @@
-"""Chunks of sampled batches form the batch together; dividing by node id loses edges."""
+"""The chunks of a sampled batch have the same edges as the batch; dividing by node id instead would lose edges."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_a_loader_goes_on_with_another_number_of_chunks(dataset):
 
 
 def test_chunks_from_workers(dataset):
-    """The trainer holds all chunks of a batch at once, and the queue has enough slots for them."""
+    """The trainer holds all chunks of a batch at once, so the queue needs enough slots."""
     options = {"chunks": 7, "batch_size": 40}
     loader = ChunkLoader(dataset, NeighborSampler([3, 3]), num_workers=1, **options)
     try:

@@ -1,4 +1,4 @@
-"""Checkpoint files are intact whatever happens while they are written, are found by name in any folder, and a new run never starts silently."""
+"""Checkpoints stay intact if a write is interrupted and are found by name in any folder; a missing one never starts a new run silently."""
 
 import os
 import resource
@@ -39,7 +39,10 @@ for path in sys.stdin:
 
 @pytest.fixture
 def writer_of():
-    """Starts processes that write a checkpoint again and again: ``writer_of(path)`` is the id of one. All are forks of one that has imported torch."""
+    """Return a function ``writer_of(path)`` that starts a process which rewrites a checkpoint forever, and returns its id.
+
+    All processes are forked from one that has imported torch.
+    """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", WRITERS], start_new_session=True, **pipes) as parent:
 
@@ -103,7 +106,7 @@ def test_a_flipped_bit_is_found_before_it_becomes_a_weight(tmp_path):
 
 
 def test_any_flipped_bit_and_any_cut_is_found(tmp_path):
-    """Flips include the archive's directory, where they may mean a compression method, a password or a second volume."""
+    """Bits of the zip directory are flipped too, where they may mean a compression method, a password or a second volume."""
     path = tmp_path / "last.ckpt"
     CheckpointFiles().save_checkpoint({**checkpoint(1.0, 10), "plain": 1.5}, path)
     whole = path.read_bytes()
@@ -148,7 +151,7 @@ def test_what_is_no_checkpoint_is_one_line_in_python(tmp_path):
 
 
 def test_what_dead_writers_left_is_removed(tmp_path):
-    """Two runs may write one file: each uses its own temporary name, and keeps that of a living writer."""
+    """Two runs may write one file: each uses a temporary name of its own, and keeps that of a running writer."""
     child = subprocess.Popen(["true"])
     child.wait()
     host, long_ago = socket.gethostname(), time.time() - 3600
@@ -211,7 +214,7 @@ def test_a_run_on_a_full_disk_ends_with_one_line(tmp_path, monkeypatch, capsys):
 
 
 def test_the_last_checkpoint_is_found_in_a_folder_with_brackets(tmp_path, monkeypatch, capsys):
-    """It is found below the root of the runs, and in the folder of the checkpoints. A new run logs a line."""
+    """The checkpoint is found in its folder, and from the root folder of the runs."""
     monkeypatch.chdir(tmp_path)
     for option, place in (("--trainer.default_root_dir", "a[1]/version_0/checkpoints"), ("--checkpoint.dirpath", "b[1]")):
         folder = f"{option}={place[:4]}"
@@ -250,7 +253,7 @@ def test_a_last_checkpoint_that_is_a_link_to_nowhere(tmp_path, monkeypatch, caps
 
 
 def test_weights_that_nothing_was_learnt_by_have_to_be_asked_for(tmp_path, monkeypatch, capsys):
-    """``test_wrong_calls.py`` has the messages without the option."""
+    """``test_wrong_calls.py`` has the messages without the option ``--untrained``."""
     monkeypatch.chdir(tmp_path)
     for command, words in (("validate", "val_acc"), ("test", "test_acc"), ("predict", "predictions.npy")):
         assert main([command, "--config", QUICKSTART, *QUIET, "--untrained"]) == 0
@@ -266,7 +269,7 @@ def test_a_run_of_no_epochs_says_what_its_score_is_of(tmp_path, monkeypatch, cap
 
 
 def test_last_is_the_last_one_though_the_score_was_better_before(tmp_path, monkeypatch):
-    """Lightning's last.ckpt would be that of the best epoch, and training would resume there."""
+    """Lightning's own last.ckpt would be that of the best epoch, so training would resume there."""
     monkeypatch.chdir(tmp_path)
     arguments = ("--checkpoint.monitor=train_loss", "--checkpoint.mode=max", "--checkpoint.save_on_train_epoch_end=true")  # the loss falls
     run(["fit", "--config", QUICKSTART, *QUIET, "--trainer.max_epochs=3", *arguments])
@@ -289,7 +292,7 @@ ELSEWHERE = ("--trainer.logger+=CSVLogger", "--trainer.logger.save_dir=logs")
     ],
 )
 def test_the_checkpoint_is_that_of_the_runs_monitor(tmp_path, monkeypatch, caplog, others, folder):
-    """It is tested, named and resumed from, whatever other callbacks write and wherever the logger writes."""
+    """This checkpoint is tested, reported and resumed from, whatever other callbacks and the logger write."""
     monkeypatch.chdir(tmp_path)
     first = fit("--trainer.max_epochs=1", *others)
     kept = kept_by(first)
@@ -304,7 +307,7 @@ def test_the_checkpoint_is_that_of_the_runs_monitor(tmp_path, monkeypatch, caplo
 
 
 def test_what_an_exception_left_is_named_when_it_is_resumed_from(tmp_path, monkeypatch, capsys):
-    """Lightning resumes from it although no checkpoint is given. The best checkpoint is kept, in the run's folder."""
+    """Lightning resumes from this checkpoint although none is given; the best checkpoint stays in the run's folder."""
     monkeypatch.chdir(tmp_path)
     first = fit("--trainer.max_epochs=1", *ON_EXCEPTION)
     assert "resumes" not in capsys.readouterr().err
@@ -319,7 +322,7 @@ def test_what_an_exception_left_is_named_when_it_is_resumed_from(tmp_path, monke
 
 
 def test_the_best_so_far_is_found_in_a_folder_that_was_moved(tmp_path, monkeypatch):
-    """Nothing is left to train, so only the checkpoint records which one is best."""
+    """No epochs are left, so only the checkpoint records which one is best."""
     monkeypatch.chdir(tmp_path)
     first = kept_by(fit("--trainer.max_epochs=1"))
     os.rename("runs", "moved")

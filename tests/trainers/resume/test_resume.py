@@ -68,7 +68,7 @@ def fit(folder, num_workers, *, callbacks=(), ckpt_path=None, module=None, lr=0.
 
 @pytest.mark.parametrize(("stop", "workers"), [(1, 0), (11, 2), (15, 0), (16, 1)])
 def test_killed_at_any_step_and_resumed(folder, stop, workers):
-    """8 steps an epoch: killed in the first epoch, within the second, before its last step and at its end; resumed with another number of workers."""
+    """With 8 steps an epoch: killed in the first epoch, within the second, before its last step and at its end."""
     whole, steps = fit(folder, 0)
     assert steps == 24
     for file in (folder / "checkpoints").iterdir():
@@ -116,7 +116,7 @@ def test_overfitting_takes_the_same_batches_in_every_epoch(folder):
 
 
 def test_monitors_of_a_run_that_goes_on_in_mid_epoch(folder):
-    """They start their clocks at the start of an epoch, which a resumed run does not reach."""
+    """Monitors start their clocks at the start of an epoch, which a resumed run skips."""
     fit(folder, 0, max_epochs=1)
     monitors = [ThroughputMonitor(), BatchTraceCallback(folder / "trace.json")]
     fit(folder, 0, callbacks=monitors, ckpt_path=folder / "checkpoints/step=5.ckpt", max_epochs=1)
@@ -135,7 +135,7 @@ class Rates(Callback):
 
 
 def test_another_learning_rate_is_taken(folder):
-    """The optimiser's state, which has the old rate, comes from the checkpoint."""
+    """The optimiser state in the checkpoint contains the old rate."""
     rates = Rates()
     fit(folder, 0, max_epochs=1)
     fit(folder, 0, max_epochs=1, lr=0.5, callbacks=[rates], ckpt_path=folder / "checkpoints/step=5.ckpt")
@@ -143,7 +143,7 @@ def test_another_learning_rate_is_taken(folder):
 
 
 class Line(LightningModule):
-    """A module of a user, on a plain loader."""
+    """A user's own module, trained on a plain loader."""
 
     def __init__(self):
         super().__init__()
@@ -157,7 +157,7 @@ class Line(LightningModule):
 
 
 def test_a_loader_without_the_data_module(dataset, tmp_path):
-    """Resumes at the end of an epoch, of which Lightning does not inform it, and within one."""
+    """The run is resumed at the end of an epoch, which Lightning does not announce, and within an epoch."""
     seen = []
     for stop, checkpoint in ((3, None), (2, None), (3, "epoch=1.ckpt"), (3, "step=11.ckpt")):
         torch.manual_seed(0)
@@ -177,7 +177,7 @@ def test_a_loader_without_the_data_module(dataset, tmp_path):
 
 
 def test_accumulation_that_changes_is_kept_in_mid_epoch(folder):
-    """The callback sets the factor at the start of an epoch, which a run resumed within the epoch does not reach."""
+    """Lightning's callback sets the factor at the start of an epoch, which a resumed run skips."""
     schedule = {1: 2}
     whole, steps = fit(folder, 0, callbacks=[GradientAccumulationScheduler(dict(schedule))])
     assert steps == 8 + 4 + 4
@@ -190,7 +190,7 @@ def test_accumulation_that_changes_is_kept_in_mid_epoch(folder):
 
 
 class Worse(Callback):
-    """A metric for an EarlyStopping rule, best in the first epoch."""
+    """A metric for EarlyStopping that is best in the first epoch."""
 
     def on_validation_epoch_end(self, trainer, module):
         module.log("watched", float(trainer.current_epoch))
@@ -198,7 +198,7 @@ class Worse(Callback):
 
 @pytest.mark.parametrize(("patience", "ends"), [(2, 5), (7, 8)])
 def test_a_rule_that_waits_for_min_epochs_ends_a_resumed_run_there(folder, patience, ends):
-    """EarlyStopping requests the end after epoch 2, and ``min_epochs`` delays it. A run resumed in between must remember. A larger patience applies."""
+    """EarlyStopping requests the end after epoch 2, ``min_epochs`` delays it, and a run resumed in between must remember the request."""
 
     def run(patience=2, ckpt_path=None):
         callbacks, every = [Worse(), EarlyStopping("watched", patience=patience)], {"min_epochs": 5, "max_epochs": 20}
@@ -224,7 +224,7 @@ def test_an_exception_in_the_last_batch_does_not_count_it(folder):
 
 
 def test_accumulation_at_an_epochs_end_divides_as_lightning_does(folder):
-    """The step of an epoch's last batches divides by ``accumulate_grad_batches`` even if there are fewer; docs/training.md describes how to avoid it."""
+    """The last step of an epoch divides by ``accumulate_grad_batches`` even if it has fewer batches; docs/training.md says how to avoid it."""
 
     class Constant(LightningModule):
         def __init__(self):

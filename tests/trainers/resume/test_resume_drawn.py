@@ -1,7 +1,7 @@
-"""Trainings drawn at random, stopped at moments drawn at random, resumed from the newest checkpoint: all ends as if nothing had happened, bit for bit.
+"""Random trainings, stopped at random moments and resumed from the newest checkpoint, end bit-identical to uninterrupted ones.
 
-``make test-faults`` draws a hundred, and kills a rank of one and of two for each task; HOPTRAIN_FAULTS_SEED draws others,
-HOPTRAIN_FAULTS_RECORD names a file that gets a line for each.
+``make test-faults`` draws a hundred, and for each task kills a rank of one and of two; HOPTRAIN_FAULTS_SEED draws others,
+HOPTRAIN_FAULTS_RECORD names a log file.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(4 * LIMIT_S)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A folder with the data of all tasks."""
+    """Return a folder with the data of all tasks."""
     folder = tmp_path_factory.mktemp("resume")
     (folder / "data").mkdir()
     resume_case.write_data(folder / "data")
@@ -40,7 +40,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(data):
-    """The folder in which processes train. Slow imports happen once, in the process that all trainings are forked from."""
+    """Return the folder in which processes train. Slow imports happen once, in the process that all trainings are forked from."""
     _CONTEXT.set_forkserver_preload(["resume_warm"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(resume_case.__file__).parent), prepend=os.pathsep)  # it looks nowhere else
@@ -51,7 +51,7 @@ def folder(data):
 
 
 def train(case, folder, name, checkpoint=None):
-    """Train, and return the exit code of each rank. Ranks that wait for a rank that has ended, or hang after being hit, are killed."""
+    """Train, and return the exit code of each rank. Ranks that hang after a stop, or wait for a rank that has ended, are killed."""
     port = free_port()
     out = folder / str(case["number"]) / name
     ranks = [_CONTEXT.Process(target=resume_case.train, args=(case, folder, out, checkpoint, rank, port)) for rank in range(case["ranks"])]
@@ -123,7 +123,7 @@ def test_a_run_that_is_stopped_and_resumed(folder, number):
 
 
 def stop_and_resume(folder, case):
-    """Train uninterrupted and interrupted, compare, and return the checkpoint in between."""
+    """Train uninterrupted and interrupted, compare, and return the name of the checkpoint that was resumed from."""
     (folder / str(case["number"])).mkdir()
     assert train(case, folder, "whole") == [0] * case["ranks"], f"{case}\n{said(folder, case, 'whole')}"
     codes = train(case, folder, "stopped")
@@ -137,7 +137,7 @@ def stop_and_resume(folder, case):
 
 
 def resumed_in_process(case, data, out):
-    """Resume from the newest usable checkpoint; return the result to compare, and the checkpoint."""
+    """Resume from the newest usable checkpoint in this process; return the result to compare, and the checkpoint."""
     for file in [*sorted((out / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True), None]:
         shutil.rmtree(out / "resumed", ignore_errors=True)  # where an exception may have left a checkpoint, as in resume_newest
         torch.manual_seed(0)
@@ -166,7 +166,7 @@ IN_PROCESS = (*CALLBACKS, *["drawn"] * max(0, COUNT - 10))
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("number", range(len(IN_PROCESS)))
 def test_callbacks_of_a_run_that_is_stopped_and_resumed(data, number):
-    """One rank in this process; the default seed covers each callback once."""
+    """Runs one rank in this process; with the default seed each callback occurs once."""
     case = (
         resume_case.draw(SEED, f"callbacks {number}")
         | {"ranks": 1, "workers": 0, "kind": "exception"}
@@ -217,5 +217,5 @@ def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
 
 
 def test_every_task_is_killed():
-    """Except samplers of task nodes, and two tasks without a graph, whose trainings are drawn."""
+    """Covers every task except node tasks with other samplers and two tasks without a graph, which are drawn at random."""
     assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"sign", "images", "graphs"}

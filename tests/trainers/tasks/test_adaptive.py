@@ -1,4 +1,4 @@
-"""AS-GCN's variance term equals the variance itself, and the classifier learns its sampler's scores."""
+"""AS-GCN's variance term equals the exact variance, and the classifier trains the scores of its sampler."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hoptrain.trainers.tasks.adaptive import sampling_variance
 
 
 def exact_variance(graph, seeds, hidden, scores, count):
-    """Return the variance of the mean of ``count`` draws, summed over destinations and channels; dense, and differentiable by ``scores``."""
+    """Return the variance of the mean of ``count`` draws, summed over destinations and channels, as a dense function of ``scores``."""
     degrees = graph.in_degrees()
     p = torch.zeros(len(seeds), graph.num_nodes, dtype=torch.float64)
     for i, v in enumerate(seeds):

@@ -113,7 +113,7 @@ def on_gpu(number):
     ],
 )
 def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
-    """`trainer.devices=[3]` is GPU 3 also before the training has set it, and in processes that know nothing of it."""
+    """`trainer.devices=[3]` means GPU 3 even before training has set the device, and in sampler processes, which do not know it."""
     monkeypatch.setattr("hoptrain.samplers.loader.maker.torch_on_device", lambda: torch)  # pages are locked where there is a device
     module = NodeDataModule(dataset, NeighborSampler([3]), batch_size=32, seed=0, **options)
     module.trainer = on_gpu(3)

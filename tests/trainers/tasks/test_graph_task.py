@@ -1,4 +1,4 @@
-"""Custom models instead of a GNN: by blocks, by layers, and PyG models on the batch's graph."""
+"""Custom models instead of a GNN: with blocks, with layers, and PyG models on the graph of the batch."""
 
 import logging
 
@@ -33,7 +33,7 @@ class Blocks(nn.Module):
 
 
 class Layers(Blocks):
-    """A ``Blocks`` that offers its layers."""
+    """A ``Blocks`` model with a list of layers for layer-wise inference."""
 
     num_layers = 2
 
@@ -42,7 +42,7 @@ class Layers(Blocks):
 
 
 class Scaled(Blocks):
-    """A model that also takes degrees."""
+    """A model that also receives degrees."""
 
     def forward(self, x, blocks, degrees):
         assert len(degrees) == len(x)
@@ -96,7 +96,7 @@ def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, fo
 
 
 def test_inference_over_all_neighbours_is_that_on_the_whole_graph(dataset):
-    """Inference equals the whole graph's outputs by layers, by batches, and for PyG models, also if hops share edges."""
+    """Layer-wise and batch-wise inference equal the whole graph's outputs, also for PyG models and hops that share edges."""
     torch.manual_seed(0)
     model = GraphSAGE(7, 8, 2, 3, act="relu").eval()
     for forward_inputs, own in (("edge_index", model), ("blocks", Blocks()), ("blocks", Layers())):
@@ -125,7 +125,7 @@ def test_a_checkpoint_has_the_weights_and_asks_for_the_module(dataset, tmp_path)
 
 @pytest.mark.parametrize("sampler", [NeighborSampler([3, 3]), VRGCNSampler([2, 2])])
 def test_ddp_sends_nothing_of_the_data(dataset, sampler):
-    """DDP broadcasts rank 0's buffers before each forward: degrees or a table would cost 4 bytes per node and step."""
+    """DDP broadcasts rank 0's buffers before each forward pass; degrees or a table would add 4 bytes per node and step."""
     task = NodeClassifier(7, 3, 2)
     fit(dataset, task, sampler)
     assert len(task.degrees) == dataset.graph.num_nodes

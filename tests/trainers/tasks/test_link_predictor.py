@@ -1,4 +1,4 @@
-"""Link prediction: training links, evaluation, and a run of the command line that learns."""
+"""Link prediction: training links, evaluation, and a command line run that learns."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Save four groups with links inside, which noisy features reveal; there are no labels."""
+    """Save a data set of four groups with links inside; noisy features reveal the groups, and there are no labels."""
     rng = np.random.default_rng(0)
     group = np.arange(200) % 4
     src, dst = rng.integers(0, 200, (2, 6000))
@@ -82,7 +82,7 @@ def test_held_out_links_pass_no_message(folder):
 
 
 def groups(**changed):
-    """Return the data of ``folder`` with edge splits: val and test have each link once, and no split has its reverse."""
+    """Return the data of ``folder`` with given splits: val and test have each link once, and no split has a link's reverse."""
     rng = np.random.default_rng(0)
     src, dst = np.nonzero(np.triu(rng.random((40, 40)) < 0.2, 1))
     order = rng.permutation(len(src))
@@ -103,7 +103,7 @@ def judged(data, model, **options):
 
 
 def ranks_in(predictor, module, candidates):
-    """Return the ranks of validation links, pair by pair; ``candidates`` gives the competing pairs of each link and side."""
+    """Return the ranks of validation links, pair by pair; ``candidates`` returns the competing pairs of a link and side."""
     vectors = predictor.infer(np.arange(40))
     ranks = []
     with torch.no_grad():
@@ -116,7 +116,7 @@ def ranks_in(predictor, module, candidates):
 
 @pytest.mark.parametrize("decoder", ["dot", "complex"])
 def test_links_among_all_vertices(decoder):
-    """Ranks among all nodes exclude known links of any split."""
+    """Known links of any split are removed from the ranking among all nodes."""
     data = groups()
     logged, predictor, module = judged(data, {"metric": "mrr", "decoder": decoder}, eval_negatives="all")
     known = set(zip(data.graph.indices.tolist(), data.graph.destinations().tolist(), strict=True))

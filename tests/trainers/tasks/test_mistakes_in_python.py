@@ -1,4 +1,4 @@
-"""Input errors in Python have one-line messages, as those on the command line."""
+"""Input errors in Python have the one-line messages of the command line."""
 
 import numpy as np
 import pytest

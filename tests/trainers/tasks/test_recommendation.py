@@ -1,4 +1,4 @@
-"""Recommendation with task links: steps equal PyG's example, metrics equal a slow computation, runs resume, and invalid data are rejected."""
+"""Recommendation with the task links: steps equal PyG's example, metrics equal a slow computation, runs resume, bad data are rejected."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ USERS, ITEMS, HELD = 20, 30, 25
 
 
 def shop(**changed):
-    """Return both directions of the training links, and one direction of the others, for every second one from the item."""
+    """Return training links in both directions, and held-out links in one direction, every second of them from the item."""
     rng = np.random.default_rng(0)
     src, dst = np.divmod(rng.permutation(USERS * ITEMS)[:240], ITEMS)
     src, dst = np.r_[src, USERS + dst], np.r_[USERS + dst, src]
@@ -46,7 +46,7 @@ def fit(module, model, **options):
 
 
 def test_steps_are_those_of_pygs_example():
-    """With the same pairs and initial embeddings, the embeddings are equal after two epochs."""
+    """With the same pairs and initial embeddings, embeddings are equal after two epochs."""
     module, model = parts()
     theirs = OfPyG(USERS + ITEMS, 8, 2)
     theirs.embedding.load_state_dict(model.table.state_dict())
@@ -67,7 +67,7 @@ def test_steps_are_those_of_pygs_example():
 
 @pytest.mark.parametrize("metric", ["recall@5", "ndcg@3"])
 def test_the_score_is_counted_out(metric):
-    """The metric counts each user's best items outside the training links; links of other splits count as negatives."""
+    """The metric ranks all items that are no training links of the user; links of other splits count as negatives."""
     data = shop()
     module, model = parts(data, metric=metric)
     logged = fit(module, model).callback_metrics[f"val_{metric}"].item()
@@ -87,7 +87,7 @@ def test_the_score_is_counted_out(metric):
 
 
 def test_a_last_batch_of_one_link_compares_nothing():
-    """With in_batch negatives, a batch of one link has none and updates nothing."""
+    """With in_batch negatives, a batch of one link has no negative and updates nothing."""
     module, model = parts(negatives="in_batch", l2=0.0, feed={"batch_size": 63})
     batches = [batch.to("cpu") for batch in module.make_loader(0, 1, 1)]
     assert [len(batch.extra["labels"]) for batch in batches] == [126, 126, 126, 1]
@@ -100,7 +100,7 @@ def test_a_last_batch_of_one_link_compares_nothing():
 
 
 def test_hard_and_several_negatives():
-    """BPR uses each link's three negatives, or the one with the highest logit."""
+    """BPR uses all three negatives of a link, or the one with the highest logit."""
     for hard in (None, 1):
         module, model = parts(num_negatives=3, hard_negatives=hard, l2=0.0)
         fit(module, model, max_epochs=1, limit_train_batches=0)
@@ -122,7 +122,7 @@ class Stop(Callback):
 
 @pytest.mark.parametrize("embeddings", ["sparse", "dense"])
 def test_killed_and_resumed_with_other_workers(embeddings, tmp_path):
-    """Five steps an epoch, resumed within the second epoch, with two workers and then none: bit-identical, including the moments."""
+    """Five steps an epoch, resumed within the second, with two workers and then none; even optimiser moments are bit-identical."""
     shop().save(tmp_path / "data")
 
     def run(workers, *callbacks, ckpt_path=None):
@@ -151,7 +151,7 @@ def with_edge(source, destination):
 
 
 def test_the_configuration_trains(tmp_path, monkeypatch, capsys):
-    """The command line trains it, although it passes all options to the model."""
+    """The command line passes all options to the model."""
     monkeypatch.chdir(tmp_path)
     shop().save(tmp_path / "shop")
     small = ["--data.dataset", "shop", f"--data.sampler.dst_range=[{USERS}, {USERS + ITEMS}]", "--trainer.max_epochs=1"]

@@ -1,4 +1,4 @@
-"""Outputs of a model are checked before the loss: a wrong shape could broadcast, and a wrong width would learn classes that do not exist."""
+"""Outputs of a model are checked before the loss, since a wrong shape could broadcast, and a wrong width add classes."""
 
 from functools import partial
 
@@ -44,7 +44,7 @@ def test_a_loss_counts_each_example_once():
 
 @pytest.mark.parametrize("make", [lambda: NodeClassifier(4, 3, 1), lambda: ItemClassifier(nn.Linear(4, 3), 3)])
 def test_weights_on_cuda_are_updated_in_one_kernel(monkeypatch, make):
-    """Adam is fused, unless Lightning clips gradients in mixed precision: it rejects fused optimisers there."""
+    """Adam is fused, unless Lightning clips gradients in mixed precision, where it rejects fused optimisers."""
     model, other = make(), make()
     for each in (model, other):
         each.hparams.update(lr=0.1, weight_decay=0.0)

@@ -1,4 +1,4 @@
-"""No sampler process is left however ``fit`` ends in a process that continues."""
+"""No sampler process remains, however ``fit`` ends, in a process that continues."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def pids_of(module):
 
 
 class Watch(Callback):
-    """A callback that records the sampling processes."""
+    """A callback that records the sampler processes."""
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         trainer.datamodule.pids = pids_of(trainer.datamodule)

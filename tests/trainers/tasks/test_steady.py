@@ -1,4 +1,4 @@
-"""Steady states (SSE): updates follow the definition, gradients do not change the table, and a resumed run has it bit-identical."""
+"""Steady states (SSE): updates follow the definition, gradients do not change the table, and resumed runs have bit-identical tables."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ NUM = 50
 
 @pytest.fixture(scope="module")
 def data():
-    """Return 50 nodes with parallel edges and self loops, some without in-edges; features determine classes."""
+    """Return 50 nodes with parallel edges and self loops, some without in-edges, whose features determine their classes."""
     rng = np.random.default_rng(4)
     x = rng.random((NUM, 6), dtype=np.float32)
     edges = np.stack([rng.integers(0, NUM, 300), rng.integers(0, NUM - 4, 300)])

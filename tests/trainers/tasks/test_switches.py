@@ -1,4 +1,4 @@
-"""Lightning's own options: each works as documented, or is rejected before training."""
+"""Lightning's own options work as documented, or are rejected before training."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ class Counted:
 
 
 class OfData(Counted, NodeClassifier):
-    """The task of hoptrain."""
+    """hoptrain's own task model."""
 
 
 class Plain(Counted, LightningModule):
@@ -135,7 +135,7 @@ def test_each_switch_works_or_is_refused(dataset, switches, wanted, is_of_loader
 
 
 def test_lightning_does_not_shard_what_the_data_module_has_sharded(dataset):
-    """With Lightning's default ``use_distributed_sampler=True``, each rank's share would be sharded again."""
+    """Lightning's default ``use_distributed_sampler=True`` would shard each rank's seeds again."""
     data = NodeDataModule(dataset, NeighborSampler([3]), num_workers=0)
     data.trainer = trainer = Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_checkpointing=False)
     evaluated = data.val_dataloader()

@@ -23,7 +23,7 @@ SMALL = {"hidden_channels": 8, "num_blocks": 2}
 
 
 def groups(number=60):
-    """Return four groups of entities; relation r leads from each entity of a group to all of the r-th next group."""
+    """Return four groups of entities; relation r leads from each entity of a group to all entities of the r-th next group."""
     entities = np.arange(number)
     head, relation, tail = (part.ravel() for part in np.meshgrid(entities, np.arange(3), entities))
     rows = np.stack([head, relation, tail], axis=1)[(head + relation) % 4 == tail % 4]
@@ -50,7 +50,7 @@ def trainer_of(folder, callbacks=(), **options):
 
 @pytest.mark.parametrize("decoder", ["distmult", "complex", "transe", "rotate"])
 def test_the_loss_among_all_entities_is_the_cross_entropy(decoder):
-    """In both directions; with K drawn entities, the mean over draws estimates the same sum over entities."""
+    """Tested in both directions; with K negatives, the mean over draws estimates the same sum over entities."""
     module = module_of((), num_negatives=None)
     model = model_of(module, decoder=decoder, dropout=0.0)
     batch = next(iter(module.train_dataloader())).to("cpu")
@@ -83,7 +83,7 @@ def test_the_loss_among_all_entities_is_the_cross_entropy(decoder):
 
 
 def test_scores_are_counted_out(tmp_path, monkeypatch):
-    """Ranks equal a loop, by parts and with R-GCN; each rank has its share of the triples and the vectors of all."""
+    """Ranks equal a loop, also with several chunks and R-GCN; each rank evaluates a part of the triples."""
     monkeypatch.setattr(ranks, "MOST_NUMBERS", 500)
     module = module_of()
     model = model_of(module)
@@ -117,7 +117,7 @@ class Stop(Callback):
 
 @pytest.mark.parametrize("fanouts", [(), (3, 2)])
 def test_a_run_that_is_resumed_in_mid_epoch(tmp_path, fanouts):
-    """With twelve steps an epoch, the run stops in the second; a worker made the earlier batches. The table's moments are equal too."""
+    """With twelve steps an epoch, the run stops in the second epoch; a worker made the earlier batches. Optimiser moments are equal too."""
 
     def fit(workers=0, callbacks=(), ckpt_path=None):
         module = module_of(fanouts, num_workers=workers)
@@ -172,7 +172,7 @@ def command(name, *options):
 
 @pytest.mark.parametrize("decoder", ["distmult", "complex", "rotate"])
 def test_the_command_learns(folder, capsys, decoder):
-    """Other true tails are filtered, so a model that finds the groups ranks first. Transe is excluded: no translation leads around a ring."""
+    """Other true tails are filtered, so a model that learns the groups has rank 1. TransE is excluded: no translation leads around a ring."""
     assert command("fit", "--trainer.max_epochs", "8", "--model.decoder", decoder) in (0, None)
     assert float(capsys.readouterr().out.rsplit("test MRR ", 1)[1]) > 0.5
     last = next((folder / "runs").rglob("last.ckpt"))
@@ -182,7 +182,7 @@ def test_the_command_learns(folder, capsys, decoder):
 
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_and_one_judge_alike(folder, capsys):
-    """With the same weights, two ranks that share vectors and queries compute the metrics of one."""
+    """With the same weights, two ranks that share entities and queries compute the metrics of one."""
     assert command("fit") in (0, None)
     capsys.readouterr()
     test = ("test", "--config", "run.yaml", "--data.root=.", "--ckpt_path", next((folder / "runs").rglob("last.ckpt")))

@@ -1,4 +1,4 @@
-"""Channels read nothing before the key was compared, and nothing malformed after it."""
+"""Channels read nothing before the key matches, and reject malformed messages after it."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""The coordinator names the first failure. Nothing here waits, since the time is an argument."""
+"""The coordinator reports the first failure. No test waits, since the time is an argument."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def beat(coordinator, now, states=("", "", ""), **message):
 
 
 def go_on(coordinator, seconds, states=("", "", ""), begin=0.0):
-    """Send heartbeats for some seconds, up to a failure; return the failure and the second at which it came."""
+    """Send heartbeats for some seconds or up to a failure; return the failure and its second."""
     for now in range(1, int(seconds) + 1):
         if (failure := beat(coordinator, begin + now, states)) is not None:
             return failure, now
@@ -115,7 +115,7 @@ def test_a_rank_that_works_long_before_it_arrives(coordinator):
 
 
 def test_ranks_that_all_wait_before_they_arrive_may(coordinator):
-    """They may wait for a download or a lock."""
+    """Ranks may wait for a download or a lock before the rendezvous."""
     assert go_on(coordinator, 600, ("still",) * 3) == (None, 600)
 
 

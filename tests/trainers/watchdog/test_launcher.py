@@ -1,4 +1,4 @@
-"""A rank ends with torchrun, even if torchrun is killed. A small process plays torchrun, another the rank."""
+"""A rank ends with torchrun, even if torchrun is killed. Small processes stand in for torchrun and the rank."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ TRAIN = "-m hoptrain.trainers.cli fit --config quickstart --trainer.accelerator 
 
 
 def running(mark):
-    """Return the processes that have this in their environment."""
+    """Return the processes that have these variables in their environment."""
     found = []
     for folder in Path("/proc").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""The failure of one rank ends all of them within seconds, with its cause. Ranks are processes without torch, each with its watchdog."""
+"""The failure of one rank ends all of them within seconds, with its cause. Ranks are processes without torch, each with a watchdog."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(3 * END_S)
 
 
 class Ranks:
-    """Three ranks that wait in a collective forever, except for one."""
+    """Three ranks of which one acts and the others wait forever in a collective."""
 
     def __init__(self, folder):
         self.folder, self.ranks, self.address = folder, [], ""
@@ -186,7 +186,7 @@ def test_ranks_that_end_in_order_say_nothing(ranks, action):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_without_its_watch_ends(ranks, victim):
-    """This happens when a whole machine goes down."""
+    """Watchdogs are lost if a whole machine goes down."""
     ranks.start("wait", "wait", "wait")
     (watch,) = set(of_session(ranks.ranks[victim].pid)) - {ranks.ranks[victim].pid}
     os.kill(watch, signal.SIGKILL)
@@ -197,7 +197,7 @@ def test_a_rank_without_its_watch_ends(ranks, victim):
 
 
 def greet(address, rank, key=None):
-    """Connect like the watchdog of a machine that is then cut off: it sends nothing more and closes nothing."""
+    """Connect as the watchdog of a machine that is then cut off: it sends nothing more and closes nothing."""
     host, port, its_key = address.split()
     connection = socket.create_connection((host, int(port)), 10)
     connection.sendall(f"{key or its_key}\n".encode() + json.dumps({"rank": rank}).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""A probe reports how another process runs and ends."""
+"""A probe reports whether another process runs, and how it ended."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ KILLED = "was killed by SIGKILL, by hand or because memory ran out"
 
 @pytest.fixture
 def start():
-    """Start a process that announces and then runs a line of code."""
+    """Start a process that prints a line and then runs a statement."""
     processes = []
 
     def start_one(line):

@@ -1,4 +1,4 @@
-"""The server listens where it should, and connections without the key change nothing."""
+"""The server listens on the right address, and connections without the key have no effect."""
 
 import selectors
 import socket
@@ -26,7 +26,7 @@ def server(selector):
 
 @pytest.fixture
 def serve(selector, server):
-    """Let the server receive all that was sent, and decide."""
+    """Let the server receive all pending messages, and decide."""
 
     def serve(now=0.0):
         while ready := selector.select(0.05):

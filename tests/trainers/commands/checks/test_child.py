@@ -54,7 +54,7 @@ def test_what_a_command_wrote():
 
 
 def test_a_command_with_some_grace_can_end_what_it_started():
-    """A process group of its own, like that of a doctor's check, is not reached by the signal that ends the command."""
+    """The signal that ends a command does not reach process groups of its children, such as those of ``hoptrain doctor``."""
     code = """
 import subprocess, sys
 from hoptrain.trainers.commands.checks.child import run_within

@@ -1,4 +1,4 @@
-"""How the checks of ``hoptrain doctor --gpu`` run: each in a process, with a deadline, in order. test_gpu_checks.py tests the checks themselves."""
+"""Scheduling of ``hoptrain doctor --gpu``: each check in a process, with a deadline, in order. test_gpu_checks.py tests the checks."""
 
 import importlib
 import json
@@ -66,7 +66,7 @@ def test_a_check_finds_the_machine_code_of_those_before(fake):
 
 
 def test_some_checks_run_at_once_and_end_with_whoever_asks(fake):
-    """Each of the four waits until the last one runs; then one fails and three remain."""
+    """Four checks wait until all four run; then one fails and three remain."""
     waits = [fake("meets") for _ in range(gpu.AT_ONCE)]
     assert [finding.found for finding in gpu.findings(waits)] == ["all are here"] * gpu.AT_ONCE
     asked = gpu.findings([fake("fine"), *(fake("hangs") for _ in range(5))])
@@ -90,7 +90,7 @@ def test_every_check_is_there():
 
 
 def test_the_first_things_come_first():
-    """What other checks rely on is checked before them."""
+    """A check runs after those that it relies on."""
     names = [check.name for check in gpu.CHECKS]
     assert names[:3] == ["numba.cuda", "device", "kernel"]
     assert names.index("kernel") < names.index("kernel cache")

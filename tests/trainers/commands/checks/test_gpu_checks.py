@@ -1,4 +1,4 @@
-"""Each check of ``hoptrain doctor --gpu`` finds its fault. Stubs replace the device and torch on it."""
+"""Each check of ``hoptrain doctor --gpu`` detects its fault. Stubs replace the device and torch on it."""
 
 import sys
 import warnings
@@ -26,7 +26,7 @@ def on_device(monkeypatch):
 
 
 def copy_nothing(source, target, stream=0):
-    """A kernel that does not run."""
+    """Replace a kernel by one that does nothing."""
 
 
 # Without torch.
@@ -80,7 +80,7 @@ def test_machine_code_that_is_not_read_is_found(on_device, monkeypatch, hits):
 
 @pytest.mark.parametrize("shift", [0, 1])
 def test_memory_that_is_not_the_other_process_s_is_found(on_device, monkeypatch, shift):
-    """``shift`` rows are missing at the start."""
+    """``shift`` rows are missing at the start of the shared memory."""
     lent = cuda.device_array((10, 100), np.int64)
     monkeypatch.setattr(gpu_numba, "ProcessPoolExecutor", lambda number, mp_context: ThreadPoolExecutor(number))
     monkeypatch.setattr(gpu_numba, "lend", lambda shape, dtype: (lent, "handle"))
@@ -191,7 +191,7 @@ def test_peers(on_device, monkeypatch, number, found):
 
 
 class Reused:
-    """A sampler's stream whose memory is one block, which the next rows overwrite before the previous ones were read."""
+    """A stub of a sampler's stream whose memory is one block, so that the next rows overwrite the previous ones."""
 
     numba = 0
 
@@ -213,7 +213,7 @@ class Reused:
 
 @pytest.mark.parametrize(("blocks", "fails"), [(4, False), (1, True)])
 def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fails):
-    """Sums are taken only after all rows are written, as in a training that lags behind."""
+    """Sums are taken after all rows were written, as in a training that lags behind the sampler."""
     monkeypatch.setattr(gpu_engine, "STEPS", 4)
     monkeypatch.setattr(gpu_engine, "WIDTH", 8)
     monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)

@@ -1,4 +1,4 @@
-"""The Vision GNN: its number of parameters, its graphs, its convolutions against slow ones, and its layers for a pipeline."""
+"""The Vision GNN: its number of parameters, its graphs, its convolutions compared with slow ones, and its pipeline layers."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Full-neighbour evaluation on partitions equals that of one machine, and no rank holds more than its shard. Ranks are threads, two for each machine."""
+"""Full-neighbour evaluation on partitions equals that of one machine, and a rank holds only its shard. Ranks are threads, two per machine."""
 
 import threading
 import weakref
@@ -34,7 +34,7 @@ def _one_thread_a_rank():
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """The digits as they are, and quantised."""
+    """Return the digits with float32 features and with quantised ones."""
     folder = tmp_path_factory.mktemp("digits")
     load_dataset("digits-knn").save(folder / "int4", features="int4")
     return {"stored": load_dataset("digits-knn"), "int4": Dataset.open(folder / "int4")}
@@ -46,7 +46,7 @@ def model_of(arch, data):
 
 
 def scores_of_one_machine(model, data, of_rank, monkeypatch):
-    """Return the logits of the same number of ranks that share all features, which gather layers."""
+    """Return the logits of ranks on one machine, which share all features."""
     parts, barrier = [None] * RANKS, threading.Barrier(RANKS, timeout=60)
 
     def gather(part, share, total, device, free):
@@ -64,7 +64,7 @@ def scores_of_one_machine(model, data, of_rank, monkeypatch):
 
 
 def scores_of_machines(model, folder, of_rank):
-    """Return the logits of each rank with partitions on several machines."""
+    """Return the logits of each rank, with partitions on several machines."""
     exchanges = LocalExchange.among(RANKS)
 
     def score(rank):
@@ -110,7 +110,7 @@ def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, plain, arch, gra
 
 @pytest.mark.parametrize("graph", ["replicated", "partitioned"])
 def test_a_rank_holds_its_share_of_a_layer_and_a_chunk(tmp_path, monkeypatch, plain, graph):
-    """Rows of the layer that a rank reads, computed or fetched, are counted while they exist."""
+    """Counts the rows of layer inputs that exist at a time, whether computed or fetched."""
     data, chunk = plain["stored"], 150
     write_partition(data, tmp_path / "parts", MACHINES, "range", graph=graph)
     model, number = model_of("sage", data), data.graph.num_nodes

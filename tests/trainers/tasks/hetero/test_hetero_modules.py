@@ -1,4 +1,4 @@
-"""Heterogeneous graphs with custom modules, including PyG's ``to_hetero``, and with other labels than classes."""
+"""Heterogeneous graphs with custom modules, including PyG's ``to_hetero``, and with labels other than classes."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_to_hetero_is_trained_and_evaluated_as_on_the_whole_graph(kind):
 
 
 def test_han_along_metapaths_learns():
-    """An author's papers have one class; types that are not at the end of a metapath are not used."""
+    """An author's papers have the author's class; node types that end no metapath are unused."""
     torch.manual_seed(0)
     random, authors = np.random.default_rng(0), np.arange(300) % 60
     papers = authors % 3 + 3 * random.integers(0, 30, 300)
@@ -92,7 +92,7 @@ class Mapped(nn.Module):
 
 
 class OfBlocks(nn.Module):
-    """A module with the inputs of a ``HeteroGNN``."""
+    """A module with the inputs of ``HeteroGNN``."""
 
     def __init__(self, module):
         super().__init__()

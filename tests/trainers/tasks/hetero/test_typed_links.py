@@ -1,4 +1,4 @@
-"""Links of heterogeneous graphs: runs that learn, full-neighbour evaluation against a slow one, training batches, and input errors."""
+"""Link prediction on heterogeneous graphs: runs learn, full-neighbour evaluation equals a slow one, training batches, input errors."""
 
 import operator
 from dataclasses import replace
@@ -23,7 +23,7 @@ BUYS, BOUGHT, KNOWS = ("user", "buys", "item"), ("item", "bought", "user"), ("us
 
 
 def shop():
-    """Return users who buy items of their own group of four, and who know users of their group."""
+    """Return users who buy items of their own group of four and know users of their group."""
     rng = np.random.default_rng(1)
     user, item = rng.integers(0, 60, 900), rng.integers(0, 10, 900)
     item = user % 4 + 4 * item
@@ -73,7 +73,7 @@ def pairs_of(columns):
 
 
 def vectors_by_type(module, predictor):
-    """Return the vectors of all users and all items, from batches with all neighbours."""
+    """Return the embeddings of all users and all items, from batches with all neighbours."""
     numbers = {kind: np.arange(number) for kind, number in module.data.graph.num_nodes.items()}
     whole = HeteroSampler([-1, -1]).sample(module.data.graph, module.data.graph.numbered(numbers)).to("cpu")
     x = {name: torch.from_numpy(rows)[whole.node_ids[name].long()] for name, rows in module.data.x.items()}
@@ -253,7 +253,7 @@ def test_labels_are_left_out():
 
 
 def fit(given=None, to=None, **options):
-    """Fit a model that is built for ``shop`` on the data ``to``."""
+    """Fit a model built for ``shop`` on the data ``to``."""
     module = module_of()
     trainer_of(**given or {}).fit(predictor_of(module, **options), module if to is None else to)
 

@@ -1,4 +1,4 @@
-"""Tasks on independent items (images, small graphs, hop features): batches, and the command line end to end."""
+"""Tasks with independent items (images, small graphs, hop features): batches, and runs of the command line."""
 
 import csv
 from itertools import chain, pairwise
@@ -27,7 +27,7 @@ QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=
 
 
 class Numbers(ItemDataModule):
-    """A task whose items are their own numbers."""
+    """A task whose items are their own indices."""
 
     def collate(self, items, address):
         return torch.from_numpy(items), torch.from_numpy(items % 3)

@@ -1,4 +1,4 @@
-"""Full-batch training: by chunks and by ranks, the gradient equals that of one batch of all training nodes with full neighbourhoods."""
+"""Full-batch training by chunks and by ranks: the gradient equals that of one batch of all training nodes with all neighbours."""
 
 import threading
 from itertools import accumulate, pairwise
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """Use one thread: in such small layers, two threads wait for each other longer than they compute."""
+    """Use one thread, since in such small layers two threads wait for each other longer than they compute."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -59,7 +59,7 @@ def gradients(model, loss):
 
 
 def of_one_batch(data, model):
-    """Compute the gradient slowly, from a batch of all training nodes, hop by hop."""
+    """Compute the gradient from one batch of all training nodes, hop by hop."""
     train = data.splits["train"]
     batch = NeighborSampler([-1] * 3).sample(data.graph, train).to("cpu")
     degrees = torch.from_numpy(data.graph.in_degrees()).double()
@@ -68,7 +68,7 @@ def of_one_batch(data, model):
 
 
 def of_part(data, model, chunk_edges, rank=0, world_size=1):
-    """Return the gradient of a rank's partition, and its number of chunks."""
+    """Return the gradient of one rank's partition, and its number of chunks."""
     own = part.WholePart.of(data, chunk_edges, normalize=False, device=CPU, rank=rank, world_size=world_size)
     object.__setattr__(own, "x", own.x.double())
     for piece in own.pieces:
@@ -152,7 +152,7 @@ def test_training_learns_and_repeats_to_the_bit(data):
 
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
-    """Training works under DDP, whose collectives run concurrently with those of the boundaries."""
+    """DDP's collectives run concurrently with the exchange of boundary rows."""
     monkeypatch.chdir(tmp_path)
     data.save(tmp_path / "small")
     weights = []
