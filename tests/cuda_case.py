@@ -27,7 +27,7 @@ SMALL = Thresholds(
 
 _BLOCK = os.environ.get("HOPTRAIN_TEST_BLOCK")
 TESTED = replace(THRESHOLDS, block=int(_BLOCK), max_blocks=8, resident_blocks=4) if _BLOCK else SMALL
-"""What the tests run with: ``SMALL``, or what users get but for few blocks of so many threads, on a device or on the interpreter."""
+"""Thresholds of the tests: ``SMALL``, or on a device or the interpreter the defaults with few blocks of the given size."""
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ NUM_NODES, NUM_SEEDS, NUM_CLASSES = 60, 25, 3
 ARCHS = ("sage", "gat", "gcn")
 SCHEDULES = ("gpipe", "1f1b", "interleaved-1f1b")
 LAYOUTS = ((1, 1), (2, 1), (4, 1), (1, 2), (2, 2))
-"""Stages and data copies."""
+"""(stages, model replicas)."""
 
 
 def make_case():

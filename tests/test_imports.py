@@ -68,7 +68,7 @@ APART = (
     "samplers.loader.topology", "samplers.distributed", "kernels.cuda", "trainers.multinode", "trainers.pipeline", "trainers.watchdog",
     "pyg", "dgl",
 )  # fmt: skip
-"""What a run imports only where it uses it; ``pyproject.toml`` has the contract."""
+"""Subpackages that a run imports only if it uses them; ``pyproject.toml`` has the import contract."""
 EPOCH = "data = load_dataset('digits-knn')\nfor batch in SampleLoader(data, NeighborSampler([2]), split='val'): pass"
 
 

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 LONG_S = 0.3
-"""A test that is recorded with more is left to ``make test-all``, unless it is marked ``promise``."""
+"""Tests with a longer recorded duration run in ``make test-all`` only, unless they are marked ``promise``."""
 LEAST_S = 0.1
-"""Tests that take less are not recorded."""
+"""Shorter durations are not recorded."""
 RECORD = Path(__file__).parents[1] / "durations.json"
 OF_CUDA = (
     "ptx/", "golden/test_golden_cuda.py", "golden/test_bulks_cuda.py", "golden/test_captured_cuda.py", "kernels/cuda/", "samplers/cuda/",
     "benchmarks/device/", "benchmarks/test_bulk_host_bench.py", "trainers/commands/checks/",
 )  # fmt: skip
-"""Where tests are marked ``cuda``: `make test-cuda` runs the long ones of these."""
+"""Folders and files whose tests are marked ``cuda``; `make test-cuda` runs the long ones of these."""
 LIBRARIES = "torch", "pytorch_lightning", "torch_geometric"
-"""What takes seconds to import. A process that runs a part of all tests imports it first, else its first test would be recorded with that."""
+"""Libraries that take seconds to import. Worker processes of pytest import them first, so that no test is recorded with that time."""
 
 
 class Durations:

@@ -13,7 +13,7 @@ DEGREES = {
     "hubs side by side": [17, 22, 4, 5, 16, 0, 12, 9],
     "one hub": [32],
 }
-"""By name: the degrees of a block's destinations."""
+"""In-degrees of a block's destinations, by the name of the case."""
 
 
 def block_of(case, num_rows=14, seed=0):

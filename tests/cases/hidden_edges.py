@@ -6,7 +6,7 @@ from hoptrain.engine.arrays import read_only
 from hoptrain.samplers.hops import columns_of
 
 READ = ("indices", "weights", "times")
-"""The arrays that samplers look at."""
+"""Names of the edge arrays that samplers read."""
 
 
 def hide_edges(graph, names=READ):

@@ -17,8 +17,11 @@ EXTRAS = {
     "Timer": lambda _: Timer("00:01:00:00"),
     "LambdaCallback": lambda _: LambdaCallback(on_train_epoch_start=lambda trainer, _: setattr(trainer, "accumulate_grad_batches", 2)),
 }
-"""Lightning's callbacks beside checkpoints and stopping rules. Left out: those that a plain Lightning run does not resume exactly either (ModelPruning
-writes weights without their masks; LearningRateFinder and BatchSizeFinder search again), and BackboneFinetuning, which wants a ``backbone``."""
+"""Lightning's callbacks other than checkpoints and stopping rules.
+
+Missing are callbacks that plain Lightning does not resume exactly either (ModelPruning writes weights without masks, LearningRateFinder and
+BatchSizeFinder search again), and BackboneFinetuning, which needs a ``backbone``.
+"""
 
 
 def with_extras(case, *names):

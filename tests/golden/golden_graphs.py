@@ -7,7 +7,7 @@ import numpy as np
 from hoptrain.engine import Graph, HeteroGraph
 
 TRAIN = np.arange(0, 40, 3)
-"""The vertices to train on in the small graph."""
+"""Training nodes of the small graph."""
 
 
 def spread(number, salt):

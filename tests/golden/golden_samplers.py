@@ -11,7 +11,7 @@ from golden_graphs import TRAIN, doubly_weighted, large, small, spread, typed, v
 from hoptrain import samplers as s
 
 ADDRESSES = ((0, 0, 0), (7, 3, 11), (2**64 - 3, 2**20 - 1, 2**32 - 2))
-"""(seed, epoch, number of the first batch): the last one is as far as an address goes."""
+"""(seed, epoch, number of the first batch); the last entry is the largest valid address."""
 SEEDS = (np.array([3, 0, 35, 8, 21]), np.array([38, 5, 17]))
 MANY = (np.arange(0, 3000, 8), np.arange(1, 3000, 17))
 EDGES = (np.array([3, 70, 11, 200]), np.array([100]))
@@ -20,7 +20,7 @@ ONE_OF_EACH = {
     "neighbor", "labor", "pinsage", "temporal", "vrgcn", "ladies", "fastgcn", "asgcn", "cluster", "saint, node", "saint, edge", "saint, walk", "ripple",
     "shadow", "shadow, ppr", "links", "mvs", "weighted seeds", "typed", "program", "walk", "node2vec", "metapath",
 }  # fmt: skip
-"""The case that stands for a class of samplers where all take too long: on CUDA in ``make test``."""
+"""Cases that represent a class of samplers in ``make test`` on CUDA, where all cases would take too long."""
 
 
 def one_of_each(name):
@@ -102,7 +102,7 @@ def by_norms(inner):
 
 TYPED_FANOUTS = {"p:cites:p": [2, 0], "a:writes:p": [0, -1], "p:of:a": [3, 2], "p:in:venue": [-1, 1]}
 SEVERAL = (np.array([3, 36, 20, 1]), np.array([19, 38]))
-"""Of 20 papers, 15 authors and 4 venues, numbered in this order."""
+"""Seeds of several types: 20 papers, 15 authors and 4 venues are numbered in this order."""
 TIMES = 10 + np.arange(40)
 KINDS = np.arange(240) % 3
 
@@ -218,4 +218,4 @@ SAMPLED = {
 ON_CPU = {
     name for name in SAMPLED if name.startswith("typed, ") and name not in ("typed, replace", "typed, share", "typed, by relation")
 } | {"hgt"}
-"""Cases that CUDA has no kernels for."""
+"""Cases without CUDA kernels."""

@@ -1,7 +1,7 @@
 """Lets many loaders share one pool of sampler processes. The processes import this module, so it is small."""
 
 PER_TASK = 1000
-"""Steps that a task has, at most."""
+"""Maximum number of steps of a task."""
 
 
 class Several:

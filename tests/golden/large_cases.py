@@ -70,4 +70,4 @@ LARGE = {name: timed(name) for name in TIMED} | {
         s.WeightedSeedSampler(s.NeighborSampler([10, 5]), 1 + np.arange(twin.graph.num_nodes) % 9), twin, batch_size=512
     ),
 }
-"""By name, what makes the case of a twin. Every driver has one: ``test_golden_cuda.py``."""
+"""Functions that make a case from a ``Twin``, by name. Every CUDA driver has one (``test_golden_cuda.py``)."""

@@ -23,7 +23,7 @@ pytestmark = [
 on_a_device = pytest.mark.skipif("ptx.plugin" in sys.modules, reason="needs a CUDA device: the interpreter takes hours")
 
 CLOSE = replace(THRESHOLDS, block=128, max_blocks=8, resident_blocks=4, thread_work=1, warp_work=3, block_work=6, shares=2)
-"""Borders of the classes so close that small graphs have transits in all of them, where a request is one unit of work."""
+"""Thresholds so close that small graphs have nodes in all classes of work, if a request is one unit of work."""
 MODES = {
     "distinct": {},
     "all": {"fanouts": [-1, 3]},

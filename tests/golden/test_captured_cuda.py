@@ -75,7 +75,7 @@ LAUNCHES = {
     "links, among some": 17,
     "metapath": 10,
 }
-"""Replayed, of a bulk like one before. Of launches that are not replayed there are none, whatever the sampler."""
+"""Number of kernel launches in the replay of a bulk. No sampler launches a kernel outside the replay."""
 
 
 @pytest.mark.parametrize("name", LAUNCHES)

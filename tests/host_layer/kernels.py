@@ -15,7 +15,7 @@ from host_layer.record import LIBRARY
 Words = ctypes.POINTER(ctypes.c_uint32)
 RUNNER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, Words, Words, ctypes.c_int, Words, Words, ctypes.c_uint32)
 FAILED: list[BaseException] = []
-"""Errors of kernels since a test began: the device's callback cannot raise."""
+"""Errors of kernels since the test began, since the device's callback cannot raise."""
 _kernels = {}
 _runner = None
 

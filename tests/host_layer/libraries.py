@@ -14,13 +14,13 @@ from pathlib import Path
 SOURCES = Path(__file__).with_name("device")
 FLAGS = ["-std=c++20", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-shared", "-fPIC"]
 SUCCEED = ("libcublas.", "libcublasLt.", "libcusparse.")
-"""Stubs of these say that all went well; others refuse, since nothing that is tested needs them."""
+"""Libraries whose stubs report success; the functions of other stubs report an error, since no test needs them."""
 HANDLES = ("cublasCreate_v2", "cusparseCreate")
-"""Functions that give a handle by their first argument."""
+"""Functions that return a handle through their first argument."""
 SIZES = {"cusparseSpMM_bufferSize": 11, "cusparseCsr2cscEx2_bufferSize": 15, "cusparseXcoosort_bufferSizeExt": 7}
-"""Functions that give the size of a buffer by the argument of this number, as of cusparse.h."""
+"""Functions that return a buffer size through the argument of this number (cusparse.h)."""
 NOT_SUPPORTED = 801
-"""The runtime's error of functions that the device does not play."""
+"""Error code of the runtime for functions that the emulated device lacks."""
 
 
 def package(name: str) -> Path:

@@ -17,7 +17,7 @@ from host_layer import kernels
 from host_layer.record import recorded
 
 VOID = {"test_codes_of_features_are_gathered_and_become_the_same_numbers": "torch computes the numbers, and its kernels are not played"}
-"""Tests that mean nothing here, and why."""
+"""Tests that cannot run on the emulated device, with the reasons."""
 
 
 @pytest.hookimpl(tryfirst=True)

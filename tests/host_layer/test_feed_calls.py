@@ -18,12 +18,14 @@ from host_layer.record import Record, recorded
 pytestmark = pytest.mark.usefixtures("tested_blocks")
 
 RUN_WAITS = 2
-"""A new run waits for both streams, lest it overwrite what a run before it had under way."""
+"""Number of waits at the start of an epoch: for both streams, so that it cannot overwrite what the previous epoch still uses."""
 HANDED = 9
-"""Arrays of a batch that the training's stream reads: node ids, three of each hop, features and labels. Each is copied out of the bulk or gathered, and
-torch's allocator records an event when it is given back."""
+"""Number of arrays of a batch that the training stream reads: node ids, three for each hop, features and labels.
+
+Each is copied from the bulk or gathered, and torch's allocator records an event when it is freed.
+"""
 GATHERED = 2
-"""Of these, features and labels."""
+"""Number of these arrays that are gathered: features and labels."""
 EXPANDS = ["all", "new"]
 
 

@@ -19,16 +19,16 @@ from host_layer.record import Record, read
 pytestmark = [pytest.mark.usefixtures("tested_blocks"), pytest.mark.filterwarnings("ignore")]  # Lightning's advice
 
 BULKS = 48 // 8
-"""Of an epoch."""
+"""Number of bulks in an epoch."""
 EVENTS = 2
-"""Events that a step waits for on the device: its batch is there, and so is what is copied to the device for it, which is nothing."""
+"""Events that a step waits for on the device: its batch, and copies to the device, of which there are none."""
 LAUNCHES = {("sage", 1): 51, ("sage", 2): 97, ("gcn", 2): 137, ("gin", 2): 98}
-"""Kernels of torch's that a step launches at most, by layers and number of hops."""
+"""Maximum number of torch kernels in a step, by (layers, number of hops)."""
 SPARSE_BACKWARDS = {("sage", 1): 0, ("sage", 2): 1, ("gcn", 2): 2, ("gin", 2): 1}
-"""Calls of torch.sparse.mm in a step that need a gradient. The backward pass of each copies shapes from pageable memory and waits for the device."""
+"""Number of torch.sparse.mm calls with gradients in a step. The backward pass of each copies shapes from pageable memory and waits for the device."""
 GATHERED = 2
 COPIES = 28
-"""Asynchronous copies of a step at most."""
+"""Maximum number of asynchronous copies in a step."""
 
 
 class EachStep(Callback):

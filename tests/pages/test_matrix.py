@@ -56,7 +56,7 @@ TYPED = {
     "HGTSampler": s.HGTSampler([8, 8], "paper"),
 }
 SUBGRAPHS = (s.SaintNodeSampler, s.SaintEdgeSampler, s.SaintWalkSampler, s.RippleWalkSampler)
-"""Whose batch is one subgraph."""
+"""Samplers whose batch is a single subgraph."""
 SIZES = {"hidden_channels": 4}
 
 

@@ -27,7 +27,7 @@ PAGES = [
     "resume",
     "reference/protocols",
 ]
-"""Those whose examples no test of their own runs."""
+"""Pages whose examples have no test of their own."""
 
 
 def examples(page):

@@ -30,7 +30,7 @@ TERMS = {
     r"made anew|begins? anew": "recomputed, from scratch",
     r"the house|twins?|rooms?": "architecture; second buffer, synthetic counterpart; subpackage, capacity, space",
 }
-"""Words that stand for several things, or are nobody's else, and what is written instead."""
+"""Words with several meanings, or used only in this project, and their replacements."""
 FORBIDDEN = re.compile(rf"(?i)\b(?:{'|'.join(TERMS)})\b")
 FRAGMENT = re.compile(r"(What|Whether|Of|As|By|Those|See|Likewise|The same|Apply\.|State the)\b")
 ENTRY = re.compile(r"(?m)^ +\w+: ")  # the names of arguments

@@ -21,9 +21,9 @@ ALLOWED = {
     ("enter_packed", "if ask_word(words, part_bits, b, vertex, start[b] + i, start[b] + span, most_probes) < 0:", BESIDE_ATOMIC): _STALE_WORD,
     ("ask_packed", "slot = ask_word(words, part_bits, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)", BESIDE_ATOMIC): _STALE_WORD,
 }  # fmt: skip
-"""(kernel, the line of the source with the plain access, kind) -> reason. The line of an inlined function is that of the call.
+"""(kernel, source line of the plain access, kind) -> reason. For an inlined function the line is that of the call.
 
-That a plain read beside an atomic is harmless needs that an aligned load of 4 or 8 bytes gives some value that was written, whole.
+A plain read racing with an atomic is harmless only because an aligned load of 4 or 8 bytes returns some value that was written.
 """
 
 

@@ -27,11 +27,11 @@ CASES = {
     "transit": (20_000, "transit", {"fanouts": [8, 4]}, replace(BLOCKS, warp_work=8)),
     "new, replace, direct": (6000, "sample", {"fanouts": [6, 5], "expand": "new", "replace": True}, BLOCKS),
 }
-"""Nodes, schedule, options of the sampler, thresholds."""
+"""(number of nodes, schedule, options of the sampler, thresholds) by name."""
 SHARE = 0.2
-"""That a count may be away from the model's: spans overlap by chance, rows begin within a sector."""
+"""Relative tolerance of a count: spans overlap by chance, and rows begin within a sector."""
 ALWAYS = 0.4
-"""Bytes an edge that it may be away in any case: sizes that each warp reads, the borders of rows."""
+"""Absolute tolerance in bytes per edge: sizes that each warp reads, and the ends of rows."""
 SEEN = set()
 
 

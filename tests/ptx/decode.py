@@ -51,9 +51,9 @@ class Program:
 
 _REGISTER = re.compile(r"%(p|rs|rd|r|fd|f)\d+")
 _HIGH_HALF = re.compile(r"\{\s*\.reg\s+\.b(16|32)\s+tmp;\s*mov\.b(?:32|64)\s+\{tmp,\s*(%rs?\d+)\},\s*(%rd?\d+);\s*\}")
-"""As the newer NVVM takes the upper half of a register."""
+"""Statement with which newer NVVM versions extract the upper half of a register."""
 _VECTOR = re.compile(r"(\.v[24]\.[^;{}]*)\{([^{}]*)\}")
-"""The registers of a vector's load or store."""
+"""Registers of a vector load or store."""
 _VECTOR_ACCESS = re.compile(r"((?:@!?%p\d+ )?)(ld|st)\.(\S*?)\.v([24])\.[a-z](\d+) (?=.*<(.*)>)(?=.*\[([^+\]]*)(?:\+(-?\d+))?\])")
 _ADDRESS = re.compile(r"\[\s*(.+?)\s*(?:\+\s*(-?\d+))?\s*\]")
 _REGISTER_WIDTHS = {"p": 1, "rs": 16, "r": 32, "rd": 64, "f": 32, "fd": 64}

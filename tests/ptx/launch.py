@@ -19,13 +19,13 @@ from ptx.memory import MEMORY, STREAM
 from ptx.ops import ARGUMENT_BITS, SHARED_START, SPECIAL
 
 LIMIT = 2_000_000_000
-"""Instructions of a launch after which it counts as endless."""
+"""Number of instructions after which a launch counts as endless."""
 MOST_SHARED = 48 * 1024
 _MOST_SLOTS = 8
 _GARBAGE = 0x5A5A5A5A
 _RACES = (watch.READ_AFTER_WRITE, watch.WRITE_AFTER_READ, watch.WRITE_AFTER_WRITE)
 BESIDE_ATOMIC, SAME_VALUE = "race: a plain read beside an atomic", "race: two plain writes of the same value"
-"""Kinds of races that may be meant; others have the names of ``watch.KINDS``."""
+"""Kinds of races that may be intended; other kinds have the names of ``watch.KINDS``."""
 
 
 class Fault(AssertionError):

@@ -65,7 +65,7 @@ from ptx.watch import (
 RUN, WAIT, DONE = range(3)
 WARPS, THREADS, GREEDY, ASCENDING, DESCENDING = range(5)
 MODES = ("warps", "threads", "greedy", "ascending", "descending")
-"""How threads take turns: warps in step; single threads for some accesses; single threads to the next barrier, at random or in order."""
+"""Schedules of threads: warps in step; single threads for some accesses; single threads up to the next barrier, in random order or in order."""
 
 _NEVER = 1 << 60
 _TURN = 1 << 16  # instructions after which a thread that only computes gives way

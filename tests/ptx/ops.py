@@ -16,15 +16,15 @@ OPCODES = {name.lower(): number for name, number in list(globals().items()) if n
 )}  # fmt: skip
 
 GLOBAL, SHARED, GENERIC = range(3)
-"""Spaces of an address."""
+"""Address spaces."""
 
 SPECIAL = ("%tid.x", "%tid.y", "%tid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z",
            "%nctaid.x", "%nctaid.y", "%nctaid.z", "%dynamic_smem_size", "%laneid")  # fmt: skip
-"""Registers with which a thread starts; a kernel's parameters follow them."""
+"""Special registers, which have values when a thread starts; a kernel's parameters follow them."""
 
 SHARED_START = 1024
-"""The first shared address: one below it belongs to nothing."""
+"""First shared address. Smaller addresses are invalid."""
 SHARED_WINDOW = 1 << 62
-"""Where shared memory is in generic addresses."""
+"""Start of shared memory in generic addresses."""
 ARGUMENT_BITS = 40
-"""A pointer to global memory is the number of its argument, from 1 on, and an offset of so many bits: whoever leaves his argument is found out."""
+"""Number of offset bits of a global pointer; the bits above are the argument's number, from 1, so overruns are detected."""

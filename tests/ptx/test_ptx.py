@@ -37,7 +37,8 @@ LONG = {
     ),
     "sm_100a": ([*KERNELS, GOLDEN], {"seed": 7, "capability": "10.0"}),
 }
-"""What pytest is told to run, with which seed, for which device, and variables. NVVM compiles for sm_100a by another optimizer than for the others."""
+"""Arguments of pytest with options of ``run_interpreted`` (seed, device, variables). NVVM compiles for sm_100a with another optimiser than
+for the others."""
 
 
 def run_interpreted(arguments, *, seed=0, capability="8.0", before="", **environment):

@@ -20,7 +20,7 @@ KINDS = (
  DIVISION_BY_ZERO, ENDLESS) = range(len(KINDS))  # fmt: skip
 
 OLD_ATOMIC, NEW_ATOMIC, CHANGES = 1, 2, 4
-"""Flags of a race: whether the accesses are atomic, and whether the write changes what stands there."""
+"""Flags of a race: whether each access is atomic, and whether the write changes the value."""
 
 # Columns of the shadow of an address: the last write, the last read and the last read of another thread.
 W_THREAD, W_EPOCH, W_PC, W_FLAGS, R_THREAD, R_EPOCH, R_PC, Q_THREAD, Q_EPOCH, Q_PC, LAUNCH, SHADOW_COLUMNS = range(12)
@@ -35,11 +35,11 @@ NUM_NOTES, STEPS, COUNTERS = range(3)
 READ, WRITTEN, DISTINCT_READ, DISTINCT_WRITTEN, TRAFFIC_COLUMNS = range(5)
 
 SHARED_BYTES = 1 << 20
-"""At the beginning of the memory, for the shared memory of resident blocks."""
+"""Bytes at the start of the memory for the shared memory of resident blocks."""
 SECTOR = 32
-"""Bytes that a device's memory moves at once."""
+"""Bytes that device memory transfers at once."""
 RECENT = 512
-"""Sectors of an array that a warp finds again without asking for them anew: what it uses again soon is in one of a device's caches."""
+"""Number of an array's sectors that a warp can access again without a transfer, as if a cache held them."""
 
 Machine = namedtuple(
     "Machine",

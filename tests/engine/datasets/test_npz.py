@@ -31,7 +31,7 @@ COUNTS = {
     "wordnet31": (117_791, 368_166, 2_048, 45),
     **{name: REGISTRY[name].counts for name in ("cora", "citeseer", "pubmed")},
 }
-"""V, E, F, C as published."""
+"""Published numbers of nodes, edges, features and classes."""
 SPLITS = {
     "cora": (140, 500, 1000),
     "citeseer": (120, 500, 1000),

@@ -24,7 +24,7 @@ from numba.cuda.dispatcher import CUDADispatcher, _Kernel
 from usage import count_float64, read_report
 
 CAPABILITIES = ((8, 0), (9, 0), (10, 0))
-"""Ampere, Hopper and Blackwell, those for data centres."""
+"""Compute capabilities of Ampere, Hopper and Blackwell GPUs for data centres."""
 
 
 def device(*capability):

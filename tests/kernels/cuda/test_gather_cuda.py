@@ -19,7 +19,7 @@ PLACES = {
     "on two, all hot": ("device", range(19, -1, -1), 2),
     "on five": ("pinned", [19, 5, 3, 0, 7, 8, 9], 5),
 }
-"""Name -> placement of the table, the nodes with a slot, and among how many parts these are shared out."""
+"""Name -> (placement of the table, nodes with hot rows, number of GPUs that share the hot rows)."""
 
 
 def make_store(dtype, shape):

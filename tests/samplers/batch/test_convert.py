@@ -78,7 +78,7 @@ SAMPLERS = {
     "saint": SaintWalkSampler(3, 2, num_subgraphs=4),
 }
 REPEAT = {"repeated", "by weight", "links, repeated", "mvs", "program"}
-"""Hops that draw with replacement, and expand a node again."""
+"""Cases that draw with replacement, or expand a node in several hops."""
 
 
 def sampled(name, graph=GRAPH, **address):

@@ -26,7 +26,7 @@ class Another(NeighborSampler):
 
 
 ON_CPU = {samplers.HGTSampler, samplers.HeteroLaborSampler, samplers.HeteroLinkSampler, samplers.HeteroTemporalSampler}
-"""What has no kernels for CUDA."""
+"""Samplers without CUDA kernels."""
 
 
 def test_every_sampler_has_a_driver():

@@ -11,7 +11,7 @@ from hoptrain.samplers.layerwise.layers import Distribution
 from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 CHI_SQUARE_TAIL = 3.7
-"""Normal deviate of p = 0.0001: Wilson and Hilferty's cube root turns a chi-square into one."""
+"""Normal deviate for p = 0.0001; the Wilson-Hilferty transformation makes a chi-square value normal."""
 Z_TAIL = 4.5
 
 

@@ -31,7 +31,7 @@ RNG = np.random.default_rng(3)
 EDGES = np.stack([RNG.integers(0, 40, 300), (RNG.random(300) ** 2 * 36).astype(np.int64)])
 ROWS = RNG.random((300, 3), dtype=np.float32)
 SORTED = EDGES[:, np.lexsort(EDGES)]
-"""Edges whose places are their ids."""
+"""Edges in CSC order, so that edge ids equal CSC positions."""
 
 
 def data_of(rows=ROWS, edges=EDGES):

@@ -38,7 +38,7 @@ def make(name, **options):
 
 
 def whole(batch, data=DATA):
-    """Return the model's inputs for the whole graph."""
+    """Return the inputs of the model for a batch."""
     batch = with_edge_features(batch, data).to("cpu")
     x = {name: torch.from_numpy(rows)[batch.node_ids[name].long()] for name, rows in data.x.items()}
     return x, batch.node_ids, batch.blocks

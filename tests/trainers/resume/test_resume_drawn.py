@@ -24,7 +24,7 @@ COUNT = int(os.environ.get("HOPTRAIN_FAULTS", "0")) or 10
 SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
 LIMIT_S = 200
 REFUSED = ("weights are partly updated", "wrote it after an exception")
-"""What is said of a checkpoint that an exception wrote where no run can go on."""
+"""Texts of the message about a checkpoint that an exception wrote, from which no run can resume."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 pytestmark = pytest.mark.timeout(4 * LIMIT_S)
 
@@ -158,7 +158,7 @@ CALLBACKS = {
     "EarlyStopping, min_epochs": {"early": True, "min_epochs": 3},
     "StochasticWeightAveraging": {"swa": True, "norm": "none", "scheduler": None},
 }
-"""What a case is sure to have, beside what it draws."""
+"""Options that replace the random ones of a case, by name, so that each callback occurs."""
 IN_PROCESS = (*CALLBACKS, *["drawn"] * max(0, COUNT - 10))
 
 

@@ -17,7 +17,7 @@ pytestmark = needs_cuda
 PIECE = 2
 KINDS = [("float32", "float32", 4), ("float32", "float32", 1), ("bfloat16", "float32", 8), ("bfloat16", "float32", 1), ("float32", "bfloat16", 4),
          ("float32", "bfloat16", 1), ("float64", "float64", 1)]  # fmt: skip
-"""Of the rows, of what comes out, and numbers of a word."""
+"""(dtype of the rows, dtype of the results, elements in a word)."""
 
 
 def narrowed(values):
