@@ -50,7 +50,7 @@ class Counting(SamplingProgram):
     state_size = 2
 
     def next(self, transit, step, rng):
-        parity = transit.vertex % 2
+        parity = transit.node % 2
         transit.state[parity] += 1
         return transit.state[parity] % len(transit.neighbors)
 

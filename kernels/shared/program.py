@@ -18,10 +18,10 @@ from hoptrain.kernels.shared.philox import MAX_HOP, four_words
 STOP = -1
 """Return value of ``next`` that ends a walk, or that skips a draw."""
 WRONG = -2
-"""Result of a step if ``next`` returned a number that is not an edge of the transit."""
+"""Result of a step if ``next`` returned an edge that the transit node does not have."""
 
 MAX_STEPS = MAX_HOP // 2
-"""Maximum number of steps. Random words of ``transit_of`` use the hop numbers from here up."""
+"""Maximum number of steps of a program. Random words of ``transit_of`` use the hop numbers from here on."""
 
 _U2 = np.uint64(2)
 _U3 = np.uint64(3)
@@ -31,7 +31,7 @@ _SCALE = 4294967296.0
 class Transit(NamedTuple):
     """A node whose neighbours are being sampled."""
 
-    vertex: Any
+    node: Any
     """Global id of the node."""
     neighbors: Any
     """(D,) global ids of the in-neighbours."""

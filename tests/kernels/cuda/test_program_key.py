@@ -46,7 +46,7 @@ def made(closed, ending):
             self.factor = 2
 
         def next(self, transit, step, rng, more=ending):
-            if bernoulli(rng, 0.5) or has_edge(transit, transit.vertex, 0) or step in (3, 4, 5):
+            if bernoulli(rng, 0.5) or has_edge(transit, transit.node, 0) or step in (3, 4, 5):
                 return STOP
             number = helper(closed) + int(TABLE[0]) + settings.added + settings.helper(more) + PAIR.second + self.factor + len(Pair(1, 2))
             return randint(rng, np.int64(math.floor(number)))

@@ -29,7 +29,7 @@ def small():
 
 class BeyondAtTheEnd(Beyond):
     def next(self, transit, step, rng):
-        return len(transit.neighbors) if step == 1 and transit.vertex % 2 else 0
+        return len(transit.neighbors) if step == 1 and transit.node % 2 else 0
 
 
 class BeyondWalk(RandomWalk):
