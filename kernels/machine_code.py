@@ -26,7 +26,7 @@ CACHE_ROOT_VARIABLE = "HOPTRAIN_NUMBA_ROOT"
 
 
 _SEALED = "sealed"
-"""Suffix in the names of folders whose files end with a checksum."""
+"""Suffix of the names of cache folders whose files end with a checksum."""
 _DIGEST_BYTES = 16
 
 

@@ -12,7 +12,7 @@ _LEAD_BYTES = 8 << 10
 """Prefetch distance in bytes of rows."""
 _LINE_BYTES = 64
 _FEW = 8
-"""Maximum width in words for which a loop copies a row faster than a call of ``memcpy``."""
+"""Maximum row width, in words, for which a loop copies faster than a call of ``memcpy``."""
 
 
 @cpu_kernel

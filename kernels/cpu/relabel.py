@@ -26,11 +26,11 @@ class Table(NamedTuple):
     """A relabelling table at the stamp of one mini-batch."""
 
     entries: Any
-    """(V,) or (2**slot_bits,) uint32."""
+    """(V,) or (2**slot_bits,) uint32 entries, each a stamp and a local id."""
     slot_bits: int
     id_bits: int
     stamp: Any
-    """``uint32``, in the bits above ``id_bits``."""
+    """``uint32`` stamp of the mini-batch, in the bits above ``id_bits``."""
 
 
 @cpu_kernel

@@ -11,8 +11,11 @@ from numba.core import config
 from hoptrain.kernels.machine_code import code_folder, kept_in
 
 KERNELS = {}
-"""Name of a kernel -> (dispatcher, signatures with which it is launched). Kernels are compiled for the types of their arguments. The signatures
-serve checks of the machine code without a device, such as the number of registers and spills."""
+"""Name of a kernel -> (dispatcher, signatures with which it is launched).
+
+Kernels are compiled for the types of their arguments. The signatures let tests check the machine code without a device, such as its
+registers and spills.
+"""
 
 
 MAX_REGISTERS = 64
@@ -22,7 +25,7 @@ if find_spec("numba_cuda") is None:
     raise ImportError("numba-cuda is not installed: CUDA kernels need it; install it with 'pip install hoptrain[cuda]'")
 
 COMPILER = f"numba-cuda{importlib.metadata.version('numba-cuda')}-numpy{np.__version__}"
-"""Compiler part of the names of cache folders. Within a folder Numba distinguishes compute capabilities and versions of the CUDA runtime."""
+"""Part of the names of cache folders that identifies the compiler. Within a folder, Numba separates compute capabilities and CUDA versions."""
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # numba-cuda would warn at every launch of a small bulk, for which there is no remedy
 
@@ -54,4 +57,4 @@ def jit(function, **options):
 
 
 device_function = cuda.jit(device=True)
-"""Decorator of functions that kernels call and that use threads, blocks or arrays. Functions of scalars use ``shared`` instead."""
+"""Decorator of functions that kernels call and that use threads, blocks or arrays. Functions of scalars are in ``shared`` instead."""

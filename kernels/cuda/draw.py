@@ -28,7 +28,7 @@ from hoptrain.kernels.shared.philox import four_words
 DISTINCT = 0
 REPLACE = 1
 WEIGHTED = 2
-"""Modes of drawing: without replacement, with replacement, weighted with replacement."""
+"""Draw modes: without replacement, with replacement, weighted with replacement."""
 
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)

@@ -22,8 +22,10 @@ CLASSES = 2
 NUM_CLASSES = 4
 NUM_COUNTERS = CLASSES + NUM_CLASSES
 HELD_BYTES = (8 + 4) * NUM_COUNTERS
-"""Bytes of shared memory of ``block_claim``: the beginnings of a block's ranges, then its sums. The launch provides it, because the simulator may
-create a fixed array twice if threads request it at the same time."""
+"""Bytes of shared memory of ``block_claim``: the beginnings of a block's ranges, then its sums.
+
+The launch provides the memory, since the simulator may create a fixed array twice if threads request it at the same time.
+"""
 
 THREAD = 0
 WARP = 1

@@ -19,7 +19,7 @@ from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared import shared
 
 PAIR_BITS = 40
-"""Number of bits of the global id in a pair."""
+"""Number of bits of the global id in a pair of subgraph number and global id."""
 _VERTEX = np.int64((1 << PAIR_BITS) - 1)
 _EMPTY = -1
 

@@ -6,7 +6,7 @@ from typing import Any
 from hoptrain.kernels.cuda.thresholds import Thresholds
 
 MAX_BATCHES = 65535
-"""Maximum number of batches of a bulk. A batch has one y coordinate of the grid, whose extent CUDA limits to this."""
+"""Maximum number of batches of a bulk: each has a y coordinate of the grid, which CUDA limits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,9 +27,9 @@ from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of
 
 EMPTY = np.iinfo(np.int32).max
-"""Initial value of the entries of a new table, above all numbers."""
+"""Initial value of table entries, larger than all numbers that bulks write."""
 FEW_PROBES = 128
-"""Maximum number of probes for a node in a table that may be too small. Tables of a million words have runs of this length if three quarters are used."""
+"""Maximum number of probes for a node in a table that may be too small. A table of a million words, three quarters full, has runs of this length."""
 _LOWER, _B32 = 0xFFFFFFFF, 32
 _DIRECT = -1
 

@@ -7,8 +7,10 @@ has been tuned by measurements on a device yet.
 from dataclasses import dataclass
 
 COPY_UNIT = 32
-"""Number of edges that a unit of work copies if a node of low degree gives all its edges. It exceeds usual fanouts, so that such a node is one
-unit, like the drawing nodes of the same warp."""
+"""Number of edges in a unit of work if a node gives all its edges.
+
+It exceeds usual fanouts, so that a node of low degree is one unit, like the nodes that draw in the same warp.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from hoptrain.kernels.shared import shared
 _B32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 ALL = -1
-"""Fanout code of a hop that takes all edges of a node, once each. Smaller codes are shares of the degree."""
+"""Fanout code for all edges of a node, once each. Smaller codes are fractions of the degree."""
 _SHARE_BITS = 30
 _ALMOST_ONE = (1 << _SHARE_BITS) - 1
 

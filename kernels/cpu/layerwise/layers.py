@@ -24,7 +24,7 @@ CHUNK = 512
 """Number of edges that are relabelled at a time. Their table entries are prefetched while they are copied."""
 _AHEAD = 16
 _LANES = 16
-"""Number of binary searches that advance together, so that their reads are in flight at the same time."""
+"""Number of binary searches that run in step, so that their memory reads overlap."""
 _B6 = np.uint64(6)
 _BIT = np.uint64(1)
 _LOW_BITS = np.uint64(63)
@@ -34,20 +34,20 @@ class Draws(NamedTuple):
     """The drawn nodes, in the order of the draws."""
 
     vertices: Any
-    """(t,) global ids; local ids after ``enter_draws``."""
+    """(t,) global ids of the drawn nodes; local ids after ``enter_draws``."""
     keys: Any
-    """(t,) uint64 keys."""
+    """(t,) uint64 keys of the drawn nodes, the integers to which their probabilities are proportional."""
 
 
 class Known(NamedTuple):
     """Properties of destinations and drawn nodes by local id, with capacity for N + t."""
 
     counts: Any
-    """int32 number of draws of a node."""
+    """(N + t,) int32 number of draws of each node."""
     weights: Any
-    """float32 weights, count / (t q), where q is the probability in one draw."""
+    """(N + t,) float32 weights of the nodes, count / (t q), where q is the probability in one draw."""
     places: Any
-    """Local id of the node in the block; -1 while it has no edge there."""
+    """(N + t,) local id of each drawn node in the block; -1 until the block has an edge from it."""
 
 
 class Edges(NamedTuple):
@@ -56,9 +56,9 @@ class Edges(NamedTuple):
     indptr: Any
     edge_ids: Any
     indices: Any
-    """Sources, local ids in the block."""
+    """Sources of the edges, as local ids in the block."""
     weights: Any
-    """float32 number of in-edges that an edge stands for."""
+    """float32 weights: the number of in-edges that each edge stands for."""
 
 
 @cpu_kernel

@@ -22,22 +22,22 @@ class Columns(NamedTuple):
     """The columns of D destinations."""
 
     begins: Any
-    """(D,) int64 offset of each column in ``ids``."""
+    """(D,) int64 position in ``ids`` where each destination's column begins."""
     degrees: Any
-    """(D,) int64 in-degrees."""
+    """(D,) int64 in-degrees of the destinations."""
     ids: Any
-    """Sources of all columns."""
+    """Sources of the edges, column by column."""
 
 
 class Known(NamedTuple):
     """Properties of the N sources, by id."""
 
     least: Any
-    """(N,) uint32 scratch memory: the smallest degree of a source's destinations, at least the fanout."""
+    """(N,) uint32 scratch memory: the smallest in-degree among each source's destinations, but at least the fanout."""
     factor: Any
-    """(N,) float64 scratch memory, or empty for a single round."""
+    """(N,) float64 scratch memory for the largest c of each source's destinations; empty for a single round."""
     values: Any
-    """(N, 2) float64: the importance, and the random word plus 1. They are adjacent because they are read together."""
+    """(N, 2) float64: the importance of each source, and its random word plus 1. Both are read together, so they are adjacent."""
 
 
 class Column(NamedTuple):

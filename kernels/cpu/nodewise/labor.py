@@ -19,28 +19,28 @@ from hoptrain.kernels.shared.labor import CERTAIN, even_threshold, is_kept
 from hoptrain.kernels.shared.philox import four_words
 
 LANES = 512
-"""Number of edges whose random words are computed at a time."""
+"""Number of edges whose random words are computed in one pass."""
 _PIECE = 256
 AHEAD = 16
-"""Prefetch distance in destinations."""
+"""Prefetch distance, in destinations."""
 _LINE = 16
 _LINES = 8
 _U0, _U1, _B24 = (np.uint64(n) for n in (0, 1, 24))
 _UNIT = 4294967296.0
 _RARE = 24
-"""Upper bytes of thresholds below which so few edges are kept that a branch is predicted well."""
+"""If the upper byte of a threshold is below this value, so few edges are kept that the processor predicts a branch well."""
 
 
 class Kept(NamedTuple):
     """The kept edges of a hop. All arrays except for ``indptr`` have the same capacity."""
 
     indptr: Any
-    """Entry i + 1 receives the end of destination i's edges."""
+    """(D+1,) offsets. Entry i + 1 receives the end of destination i's edges."""
     edge_ids: Any
     sources: Any
-    """Global ids."""
+    """Global ids of the sources of the kept edges."""
     weights: Any
-    """float32 weights, 1 / probability."""
+    """float32 weights of the kept edges, 1 / probability."""
 
 
 class Cursor(NamedTuple):
@@ -48,9 +48,9 @@ class Cursor(NamedTuple):
 
     destination: int
     offset: int
-    """Number of edges of the destination that were already processed."""
+    """Number of edges of the current destination that were processed."""
     num_edges: int
-    """Number of edges kept so far."""
+    """Number of edges that were kept so far."""
 
 
 @cpu_kernel

@@ -24,9 +24,12 @@ from hoptrain.kernels.cpu.relabel import home, relabel
 from hoptrain.kernels.shared.draws import num_draws, takes_all
 
 _CHUNK_EDGES = 1280
-"""Approximate number of edges of a chunk: enough to keep reads in flight, and few enough that the prefetched lines stay in the caches."""
+"""Approximate number of edges of a chunk of destinations, which are processed together.
+
+It is large enough to keep reads in flight, and small enough that prefetched cache lines are not evicted before use.
+"""
 _VECTOR = 16
-"""The number of lanes of a chunk is a multiple of this vector length."""
+"""Vector length; the number of lanes of a chunk is a multiple of it."""
 _AHEAD = 32
 _LINE = 16
 _ONE = np.uint64(1)
@@ -36,20 +39,20 @@ class Columns(NamedTuple):
     """The CSC arrays of the graph, and the alias tables of its columns (empty arrays without weights)."""
 
     indptr: Any
-    """(V+1,) offsets."""
+    """(V+1,) offsets of the columns."""
     indices: Any
-    """(E,) sources."""
+    """(E,) sources of the edges."""
     threshold: Any
-    """(E,) uint32, see ``hoptrain.kernels.cpu.alias``."""
+    """(E,) uint32 thresholds of the alias tables, see ``hoptrain.kernels.cpu.alias``."""
     alias: Any
-    """(E,) int32, see ``hoptrain.kernels.cpu.alias``."""
+    """(E,) int32 aliases of the alias tables, see ``hoptrain.kernels.cpu.alias``."""
 
 
 class Rule(NamedTuple):
     """The options of a hop: the number of edges of a destination, and the way to draw them."""
 
     fanout: int
-    """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all. In this module only ``count_edges`` supports shares of the degree."""
+    """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all edges. Only ``count_edges`` supports fractions of the degree."""
     replace: bool
     weighted: bool
     """True to draw by the alias tables, which requires ``replace``."""
@@ -59,23 +62,23 @@ class Scratch(NamedTuple):
     """Scratch memory for one chunk; the second dimension of ``offsets`` is the size of a chunk."""
 
     words: Any
-    """(4, G * chunk) uint32."""
+    """(4, G * chunk) uint32 random words of the chunk's destinations."""
     offsets: Any
-    """(k, chunk) int32: the offset in its column of each draw (row) of each destination (column)."""
+    """(k, chunk) int32: for each draw (row) and destination (column), the position of the drawn edge within its column."""
     lanes: Any
-    """(5, chunk) int64, of which this module uses four rows."""
+    """(5, chunk) int64 properties of the lanes; this module uses four of the rows."""
     found: Any
-    """(chunk,) int32."""
+    """(chunk,) int32 scratch memory for ``draw_distinct``."""
 
 
 class Edges(NamedTuple):
     """Sampled edges in compressed columns, with capacity for the edges of the hop."""
 
     indptr: Any
-    """Entry i + 1 receives the end of destination i's edges."""
+    """(D+1,) offsets. Entry i + 1 receives the end of destination i's edges."""
     edge_ids: Any
     indices: Any
-    """Sources: local ids after relabelling, global ids before."""
+    """Sources of the edges: local ids after relabelling, global ids before."""
 
 
 def scratch_shapes(fanout, weighted):

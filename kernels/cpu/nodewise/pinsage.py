@@ -24,11 +24,11 @@ class Walks(NamedTuple):
     length: int
     """Maximum number of visits L of a walk."""
     stop: Any
-    """Probability that a walk ends after a visit, ``uint64`` of 2**32."""
+    """Probability that a walk ends after a visit, as ``uint64`` in units of 1 / 2**32."""
     num_neighbors: int
     """Maximum number of neighbours T of a destination."""
     stride: int
-    """Number of steps S to a visit."""
+    """Number of steps S between two visits."""
     by_degree: bool
     """True to multiply weights by the destination's degree."""
 
@@ -37,9 +37,9 @@ class Scratch(NamedTuple):
     """Scratch memory for a chunk."""
 
     words: Any
-    """(4, ceil(W L S / 4) * D) uint32."""
+    """(4, ceil(W L S / 4) * D) uint32 random words of the chunk's destinations."""
     lanes: Any
-    """(3, D W) int64. For each active walk: its number in the chunk, its node or the CSC position of its next step, and whether it continues."""
+    """(3, D W) int64 state of each active walk: its number in the chunk; its node, or the CSC position of its next step; whether it continues."""
     visits: Any
     """(D, W L) int64 global ids of the visited nodes."""
     num_visits: Any
@@ -68,7 +68,7 @@ def sample_hop(indptr, indices, nodes, last, walks, address, scratch, edges, num
 
 
 _WALK, _PLACE, _GOES_ON = 0, 1, 2
-"""Rows of ``lanes``."""
+"""Row numbers of ``Scratch.lanes``."""
 
 
 @cpu_kernel

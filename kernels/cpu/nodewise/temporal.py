@@ -32,20 +32,20 @@ class TimedColumns(NamedTuple):
     """The CSC arrays of the graph, with columns ordered by time."""
 
     indptr: Any
-    """(V+1,) offsets."""
+    """(V+1,) offsets of the columns."""
     indices: Any
-    """(E,) sources, by CSC position."""
+    """(E,) sources of the edges, by CSC position."""
     times: Any
-    """(E,) int64 times by rank; they ascend within a column."""
+    """(E,) int64 times by rank (position in time order); they ascend within a column."""
     by_time: Any
-    """(E,) edge ids, by rank."""
+    """(E,) edge ids by rank."""
 
 
 class TimedRule(NamedTuple):
     """The options of a hop: the number of edges of a node, and the way to choose them."""
 
     fanout: int
-    """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all."""
+    """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all edges."""
     replace: bool
     recent: bool
     """True to take the latest edges instead of random ones."""
@@ -167,8 +167,11 @@ def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, 
 
 
 _BEGIN, _NUMBER, _LANE_NUMBER, _LANE_NODE, _END = 0, 1, 2, 3, 4
-"""Rows of ``lanes``. By node: the beginning of its column and the number of admitted edges. By lane, which is a node that draws: that number and
-the node's local id. During the search: the upper end of the range that is left."""
+"""Row numbers of ``lanes``.
+
+By node: the beginning of its column, and the number of edges up to the time bound. By lane, which is a node that draws: that number, and
+the node's local id. During the binary search: the upper end of the remaining range.
+"""
 
 
 @cpu_kernel

@@ -22,23 +22,26 @@ from hoptrain.kernels.shared.weighted import most_attempts
 _AHEAD = 32
 
 _COLUMN, _LANE, _LANE_BEGIN, _LANE_DEGREE, _LANE_VERTEX = 0, 1, 2, 3, 4
-"""Rows of ``lanes``. The first two are by destination: the beginning of its column, and its lane or ``-1 - degree`` if it takes all edges with
-positive weight. The others are by lane: the beginning of the column, the degree and the node."""
+"""Row numbers of ``lanes``.
+
+By destination: the beginning of its column; and its lane, or ``-1 - degree`` if all edges with positive weight are taken. By lane: the
+beginning of the column, the degree, and the node.
+"""
 _SCALE = 2147483648.0
-"""Integer value of the largest remaining weight. A weight that is smaller by a factor of 2**31 counts as 0 while the largest one remains."""
+"""Integer that represents the largest remaining weight. Weights smaller by a factor of 2**31 count as 0 while the largest one remains."""
 
 
 class WeightedColumns(NamedTuple):
     """The CSC arrays of the graph with weights, and the alias tables of its columns."""
 
     indptr: Any
-    """(V+1,) offsets."""
+    """(V+1,) offsets of the columns."""
     indices: Any
-    """(E,) sources."""
+    """(E,) sources of the edges."""
     threshold: Any
-    """(E,) uint32, see ``hoptrain.kernels.cpu.alias``."""
+    """(E,) uint32 thresholds of the alias tables, see ``hoptrain.kernels.cpu.alias``."""
     alias: Any
-    """(E,) int32, see ``hoptrain.kernels.cpu.alias``."""
+    """(E,) int32 aliases of the alias tables, see ``hoptrain.kernels.cpu.alias``."""
     weights: Any
     """(E,) float32 or float64 edge weights."""
     positive: Any

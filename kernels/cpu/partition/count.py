@@ -5,7 +5,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 
 ONE = 1 << 16
-"""Fixed-point value of one request."""
+"""Fixed-point representation of one request."""
 
 
 @cpu_kernel

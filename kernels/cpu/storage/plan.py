@@ -20,9 +20,9 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 
 NEVER = 2**31 - 1
-"""Next use of a row that no known step uses."""
+"""Next use of a row that no planned step uses."""
 NUM_CLASSES = 112
-"""Number of buckets for rows that no known step uses. They distinguish up to 2**16 - 1 uses with a precision of one eighth."""
+"""Number of buckets for rows that no planned step uses. They distinguish up to 2**16 - 1 uses with a precision of one eighth."""
 
 
 class CacheTables(NamedTuple):

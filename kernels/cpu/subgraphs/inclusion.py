@@ -16,13 +16,13 @@ class Rates(NamedTuple):
     """The hit probabilities of one draw; all draws are independent and identically distributed. T is the set of seeds, of which a subgraph has one."""
 
     draws: int
-    """Number of draws of a subgraph."""
+    """Number of draws of which a subgraph consists."""
     hits: Any
-    """(V,) float64 probability that a draw hits the node."""
+    """(V,) float64 probability that one draw hits each node."""
     outside: Any
-    """(V,) float64 probability that a draw hits the node but no node of T; 0 for a node of T."""
+    """(V,) float64 probability that one draw hits the node but no seed; 0 for seeds."""
     missed: float
-    """Probability that a draw hits no node of T."""
+    """Probability that one draw hits no seed."""
 
 
 @cpu_kernel

@@ -14,13 +14,13 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 from hoptrain.kernels.cpu.relabel import look_up
 
 _AHEAD = 32
-"""Prefetch distance in nodes for offsets; columns are prefetched at half this distance."""
+"""Prefetch distance, in nodes, for column offsets; columns are prefetched at half this distance."""
 _LINE = 16
 """Number of ids in a cache line."""
 _FIRST_LINES = 4
 """Number of lines of a column that are prefetched; the processor's own prefetcher fetches the rest."""
 _RARE = 12
-"""Ratio of checked to picked edges above which picked edges are rare."""
+"""If more than this number of edges is checked for each edge that is kept, kept edges count as rare."""
 _U0, _U1, _U6, _U63 = (np.uint64(n) for n in (0, 1, 6, 63))
 
 

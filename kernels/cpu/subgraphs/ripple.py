@@ -19,11 +19,11 @@ class Ripple(NamedTuple):
     """Scratch memory for one subgraph. A *number* is the local id of a seen node: members and their neighbours, in order of first appearance."""
 
     seen: Any
-    """(V+1,) global ids by number."""
+    """(V+1,) global ids of the seen nodes, by number."""
     waiting: Any
-    """(V,) numbers of the neighbours that are not members yet."""
+    """(V,) numbers of the neighbours that are not members of the subgraph yet."""
     sources: Any
-    """(CHUNK,) global ids or numbers."""
+    """(CHUNK,) scratch memory for global ids or numbers of sources."""
 
 
 @cpu_kernel

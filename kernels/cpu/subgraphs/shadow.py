@@ -23,7 +23,7 @@ MASS = 1 << 40
 ALPHA_BITS = 16
 _AHEAD = 4
 _PLACE_BITS = 20
-"""Number of bits of a place."""
+"""Number of bits of a place, the local id of a node within a seed's set."""
 MOST_PLACES = 1 << _PLACE_BITS
 _LOW_PLACE = np.uint64((1 << 20) - 1)
 
@@ -32,39 +32,39 @@ class Sets(NamedTuple):
     """The node sets of all seeds."""
 
     nodes: Any
-    """(S,) global ids, with capacity for more."""
+    """(S,) global ids of the nodes of all sets, with capacity for more."""
     begins: Any
-    """(B+1,) int64 offsets of the sets' other nodes."""
+    """(B+1,) int64 offsets of each set's nodes other than the seed."""
 
 
 class Own(NamedTuple):
     """Scratch memory for the set of one seed."""
 
     members: Any
-    """(R+1,) global ids by place."""
+    """(R+1,) global ids of the set's nodes, by place."""
     entries: Any
     """(2**slot_bits,) uint32 hash table of places, see ``hoptrain.kernels.cpu.relabel``."""
     slot_bits: int
     id_bits: int
     turn: Any
-    """(1,) int64 last stamp in use. It is incremented for every set; the table is cleared when stamps run out."""
+    """(1,) int64 last used stamp. Every set increments it; the table is cleared when stamps run out."""
 
 
 class Push(NamedTuple):
     """Scratch memory for the push algorithm on one seed; R is the maximum number of nodes that it can reach."""
 
     residue: Any
-    """(R+1,) int64 number of walks that are at each place."""
+    """(R+1,) int64 number of walks that are now at each place."""
     score: Any
     """(R+1,) int64 number of walks that ended at each place."""
     queue: Any
     """(R+1,) int32 ring buffer of places."""
     least: Any
-    """(R+1,) int64 number of walks from which a place is pushed."""
+    """(R+1,) int64 number of walks at a place from which on the place is pushed."""
     keys: Any
-    """(R+1,) uint64 sort keys of places."""
+    """(R+1,) uint64 sort keys of the places."""
     found: Any
-    """(1,) global id or place."""
+    """(1,) scratch memory for one global id or place."""
 
 
 @cpu_kernel

@@ -18,9 +18,9 @@ from hoptrain.kernels.cuda.native.gather import cupy_stream
 from hoptrain.kernels.cuda.training.edges import PIECE, SHORT, grid_of, num_slots, sum_type
 
 NAMES = {"float32": "float", "bfloat16": "bfloat16", "float64": "double"}
-"""Name of a torch or NumPy dtype -> name of the type in the names of kernels."""
+"""Name of a dtype in torch or NumPy -> name of the type in the names of kernels."""
 WORD = {"float32": 4, "bfloat16": 8, "float64": 1}
-"""Dtype -> maximum number of elements that a kernel loads as one word: words of 16 bytes, but single elements for float64."""
+"""Dtype -> maximum number of elements that a kernel loads at once: 16 bytes, but single elements for float64."""
 
 
 def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE):

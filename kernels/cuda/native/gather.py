@@ -8,9 +8,10 @@ import numpy as np
 from hoptrain.kernels.cuda.native import kernel_of, pointer
 
 WORDS = (16, 8, 4, 2, 1)
-"""Sizes of a word in bytes; a word of 16 bytes is one load."""
+"""Sizes in bytes of the units in which kernels copy rows; a unit of 16 bytes is one load."""
 LINE_BYTES = 128
-"""Bytes of a read of host memory (Min et al., Large Graph Convolutional Network Training with GPU-Oriented Data Communication Architecture, VLDB 2021)."""
+"""Bytes that a GPU reads from host memory at once (Min et al., Large Graph Convolutional Network Training with GPU-Oriented Data
+Communication Architecture, VLDB 2021)."""
 MAX_LANES = 32
 
 

@@ -17,7 +17,7 @@ from hoptrain.kernels.shared.weighted import most_attempts, weight_share
 
 _U0 = np.uint64(0)
 LONG = 256
-"""Column length above which a block, not a thread, takes all edges of the column."""
+"""Column length above which a block takes all edges of a column, instead of a thread."""
 
 
 @id_kernel("void(int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1])")

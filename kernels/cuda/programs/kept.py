@@ -19,7 +19,7 @@ from hoptrain.kernels.cuda.programs.key import NoKeyError, text_of
 from hoptrain.kernels.machine_code import cache_folder, sealed, unsealed
 
 FOLDER = cache_folder("cuda", COMPILER) / "programs"
-"""Folder of the machine code of programs."""
+"""Cache folder for the machine code of sampling programs."""
 
 
 def program_kernel(*functions):

@@ -15,7 +15,7 @@ import numpy as np
 
 _VERSIONS = f"Python {sys.version}, NumPy {np.__version__}, Numba {numba.__version__}"
 _KNOWN = ("builtins", "math", "numpy", "numba", "hoptrain.kernels.shared", "hoptrain.kernels.cuda")
-"""Modules whose contents are determined by library versions, or by the hash of hoptrain's sources."""
+"""Modules whose contents depend only on library versions, or on the hash of hoptrain's sources."""
 _PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
 
 

@@ -29,11 +29,11 @@ class Scratch(NamedTuple):
     keys: Any
     """(W, power of two) global ids, a hash table that is at most half full."""
     values: Any
-    """(W, power of two) int32 places of the keys."""
+    """(W, power of two) int32 places (local ids within a seed's set) of the keys."""
     members: Any
     """(W, R) global ids by place; the seed has place 0."""
     residue: Any
-    """(W, R) int64 number of walks that are at each place."""
+    """(W, R) int64 number of walks that are now at each place."""
     score: Any
     """(W, R) int64 number of walks that ended at each place."""
     queue: Any

@@ -6,7 +6,7 @@ from typing import Any
 PIECE = 7
 """Log2 of the number of edges above which a destination is summed in pieces by several warps. A warp takes about 20 microseconds for this number."""
 SHORT = 8
-"""Number of threads along the edges of a destination in kernels with a thread for each edge and head: a usual in-degree of sampled blocks."""
+"""Number of threads along a destination's edges, in kernels with a thread for each edge and head: a usual in-degree of sampled blocks."""
 MAX_LANES = 32
 
 
