@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from hoptrain.benchmarks.baselines.installed import call
-from hoptrain.benchmarks.cases.hetero import DEFAULT_SCALE, TWIN, mag_twin
+from hoptrain.benchmarks.cases.hetero import DEFAULT_SCALE, TWIN, synthetic_mag
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
 from hoptrain.benchmarks.common.rounds import time_rounds
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> Result:
 def _load(name: str, args: argparse.Namespace) -> Dataset | HeteroDataset:
     """A data set, typed or not."""
     if name == TWIN:
-        return mag_twin(DEFAULT_SCALE if args.scale is None else args.scale)
+        return synthetic_mag(DEFAULT_SCALE if args.scale is None else args.scale)
     return options.load_either(name, args, scale=0.2)
 
 

@@ -27,14 +27,14 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.address import HopAddress
-from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
+from hoptrain.kernels.cpu.nodewise.neighbor import DrawOptions, Edges
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.minibatch import ONLY, Block, nested_hops
 from hoptrain.samplers.buffers.frontier import Frontier
 from hoptrain.samplers.buffers.workspace import Workspace
 
 if TYPE_CHECKING:
-    from hoptrain.kernels.cpu.nodewise.temporal import TimedRule
+    from hoptrain.kernels.cpu.nodewise.temporal import TimedDrawOptions
 
 MOST_HOPS = 16
 """Most hops of a heterogeneous sampler. Hop h of relation number k has the hop ``MOST_HOPS * k + h`` in the addresses of random numbers."""
@@ -79,13 +79,13 @@ class Request(NamedTuple):
 class EdgeReader(Protocol):
     """A reader of the edges of one relation from files. Each method draws one hop of several batches and combines their reads."""
 
-    def uniformly(self, rule: Rule, requests: Sequence[Request]) -> list[Drawn]:
+    def uniformly(self, rule: DrawOptions, requests: Sequence[Request]) -> list[Drawn]:
         """Draw edges uniformly; read only the sources of the drawn edges."""
 
-    def by_weight(self, rule: Rule, requests: Sequence[Request]) -> list[Drawn]:
+    def by_weight(self, rule: DrawOptions, requests: Sequence[Request]) -> list[Drawn]:
         """Draw edges by weight; read the weights of whole columns, and the sources of the drawn edges."""
 
-    def by_time(self, rule: TimedRule, requests: Sequence[Request]) -> list[Drawn]:
+    def by_time(self, rule: TimedDrawOptions, requests: Sequence[Request]) -> list[Drawn]:
         """Draw edges bounded by time; read the times of whole columns, and the sources of the drawn edges."""
 
     def from_columns(self, draws: AloneDraws, hop: int, requests: Sequence[Request], names: Sequence[str]) -> list[Drawn]:

@@ -191,11 +191,11 @@ def cluster_data(data: Any, clusters: Array, number: int) -> Any:
     """PyG's ``ClusterData`` with hoptrain's ``clusters`` (V,) in the place of those that METIS would find again."""
     from torch_geometric.loader import ClusterData
 
-    class Known(ClusterData):
+    class GivenClusters(ClusterData):
         def _metis(self, edge_index: Any, num_nodes: int) -> Any:
             return torch.from_numpy(clusters)
 
-    return Known(data, number, log=False)
+    return GivenClusters(data, number, log=False)
 
 
 def _adjacency(data: Any) -> Any:

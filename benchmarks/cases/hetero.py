@@ -13,7 +13,7 @@ TWIN = "typed:mag"
 DEFAULT_SCALE = 0.05
 
 
-def mag_twin(scale: float) -> HeteroDataset:
+def synthetic_mag(scale: float) -> HeteroDataset:
     """Return the synthetic ogbn-mag at a scale, each relation also reversed, as ``rev_NAME``; types without features have some that are drawn at random.
 
     Raises:

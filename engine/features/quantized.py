@@ -30,7 +30,7 @@ Create: TypeAlias = Callable[[str, Any, tuple[int, ...]], Array]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Columns:
+class QuantParams:
     """The quantisation parameters of F columns. A code stands for the float32 number ``zero + scale * code``.
 
     Attributes:
@@ -66,7 +66,7 @@ class QuantizedRows:
     """
 
     codes: Array
-    columns: Columns
+    columns: QuantParams
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -154,7 +154,7 @@ def rows_in(arrays: dict[str, Array], name: str) -> Any:
     """Return the table ``name`` from arrays by file name, as ``files_of`` returns them; None if it is not among them."""
     for form in _CODED:
         if (codes := arrays.get(f"{name}_{form}")) is not None:
-            return QuantizedRows(codes, Columns(form, arrays[f"{name}_scale"], arrays[f"{name}_zero"]))
+            return QuantizedRows(codes, QuantParams(form, arrays[f"{name}_scale"], arrays[f"{name}_zero"]))
     return arrays.get(name)
 
 
@@ -241,14 +241,14 @@ def quantize(x: Array, features: str, *, what: str = "x", create: Create | None 
     return QuantizedRows(codes, columns)
 
 
-def columns_of(found: _Range, top: int, form: str) -> Columns:
+def columns_of(found: _Range, top: int, form: str) -> QuantParams:
     """Return scale and zero of columns whose codes are 0 to ``top``."""
     low, high = found.low.astype(np.float64), found.high.astype(np.float64)
     is_counted = found.is_whole & (high - low <= top) & (np.maximum(abs(low), abs(high)) <= _WHOLE)
     scale = np.where(high == low, 0.0, np.where(is_counted, 1.0, _round_up((high - low) / top)))
     has_zero = (low < 0) & (high >= 0)  # then one code must stand for 0 exactly
     zero = np.where(has_zero, 0.0 - scale * np.rint(-low / np.where(has_zero, scale, 1.0)), low)
-    return Columns(form, scale.astype(np.float32), zero.astype(np.float32))
+    return QuantParams(form, scale.astype(np.float32), zero.astype(np.float32))
 
 
 def _round_up(scale: Array) -> Array:

@@ -14,7 +14,7 @@ PIECE = 1 << 22
 """Approximate number of edges whose label pairs are listed at once."""
 
 
-class Columns(NamedTuple):
+class CoarseGraph(NamedTuple):
     """A coarsened graph in CSC form, with the sizes of its edges and nodes.
 
     Attributes:
@@ -35,7 +35,7 @@ class Columns(NamedTuple):
         return len(self.sizes)
 
 
-def contract(columns: Columns, labels: Array, num_labels: int) -> Columns:
+def contract(columns: CoarseGraph, labels: Array, num_labels: int) -> CoarseGraph:
     """Coarsen a graph by labels: one node per label, and an edge in both directions for each pair of labels with edges, with their number.
 
     Args:
@@ -50,7 +50,7 @@ def contract(columns: Columns, labels: Array, num_labels: int) -> Columns:
     order = np.argsort(np.concatenate([high, low]), kind="stable")
     indptr = np.zeros(num_labels + 1, np.int64)
     np.cumsum(np.bincount(low, minlength=num_labels) + np.bincount(high, minlength=num_labels), out=indptr[1:])
-    return Columns(
+    return CoarseGraph(
         indptr=indptr,
         indices=np.concatenate([low, high])[order].astype(np.int32),
         edge_sizes=np.minimum(np.concatenate([counts, counts])[order], 2**31 - 1).astype(np.int32),
@@ -66,7 +66,7 @@ def loads_of(sizes: Array, labels: Array, num_labels: int) -> Array:
     return loads
 
 
-def pairs_between(columns: Columns, labels: Array, num_labels: int) -> Iterator[tuple[Array, Array]]:
+def pairs_between(columns: CoarseGraph, labels: Array, num_labels: int) -> Iterator[tuple[Array, Array]]:
     """Yield the pairs of labels between which edges exist, each as smaller label * L + larger label, and their numbers of edges, (M,) each.
 
     Columns are processed in ranges. A pair occurs at most once per range.

@@ -23,7 +23,7 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError, check_choice
 from hoptrain.engine.features.quantized import Rows, codes_of, files_of, rows_in
 from hoptrain.engine.graph import Graph, PartialGraph
-from hoptrain.engine.partition.columns import Columns, loads_of, pairs_between
+from hoptrain.engine.partition.columns import CoarseGraph, loads_of, pairs_between
 from hoptrain.engine.partition.methods import assign, check_method, vertex_sizes
 from hoptrain.engine.partition.topology.columns import OwnColumns, own_columns
 from hoptrain.engine.partition.topology.graph import PartitionedGraph
@@ -187,7 +187,7 @@ def _without_edges(graph: Graph) -> Graph:
 def _quality(data: Dataset, parts: Array, num_parts: int) -> dict[str, object]:
     """Return the edge cut and each partition's share of the expected requests, for the header."""
     sizes = vertex_sizes(data.graph)
-    columns = Columns(data.graph.indptr, data.graph.indices, np.empty(0, np.int32), sizes)
+    columns = CoarseGraph(data.graph.indptr, data.graph.indices, np.empty(0, np.int32), sizes)
     num_cut = sum(int(counts.sum()) for _, counts in pairs_between(columns, parts, num_parts))
     requests = loads_of(sizes, parts, num_parts)[:, 1]
     return {"cut": num_cut / max(1, data.graph.num_edges), "requests": (requests / max(1, requests.sum())).tolist()}

@@ -10,7 +10,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
-from hoptrain.engine.partition.columns import Columns, contract, loads_of
+from hoptrain.engine.partition.columns import CoarseGraph, contract, loads_of
 from hoptrain.kernels.cpu.partition.count import ONE, count_requests
 from hoptrain.kernels.cpu.partition.propagate import propagate
 
@@ -43,7 +43,7 @@ def assign(graph: Graph, num_parts: int, method: str = "stream") -> Array:
         return np.zeros(graph.num_nodes, np.int32)
     if method == "range":
         return _by_range(sizes, num_parts)
-    columns = Columns(graph.indptr, graph.indices, np.empty(0, np.int32), sizes)
+    columns = CoarseGraph(graph.indptr, graph.indices, np.empty(0, np.int32), sizes)
     return _by_stream(columns, num_parts) if method == "stream" else _by_metis(columns, num_parts)
 
 
@@ -68,7 +68,7 @@ def vertex_sizes(graph: Graph) -> Array:
     return np.stack([np.ones(graph.num_nodes, np.int64), requests], axis=1)
 
 
-def metis(columns: Columns, num_parts: int, weights: Array | None = None) -> Array:
+def metis(columns: CoarseGraph, num_parts: int, weights: Array | None = None) -> Array:
     """Partition a graph with METIS (Karypis & Kumar 1998), (V,) int64. It must have each edge in both directions and no self loops.
 
     Raises:
@@ -90,16 +90,16 @@ def _by_range(sizes: Array, num_parts: int) -> Array:
     return parts
 
 
-def _by_metis(columns: Columns, num_parts: int) -> Array:
+def _by_metis(columns: CoarseGraph, num_parts: int) -> Array:
     """Partition the whole graph with METIS, without clustering."""
     whole = contract(columns, np.arange(columns.num_nodes, dtype=np.int32), columns.num_nodes)
     labels = metis(whole, num_parts, _joint(columns.sizes)).astype(np.int32)
     return _refined(columns, labels, num_parts)
 
 
-def _by_stream(columns: Columns, num_parts: int) -> Array:
+def _by_stream(columns: CoarseGraph, num_parts: int) -> Array:
     """Cluster repeatedly until METIS can partition the cluster graph, then refine the partitions at each level."""
-    levels: list[tuple[Columns, Array]] = []
+    levels: list[tuple[CoarseGraph, Array]] = []
     level, share = columns, CLUSTERS_A_PART * num_parts
     while not levels or len(level.indices) > SMALL_ENOUGH:
         labels = _clustered(level, share)
@@ -116,7 +116,7 @@ def _by_stream(columns: Columns, num_parts: int) -> Array:
     return parts
 
 
-def _clustered(columns: Columns, share: int) -> Array:
+def _clustered(columns: CoarseGraph, share: int) -> Array:
     """Return cluster labels (V,) int32 without gaps. Each cluster has at most 1 / ``share`` of the total of each size, or one node."""
     labels = np.arange(columns.num_nodes, dtype=np.int32)
     limits = np.maximum(columns.sizes.sum(0) // share, 1)
@@ -126,7 +126,7 @@ def _clustered(columns: Columns, share: int) -> Array:
     return (np.cumsum(is_used, dtype=np.int32) - 1)[labels]
 
 
-def _refined(columns: Columns, parts: Array, num_parts: int) -> Array:
+def _refined(columns: CoarseGraph, parts: Array, num_parts: int) -> Array:
     """Return partitions (V,) after moving nodes to where most of their neighbours are, within the load limits."""
     loads = loads_of(columns.sizes, parts, num_parts)
     limits = (columns.sizes.sum(0) * (ROWS_SLACK, REQUESTS_SLACK) / num_parts).astype(np.int64)
@@ -134,7 +134,7 @@ def _refined(columns: Columns, parts: Array, num_parts: int) -> Array:
     return parts
 
 
-def _propagate(columns: Columns, labels: Array, loads: Array, limits: Array) -> None:
+def _propagate(columns: CoarseGraph, labels: Array, loads: Array, limits: Array) -> None:
     """Run label propagation until few labels change, at most ``ROUNDS`` times."""
     gains = np.zeros(len(loads), np.int64)
     seen = np.empty(int(np.diff(columns.indptr).max(initial=0)), np.int32)

@@ -20,7 +20,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.features.quantized import Columns, QuantizedRows, codes_of
+from hoptrain.engine.features.quantized import QuantizedRows, QuantParams, codes_of
 from hoptrain.engine.gpu_memory.meeting import Meeting, meeting_of
 from hoptrain.engine.gpu_memory.one_copy import machine
 from hoptrain.engine.partition.exchange import Exchange
@@ -77,7 +77,7 @@ class PartitionedFeatures(StoredRows):
             )
         self._graph_is = "partitioned" if partition.has_columns else "replicated"
         one = next(iter(here.values()))
-        self.columns: Columns | None = next((rows.columns for rows in stored.values() if isinstance(rows, QuantizedRows)), None)
+        self.columns: QuantParams | None = next((rows.columns for rows in stored.values() if isinstance(rows, QuantizedRows)), None)
         self.shape, self.dtype = (len(self._place), *one.shape[1:]), one.dtype
         self.files = {part: FileRows.of(x, "features") for part, x in here.items()}
         self.row_bytes = next(iter(self.files.values())).row_bytes
@@ -313,7 +313,7 @@ def open_partitioned(path: str | Path, links: Links | None = None) -> Dataset:
     return replace(partition.data, x=x, validate=False)
 
 
-def _checksum(columns: Columns | None) -> str:
+def _checksum(columns: QuantParams | None) -> str:
     """Return text with the checksum of quantisation parameters."""
     if columns is None:
         return ""

@@ -34,7 +34,7 @@ _LOWER, _B32 = 0xFFFFFFFF, 32
 _DIRECT = -1
 
 
-class Words(NamedTuple):
+class PackedFields(NamedTuple):
     """The additional fields of a packed table.
 
     Attributes:
@@ -63,7 +63,7 @@ class Table(NamedTuple):
 
     start: Any
     entries: Any
-    packed: Words | None = None
+    packed: PackedFields | None = None
 
 
 def enter(launch, source, count, capacity, table, nodes):

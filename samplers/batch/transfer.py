@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hoptrain.engine.arrays import BFLOAT16, Array, ids_at
-from hoptrain.engine.features.quantized import Columns, QuantizedRows, codes_of
+from hoptrain.engine.features.quantized import QuantizedRows, QuantParams, codes_of
 from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.queue.ring import Recycled
 from hoptrain.engine.queue.shared_memory import mapped_file
@@ -68,7 +68,7 @@ def expanded_here(rows: Any) -> Any:
     return expand_tensor(rows.codes, rows.columns)
 
 
-def expand_tensor(codes: torch.Tensor, columns: Columns) -> torch.Tensor:
+def expand_tensor(codes: torch.Tensor, columns: QuantParams) -> torch.Tensor:
     """Dequantise codes (N, width) uint8 on their device, in torch's current stream, to (N, F) float32, bit-identical to ``columns.expand``."""
     import torch
 
@@ -79,7 +79,7 @@ def expand_tensor(codes: torch.Tensor, columns: Columns) -> torch.Tensor:
 
 
 @lru_cache(maxsize=16)
-def _on_device(columns: Columns, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _on_device(columns: QuantParams, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     import torch
 
     return torch.tensor(columns.scale, device=device), torch.tensor(columns.zero, device=device)

@@ -34,13 +34,13 @@ class Hop(NamedTuple):
     """The inputs of a hop's draws along one relation."""
 
     workspace: Workspace
-    columns: kernels.Columns | weighted.WeightedColumns
+    columns: kernels.CscColumns | weighted.WeightedColumns
     nodes: Array
     """Nodes so far of the destination type."""
     first: int
     """First of the destinations, which are ``nodes[first:last]``."""
     last: int
-    rule: kernels.Rule
+    rule: kernels.DrawOptions
     address: HopAddress
     edges: kernels.Edges
     num_edges: int
@@ -89,28 +89,30 @@ def draw_places(hop: Hop) -> int:
     return total
 
 
-def is_distinct_by_weight(rule: kernels.Rule) -> bool:
+def is_distinct_by_weight(rule: kernels.DrawOptions) -> bool:
     """Return whether a hop takes distinct edges by weight, or all edges of positive weight, for which ``kernels.cpu.nodewise.weighted`` is used."""
     return bool(rule.weighted and (rule.fanout == ALL or not rule.replace))
 
 
-def _is_share(rule: kernels.Rule) -> bool:
+def _is_share(rule: kernels.DrawOptions) -> bool:
     """Return whether a hop takes a share of each node's edges, for which ``hoptrain.kernels.cpu.nodewise.shares`` is used."""
     return rule.fanout < ALL and not is_distinct_by_weight(rule)
 
 
-def count_edges(columns: kernels.Columns | weighted.WeightedColumns, nodes: Array, first: int, last: int, rule: kernels.Rule) -> int:
+def count_edges(
+    columns: kernels.CscColumns | weighted.WeightedColumns, nodes: Array, first: int, last: int, rule: kernels.DrawOptions
+) -> int:
     """Return the number of edges that the destinations ``nodes[first:last]`` draw together."""
     counted: int = (weighted if is_distinct_by_weight(rule) else kernels).count_edges(columns, nodes, first, last, rule)
     return counted
 
 
 def draw_hop(
-    columns: kernels.Columns | weighted.WeightedColumns,
+    columns: kernels.CscColumns | weighted.WeightedColumns,
     nodes: Array,
     first: int,
     last: int,
-    rule: kernels.Rule,
+    rule: kernels.DrawOptions,
     address: HopAddress,
     scratch: kernels.Scratch,
     edges: kernels.Edges,
@@ -211,7 +213,7 @@ def _parts(hops: Sequence[Hop], most: int) -> list[tuple[int, int, int]]:
     return parts
 
 
-def scratch_for(workspace: Workspace, rule: kernels.Rule) -> kernels.Scratch:
+def scratch_for(workspace: Workspace, rule: kernels.DrawOptions) -> kernels.Scratch:
     """Return the scratch buffers of a hop's kernels, which the workspace keeps."""
     draws = weighted.lane_attempts(rule.fanout) if is_distinct_by_weight(rule) else rule.fanout
     key = draws, rule.weighted

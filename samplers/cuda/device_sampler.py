@@ -27,7 +27,7 @@ from hoptrain.engine.gpu_memory.device_store import DeviceGraph, choose_placemen
 from hoptrain.engine.gpu_memory.device_stream import Buffers
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.scan import scan_into_room
-from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, Table, Words
+from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, PackedFields, Table
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables
@@ -331,7 +331,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         if trees is None:
             size = entries.shape[1] // 2  # may be larger, from an earlier bulk
         most_probes = FEW_PROBES if tables.share > 1 else size
-        words = Words(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
+        words = PackedFields(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
         return Table(first, entries, words)
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:

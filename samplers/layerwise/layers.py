@@ -176,7 +176,7 @@ def _connect(graph: Graph, frontier: Frontier, draws: kernels.Draws, total: np.u
     frontier.forget(num_dst)
     most = total_degree(graph.indptr, frontier.nodes(), num_dst)
     nodes = frontier.make_room(len(draws.vertices))
-    known = kernels.Known(
+    known = kernels.LayerNodes(
         counts=workspace.array("draw_counts", room, np.int32),
         weights=workspace.array("draw_weights", room, np.float32),
         places=workspace.array("draw_places", room, graph.indices.dtype),

@@ -14,7 +14,7 @@ from hoptrain.engine import InputError, WorkerError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import check_cuda
 from hoptrain.engine.errors import explain_hint
-from hoptrain.engine.features.quantized import Columns
+from hoptrain.engine.features.quantized import QuantParams
 from hoptrain.engine.gpu_memory.device_store import DeviceRows
 from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers.base import SomeBatch
@@ -70,7 +70,7 @@ class DeviceFeed(Generic[SomeBatch]):
         placement: str = "auto",
         gpu_cache: float | str | None = None,
         epoch: int = 0,
-        columns: Mapping[str, Columns] | None = None,
+        columns: Mapping[str, QuantParams] | None = None,
         counted: Iterable[ScheduledBulk] | None = None,
     ) -> None:
         """Copy features and labels to the memory in which the device reads them; the sampler copies the graph with the first bulk.

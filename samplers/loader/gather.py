@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.features.quantized import Columns, QuantizedRows, Rows, codes_of
+from hoptrain.engine.features.quantized import QuantizedRows, QuantParams, Rows, codes_of
 from hoptrain.kernels.cpu import gather as kernels
 from hoptrain.samplers.batch.minibatch import SampledBatch
 from hoptrain.samplers.buffers.workspace import Workspace
@@ -42,13 +42,13 @@ def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[
             yield name, store, ids_of[name]
 
 
-def split_columns(stores: Mapping[str, Rows]) -> tuple[dict[str, Any], dict[str, Columns]]:
+def split_columns(stores: Mapping[str, Rows]) -> tuple[dict[str, Any], dict[str, QuantParams]]:
     """Return the arrays of stores that are gathered (codes if quantised), and the scales of the quantised ones, each by name."""
     columns = {name: rows.columns for name, rows in stores.items() if isinstance(rows, QuantizedRows)}
     return {name: codes_of(rows) for name, rows in stores.items()}, columns
 
 
-def with_columns(rows: Mapping[str, Any], columns: Mapping[str, Columns]) -> dict[str, Any]:
+def with_columns(rows: Mapping[str, Any], columns: Mapping[str, QuantParams]) -> dict[str, Any]:
     """Return a batch's rows by name, with codes of quantised stores as ``QuantizedRows``.
 
     Args:

@@ -12,7 +12,7 @@ from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Sch
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.device import pin_pages, split_device
 from hoptrain.engine.features.checks import as_ids
-from hoptrain.engine.features.quantized import Columns
+from hoptrain.engine.features.quantized import QuantParams
 from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
@@ -186,7 +186,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
             self.tier.close()
 
 
-def _task_on(data: Any, sampler: Sampler[Any, Any], schedule: StepSchedule, workspace: Workspace) -> tuple[SampleTask, dict[str, Columns]]:
+def _task_on(
+    data: Any, sampler: Sampler[Any, Any], schedule: StepSchedule, workspace: Workspace
+) -> tuple[SampleTask, dict[str, QuantParams]]:
     """Return the task that makes batches, and the scales of quantised stores by name."""
     stores, columns = split_columns(sampler.stores_of(data))
     return SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace), columns

@@ -15,7 +15,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import PLACEMENTS, check_cuda, split_device, torch_on_device
 from hoptrain.engine.errors import check_choice
-from hoptrain.engine.features.quantized import Columns
+from hoptrain.engine.features.quantized import QuantParams
 from hoptrain.engine.machine import parse_size
 from hoptrain.engine.queue.ahead import Batch, make_in, run_ahead, run_together
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
@@ -113,7 +113,7 @@ class BatchMaker:
         on_map: Callable[[Array], None] | None = None,
         threads: int = 1,
         device: DeviceOptions | None = None,
-        columns: dict[str, Columns] | None = None,
+        columns: dict[str, QuantParams] | None = None,
     ) -> None:
         """Initialise; nothing is started yet.
 

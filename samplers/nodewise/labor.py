@@ -288,7 +288,7 @@ class LaborHop:
         kept, num_edges = (self._by_importance if self.rounds or self.weights is not None else self._evenly)(name)
         return Drawn(kept.indptr, kept.edge_ids[:num_edges], kept.sources[:num_edges], kept.weights[:num_edges])
 
-    def _evenly(self, name: str) -> tuple[kernels.Kept, int]:
+    def _evenly(self, name: str) -> tuple[kernels.KeptEdges, int]:
         frontier, graph, last, number = self.frontier, self.graph, self.num_dst, self.sources.num_graph_nodes
         nodes, array = frontier.nodes(), frontier.workspace.array
         if self._pays(total_degree(graph.indptr, nodes, last)):
@@ -296,14 +296,14 @@ class LaborHop:
             kernels.all_words(self.address, word_of, high_of)
             chosen = array("labor.chosen", kernels.LANES, np.int32)
 
-            def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+            def keep(cursor: kernels.Cursor, kept: kernels.KeptEdges) -> Any:
                 return kernels.keep_evenly_known(
                     graph.indptr, graph.indices, nodes, cursor, last, self.fanout, word_of, high_of, chosen, kept
                 )  # fmt: skip
         else:
             sources, words = array("labor.sources", kernels.LANES, graph.indices.dtype), array("labor.lanes", kernels.LANES, np.uint32)
 
-            def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+            def keep(cursor: kernels.Cursor, kept: kernels.KeptEdges) -> Any:
                 return kernels.keep_evenly(
                     graph.indptr, graph.indices, nodes, cursor, last, self.fanout, self.address, sources, words, kept
                 )
@@ -314,7 +314,7 @@ class LaborHop:
         """Return whether a hop with ``num_edges`` candidate edges should first compute the random words of all nodes of the graph."""
         return num_edges >= EDGES_PER_WORD * self.sources.num_graph_nodes
 
-    def _by_importance(self, name: str) -> tuple[kernels.Kept, int]:
+    def _by_importance(self, name: str) -> tuple[kernels.KeptEdges, int]:
         """Keep edges by the importances of their sources.
 
         If the hop reads few edges, all candidates become nodes temporarily, so that the arrays of importances have only their size.
@@ -332,15 +332,17 @@ class LaborHop:
             sources, begins = frontier.nodes(), ends[:-1]
         known = self._known(sources)
         most = int(degrees.max(initial=0))
-        column = importance.Column(*(array(f"labor.{what}", most, np.float64) for what in ("importances", "column_words", "inverses")))
-        chosen, columns = array("labor.chosen", most, np.int32), importance.Columns(begins, degrees, candidates)
+        column = importance.ColumnBuffers(
+            *(array(f"labor.{what}", most, np.float64) for what in ("importances", "column_words", "inverses"))
+        )
+        chosen, columns = array("labor.chosen", most, np.int32), importance.LaborColumns(begins, degrees, candidates)
         if self.weights is None:
             importance.find_importances(columns, self.fanout, self.rounds, known, column)
         else:
             firsts = graph.indptr[nodes].astype(np.int64)
             labor_weighted.find_importances(columns, firsts, self.weights, self.fanout, self.rounds, known, column)
 
-        def keep(cursor: kernels.Cursor, kept: kernels.Kept) -> Any:
+        def keep(cursor: kernels.Cursor, kept: kernels.KeptEdges) -> Any:
             among = graph.indptr, graph.indices, nodes, columns, cursor
             if self.weights is None:
                 return importance.keep_by_importance(*among, self.fanout, known, column, chosen, kept)
@@ -352,11 +354,11 @@ class LaborHop:
             frontier.forget(before)
         return found
 
-    def _known(self, sources: Array | None) -> importance.Known:
+    def _known(self, sources: Array | None) -> importance.LaborSources:
         """Return the arrays of words and importances of the ``sources`` (N,), global ids, or of all nodes; the words are filled in."""
         array = self.frontier.workspace.array
         number = self.sources.num_graph_nodes if sources is None else len(sources)
-        known = importance.Known(
+        known = importance.LaborSources(
             least=array("labor.least", number, np.uint32),
             factor=array("labor.factor", number if self.rounds > (self.weights is None) else 0, np.float64),
             values=array("labor.values", 2 * number, np.float64).reshape(number, 2),
@@ -369,7 +371,7 @@ class LaborHop:
         importance.enter_words(words, known)
         return known
 
-    def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.Kept], Any]) -> tuple[kernels.Kept, int]:
+    def _keep_all(self, name: str, keep: Callable[[kernels.Cursor, kernels.KeptEdges], Any]) -> tuple[kernels.KeptEdges, int]:
         """Run a kernel until all destinations are done, and double its buffers whenever they are full."""
         graph, workspace, num_dst = self.graph, self.frontier.workspace, self.num_dst
         indptr = workspace.array(f"indptr{name}", num_dst + 1, id_dtype(graph.num_edges + 1))
@@ -381,6 +383,6 @@ class LaborHop:
         while not is_done:
             room *= 2
             arrays = [workspace.array(f"{what}{name}", room, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]
-            cursor = kernels.Cursor(*keep(cursor, kernels.Kept(indptr, *arrays)))
+            cursor = kernels.Cursor(*keep(cursor, kernels.KeptEdges(indptr, *arrays)))
             is_done = cursor.destination == num_dst
-        return kernels.Kept(indptr, *arrays), cursor.num_edges
+        return kernels.KeptEdges(indptr, *arrays), cursor.num_edges

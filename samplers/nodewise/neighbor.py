@@ -60,18 +60,18 @@ class NeighborDraws(NamedTuple):
         """True if edges are drawn by weight."""
         return self.weights is not None
 
-    def rule(self, hop: int) -> kernels.Rule:
+    def rule(self, hop: int) -> kernels.DrawOptions:
         """Return the options of a hop's draws: the fanout, and whether draws are with replacement and by weight."""
-        return kernels.Rule(fanout_code(self.fanouts[hop]), self.replace, self.weights is not None)
+        return kernels.DrawOptions(fanout_code(self.fanouts[hop]), self.replace, self.weights is not None)
 
-    def kernel_columns(self, columns: RelationColumns, rule: kernels.Rule) -> kernels.Columns | WeightedColumns:
+    def kernel_columns(self, columns: RelationColumns, rule: kernels.DrawOptions) -> kernels.CscColumns | WeightedColumns:
         """Return the columns in the form that the kernel for ``rule`` takes."""
         if self.weights is None:
-            return kernels.Columns(columns.indptr, columns.indices, *NO_TABLES)
+            return kernels.CscColumns(columns.indptr, columns.indices, *NO_TABLES)
         tables, positive = self.weights()
         if is_distinct_by_weight(rule):
             return WeightedColumns(columns.indptr, columns.indices, *tables, columns.weights, positive)
-        return kernels.Columns(columns.indptr, columns.indices, *tables)
+        return kernels.CscColumns(columns.indptr, columns.indices, *tables)
 
     def arrays(self, columns: RelationColumns) -> dict[str, Array]:
         """Return the arrays that the draws read: the sources and, for weighted draws, the weights.
@@ -175,7 +175,7 @@ class NeighborSampler(FanoutSampler):
         """Return the draws of the only relation, which need only the in-edges of the drawing nodes."""
         return self.along(graph)[ONLY]
 
-    def columns(self, graph: Graph) -> list[kernels.Columns | WeightedColumns]:
+    def columns(self, graph: Graph) -> list[kernels.CscColumns | WeightedColumns]:
         """Return the columns that each hop draws from, in the form that its kernel takes."""
         draws = self.along(graph)[ONLY]
         return [draws.kernel_columns(graph, draws.rule(hop)) for hop in range(self.num_hops)]

@@ -14,7 +14,7 @@ from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Rule
+from hoptrain.kernels.cpu.nodewise.neighbor import DrawOptions
 from hoptrain.kernels.shared.draws import fanout_code
 from hoptrain.kernels.shared.philox import MAX_DRAWS
 from hoptrain.samplers.base import FanoutSampler, HopSampler
@@ -57,9 +57,9 @@ class TimedDraws(NamedTuple):
     in_order: Callable[[], kernels.TimedColumns]
     monotone: bool = False
 
-    def rule(self, hop: int) -> kernels.TimedRule:
+    def rule(self, hop: int) -> kernels.TimedDrawOptions:
         """Return the options of a hop's draws: the fanout, and whether draws are with replacement or take the latest edges."""
-        return kernels.TimedRule(fanout_code(self.fanouts[hop]), self.replace, self.is_recent)
+        return kernels.TimedDrawOptions(fanout_code(self.fanouts[hop]), self.replace, self.is_recent)
 
     def sample(self, batch: GrowingBatch, steps: Sequence[Step[TimedDraws]]) -> list[Drawn]:
         """Draw the edges of all steps of a hop, one relation after the other. Sources are local ids in int64, the dtype of keys."""
@@ -68,7 +68,7 @@ class TimedDraws(NamedTuple):
     def _sample(self, batch: GrowingBatch, step: Step[TimedDraws]) -> Drawn:
         columns, rule, first, last, total = self.in_order(), self.rule(step.hop), step.first, step.last, step.num_edges
         sources, destinations = batch.frontiers[step.relation[0]], batch.frontiers[step.relation[2]]
-        scratch = scratch_for(batch.workspace, Rule(rule.fanout, rule.replace, False))
+        scratch = scratch_for(batch.workspace, DrawOptions(rule.fanout, rule.replace, False))
         bounds, trees = _path_arrays(batch, 0) if self.monotone else (batch.times, None)
         most = most_edges(
             last - first, rule.fanout, lambda: kernels.count_edges(columns, destinations.nodes(), first, last, bounds, rule, scratch)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.partition.columns import Columns
+from hoptrain.engine.partition.columns import CoarseGraph
 from hoptrain.engine.partition.methods import metis
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.samplers.buffers.workspace import Workspace
@@ -137,4 +137,4 @@ def partition(graph: Graph, num_clusters: int) -> Array:
     is_pair = dst != graph.indices
     both = Graph.from_pairs(graph.indices[is_pair], dst[is_pair], graph.num_nodes)
     none = np.empty(0, np.int32)
-    return metis(Columns(both.indptr, both.indices, none, none), num_clusters)
+    return metis(CoarseGraph(both.indptr, both.indices, none, none), num_clusters)

@@ -104,7 +104,7 @@ class ShadowSampler(DisjointSampler):
         self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
         """Find the nodes of each seed's subgraph; see ``DisjointSampler.find_sets``."""
-        rule = neighbor.Rule(self.num_neighbors, False, False)
+        rule = neighbor.DrawOptions(self.num_neighbors, False, False)
         scratch = scratch_for(workspace, rule)
         of_hop = min(self._most, graph.num_nodes * self.num_neighbors)
         edges = neighbor.Edges(
@@ -112,7 +112,7 @@ class ShadowSampler(DisjointSampler):
             edge_ids=workspace.array("hop_edge_ids", of_hop, id_dtype(graph.num_edges)),
             indices=workspace.array("hop_indices", of_hop, graph.indices.dtype),
         )
-        columns = neighbor.Columns(graph.indptr, graph.indices, *NO_TABLES)
+        columns = neighbor.CscColumns(graph.indptr, graph.indices, *NO_TABLES)
         kernels.neighbor_sets(columns, num_seeds, self.depth, rule, address, scratch, edges, own, sets)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch_geometric.loader
 
 import hoptrain.pyg
-from hoptrain.benchmarks.cases.hetero import mag_twin
+from hoptrain.benchmarks.cases.hetero import synthetic_mag
 from hoptrain.engine import HeteroDataset
 from hoptrain.trainers.cli import main
 
@@ -39,7 +39,7 @@ def original(monkeypatch):
 @pytest.mark.parametrize("which", ["folder", "typed folder", "typed:mag"])
 def test_the_original_line_and_the_changed_one(folder, tmp_path, original, which):
     if which == "typed folder":  # where a type has no features
-        twin = mag_twin(0.001)
+        twin = synthetic_mag(0.001)
         x = {kind: rows for kind, rows in twin.x.items() if kind != "field"}
         folder = tmp_path / "typed"
         HeteroDataset(name="typed", graph=twin.graph, seed_type="paper", x=x, y=twin.y, splits=dict(twin.splits)).save(folder)

@@ -39,7 +39,7 @@ class Draws(NamedTuple):
     """(t,) uint64 keys of the drawn nodes, the integers to which their probabilities are proportional."""
 
 
-class Known(NamedTuple):
+class LayerNodes(NamedTuple):
     """Properties of destinations and drawn nodes by local id, with capacity for N + t."""
 
     counts: Any

@@ -18,7 +18,7 @@ _U0, _U1 = np.uint64(0), np.uint64(1)
 UNIT = 4294967296.0
 
 
-class Columns(NamedTuple):
+class LaborColumns(NamedTuple):
     """The columns of D destinations."""
 
     begins: Any
@@ -29,7 +29,7 @@ class Columns(NamedTuple):
     """Sources of the edges, column by column."""
 
 
-class Known(NamedTuple):
+class LaborSources(NamedTuple):
     """Properties of the N sources, by id."""
 
     least: Any
@@ -40,7 +40,7 @@ class Known(NamedTuple):
     """(N, 2) float64: the importance of each source, and its random word plus 1. Both are read together, so they are adjacent."""
 
 
-class Column(NamedTuple):
+class ColumnBuffers(NamedTuple):
     """The gathered values of one column, (largest degree,) float64 each."""
 
     importances: Any

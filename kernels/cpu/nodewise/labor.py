@@ -31,7 +31,7 @@ _RARE = 24
 """If the upper byte of a threshold is below this value, so few edges are kept that the processor predicts a branch well."""
 
 
-class Kept(NamedTuple):
+class KeptEdges(NamedTuple):
     """The kept edges of a hop. All arrays except for ``indptr`` have the same capacity."""
 
     indptr: Any

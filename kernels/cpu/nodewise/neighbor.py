@@ -35,7 +35,7 @@ _LINE = 16
 _ONE = np.uint64(1)
 
 
-class Columns(NamedTuple):
+class CscColumns(NamedTuple):
     """The CSC arrays of the graph, and the alias tables of its columns (empty arrays without weights)."""
 
     indptr: Any
@@ -48,7 +48,7 @@ class Columns(NamedTuple):
     """(E,) int32 aliases of the alias tables, see ``hoptrain.kernels.cpu.alias``."""
 
 
-class Rule(NamedTuple):
+class DrawOptions(NamedTuple):
     """The options of a hop: the number of edges of a destination, and the way to draw them."""
 
     fanout: int

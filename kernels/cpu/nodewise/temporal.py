@@ -41,7 +41,7 @@ class TimedColumns(NamedTuple):
     """(E,) edge ids by rank."""
 
 
-class TimedRule(NamedTuple):
+class TimedDrawOptions(NamedTuple):
     """The options of a hop: the number of edges of a node, and the way to choose them."""
 
     fanout: int

@@ -14,7 +14,7 @@ MOST_AT_ONCE = 1 << 22
 """Approximate number of entries that are read together; one hop of a batch may have more."""
 
 
-class Columns(NamedTuple):
+class NodeColumns(NamedTuple):
     """The CSC columns of some nodes: the nodes, ascending, and the begin and length of each column, (n,) each."""
 
     vertices: Array
@@ -22,7 +22,7 @@ class Columns(NamedTuple):
     degrees: Array
 
     @classmethod
-    def of(cls, nodes: Array, indptr: Array) -> Columns:
+    def of(cls, nodes: Array, indptr: Array) -> NodeColumns:
         """Return the columns of distinct ``nodes`` (n,) in a graph with ``indptr`` (V+1,)."""
         vertices = np.sort(nodes).astype(np.int64)
         begins = indptr[vertices].astype(np.int64)

@@ -14,13 +14,13 @@ from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.graph import PartialGraph
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
-from hoptrain.kernels.cpu.nodewise.temporal import TimedRule
+from hoptrain.kernels.cpu.nodewise.temporal import TimedDrawOptions
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.buffers.alias import NO_TABLES
 from hoptrain.samplers.buffers.hop import Hop, count_edges, draw_places, most_edges
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.hops import AloneDraws, Drawn, Draws, Request
-from hoptrain.samplers.loader.topology.columns import Columns, in_parts, read_entries
+from hoptrain.samplers.loader.topology.columns import NodeColumns, in_parts, read_entries
 from hoptrain.samplers.loader.topology.timed import DrawsByTime
 from hoptrain.samplers.loader.topology.weighted import DrawsByWeight
 
@@ -63,15 +63,15 @@ class RelationFiles:
         none, ids = np.empty(0, id_dtype(self.whole.num_edges)), np.empty(0, self.whole.indices.dtype)
         return [Drawn(np.zeros(len(own.nodes) + 1, np.int64), none, ids, np.empty(0, np.float32)) for own in requests]
 
-    def uniformly(self, rule: kernels.Rule, requests: Sequence[Request]) -> list[Drawn]:
+    def uniformly(self, rule: kernels.DrawOptions, requests: Sequence[Request]) -> list[Drawn]:
         """Draw uniformly, for which degrees suffice, and read the sources of the drawn edges."""
         return self._with_sources([self._uniformly(rule, own) for own in requests])
 
-    def by_weight(self, rule: kernels.Rule, requests: Sequence[Request]) -> list[Drawn]:
+    def by_weight(self, rule: kernels.DrawOptions, requests: Sequence[Request]) -> list[Drawn]:
         """Draw in proportion to weights, which are read for whole columns, and read the sources of the drawn edges."""
         return self._with_sources(self._draws_by_weight(rule, requests))
 
-    def by_time(self, rule: TimedRule, requests: Sequence[Request]) -> list[Drawn]:
+    def by_time(self, rule: TimedDrawOptions, requests: Sequence[Request]) -> list[Drawn]:
         """Draw under time bounds, with times read for whole columns, and read the sources of the drawn edges."""
         drawn = self._with_sources(self._draws_by_time(rule, requests))
         roots = (
@@ -92,10 +92,10 @@ class RelationFiles:
     def _draws_by_weight(self) -> DrawsByWeight:
         return DrawsByWeight(self.whole.indptr, partial(self._read, "weights"))
 
-    def _uniformly(self, rule: kernels.Rule, request: Request) -> tuple[Array, Array]:
+    def _uniformly(self, rule: kernels.DrawOptions, request: Request) -> tuple[Array, Array]:
         """Return offsets (n+1,) and CSC positions (M,) of the edges that each node draws, without reading their sources."""
         whole, number, nodes = self.whole, len(request.nodes), request.nodes
-        columns = kernels.Columns(whole.indptr, whole.indices[:0], *NO_TABLES)
+        columns = kernels.CscColumns(whole.indptr, whole.indices[:0], *NO_TABLES)
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
         places, none = np.empty(most, id_dtype(whole.num_edges)), np.empty(0, whole.indices.dtype)
         edges = kernels.Edges(np.zeros(number + 1, id_dtype(most + 1)), places, none)
@@ -110,7 +110,7 @@ class RelationFiles:
     def from_columns(self, draws: AloneDraws, hop: int, requests: Sequence[Request], names: Sequence[str]) -> list[Drawn]:
         """Sample by ``draws`` from whole columns, of which the arrays ``names`` are read."""
         found: list[Drawn] = []
-        columns = [Columns.of(own.nodes, self.whole.indptr) for own in requests]
+        columns = [NodeColumns.of(own.nodes, self.whole.indptr) for own in requests]
         for some in in_parts(int(own.degrees.sum()) for own in columns):
             places = [columns[i].places() for i in some]
             arrays = zip(*(self.read(name, places) for name in names), strict=True)

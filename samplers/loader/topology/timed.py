@@ -12,12 +12,12 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Edges, Rule
+from hoptrain.kernels.cpu.nodewise.neighbor import DrawOptions, Edges
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.buffers.hop import most_edges, scratch_for
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.hops import Request
-from hoptrain.samplers.loader.topology.columns import Columns, in_parts
+from hoptrain.samplers.loader.topology.columns import NodeColumns, in_parts
 
 _VERTEX = (1 << TREE_SHIFT) - 1
 _EARLIEST = np.iinfo(np.int64).min
@@ -31,12 +31,12 @@ class DrawsByTime:
         self._indptr, self._read, self._workspace = indptr, read, Workspace()
         self._starts = np.empty(len(indptr), indptr.dtype)
 
-    def __call__(self, rule: kernels.TimedRule, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
+    def __call__(self, rule: kernels.TimedDrawOptions, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
         """Return offsets (n+1,) and CSC positions (M,) of the edges that each request draws."""
         if rule.fanout == 0:
             return [(np.zeros(len(own.nodes) + 1, np.int64), np.empty(0, np.int64)) for own in asked]
         found: list[tuple[Array, Array]] = []
-        columns = [Columns.of(np.unique(own.nodes & _VERTEX), self._indptr) for own in asked]
+        columns = [NodeColumns.of(np.unique(own.nodes & _VERTEX), self._indptr) for own in asked]
         for some in in_parts(int(own.degrees.sum()) for own in columns):
             sizes = [int(columns[i].degrees.sum()) for i in some]
             times = (
@@ -47,14 +47,14 @@ class DrawsByTime:
             ]
         return found
 
-    def _drawn(self, rule: kernels.TimedRule, asked: Request, own: Columns, times: Array) -> tuple[Array, Array]:
+    def _drawn(self, rule: kernels.TimedDrawOptions, asked: Request, own: NodeColumns, times: Array) -> tuple[Array, Array]:
         first, last = asked.first, asked.first + len(asked.nodes)
         by_time, in_order = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
         kernels.order_by_time(own.ends, times, by_time, in_order)
         own.enter(self._starts)
         keys = np.concatenate([np.zeros(first, np.int64), asked.nodes])  # random numbers depend on a node's number in the batch
         columns = kernels.TimedColumns(self._starts, by_time, in_order, by_time)  # the last argument stands for sources, which are not read
-        scratch: Any = scratch_for(self._workspace, Rule(rule.fanout, rule.replace, False))
+        scratch: Any = scratch_for(self._workspace, DrawOptions(rule.fanout, rule.replace, False))
         most = most_edges(last - first, rule.fanout, lambda: kernels.count_edges(columns, keys, first, last, asked.times, rule, scratch))
         edges = Edges(np.zeros(last + 1, np.int64), np.empty(most, np.int64), by_time[:0])
         total = kernels.draw_places(columns, keys, first, last, asked.times, rule, asked.address, scratch, edges, 0)

@@ -16,7 +16,7 @@ from hoptrain.samplers.buffers.alias import tables_of
 from hoptrain.samplers.buffers.hop import Hop, count_edges, draw_edges, is_distinct_by_weight, most_edges
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.hops import Request
-from hoptrain.samplers.loader.topology.columns import Columns, in_parts
+from hoptrain.samplers.loader.topology.columns import NodeColumns, in_parts
 
 
 class DrawsByWeight:
@@ -28,17 +28,17 @@ class DrawsByWeight:
         self._starts = np.empty(len(indptr), indptr.dtype)
         self._positive = np.empty(len(indptr) - 1, np.int32)
 
-    def __call__(self, rule: kernels.Rule, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
+    def __call__(self, rule: kernels.DrawOptions, asked: Sequence[Request]) -> list[tuple[Array, Array]]:
         """Return offsets (n+1,) and CSC positions (M,) of the edges that each request draws."""
         found: list[tuple[Array, Array]] = []
-        columns = [Columns.of(own.nodes, self._indptr) for own in asked]
+        columns = [NodeColumns.of(own.nodes, self._indptr) for own in asked]
         for some in in_parts(int(own.degrees.sum()) for own in columns):
             weights = self._read(np.concatenate([columns[i].places() for i in some]))
             ends = np.cumsum([columns[i].degrees.sum() for i in some])
             found += [self._drawn(rule, asked[i], columns[i], own) for i, own in zip(some, np.split(weights, ends[:-1]), strict=True)]
         return found
 
-    def _drawn(self, rule: kernels.Rule, asked: Request, own: Columns, weights: Array) -> tuple[Array, Array]:
+    def _drawn(self, rule: kernels.DrawOptions, asked: Request, own: NodeColumns, weights: Array) -> tuple[Array, Array]:
         nodes, number, indptr = asked.nodes, len(asked.nodes), own.ends
         positive = np.empty(number, np.int32)
         count_positive(indptr, weights, positive)
@@ -46,7 +46,7 @@ class DrawsByWeight:
         self._positive[own.vertices] = positive
         tables = tables_of(indptr, weights)
         sources = tables.alias  # stand for sources, which are not read
-        plain = kernels.Columns(self._starts, sources, *tables)
+        plain = kernels.CscColumns(self._starts, sources, *tables)
         columns = WeightedColumns(*plain, weights, self._positive) if is_distinct_by_weight(rule) else plain
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
         edges = kernels.Edges(np.zeros(number + 1, np.int64), np.empty(most, np.int64), np.empty(most, np.int32))

@@ -13,7 +13,7 @@ from reference import quantized as reference
 
 from hoptrain.engine import BFLOAT16, Dataset, HeteroDataset, HeteroGraph, to_bfloat16
 from hoptrain.engine.arrays import as_float32
-from hoptrain.engine.features.quantized import FORMATS, Columns, QuantizedRows, quantize
+from hoptrain.engine.features.quantized import FORMATS, QuantizedRows, QuantParams, quantize
 from hoptrain.kernels.cpu.storage import quantized as kernels
 
 TOP = {"int8": 255, "int4": 15}
@@ -77,7 +77,7 @@ def test_scale_times_code_is_exact_so_that_fusing_changes_nothing():
 def test_expands_to_what_numpy_gives_from_any_layout():
     random = np.random.default_rng(2)
     for features, width in (("int8", 7), ("int4", 4)):
-        columns = Columns(features, random.random(7).astype(np.float32), random.random(7).astype(np.float32))
+        columns = QuantParams(features, random.random(7).astype(np.float32), random.random(7).astype(np.float32))
         codes = random.integers(0, 256, (33, 2 * width)).astype(np.uint8)[::3, ::2]
         codes[:, -1] &= 15 if features == "int4" else 255
         rows = QuantizedRows(codes, columns)
@@ -207,7 +207,7 @@ def quantized(value, features):
     quantize(x, features)
 
 
-THREE = Columns("int4", np.ones(3, np.float32), np.zeros(3, np.float32))
+THREE = QuantParams("int4", np.ones(3, np.float32), np.zeros(3, np.float32))
 NOT_FINITE = replace(THREE, zero=np.array([0, np.nan, 0], np.float32))
 
 MISTAKES = {

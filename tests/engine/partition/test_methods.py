@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hoptrain.engine import Graph, load_dataset
 from hoptrain.engine.partition import columns as columns_module
 from hoptrain.engine.partition import methods
-from hoptrain.engine.partition.columns import Columns, contract
+from hoptrain.engine.partition.columns import CoarseGraph, contract
 from hoptrain.engine.partition.methods import METHODS, REQUESTS_SLACK, ROWS_SLACK, assign, vertex_sizes
 from hoptrain.kernels.cpu.partition.count import ONE
 from hoptrain.kernels.cpu.partition.propagate import propagate
@@ -75,7 +75,7 @@ def test_a_contraction_counts_the_edges_between_labels(made, piece):
             expected[v, u] += 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns_module, "PIECE", piece)
-        small = contract(Columns(graph.indptr, graph.indices, NONE, np.ones((graph.num_nodes, 1), np.int64)), labels, 4)
+        small = contract(CoarseGraph(graph.indptr, graph.indices, NONE, np.ones((graph.num_nodes, 1), np.int64)), labels, 4)
         again = contract(small, np.arange(4, dtype=np.int32), 4)
     for found, times in ((small, 1), (again, 2)):
         dense = np.zeros((4, 4), int)

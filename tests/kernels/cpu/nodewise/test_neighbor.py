@@ -35,8 +35,8 @@ def scratch(fanout, weighted=False):
 def sample(indptr, indices, nodes, fanout, replace=False, key=KEY, tables=None):
     """Sample one hop, and return offsets, edge ids and neighbours."""
     nodes = np.asarray(nodes, dtype=indices.dtype)
-    columns = kernels.Columns(indptr, indices, *(tables or NO_TABLES))
-    rule = kernels.Rule(fanout, replace, tables is not None)
+    columns = kernels.CscColumns(indptr, indices, *(tables or NO_TABLES))
+    rule = kernels.DrawOptions(fanout, replace, tables is not None)
     total = kernels.count_edges(columns, nodes, 0, len(nodes), rule)
     edges = kernels.Edges(np.full(len(nodes) + 1, -99, np.int64), np.full(total, -99, np.int64), np.full(total, -99, indices.dtype))
     edges.indptr[0] = 0
