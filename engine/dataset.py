@@ -32,7 +32,7 @@ from hoptrain.engine.store import FolderWriter, checking, complete_header, creat
 SPLITS = ("train", "val", "test")
 MASKS = tuple(f"{split}_mask" for split in SPLITS)
 ONLY: Relation = ("", "", "")
-"""The relation of a graph with one node type."""
+"""The relation of a homogeneous graph, for code that handles both kinds of graphs."""
 
 
 class Contents(NamedTuple):

@@ -14,7 +14,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError, explain_hint, one_line
 
 PLACEMENTS = ("auto", "device", "pinned")
-"""Options for an array that a GPU reads: "device" memory, "pinned" host memory, or "auto", which chooses by free memory."""
+"""Memory types for arrays that a GPU reads: "device" memory, "pinned" host memory, or "auto", which chooses by free memory."""
 
 
 def split_device(device: str) -> tuple[str, int | None]:
@@ -99,7 +99,7 @@ def pin_pages(buffer: Array) -> None:
 
 
 _PORTABLE = 1
-"""Flag of the CUDA driver: memory is pinned for all contexts of the process."""
+"""Flag of the CUDA driver that pins memory for all contexts of the process."""
 _UNLOCKED = "the queue's memory cannot be pinned, so copies to the GPU are synchronous: raise the limit of locked memory (ulimit -l)"
 
 

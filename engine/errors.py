@@ -85,7 +85,10 @@ EXPLAINED: Final = {
         'Run `hoptrain doctor --gpu`, which checks each of them and prints the remedy. Or use `device="cpu"` or `--data.sampler_device cpu`.',
     ),
 }
-"""(cause, remedy) of errors that one line cannot explain, by the name at the end of their messages. ``hoptrain explain NAME`` and docs/errors.md show them."""
+"""(cause, remedy) of errors that need more than one line, by the name at the end of their messages.
+
+``hoptrain explain NAME`` and docs/errors.md show them.
+"""
 
 
 def explain_hint(name: str) -> str:

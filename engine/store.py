@@ -31,10 +31,10 @@ HEADER = "header.json"
 VERIFY_LIMIT = 256 << 20
 """Folders up to this many bytes are verified in full on each opening. Larger ones are checked by file size, and in full by ``hoptrain data info``."""
 LEFTOVER_SECONDS = 24 * 60 * 60
-"""Age in seconds at which the temporary folder of a killed writer is removed."""
+"""Age in seconds from which on the temporary folder of a killed process is removed."""
 
 PIECE = 64 << 20
-"""Bytes read at once when a checksum is computed."""
+"""Number of bytes that are read at once to compute a checksum."""
 _OPENED: dict[Path, str] = {}
 """Folders that this process has opened -> state of their files at the last opening."""
 _MOST_MARKS = 1000
@@ -123,7 +123,7 @@ def create_new_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
 def _clear_leftovers(path: Path) -> None:
     """Remove the temporary folders that killed writers of ``path`` left."""
     for folder in list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}")):
-        with suppress(OSError):  # another process removes it, too, or it is another user's
+        with suppress(OSError):  # another process has removed it, or it belongs to another user
             changed = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
             if time.time() - changed > LEFTOVER_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)

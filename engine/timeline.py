@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass, field
 
 Span = tuple[float, float]
-"""Begin and end, in seconds."""
+"""Begin and end of an interval, in seconds."""
 
 STAGES = ("sample", "gather", "wait", "copy", "train")
 
 FEED_SHARE = 0.1
-"""Share of its time that a trainer waits, from which on the loader counts as the bottleneck."""
+"""Fraction of its time that a trainer waits for batches, from which on the loader counts as the bottleneck."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

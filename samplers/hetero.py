@@ -16,7 +16,7 @@ from hoptrain.samplers.checks import as_fanout, check_ids, check_nodes, fanout_r
 from hoptrain.samplers.hops import MOST_HOPS, GrowingBatch, SeedsByType, seeds_of_one_type
 
 MOST_RELATIONS = MAX_HOP // MOST_HOPS
-"""Most relations, and most node types, of a graph: each takes ``MOST_HOPS`` of the ``MAX_HOP`` hops in the addresses of random numbers."""
+"""Maximum number of relations, and of node types, of a graph: each needs ``MOST_HOPS`` of the ``MAX_HOP`` hop numbers in random addresses."""
 Fanouts: TypeAlias = Sequence[int | float] | Mapping[str | Relation, Sequence[int | float]]
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hoptrain.kernels.cpu.nodewise.temporal import TimedDrawOptions
 
 MOST_HOPS = 16
-"""Most hops of a heterogeneous sampler. Hop h of relation number k has the hop ``MOST_HOPS * k + h`` in the addresses of random numbers."""
+"""Maximum number of hops of a heterogeneous sampler. Hop h of relation k has the number ``MOST_HOPS * k + h`` in random addresses."""
 
 
 def columns_of(graph: Graph | HeteroGraph) -> Mapping[Relation, RelationColumns]:
@@ -68,7 +68,7 @@ class Request(NamedTuple):
     """A request for the edges that nodes (M,) of one batch draw along one relation in one hop, for code that holds the columns but not the batch."""
 
     nodes: Array
-    """Global ids; for samplers with times keys, see ``hoptrain.kernels.cpu.nodewise.temporal``."""
+    """Global ids of the nodes; for samplers with times, keys (see ``hoptrain.kernels.cpu.nodewise.temporal``)."""
     address: HopAddress
     first: int = 0
     """Local id of the first of the nodes in the batch."""

@@ -40,7 +40,7 @@ def _readable(folder: Path) -> Path:
         os.scandir(folder).close()
     except PermissionError as error:
         raise unusable(folder, "read", error) from error
-    except OSError:  # it does not exist, or its user reports the error
+    except OSError:  # the folder does not exist, or later code reports the error
         pass
     return folder
 

@@ -25,7 +25,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 
 _VERSION = 1
 _SEED = 9
-"""Seed of the papers; relation i has the seed _SEED + 1 + i. Smaller seeds belong to the homogeneous data sets."""
+"""Random seed of the papers; relation i has the seed _SEED + 1 + i. Smaller seeds belong to the homogeneous data sets."""
 _CHANNELS, _CLASSES, _SIGNAL = 128, 349, 0.13
 _NODES = {"paper": 736_389, "author": 1_134_649, "institution": 8_740, "field_of_study": 59_965}
 _SPLIT = {"train": 629_571, "val": 64_879, "test": 41_939}
@@ -33,7 +33,7 @@ _SPLIT = {"train": 629_571, "val": 64_879, "test": 41_939}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Law:
-    """The parameters from which a relation's edges are drawn.
+    """The parameters of the distribution from which a relation's edges are drawn.
 
     Attributes:
         num_edges: number of edges at scale 1.

@@ -15,7 +15,7 @@ from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.kernels.cpu.shuffle import permutation
 
 Load: TypeAlias = Callable[[str, Path | None, float], Dataset | HeteroDataset]
-"""(name, root, scale) -> data set. ``root`` is an existing folder or None; ``scale`` is 1.0 unless the source is scalable."""
+"""Type of a function (name, root, scale) -> data set. ``root`` is an existing folder or None; ``scale`` is 1.0 unless the source is scalable."""
 RANDOM_SPLIT = "random 60/20/20 of the labelled nodes: hoptrain's permutation with seed 0"
 
 

@@ -27,7 +27,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 
 _VERSION = 1
 _COUNTS_BYTES = 2 << 30
-"""Memory for the edge counts of all threads; with very many nodes fewer threads are used."""
+"""Maximum memory for the edge counts of all threads; with very many nodes fewer threads are used."""
 
 _ROWS = 1 << 16
 

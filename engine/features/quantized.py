@@ -21,9 +21,9 @@ FORMATS = tuple(_BITS)
 """Storage formats that features can be converted to."""
 _CODED = ("int8", "int4")
 _WHOLE = 1 << 24
-"""Integers up to this one are exact in float32."""
+"""Largest integer up to which float32 represents all integers exactly."""
 PIECE = 8 << 20
-"""Approximate number of values that are converted at once, because the table may be larger than memory."""
+"""Approximate number of values converted at once, since the table may be larger than memory."""
 
 Create: TypeAlias = Callable[[str, Any, tuple[int, ...]], Array]
 """A function ``create(name, dtype, shape)`` that returns a new array, in memory or in a file (``FolderWriter.create``)."""

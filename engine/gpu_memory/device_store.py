@@ -23,7 +23,7 @@ from hoptrain.kernels.cuda.native.gather import placed_gather
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
 
 _FREE_SHARE = 0.7
-"""Share of the free device memory that graph and features may fill. The rest is for batches, the model and activations."""
+"""Fraction of the free device memory that graph and features may fill. The rest is for batches, the model and activations."""
 _COUNTING_THREADS = 1 << 14
 """Number of threads that count a batch's hot rows, each with one atomic addition."""
 
@@ -127,7 +127,7 @@ def has_native(name: str = "gather") -> bool:
 
 
 _DOING = {"gather": "gathering rows", "aggregate": "summing neighbours"}
-"""Name of a CUDA C++ source -> the task of its kernels, for messages."""
+"""Task of a CUDA C++ source's kernels, for messages, by the name of the source."""
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 from hoptrain.engine.deadline import Deadline
 
 PATIENCE_S = 300.0
-"""Seconds that a rank waits for the others, which may have had more data to read."""
+"""Seconds that a rank waits for the others, some of which may have more data to read."""
 _LOOK_S = 0.005
 _numbers = itertools.count()  # numbers of meetings; every rank creates the same meetings in the same order
 

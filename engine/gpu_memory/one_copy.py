@@ -21,7 +21,7 @@ from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file
 _log = logging.getLogger(__name__)
 
 _FILLED_A_S = 20 << 20
-"""Bytes per second at which the slowest disk fills the copy."""
+"""Bytes per second that the slowest expected disk delivers, which limits the wait for the copy."""
 
 
 def one_copy(array: Array, what: str, meeting: Meeting, *, wanted: bool = True) -> Any | None:
@@ -44,7 +44,7 @@ def one_copy(array: Array, what: str, meeting: Meeting, *, wanted: bool = True) 
         InputError: the machine of any rank has too little memory.
         RuntimeError: a rank did not respond in time.
     """
-    if array.nbytes < SHARE_FROM_BYTES:  # true on all ranks alike
+    if array.nbytes < SHARE_FROM_BYTES:  # has the same value on all ranks
         return None
     keys = meeting.exchange(f"whether it needs {what}", _key(array) if wanted else None)
     ranks = [rank for rank, key in enumerate(keys) if wanted and key == keys[meeting.rank]]

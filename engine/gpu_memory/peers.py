@@ -1,4 +1,4 @@
-"""GPUs of a machine that read each other's memory: groups of such GPUs, and sharing of device memory between processes.
+"""GPUs of a machine that can read each other's memory: groups of such GPUs, and device memory shared between processes.
 
 Memory is shared by the driver's IPC handles, 64 bytes that are sent as text. torch's method (``_share_cuda_``) leaves counters in /dev/shm for each tensor
 and depends on its allocator's configuration. Numba's method pickles handles. Neither is needed here.
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _HANDLE_BYTES = 64
 _COMPARED = 1024  # number of hot rows that are compared among ranks, in addition to the node ids of all slots
 _lent: list[Any] = []
-"""Memory that other processes read. The driver does not report the last read, so it is kept until this process ends."""
+"""Device memory that other processes may read. The driver does not report their last read, so it is kept until this process ends."""
 
 
 def peer_group(meeting: Meeting) -> list[int]:

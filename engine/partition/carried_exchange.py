@@ -1,4 +1,4 @@
-"""An exchange through a communication process on the same machine, so that the process that fills the cache does not import torch.
+"""An exchange through a communication process of the same machine, so that the process that fills the cache need not import torch.
 
 The two processes use two shared-memory message slots, one for each direction.
 """
@@ -86,7 +86,7 @@ def carry(letters: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swap
 
 
 def _state(pid: int) -> str:
-    """Return a process's state as the letter in /proc, "" if it does not exist."""
+    """Return the state of a process as the letter in /proc, or "" if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()

@@ -11,7 +11,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.partition.count import list_pairs
 
 PIECE = 1 << 22
-"""Approximate number of edges whose label pairs are listed at once."""
+"""Approximate number of edges whose pairs of labels are listed at once."""
 
 
 class CoarseGraph(NamedTuple):

@@ -16,11 +16,11 @@ from hoptrain.kernels.cpu.partition.propagate import propagate
 
 METHODS = ("stream", "metis", "range")
 ROWS_SLACK, REQUESTS_SLACK = 1.05, 1.10
-"""Maximum rows and expected requests of a partition, as multiples of an even share."""
+"""Maximum rows and maximum expected requests of a partition, as multiples of an even division."""
 EXPECTED_FANOUT = 10
 ROUNDS = 8
 SMALL_ENOUGH = 1 << 22
-"""Number of edges of the cluster graph up to which it is given to METIS."""
+"""Maximum number of edges of a coarsened graph that is passed to METIS."""
 CLUSTERS_A_PART = 500
 
 

@@ -1,4 +1,4 @@
-"""Feature rows for evaluation: all ranks of a run take rows together, each from the ranks of the machine that owns them."""
+"""Feature rows for evaluation: all ranks request rows together, each from the ranks of the machine that owns the rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class RankRows:
         """Take the table and an exchange among all ranks."""
         self._rows, self.exchange = rows, exchange
         self._dtype = id_dtype(len(rows))
-        self._ranks = [own[exchange.rank % len(own)] for own in rows.ranks]  # the rank that this one asks, for each partition
+        self._ranks = [
+            own[exchange.rank % len(own)] for own in rows.ranks
+        ]  # the rank that this rank requests rows from, for each partition
 
     def take(self, ids: Array) -> Array:
         """Return the rows of nodes ``ids`` (N,), (N, row_bytes) uint8."""

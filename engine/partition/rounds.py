@@ -25,14 +25,14 @@ class WindowRows:
     """
 
     def __init__(self, rows: PartitionedFeatures, exchange: Exchange) -> None:
-        """Start before the first run."""
+        """Create the exchange of rows; ``begin`` starts a run, which is one iteration over a loader."""
         self._rows, self._exchange = rows, exchange
         self._dtype = id_dtype(len(rows))
         self.num_fetched = 0
         self.begin()
 
     def begin(self) -> None:
-        """Begin a run, without pending requests."""
+        """Begin a run (one iteration over a loader), without pending requests."""
         none = np.empty(0, self._dtype)
         self._asked, self._owed = [none] * self._exchange.size, [none] * self._exchange.size
 

@@ -1,4 +1,4 @@
-"""Exchange rounds tagged with the number of the run, so that a machine that left a run early takes no part in rounds of another run."""
+"""Exchange rounds that carry a run number (a run is one iteration over a loader), so that machines never mix rounds of different runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _RUN = np.dtype(np.int64)
 
 
 class LeftRunError(Exception):
-    """Other machines are in a later run, so this one has ended."""
+    """Raised when other machines have begun a later iteration over their loaders, so this machine's iteration has ended."""
 
 
 class RunExchange:
-    """An ``Exchange`` whose messages begin with the run number.
+    """An ``Exchange`` whose messages begin with the number of the run, which is one iteration over a loader.
 
     Attributes:
         rank: number of this machine.
@@ -35,10 +35,10 @@ class RunExchange:
         self.run = self.num_rounds = self.num_sent = 0
 
     def exchange(self, to: Sequence[Message]) -> list[Array]:
-        """Exchange messages within this run; see ``Exchange.exchange``.
+        """Exchange messages of the same run among all machines; see ``Exchange.exchange``.
 
         Raises:
-            LeftRunError: other machines are in a later run.
+            LeftRunError: other machines have begun a later run.
         """
         sent = [NOTHING if part == self.rank else self._headed(own) for part, own in enumerate(to)]
         while True:

@@ -32,7 +32,7 @@ def make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
 
 
 def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | None = None) -> Iterator[Batch]:
-    """Yield the batches of ``steps``, each made when the consumer asks; ``feature_cache`` can serve several runs."""
+    """Yield the batches of ``steps``, each made when the consumer asks. ``memory`` may serve several calls."""
     memory = memory or Recycled()
     for step in steps:
         yield make_in(memory, task, epoch, step)  # no reference to the batch is left here when the next one is made

@@ -33,7 +33,7 @@ class Written(NamedTuple):
 
 
 Message: TypeAlias = Array | Written
-"""Bytes (n,) uint8, or an object that writes them."""
+"""Type of a message: bytes (n,) uint8, or an object that writes them."""
 
 
 def size_of(message: Message) -> int:
@@ -101,7 +101,7 @@ class SharedMessageSlot:
         self.post(number, kind)
 
     def room(self, sizes: Sequence[int]) -> Array:
-        """Return the memory for the parts of the next message, in order, (sum of their sizes,) uint8; call ``post`` after writing them.
+        """Return memory (sum of the sizes,) uint8 for the parts of the next message; call ``post`` after writing them.
 
         Raises:
             InputError: too many parts, or too little memory.

@@ -8,7 +8,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.preflight import free_space
 
 START_S = 120.0
-"""Seconds that a worker process has at least to start, before it makes its first batch."""
+"""Least seconds that a worker process has for its start, before its first batch."""
 _LEAST = {"prefetch_factor": 1, "timeout": 0.1, "max_restarts": 0}
 
 

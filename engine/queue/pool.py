@@ -26,8 +26,8 @@ from hoptrain.engine.queue.worker_process import WorkerProcess, close_all
 
 _log = logging.getLogger(__name__)
 
-_TICK_S = 0.2  # how often a wait checks for a dead process, and for slots that other threads returned
-_CLOSE_S = 0.5  # how long a worker may take to end by itself; to kill it in mid-batch loses nothing
+_TICK_S = 0.2  # seconds between checks for dead processes, and for slots that other threads returned
+_CLOSE_S = 0.5  # seconds that a worker has to end by itself; killing it within a batch loses nothing
 
 
 class WorkerPool:
@@ -84,7 +84,7 @@ class WorkerPool:
             raise
 
     def run(self, epoch: int, steps: range) -> Iterator[Batch]:
-        """Return the batches of ``steps`` in order. A new run ends the one before at any point.
+        """Return the batches of ``steps`` in order. Calling it again ends an unfinished iterator of an earlier call.
 
         Raises:
             WorkerError: the task failed, or a worker died or delivered nothing more often than ``max_restarts``.
@@ -97,7 +97,7 @@ class WorkerPool:
         return self._deliver(self._generation, steps.start)
 
     def extend(self, stop: int) -> None:
-        """Add steps up to ``stop``, exclusive, to the run; its iterator must not have ended."""
+        """Append steps up to ``stop``, exclusive, to those of the running iterator."""
         self._stop = stop
         for worker in self.workers:
             worker.extend(stop)
@@ -166,7 +166,7 @@ class WorkerPool:
                 self._replace(worker, worker.how_it_ended())
 
     def _limit_s(self, worker: WorkerProcess) -> float:
-        """Return the seconds that the worker has for a batch, or to get ready while it starts."""
+        """Return the time limit of a worker in seconds, for a batch or for its start."""
         return self._queue.timeout if worker.is_ready else max(self._queue.timeout, START_S)
 
     def _patience(self, worker: WorkerProcess) -> Deadline:

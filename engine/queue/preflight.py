@@ -11,8 +11,8 @@ from hoptrain.engine.queue.ring import slot_bytes
 
 MOST_WORKERS_A_CORE = 32
 _SPARE_FILES = 64  # for files that the training opens: logs, checkpoints, libraries
-_FILES_OF_SLOT = 2  # its own descriptor, and the one that Python's mapping of it keeps
-_FILES_BESIDE_SLOTS = 4  # of a worker: socket, lifeline, stack, and one while it is started
+_FILES_OF_SLOT = 2  # descriptors of a slot: its file, and the one that Python's mapping keeps
+_FILES_BESIDE_SLOTS = 4  # descriptors of a worker: socket, lifeline pipe, stack file, and one during its start
 _SPARE_BYTES = 256 << 20
 
 

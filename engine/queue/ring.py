@@ -21,9 +21,9 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.shared_memory import map_file, reserve
 
 Spec = tuple[str, np.dtype[Any], tuple[int, ...]]
-"""Name, dtype and shape of an array."""
+"""Name, dtype and shape of an array of a batch."""
 Allocate = Callable[[Sequence[Spec]], dict[str, Array]]
-"""Returns writable arrays for the specs; their contents are undefined."""
+"""Type of a function that returns writable arrays with the given names, dtypes and shapes; their contents are undefined."""
 
 _ALIGN = 64  # a cache line, and the alignment that torch and NumPy give their own arrays
 _GRAIN = 2 << 20  # a huge page
@@ -139,5 +139,5 @@ class Lease:
         self._buffer = buffer
         self._give_back = give_back
 
-    # Not a function: Python would look for signals in it, and a Ctrl-C that is raised in a ``__del__`` is lost, and the slot with it.
+    # Not a Python function: Python would handle signals in it, and a Ctrl-C raised within ``__del__`` would be lost, and with it the slot.
     __del__ = property(attrgetter("_give_back"))

@@ -177,7 +177,7 @@ def check_whole(files: Iterable[np.memmap[Any, Any]]) -> None:
         InputError: a file is shorter.
     """
     for file in files:
-        size, needed = cast(mmap.mmap, file.base).size(), file.offset + file.nbytes  # of the file, even if it was removed
+        size, needed = cast(mmap.mmap, file.base).size(), file.offset + file.nbytes  # size of the file, even if the file was deleted
         if size < needed:
             raise InputError(f"{file.filename} has {size:,} bytes, and had {needed:,}: it was cut off while it was in use; copy it again")
 

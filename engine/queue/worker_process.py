@@ -38,7 +38,7 @@ _LIMITS = (
 )
 
 Notice = tuple[int, int, list[Spec], dict[str, Any]]
-"""Step, slot, specs of the arrays in it, and header of a batch."""
+"""A worker's message about a batch: step, slot, specs of the arrays in the slot, and header."""
 
 
 class WorkerProcess:
@@ -142,7 +142,7 @@ class WorkerProcess:
             self.connection: Connection[Any, Any] = Connection(ours.detach())
 
     def begin(self, generation: int, epoch: int, steps: range) -> None:
-        """Have the process make the batches of ``steps``; missing batches of the run before are dropped."""
+        """Let the process make the batches of ``steps``, and drop batches of earlier steps that are still missing."""
         self._run, self._owed, self._error = (generation, epoch), steps, None
         for _, slot, _, _ in self._notices:
             self._free(slot)
@@ -153,7 +153,7 @@ class WorkerProcess:
             self.replace()
 
     def extend(self, stop: int) -> None:
-        """Add steps up to ``stop``, exclusive, to the run."""
+        """Append steps up to ``stop``, exclusive, to those that ``begin`` set."""
         if self._run is not None:
             self._owed = range(self._owed.start, stop, self._owed.step)
             self._send(("extend", self._run[0], stop))
@@ -168,7 +168,7 @@ class WorkerProcess:
         return self.process.poll() is None
 
     def owes(self) -> bool:
-        """Return whether batches of the run are missing."""
+        """Return whether batches of the current steps are missing."""
         return len(self._owed) > 0
 
     def wait(self, timeout: float) -> None:
@@ -314,7 +314,7 @@ class WorkerProcess:
 
 _MESSAGE_TIMEOUT = np.array([int(_MESSAGE_S), 0], np.int64).tobytes()  # struct timeval
 _LIFELINES: set[int] = set()
-"""Write ends of pipes. The kernel ends a worker when its pipe's last write end is closed, in whatever way this process ends."""
+"""Write ends of the workers' pipes. However this process ends, the kernel closes them, and then ends each worker."""
 
 
 def _close_lifelines() -> None:

@@ -28,11 +28,11 @@ from hoptrain.kernels.cpu.storage import reads as kernels
 BLOCK = 4096
 """Block size in bytes; O_DIRECT reads begin and end at multiples of it."""
 DEPTH = 32
-"""Number of concurrent reads."""
+"""Maximum number of concurrent reads."""
 _MOST, _GAP = 256 << 10, 16 << 10
-"""Most bytes of one read, and the largest gap between two rows that is read instead of starting another read."""
+"""Maximum bytes of one read, and the largest gap between two rows that one read covers."""
 _PIECE = 32
-"""Reads that a thread takes at a time, if there are enough for all threads."""
+"""Number of reads that a thread takes at a time, if there are enough for all threads."""
 LOOK_S = 0.5
 """Seconds between two checks whether reads make progress."""
 

@@ -18,7 +18,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.kernels.cpu.storage import plan as kernels
 
 IN_FLIGHT = 32
-"""Most steps whose rows are cached at the same time, including the one that is planned."""
+"""Maximum number of steps whose rows are in the cache at the same time, including the step being planned."""
 _SHARE = 2
 """Fraction (1/N) of the slots, and of the stored accesses, for steps in flight. If two steps do not fit in it, they may use all slots; one always may."""
 
@@ -38,7 +38,7 @@ class StepReads(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A step in flight: its tag, its rows (B,) and their next uses (B,)."""
+    """A step in flight: its tag (a step number that increases across epochs), its rows (B,) and their next uses (B,)."""
 
     tag: int
     rows: Array
@@ -112,7 +112,7 @@ class RowPlan:
         return int(not known) if self._num_foreseen >= self._most else min(2, 2 * self._lookahead - known)
 
     def foresee(self, rows: Array) -> None:
-        """Add the next future step, given its distinct rows (B,), ascending."""
+        """Append a step to the known future steps, given its distinct rows (B,), ascending."""
         self._rows.append(rows)
         self._num_foreseen += len(rows)
         kernels.count_uses(rows, self._cache.uses)
@@ -142,7 +142,7 @@ class RowPlan:
         return self.landed
 
     def next(self, tag: int) -> StepReads:
-        """Plan the first future step and return its reads; ``tag`` must be above that of the step before, and above 0."""
+        """Plan the first future step and return its reads; ``tag``, the step's number across epochs, must exceed the previous one and 0."""
         self.make_room()
         rows = self._rows.popleft()
         self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))

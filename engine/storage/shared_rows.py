@@ -36,16 +36,16 @@ from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 from hoptrain.kernels.cpu.storage import reads as kernels
 
 _LOOK_S = 0.0005
-_LINE = 8  # numbers to a cache line: trainers do not write to one another's
+_LINE = 8  # numbers per cache line, so that no two trainers write to the same line
 _RUN_BITS = 32
 PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 4
-"""Bytes of a ``RowPlan`` for each row of the table, and for each slot in addition to its row number."""
+"""Bytes that a ``RowPlan`` needs for each row of the table, and for each slot in addition to its row number."""
 FORESEEN_SHARE = 16
-"""Fraction (1/N) of the memory for the accesses of future steps."""
+"""Fraction (1/N) of the memory for the planned accesses of future steps."""
 
 
 def tag_of(run: int, step: int) -> int:
-    """Return the tag of a step; that of step -1 is above all tags of earlier runs."""
+    """Return the tag of a step: its number within the run (one iteration over a loader), plus an offset above all tags of earlier runs."""
     return (run << _RUN_BITS) + step + 1
 
 
@@ -161,7 +161,7 @@ class SharedRows:
         self.arrays["ready"][0] = tag
 
     def begin(self, rank: int, run: int, steps: range) -> None:
-        """Begin a run of some steps, after which earlier steps are not needed; called by a trainer."""
+        """Begin a run (one iteration over a loader) of some steps; earlier steps are no longer needed. Called by a trainer."""
         self.arrays["until"][rank, 0] = tag_of(run, steps.stop - 1)
         self.arrays["taken"][rank, 0] = tag_of(run, -1)
 
@@ -170,7 +170,7 @@ class SharedRows:
         self.arrays["taken"][rank, 0] = tag
 
     def last_step(self, run: int) -> int:
-        """Return the last step that the trainers will ask for in a run, or -1 if the run is over; called by the filler."""
+        """Return the last step that the trainers will request in a run, or -1 if the run is over. Called by the process that fills the cache."""
         its_run, step = divmod(int(self.arrays["until"][0, 0]), 1 << _RUN_BITS)
         return step - 1 if its_run == run else -1
 

@@ -20,7 +20,7 @@ from hoptrain.engine.store import HEADER, FolderWriter, open_folder
 
 KIND = "hop features"
 BLOCK_EDGES = 1 << 20
-"""Approximate number of edges per block of rows."""
+"""Approximate number of edges of the rows that are computed at once."""
 _VERSION = 1
 
 

@@ -24,7 +24,7 @@ from hoptrain.kernels.cpu.shuffle import permutation, random_words
 from hoptrain.kernels.shared.philox import HOP_HELD_OUT
 
 _MOST_NODES = 3_000_000_000
-"""Maximum number of nodes, so that a pair of nodes has an int64 number."""
+"""Maximum number of nodes, so that every pair of nodes has an int64 number."""
 _ATTEMPTS = 50
 
 Ends: TypeAlias = tuple[tuple[int, int], tuple[int, int]]

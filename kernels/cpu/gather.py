@@ -107,7 +107,7 @@ def _ask_for_rows(words, ids, first, last, width, line_words):
 
 @inlined
 def _ask_for_row(words, row, width, line_words):
-    """Prefetch each cache line (of ``line_words`` words) of a row."""
+    """Prefetch every cache line (of ``line_words`` words) of a row."""
     begin = np.int64(row) * width
     for k in range(0, width, line_words):
         prefetch_many(words, begin + k)

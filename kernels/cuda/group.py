@@ -1,4 +1,4 @@
-"""Grouping of requests by transit, which is the node that they sample, and classification of transits by their work.
+"""Grouping of requests by their *transit*, the node whose neighbours are drawn, and classification of transits by their amount of work.
 
 There is no sort. Each request increments the count of its node, and the previous count is its rank in the group. Then every transit claims a range for
 its group, and every request enters itself at its rank. Ranks and ranges have a random order, on which nothing depends, since each request owns a
@@ -124,7 +124,7 @@ def block_claim(held, counters, kind, amount):
 
 @device_function
 def class_of(work, thread_work, warp_work, block_work):
-    """Return the class of a transit with ``work`` units."""
+    """Return the class of a transit node with ``work`` units."""
     if work <= thread_work:
         return THREAD
     if work <= warp_work:

@@ -16,7 +16,8 @@ from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch, SampledBatch, array_name, count_nodes, named, nested_hops
 
 EdgeIds: TypeAlias = Mapping[str, Array]
-"""Ids of a batch's edges by the name of their features in the batch, to look up feature rows. Empty if CSC positions index the features directly."""
+"""Edge ids of a batch by the name of their features in the batch, used to look up feature rows. Empty if CSC positions index the features
+directly."""
 
 _ARRAYS = ("indptr", "indices", "edge_ids", "weights")
 _NO_FACTS = {"node_ids", "blocks", "x", "y", "seed_weights", "extra", "graph_edge_ids"}

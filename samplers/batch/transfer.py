@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _expanded = Recycled()
-"""Buffers of dequantised features, which are used again when their tensors are gone."""
+"""Buffers for dequantised features, which are reused when their tensors are gone."""
 
 
 def as_tensor(array: Any) -> torch.Tensor:
@@ -86,7 +86,7 @@ def _on_device(columns: QuantParams, device: torch.device) -> tuple[torch.Tensor
 
 
 _under_way: deque[tuple[Any, list[Any]]] = deque()
-"""CUDA events that are recorded after copies, and the source arrays that must not change until then."""
+"""Queue of (CUDA event recorded after copies, source arrays that must not change before the event)."""
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from hoptrain.kernels.cpu import alias as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 
 TABLES_BYTES = 8
-"""Bytes of the alias tables for each edge."""
+"""Bytes that the alias tables take for each edge."""
 _PIECE = 1 << 16
-"""Number of weights that are checked at once for a value above 0. Usually the first piece has one, and no more is read from a file."""
+"""Number of weights that are checked at once for a value above 0. Usually the first piece contains one, and no more is read from a file."""
 
 
 class AliasTables(NamedTuple):

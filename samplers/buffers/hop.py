@@ -20,14 +20,14 @@ from hoptrain.samplers.buffers.frontier import Frontier
 from hoptrain.samplers.buffers.workspace import Workspace
 
 EXACT_COUNT = 1 << 22
-"""If a hop could have more edges than this, they are counted first, so that no memory is allocated that low degrees leave unused."""
+"""If a hop could have more edges than this, they are counted first, so that no unused memory is allocated for nodes of low degree."""
 
 _PARTS = 8
-"""Most parts for each thread into which work is divided: with small parts threads finish at about the same time."""
+"""Maximum number of parts per thread into which work is divided; small parts let threads finish at about the same time."""
 PART_EDGES = 1 << 14
-"""Approximate minimum number of edges of a part, whose overhead is some tens of microseconds."""
+"""Approximate minimum number of edges of a part, since a part has an overhead of some tens of microseconds."""
 WORTH_SHARING = 1 << 15
-"""Number of edges from which hops are divided among threads."""
+"""Number of edges from which on threads divide a hop."""
 
 
 class Hop(NamedTuple):
@@ -36,9 +36,9 @@ class Hop(NamedTuple):
     workspace: Workspace
     columns: kernels.CscColumns | weighted.WeightedColumns
     nodes: Array
-    """Nodes so far of the destination type."""
+    """Nodes of the destination type that were found so far."""
     first: int
-    """First of the destinations, which are ``nodes[first:last]``."""
+    """Index of the first destination; the destinations are ``nodes[first:last]``."""
     last: int
     rule: kernels.DrawOptions
     address: HopAddress

@@ -45,8 +45,8 @@ def schedule_bytes(
     number = degree if fanout == ALL else wanted(ceil(degree), fanout)
     is_whole = degree <= number
     edges = degree if is_whole else number
-    column = 1 + max(0.0, degree - 1) * id_bytes / sector  # sectors of a column
-    offsets = sector + id_bytes  # both ends of a column
+    column = 1 + max(0.0, degree - 1) * id_bytes / sector  # number of sectors of a column
+    offsets = sector + id_bytes  # reads of the two offsets of a column
     written = 2 * edges * id_bytes
     apart = 2 * (sector + max(0.0, edges - 1) * id_bytes)  # written by requests that are not consecutive
 
@@ -55,7 +55,7 @@ def schedule_bytes(
         sectors = column if is_whole or column <= 1 else column * -expm1(requests * edges * log1p(-1 / column))
         return sectors * sector * adjacency_cost
 
-    again = num_requests - transits  # requests on nodes of earlier requests
+    again = num_requests - transits  # number of requests for nodes that an earlier request names
     return {
         "sample": num_requests * (offsets + 2 * id_bytes + drawn(1) + written),
         "transit": num_requests * (2 * offsets + 2 * id_bytes + 3 * sector + _RANKS)
@@ -65,9 +65,9 @@ def schedule_bytes(
 
 
 _RANKS = 8
-"""Bytes of memory traffic per request to write and read its position among the requests for the same node."""
+"""Bytes of memory traffic per request for its position among the requests for the same node, written and read."""
 _LISTS = 64
-"""Bytes written and read for a transit in the lists of sizes, beginnings, classes and first members."""
+"""Bytes of memory traffic per transit (a node with requests) for the lists of sizes, beginnings, classes and first members."""
 
 
 def choose_schedule(

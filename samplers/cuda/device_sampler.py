@@ -43,11 +43,11 @@ from hoptrain.samplers.cuda.tables import StampedTables
 Batch = TypeVar("Batch", MiniBatch, HeteroMiniBatch)
 
 NEVER = np.iinfo(np.int64).max
-"""Initial value of a size that kernels lower to the position of the first error: larger than any position."""
+"""Initial value, above all positions, of a size that kernels lower to the position of the first error."""
 
 
 FEW_EDGES = 4
-"""Initial capacity, in edges for each node, of buffers whose size has no bound."""
+"""Initial capacity, in edges per node, of buffers whose size has no bound."""
 
 
 class Upload(NamedTuple):
@@ -55,7 +55,7 @@ class Upload(NamedTuple):
 
     rows: Sequence[Array]
     dtype: DTypeLike
-    """Dtype on the device."""
+    """Dtype of the matrix on the device."""
 
     @property
     def width(self) -> int:

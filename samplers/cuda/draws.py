@@ -1,4 +1,4 @@
-"""``GraphDraws``, which draws edges from one graph on a CUDA device, by a fixed schedule or the cheaper one, with requests grouped by transit."""
+"""``GraphDraws``, which draws edges of one graph on a CUDA device by a fixed schedule or the cheaper one. Requests may be grouped by node."""
 
 from __future__ import annotations
 

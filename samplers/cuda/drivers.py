@@ -98,7 +98,7 @@ of ``_SAMPLE_ON_CPU``."""
 
 
 _SAMPLE_ON_CPU = frozenset(("sample_on_cpu", "_draw"))
-"""Methods that define what a sampler samples on the CPU; ``_draw`` is that of the GraphSAINT samplers."""
+"""Names of the methods that define a sampler's algorithm on the CPU; the GraphSAINT samplers use ``_draw``."""
 
 
 def driver_for(graph: object, sampler: object, workspace: Workspace) -> Driver:

@@ -17,7 +17,7 @@ class Edges(NamedTuple):
     edge_ids: Any
     indices: Any
     weights: Any = None
-    """Weights in 4 bytes each, which are the bits of float32 numbers, or None."""
+    """Weights of the edges as the bits of float32 numbers, or None."""
 
     def results(self, stream: DeviceStream) -> Edges:
         """Return the edges with arrays for the user, such as torch tensors."""

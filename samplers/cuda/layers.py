@@ -40,7 +40,7 @@ class LayerSampler(DynamicSizeSampler):
     """
 
     kinds: tuple[str, ...] = ("nodes", "parts", "candidates", "in_edges", "listed", "edges", "kept")
-    """Names of the sizes of each hop."""
+    """Prefixes of the names of each hop's sizes."""
 
     def __init__(self, graph: Graph, layer_sizes: Sequence[int], workspace: Workspace) -> None:
         """Copy the graph to the device, or to pinned host memory.

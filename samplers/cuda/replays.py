@@ -9,7 +9,8 @@ from hoptrain.engine.errors import one_line
 from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 
 MOST_SHAPES = 8
-"""Most shapes whose CUDA graphs are kept: those of an epoch's bulks and of its last bulk, for training and for validation, and some more."""
+"""Maximum number of shapes of bulks whose CUDA graphs are kept: the bulks and the last bulk of an epoch, for training and validation, and
+some more."""
 
 
 class Replays:

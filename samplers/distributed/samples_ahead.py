@@ -63,7 +63,7 @@ class DistributedPrefetchSampler:
         return [self._rows.pop((epoch, step))]
 
     def begin(self) -> None:
-        """Drop all samples at the beginning of a run."""
+        """Drop all samples when a new iteration over the loader begins."""
         self._rows.clear()
 
 

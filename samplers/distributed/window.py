@@ -29,7 +29,7 @@ from hoptrain.samplers.programs.walks import RandomWalk
 from hoptrain.samplers.superbatch.window import grow_together
 
 _HEAD = 4
-"""Numbers in the header of a request: seed, epoch, batch, and number of nodes."""
+"""Number of integers in the header of a request: seed, epoch, batch, and number of nodes."""
 
 
 def sample_window(

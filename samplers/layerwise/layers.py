@@ -31,12 +31,12 @@ from hoptrain.samplers.buffers.workspace import Workspace
 
 NORMS = {"mean": MEAN_SQUARED, "gcn": GCN_SQUARED}
 SCORE_BITS = 16
-"""Bits of a score, an integer that multiplies a key."""
+"""Number of bits of a score, an integer that multiplies a key."""
 
 KEY_BITS = 60
-"""The sum of all keys stays below 2**60 (plus rounding), since a draw is a 64-bit random number."""
+"""Number of bits of the sum of all keys (plus rounding), which must be below 64, since a draw is a 64-bit random number."""
 _FILTER = 64
-"""Bits of the filter for each drawn node, so that one in 64 of the other nodes passes it."""
+"""Number of bits of the filter per drawn node, so that one in 64 of the other nodes passes the filter."""
 _NO_SCORES = np.zeros(0, np.uint32)
 _LANE = np.zeros(1, np.int64)
 

@@ -27,9 +27,9 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 BULK_SEEDS = 8192
-"""Seeds of a bulk whose size is not given. A bulk has a fixed cost, so small batches share one; its buffers grow with its seeds."""
+"""Default number of seeds of a bulk. A bulk has a fixed cost, so small batches share one; its buffers grow with its seeds."""
 MOST_AHEAD = 8
-"""Most batches with gathered rows by which the host may be ahead of the training; a bulk of 64 would otherwise allow 128."""
+"""Maximum number of batches with gathered rows by which the host may be ahead of the training; a bulk of 64 would otherwise allow 128."""
 
 
 def default_bulk(batch_size: int, num_steps: int, single_item: bool) -> int:
@@ -124,13 +124,13 @@ class DeviceFeed(Generic[SomeBatch]):
         return DeviceRows(store, self.beside, placement=placement or self.placement, **options)
 
     def run(self, epoch: int, steps: Iterable[int]) -> Iterator[SomeBatch]:
-        """Return the batches of consecutive ``steps``, which are asked for one bulk at a time. A new run ends the one before."""
+        """Return the batches of consecutive ``steps``, requested one bulk at a time. Calling it again ends an unfinished iterator."""
         self._run += 1
         with self._stream.entered():
-            self._stream.synchronize()  # else a bulk of the run before would be overwritten
+            self._stream.synchronize()  # otherwise a bulk of the previous iteration could be overwritten
             self.beside.synchronize()
             if self.hit_rates is not None:
-                self._rows["x"].take_hits()  # drops those of an unfinished run
+                self._rows["x"].take_hits()  # drops the counts of an unfinished iteration
         return self._batches(self._run, epoch, in_bulks(steps, self._bulk))
 
     def _batches(self, run: int, epoch: int, bulks: Iterator[range]) -> Iterator[SomeBatch]:

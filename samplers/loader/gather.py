@@ -17,13 +17,13 @@ from hoptrain.samplers.buffers.workspace import Workspace
 
 _WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
 _BEYOND_CACHES = 16 << 20
-"""Bytes of copies above which they bypass the caches: their beginning would have left the caches before it is used."""
+"""Bytes of a copy above which it bypasses the CPU caches, since its beginning would be evicted before it is used."""
 _LONG = 16
-"""Least number of 64-bit words in a row (two cache lines) for copies that bypass the caches."""
+"""Minimum number of 64-bit words in a row (two cache lines) for copies that bypass the caches."""
 WORTH_SHARING = 1 << 18
-"""Least bytes for which several threads share the copies, since starting them costs some tens of microseconds."""
+"""Minimum bytes for which several threads share the copies, since starting threads costs some tens of microseconds."""
 _PIECES = 8
-"""Pieces of the copies for each thread; small ones, so that no thread waits long for the last."""
+"""Number of pieces of the copies per thread; small pieces let threads finish at about the same time."""
 
 
 def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[[str, str, Any], Any]) -> Iterator[tuple[str, Any, Any]]:

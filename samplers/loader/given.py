@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.loader.device_feed import DeviceFeed
 
 _HEADER, _ENTRY = 2, 3
-"""Numbers in the header (the user's seed, the number of steps), and in each step's entry (first position, capacity and number of its items)."""
+"""Number of integers in the header (the user's seed, the number of steps), and in each step's entry (first position, capacity, number of items)."""
 
 
 class ExternalBatchSampler(StepSchedule):
@@ -111,13 +111,13 @@ class LoaderSpec(NamedTuple):
     """The graph, sampler and stores that batches are made of. If one of these is another object than before, new workers start."""
 
     graph: Any
-    """A ``Graph`` or a ``HeteroGraph``."""
+    """The sampled graph, a ``Graph`` or a ``HeteroGraph``."""
     sampler: Sampler[Any, Any]
-    """Prepared."""
+    """The prepared sampler."""
     stores: Mapping[str, Array]
-    """Rows that a batch gathers, by name: features ``x`` of its nodes (V, F), and ``edge_attr`` of its edges (E, ...)."""
+    """Tables from which a batch gathers rows, by name: features ``x`` of nodes (V, F), and ``edge_attr`` of edges (E, ...)."""
     state: Callable[[], object] = tuple
-    """Returns the version of the features, which changes when they are written to."""
+    """Function that returns the version of the features, which changes when they are written to."""
 
     def is_same(self, other: LoaderSpec) -> bool:
         """Return whether all objects are the same ones."""
@@ -172,9 +172,9 @@ class PreparedBatch(NamedTuple):
     batch: SampledBatch
     rows: dict[str, Array]
     finish: Callable[[], object] = tuple
-    """Waits until the rows are there; to be called before they are read."""
+    """Function that waits until the rows are complete; call it before the rows are read."""
     on_device: DeviceFeed[Any] | None = None
-    """Feed of the GPU on which batch and rows are; None on the CPU."""
+    """Feed of the GPU that holds the batch and its rows; None on the CPU."""
 
 
 class BatchSource:

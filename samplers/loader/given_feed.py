@@ -160,7 +160,7 @@ class ExternalSeedLoader:
             return index, BatchSource(partial(_given, batch), items)
 
         with closing(batches):
-            yield from map(source, batches)  # which holds no batch while the next one is waited for
+            yield from map(source, batches)  # map keeps no reference to a batch while it waits for the next one
 
     def _begun(self, epoch: int, step: int, is_ahead: bool) -> PreparedBatch:
         """Sample the batch of a step whose items are given; other threads have begun with its rows, or, in a thread, the rows are there."""

@@ -25,10 +25,10 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 ScheduledBulk: TypeAlias = tuple[StepSchedule, range]
-"""A schedule, and steps of it that are sampled at once."""
+"""A schedule, and a range of its steps that are sampled together."""
 
 MOST_COUNTED = 1024
-"""Most batches that are sampled for counting. A longer epoch is represented by that many, spread evenly over it."""
+"""Maximum number of batches that are sampled to count row accesses. Of a longer epoch, this many batches are taken, evenly spread."""
 
 
 @dataclass(eq=False, slots=True)

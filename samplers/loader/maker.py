@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LoaderBatch = TypeVar("LoaderBatch")
 
 AT_ONCE_BYTES = 2 << 30
-"""Bytes that batches made at once in this process may have, with their threads' tables of nodes. Larger batches are made one after another."""
+"""Maximum bytes of batches that threads of this process make at once, including their node tables. Larger batches are made one after another."""
 
 
 class FeedTask(Task, Protocol):
@@ -206,7 +206,7 @@ class BatchMaker:
             bulks = None if counted is None or cache is None else ((self._task.schedule, some) for some in in_bulks(counted, bulk or 1))
             self._feed = DeviceFeed(self._task, bulk, options.feature_placement, cache, epoch, self._columns, bulks)
         feed, batches = self._feed, self._feed.run(epoch, steps)
-        yield from map(hooks.on_device, batches, repeat(feed))  # which holds no batch while the next one is waited for
+        yield from map(hooks.on_device, batches, repeat(feed))  # map keeps no reference to a batch while it waits for the next one
 
     def _by_workers(self, epoch: int, steps: Iterator[int], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
         for first in steps:  # the rehearsal needs its items; the pool asks for all others
@@ -215,7 +215,7 @@ class BatchMaker:
 
     @staticmethod
     def _from_slots(batches: Iterator[Batch], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
-        yield from map(hooks.received, batches)  # which holds no batch while the next one is waited for
+        yield from map(hooks.received, batches)  # map keeps no reference to a batch while it waits for the next one
 
     def _on_demand(self, epoch: int, steps: Iterable[int], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
         at_once = ThreadTasks.of(self._task) if self._threads > 1 else None

@@ -28,9 +28,9 @@ from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, Ste
 
 _MOST_ROUNDS = 100
 LEAST_ROOM = 1024
-"""Number of edges, in addition to the expected number, for which a hop allocates memory at first."""
+"""Number of edges for which a hop allocates memory at first, in addition to the expected number."""
 EDGES_PER_WORD = 2
-"""If a hop reads at least this many edges per node of the graph, the random words of all nodes are computed first and then looked up."""
+"""If a hop reads this many edges per node of the graph or more, the random words of all nodes are computed in advance."""
 
 
 class LaborDraws(NamedTuple):

@@ -18,7 +18,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import as_counts, no_edges
 
 _MOST_VISITS = 1 << 24
-"""Upper limit of the visits from one node: float32, in which the kernel keeps counts, is exact below 2**24."""
+"""Upper bound of the visits from one node, since the kernel counts in float32, which is exact below 2**24."""
 _CHUNK_WALKS = 256
 """Approximate number of walks that one kernel iteration advances together."""
 

@@ -202,9 +202,9 @@ def explain_compile_errors(program: SamplingProgram) -> Iterator[None]:
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""Colour codes, which Numba adds to its messages if colorama is installed."""
+"""Colour codes that Numba adds to its messages if colorama is installed."""
 _OWN_ERROR = "TypingError: "
-"""Prefix of hoptrain's own rules (``hoptrain.kernels.shared.program``) in Numba's message, among the rules that did not match."""
+"""Prefix of hoptrain's own errors (``hoptrain.kernels.shared.program``) within Numba's message about overloads that did not match."""
 
 
 def explain(program: SamplingProgram, message: str) -> str:

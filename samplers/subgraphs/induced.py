@@ -22,7 +22,7 @@ from hoptrain.samplers.batch.minibatch import Block, MiniBatch, nested_blocks
 from hoptrain.samplers.buffers.workspace import RelabelTable, Workspace
 
 MAX_ATTEMPTS = 100
-"""Most subgraphs that are drawn for a batch until one has a seed."""
+"""Maximum number of subgraphs that are drawn for a batch until one contains a seed."""
 
 
 class Members(NamedTuple):

@@ -22,7 +22,7 @@ from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSub
 
 _MOST_DRAWS = 1 << 31
 _MOST_WALKS = 1 << 32
-"""Most walks that are counted, since a count has 4 bytes."""
+"""Maximum number of walks that are counted, since a count has 4 bytes."""
 _SLICE = 1 << 16
 """Number of walks that are drawn before their visits are counted."""
 _ERROR = 0.1

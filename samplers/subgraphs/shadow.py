@@ -23,7 +23,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.induced import SquareSampler, bitmap
 
 _SPARSE = 8
-"""Minimum number of hash table slots for each node of a set: most lookups are of nodes outside the set, and should find an empty slot."""
+"""Minimum number of hash table slots per node of a set. Most lookups are of nodes outside the set, and should find an empty slot."""
 
 
 class DisjointSampler(SquareSampler):

@@ -32,7 +32,7 @@ MOST_NEGATIVES = 1 << 24
 _NO_WEIGHTS = np.empty(0, np.float32)
 
 Looked: TypeAlias = Mapping[str, Mapping[Relation, Array]]
-"""Entries of a graph's arrays (E,) for the links of a batch, by array name and relation, read in advance if the arrays are not in memory."""
+"""Edge array entries for the links of a batch, by array name and relation, read in advance if the arrays are not in memory."""
 
 
 class Links(NamedTuple):

@@ -16,7 +16,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 
 _SCALE = float(1 << 31)
-"""Integer to which the largest norm of a batch is scaled."""
+"""Integer that represents the largest gradient norm of a batch."""
 
 
 class MVSSampler(Sampler):

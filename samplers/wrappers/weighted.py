@@ -16,7 +16,7 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
 
 _SCALE = float(1 << 31)
-"""Integer to which the largest weight is scaled."""
+"""Integer that represents the largest weight."""
 
 
 class WeightedSeedSampler(Sampler[Any, Any]):

@@ -22,7 +22,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 KIND = "images"
 _VERSION = 1
 _VAL_SHARE = 10
-"""If a source has no validation split, one in this many of its training images becomes one."""
+"""If a source has no validation split, every N-th of its training images goes into one, with this N."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

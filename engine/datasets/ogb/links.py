@@ -26,11 +26,11 @@ class Links(NamedTuple):
     dst: Array
     """(E,) int64 destinations, in the same order."""
     splits: dict[str, Array]
-    """Edge numbers by split."""
+    """Edge numbers (positions in ``src`` and ``dst``) by split."""
     negatives: dict[str, Array]
-    """Negative pairs by split: (2, M) for all links, or (2, N, K) with K for each."""
+    """Negative pairs by split: (2, M) for all links together, or (2, N, K) with K for each link."""
     times: Array | None
-    """(E,) years, None if the data set has none."""
+    """(E,) years of the edges, or None if the data set has none."""
 
 
 def read_links(folder: Path) -> Links:

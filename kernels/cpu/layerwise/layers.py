@@ -91,7 +91,7 @@ def sum_shares(indptr, indices, nodes, num_dst, kind, scale, table, neighbors, s
 
 @cpu_kernel
 def _look_ahead(indptr, indices, nodes, i, num_dst):
-    """Prefetch what the next destinations will read: offsets first, then the beginnings of columns."""
+    """Prefetch the data of the next destinations: column offsets first, then the beginnings of columns."""
     prefetch_many(indptr, np.int64(nodes[min(i + 2 * _AHEAD, num_dst - 1)]))
     prefetch_many(indices, np.int64(indptr[nodes[min(i + _AHEAD, num_dst - 1)]]))
 

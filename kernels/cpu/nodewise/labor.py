@@ -208,7 +208,7 @@ def _choose(indices, begin, number, high_of, highest, chosen):
 
 @cpu_kernel
 def _ask_ahead(indptr, indices, nodes, i, last):
-    """Prefetch the offsets of a later destination, and the beginning of the column of a nearer one."""
+    """Prefetch the column offsets of a later destination, and the beginning of the column of a nearer one."""
     prefetch(indptr, np.int64(nodes[min(i + 2 * AHEAD, last - 1)]))
     ask_lines(indices, np.int64(indptr[nodes[min(i + AHEAD, last - 1)]]))
 

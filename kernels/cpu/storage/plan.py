@@ -105,7 +105,7 @@ def plan_step(cache, rows, step, first_step, out_rows, out_slots):
         The number of rows to read.
     """
     num_read, place = 0, len(cache.heads) - 1
-    cache.heads[step - first_step] = -1  # the rows of this bucket are used by this step
+    cache.heads[step - first_step] = -1  # this step uses the rows of this bucket, so they cannot be evicted
     for i in range(len(rows)):
         slot = cache.slot_of[rows[i]]
         if slot >= 0 and cache.row_of[slot] == rows[i]:

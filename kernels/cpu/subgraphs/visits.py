@@ -68,7 +68,7 @@ def _look_for_pairs(indptr, indices, vertex, own, pairs):
 
 @cpu_kernel
 def reduce_bias(count, beside):
-    """Return a count of rare events, increased by up to 1 so that 1 / (count + beside) is nearly unbiased; ``beside`` is a known number.
+    """Return a count of rare events plus a correction of at most 1, so that 1 / (count + beside) is nearly unbiased; ``beside`` is a known number.
 
     The bias vanishes to second order in the relative error of the count if either number is large. If ``beside`` is 0, the mean of the inverse is too
     small by the factor 1 - exp(-expected count).

@@ -30,7 +30,7 @@ def multiply(count, importance, factor, inverses):
         value = np.uint64(product(importance[b, v], factor[b, v]))
         importance[b, v] = value
         factor[b, v] = _U0
-        if value != _U0:  # destinations that are not sources have importance 0 and no inverse
+        if value != _U0:  # destinations that are not sources have importance 0, which has no inverse
             inverses[b, v] = inverse(value)
 
 

@@ -24,20 +24,20 @@ class _Distribution(NamedTuple):
     """A distribution on nodes, on the device. Sizes hold the number of candidates and the sum of their keys."""
 
     candidates: Any
-    """(K, m) global ids, or (1, m) for a distribution of all batches."""
+    """(K, m) global ids of the candidates, or (1, m) if all batches have the same distribution."""
     prefix: Any
-    """(K, m) int64 exclusive prefix sums of the keys, or (1, m)."""
+    """(K, m) int64 exclusive prefix sums of the candidates' keys, or (1, m)."""
 
 
 class _Drawn(NamedTuple):
     """The distinct nodes that a hop drew, in arrays (K, t)."""
 
     vertices: Any
-    """Global ids."""
+    """Global ids of the drawn nodes."""
     counts: Any
-    """int32, how often each was drawn."""
+    """int32 number of draws of each node."""
     keys: Any
-    """int64 keys."""
+    """int64 key of each node, to which its probability is proportional."""
     table: tuple[Any, Any]
     """Table that maps global ids to indices of these arrays."""
 

@@ -57,7 +57,7 @@ class _Individual(FixedSizeSampler):
         """Return the mini-batches of the bulk.
 
         Raises:
-            InputError: ``next`` returned no edge of its transit.
+            InputError: ``next`` returned an edge that its transit node does not have.
         """
         if (first := find_first_invalid(self.host_size("wrong"))) is not None:
             raise no_edge(self.program, self.name_of(*first))

@@ -16,7 +16,7 @@ from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 
 _THREADS = 64
-"""Threads for each subgraph. Few, since each tile of a column has several barriers, and most columns are short."""
+"""Number of threads per subgraph. It is small, since each tile of a column has several barriers, and most columns are short."""
 
 
 class CudaRipple(CudaSubgraphs):

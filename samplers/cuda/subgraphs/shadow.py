@@ -25,9 +25,9 @@ from hoptrain.samplers.cuda.subgraphs.induced import Induced
 from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler, ShadowSampler
 
 _SEARCH_BYTES = 1 << 30
-"""Bytes of scratch memory for all PageRank searches that run at once."""
+"""Maximum scratch memory in bytes of all PageRank searches that run at once."""
 _SEARCH_THREADS = 32
-"""Threads of a PageRank search: one warp, whose barriers cost little, since most columns have only a few tiles."""
+"""Number of threads per PageRank search: one warp, since barriers within a warp are cheap and most columns have few tiles."""
 
 
 class CudaDisjoint(Induced):

@@ -27,7 +27,7 @@ from hoptrain.samplers.wrappers.link import HeteroLinkSampler, LinkSampler
 from hoptrain.samplers.wrappers.timed import TimedSeeds
 
 EDGE_ROWS = "edge_attr"
-"""Name of the store of edge features; in a heterogeneous graph, ``named`` appends the relation."""
+"""Name of the table of edge features; in a heterogeneous graph, ``named`` appends the relation."""
 
 _ARRAYS = ("indices", "weights", "times", "edge_ids")
 

@@ -53,7 +53,9 @@ class DrawsByTime:
         kernels.order_by_time(own.ends, times, by_time, in_order)
         own.enter(self._starts)
         keys = np.concatenate([np.zeros(first, np.int64), asked.nodes])  # random numbers depend on a node's number in the batch
-        columns = kernels.TimedColumns(self._starts, by_time, in_order, by_time)  # the last argument stands for sources, which are not read
+        columns = kernels.TimedColumns(
+            self._starts, by_time, in_order, by_time
+        )  # the last argument is a placeholder, since sources are not read
         scratch: Any = scratch_for(self._workspace, DrawOptions(rule.fanout, rule.replace, False))
         most = most_edges(last - first, rule.fanout, lambda: kernels.count_edges(columns, keys, first, last, asked.times, rule, scratch))
         edges = Edges(np.zeros(last + 1, np.int64), np.empty(most, np.int64), by_time[:0])

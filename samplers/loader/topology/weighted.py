@@ -45,7 +45,7 @@ class DrawsByWeight:
         own.enter(self._starts)
         self._positive[own.vertices] = positive
         tables = tables_of(indptr, weights)
-        sources = tables.alias  # stand for sources, which are not read
+        sources = tables.alias  # a placeholder, since sources are not read
         plain = kernels.CscColumns(self._starts, sources, *tables)
         columns = WeightedColumns(*plain, weights, self._positive) if is_distinct_by_weight(rule) else plain
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
