@@ -1,4 +1,4 @@
-"""Checks of what samplers are given: addresses, seeds and fanouts. Each raises ``InputError`` with the value, the rule and a remedy."""
+"""Checks of samplers' arguments: addresses, seeds and fanouts. Each raises ``InputError`` with the value, the rule and a remedy."""
 
 from __future__ import annotations
 

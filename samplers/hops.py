@@ -96,7 +96,7 @@ class EdgeReader(Protocol):
 
 
 class Draws(Protocol):
-    """The way in which nodes draw edges along one relation. A sampler returns it from ``HopSampler.along``.
+    """A protocol for the way in which nodes draw edges along one relation. A sampler returns such an object from ``HopSampler.along``.
 
     The same object serves graphs in memory, graphs in files and, as ``AloneDraws``, partitioned graphs.
     """
@@ -251,7 +251,7 @@ class GrowingBatch:
         yield []
 
     def at(self, step: Step[Draws]) -> HopAddress:
-        """Return the address (seed, epoch, batch, hop) of the random numbers of a step."""
+        """Return the address (seed, epoch, batch, hop) of a step's random numbers."""
         return self.address.at_hop(step.draws.number * MOST_HOPS + step.hop)
 
     def buffers(self, step: Step[Draws], most: int, dtype: DTypeLike | None = None) -> Edges:

@@ -44,11 +44,11 @@ class Frontier:
         return frontier
 
     def nodes(self, room: int = 0) -> Array:
-        """Return the array (num_nodes + ``room``,) of the nodes so far, with space for ``room`` more."""
+        """Return the array (num_nodes + ``room``,) of the nodes found so far, with free space for ``room`` further nodes."""
         return self.workspace.array(self.name, self.num_nodes + room, self.dtype, keep=self.num_nodes)
 
     def enter_seeds(self, seeds: Array) -> None:
-        """Begin with the seeds (B,), which may be none and are already checked for dtype and range.
+        """Begin with the seeds (B,), possibly none, whose dtype and range were checked.
 
         Raises:
             InputError: a seed is given twice.

@@ -153,11 +153,11 @@ class Workspace:
         return self._tables.setdefault(name, RelabelTable())
 
     def take_turns(self) -> None:
-        """Swap the buffers for a second set, so that the arrays of the last call stay valid for one more call. Tables are not swapped."""
+        """Swap the buffers with a second set, so that the arrays of the last call stay valid for one more call. Tables are not swapped."""
         (self._arrays, self._parts), self._resting = self._resting, (self._arrays, self._parts)
 
     def part(self, i: int, thread: int | None = None) -> Workspace:
-        """Return the sub-workspace of batch ``i`` of a bulk, with the relabelling tables of ``thread``, by default of thread ``i % threads``."""
+        """Return the workspace of batch ``i`` of a bulk, which has the relabelling tables of ``thread``, by default of thread ``i % threads``."""
         while len(self._parts) <= i:
             self._parts.append(Workspace())
         part = self._parts[i]

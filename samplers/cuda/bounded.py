@@ -143,7 +143,7 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
             self._edit(self)
 
     def learn_sizes(self) -> None:
-        """Learn from the first bulk the number of requests of each hop for each seed."""
+        """Learn from the first bulk the number of requests per seed in each hop."""
         nodes = [int(self.host_size(f"nodes{hop}").sum()) for hop in self.hops]
         before = [0, *nodes] if self.expand == "new" else [0] * len(nodes)
         requests = [number - old for number, old in zip(nodes, before, strict=False)]
@@ -156,7 +156,7 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
 
     @property
     def known(self) -> int:
-        """Bound of the nodes that a batch has so far."""
+        """Upper bound of the number of nodes found so far in a batch."""
         return self.frontier.known
 
     def sample_hop(self, hop: int) -> None:

@@ -130,7 +130,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         """
 
     def is_done(self) -> bool:
-        """Return whether everything fitted; if not, enlarge what was too small, and the bulk is queued again. The sizes are on the host."""
+        """Return whether all sizes, which are on the host now, fitted their buffers; otherwise enlarge these, and the bulk is queued again."""
         needed = {size: int(self.host_size(size).max()) for size in self.capacities}
         grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.capacities[size]}
         self.capacities |= grown
@@ -149,10 +149,10 @@ class DeviceSampler(ABC, Generic[Batch]):
         return self.capacities[size]
 
     def learn_sizes(self) -> None:
-        """Update estimates for the next bulks from the sizes of a bulk that is done."""
+        """Update the estimates for later bulks from the sizes of a finished bulk."""
 
     def learn_requests(self, numbers: Sequence[int], drawn: Iterable[tuple[int, GraphDraws, int, str]]) -> None:
-        """Learn from the first bulk the number of requests of each step for each seed, from which later bulks choose their schedules.
+        """Learn from the first bulk the number of requests per seed in each step, by which later bulks choose their schedules.
 
         Later bulks do not change the estimate, since a seed leads to about as many requests in any bulk, and a captured bulk keeps its schedules.
 
@@ -298,7 +298,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         return 1 << (2 * max(1, room) - 1).bit_length()
 
     def span(self) -> int:
-        """Return an upper bound of the numbers in the bulk's tables with the present capacities; by default the one it began with."""
+        """Return an upper bound of the numbers in the bulk's tables with the present capacities; by default the bound it began with."""
         return self.tables.span
 
     def begin_tables(self, span: int) -> None:

@@ -14,7 +14,7 @@ some more."""
 
 
 class Replays:
-    """The captured bulks of one driver, by shape, on which alone the host's work for a bulk depends.
+    """The captured bulks of one driver, by shape. The host's work for a bulk depends only on its shape.
 
     A bulk is captured if one of its shape was queued launch by launch before, since a capture may neither allocate memory nor compile.
     """
@@ -29,7 +29,7 @@ class Replays:
         return Replays(self._stream, self._is_on)
 
     def of(self, shape: Hashable, work: Callable[[], None]) -> Callable[[], None] | None:
-        """Return a function that queues a bulk of this shape in one call, as ``work`` would; None if it must be queued launch by launch."""
+        """Return a function that queues a bulk of this shape by one call, as ``work`` would; None if it was not captured."""
         if not self._is_on or shape not in self._by_shape:
             return None
         replay = self._by_shape.pop(shape) or self._captured(work)

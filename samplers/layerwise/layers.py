@@ -98,7 +98,7 @@ class LayerWiseSampler(Sampler):
 
     @abstractmethod
     def _distribution(self, graph: Graph, nodes: Array, workspace: Workspace) -> Distribution:
-        """Return the distribution of a layer with the destinations ``nodes``. It has no candidates if they have no in-edges."""
+        """Return the distribution of a layer with the destinations ``nodes``; it is empty if these have no in-edges."""
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``."""
@@ -115,7 +115,7 @@ class LayerWiseSampler(Sampler):
         return batch_from_hops(frontier.nodes(), blocks, num_seeds, extra)
 
     def _draw(self, graph: Graph, nodes: Array, size: int, address: HopAddress, workspace: Workspace) -> tuple[kernels.Draws, np.uint64]:
-        """Return ``size`` draws, or none if the destinations have no in-edges, and the sum of all keys."""
+        """Return ``size`` draws and the sum of all keys; there are no draws if the destinations have no in-edges."""
         distribution = self._distribution(graph, nodes, workspace)
         count = size if len(distribution.candidates) else 0
         draws = kernels.Draws(workspace.array("drawn", count, graph.indices.dtype), workspace.array("drawn_keys", count, np.uint64))

@@ -1,4 +1,4 @@
-"""Checks of what a sampler returns: of every entry once in each process, of dtypes and lengths for every batch.
+"""Checks of a sampler's batches: dtypes and lengths of every batch, and every entry of the first batch in each process.
 
 Samplers may be custom code. A float id, or an edge that is not in the graph, would otherwise silently train another model.
 """
@@ -23,7 +23,7 @@ _WEIGHTS = (np.dtype(np.float32),)
 
 
 class _BrokenRule(Exception):
-    """A broken rule: value, rule and remedy of the message, without the sampler's name."""
+    """Raised if a batch breaks a rule. The message has value, rule and remedy, without the sampler's name."""
 
 
 def prepared(sampler: Sampler[Any, SomeBatch], graph: Any, seeds: Array) -> tuple[Sampler[Any, SomeBatch], Array]:
@@ -93,7 +93,7 @@ def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: boo
 
 
 def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict[str, int], is_on_host: bool) -> None:
-    """Check that the sources of a hop are the destinations of the one before it, that the first has all nodes and the last ends at the seeds."""
+    """Check that sources of a hop are destinations of the previous one, the first block has all nodes, and the last leads to the seeds."""
     known, limit = num_nodes, num_nodes  # a type that is no destination of the hop before has as many sources at most
     for i, hop in enumerate(batch.hops):
         ends: dict[str, int] = {}

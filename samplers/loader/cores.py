@@ -1,4 +1,4 @@
-"""How many ranks and threads share the machine's cores, and whether a thread may make the next batch while the consumer uses this one."""
+"""Division of the machine's cores among ranks and threads, and the decision whether a thread may make the next batch in advance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rank_and_world_size() -> tuple[int, int]:
 
 
 def threads_for(threads: int | None, num_workers: int, device: str) -> int:
-    """Return the number of sampling threads: the user's; else 1 for a worker or a device, and this rank's share of the cores for this process."""
+    """Return the number of sampling threads: the given one, 1 for workers and devices, or this rank's share of the cores."""
     if threads is not None:
         return threads
     if num_workers or device != "cpu":
@@ -31,12 +31,12 @@ def threads_for(threads: int | None, num_workers: int, device: str) -> int:
 
 
 def runs_ahead(*asked: object) -> bool:
-    """Return whether a thread makes the next batch by default: it has a core, and to call these objects a step early changes nothing."""
+    """Return whether a thread makes the next batch by default: a core is free, and calling these objects one step early changes no result."""
     return cores_are_free() and is_known(*asked)
 
 
 def cores_are_free() -> bool:
-    """Return whether the training leaves a core free: it computes on a GPU, or torch has fewer threads than this rank has cores.
+    """Return whether the training leaves a core unused: it computes on a GPU, or torch has fewer threads than this rank has cores.
 
     Otherwise the thread would slow the training down as much as it helps, since torch's operations wait for their slowest thread.
     """
@@ -47,7 +47,7 @@ def cores_are_free() -> bool:
 
 
 def is_known(*objects: object) -> bool:
-    """Return whether it changes nothing to call these objects, and those that they call, a step early.
+    """Return whether these objects, and those that they call, give the same results if they are called one step early.
 
     This holds for classes of hoptrain, torch, PyG and DGL that draw by torch's default generator, which starts at the batch's address. A custom class,
     function or generator may read anything else.

@@ -45,7 +45,7 @@ def default_bulk(batch_size: int, num_steps: int, single_item: bool) -> int:
 
 
 def in_bulks(steps: Iterable[int], bulk: int) -> Iterator[range]:
-    """Yield consecutive steps, ``bulk`` at a time, and at the end those that are left."""
+    """Yield consecutive steps in groups of ``bulk``; the last group may be smaller."""
     steps = iter(steps)
     while some := list(islice(steps, bulk)):
         yield range(some[0], some[-1] + 1)
@@ -162,7 +162,7 @@ class DeviceFeed(Generic[SomeBatch]):
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 
     def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
-        """Queue a bulk into the buffers of the last one but one; its batches are copied out of them before the bulk starts."""
+        """Queue a bulk into the older of two sets of buffers. The batches in it are copied out before the bulk starts."""
         task = self._task
         workspace = self._workspaces[0]
         self._workspaces.rotate()
@@ -177,11 +177,11 @@ class DeviceFeed(Generic[SomeBatch]):
         return finish
 
     def _edge_rows(self, _: str, __: str, places: Any) -> Any:
-        """Return the ids of the edges at CSC positions ``places``: the rows of their features."""
+        """Return the row numbers of the features of the edges at CSC positions ``places``, which are edge ids."""
         return places if self._edge_ids is None else self._edge_ids.gather_here(places)
 
     def _note_hits(self, epoch: int, num_rows: int, rates: HitRates) -> None:
-        """Read the counter once an epoch, before its last batch is yielded, since the consumer may not come back after that."""
+        """Read the hit counter once an epoch, before the last batch is yielded, since the consumer may not request another batch."""
         rates.had[epoch] = self._rows["x"].take_hits() / num_rows
         _log.info(
             "gpu_cache: %.1f %% of the reads of epoch %d hit it (%.1f %% expected)", 100 * rates.had[epoch], epoch, 100 * rates.expected

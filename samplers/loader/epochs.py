@@ -20,7 +20,7 @@ class _Sampled(Protocol):
 
 @runtime_checkable
 class Timed(Protocol):
-    """A batch that records where and when it was made; see ``SampledBatch``."""
+    """A batch that records when and by which process it was made; see ``SampledBatch``."""
 
     epoch: int
     batch: int
@@ -50,7 +50,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
     """
 
     def __init__(self, schedule: StepSchedule, num_workers: int) -> None:
-        """Start before the first epoch."""
+        """Begin before the first epoch."""
         self.num_workers = num_workers
         self.wait_s: float = 0.0
         self.num_sampled_edges: int = 0
@@ -72,7 +72,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         return self.schedule.num_steps
 
     def __iter__(self) -> Iterator[SomeBatch]:
-        """Yield the rest of the epoch that ``load_state_dict`` loaded in its middle, else the next epoch.
+        """Yield the rest of the epoch at which ``load_state_dict`` resumed, otherwise the next epoch.
 
         The epoch counts as begun when its first batch is requested, because Lightning also calls ``iter()`` to test whether it works.
         """
@@ -98,15 +98,15 @@ class EpochLoader(ABC, Generic[SomeBatch]):
 
     @property
     def num_ready(self) -> int:
-        """Number of batches that workers had made and nobody had taken when the last one was taken; 0 without workers."""
+        """Number of finished batches that waited in the queue when the last batch was taken; 0 without workers."""
         return 0 if self._maker is None else self._maker.num_ready
 
     def pids(self) -> list[int]:
-        """Return the process ids of the workers as they are now: one for each from the first batch until ``close()``, else none."""
+        """Return the process ids of the current workers, from the first batch until ``close()``; otherwise an empty list."""
         return [] if self._maker is None else self._maker.pids()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the next one to iterate over, from its first step or from the step of it that was loaded."""
+        """Set the next epoch to iterate over, from its first step, or from the step at which ``load_state_dict`` resumed."""
         if self._start[0] != epoch:
             self._start = self._position = (epoch, 0)
 
@@ -116,7 +116,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         return _EpochSetter(self)
 
     def state_dict(self) -> dict[str, int]:
-        """Return epoch and step of the next batch. A loader with any number of workers continues the same sequence from it."""
+        """Return the epoch and step of the next batch. A loader with any number of workers can resume from them."""
         return {"epoch": self._position[0], "step": self._position[1]}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

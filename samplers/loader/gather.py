@@ -90,7 +90,7 @@ def gather_all(wanted: Sequence[tuple[Array, Array, Array]], workspace: Workspac
 
 
 def start_gathering(wanted: Sequence[tuple[Array, Array, Array]], workspace: Workspace | None = None) -> Callable[[], None]:
-    """Start ``gather_all`` in the other threads of the workspace, and return a function that helps them and returns when all rows are there.
+    """Start ``gather_all`` in the other threads of the workspace; return a function that helps them and waits until all rows are copied.
 
     ``ids`` must not change until then.
     """

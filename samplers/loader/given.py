@@ -1,4 +1,4 @@
-"""Objects that the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl`` exchange with their feed: items of the next batches, graph, sampler and stores."""
+"""Objects that the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl`` share with their feed: items of batches, graph, sampler, feature tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEADER, _ENTRY = 2, 3
 
 
 class ExternalBatchSampler(StepSchedule):
-    """A schedule whose items other code chooses. It holds those of the steps under way, in a ring in memory that workers share.
+    """A schedule whose items other code supplies. It holds the items of the steps in progress in a ring buffer that workers share.
 
     ``begin`` starts an epoch and ends the one before. A step reuses the entry of the step ``num_places`` before it, whose batch is made by then. The
     memory grows with the largest batches, not with the epoch.
@@ -108,7 +108,7 @@ class RngContext(NamedTuple):
 
 
 class LoaderSpec(NamedTuple):
-    """The graph, sampler and stores that batches are made of. If one of these is another object than before, new workers start."""
+    """The graph, the sampler and the feature tables from which batches are made. If any of them is replaced, new workers start."""
 
     graph: Any
     """The sampled graph, a ``Graph`` or a ``HeteroGraph``."""
@@ -144,7 +144,7 @@ class LoaderSpec(NamedTuple):
 
 
 def plain_rows(x: Any) -> Array | None:
-    """Return a torch tensor as an array (V, ...) whose rows workers can gather: contiguous numbers on the CPU. None for any other object.
+    """Return a torch tensor as an array (V, ...) from which workers can gather rows: contiguous numbers on the CPU. None for other objects.
 
     Tensors for which indexing does more, such as passing on gradients, are left to torch.
     """
@@ -159,7 +159,7 @@ def plain_rows(x: Any) -> Array | None:
 
 
 def version_of(x: Any) -> int:
-    """Return how often torch changed a tensor in place; 0 for other objects, and for tensors of inference mode, whose changes torch does not count."""
+    """Return the number of in-place changes of a tensor; 0 for other objects and for inference tensors, whose changes torch does not count."""
     try:
         return int(x._version)
     except (AttributeError, RuntimeError):
@@ -178,7 +178,7 @@ class PreparedBatch(NamedTuple):
 
 
 class BatchSource:
-    """A source of one batch: called with the items (B,) that a loader's code asks for, it returns hoptrain's batch. Its rows have memory of their own.
+    """A source of one batch: called with the requested items (B,), it returns hoptrain's batch. Its rows have memory of their own.
 
     Other threads may gather the rows while the loader's code works on the batch.
     """
@@ -226,7 +226,7 @@ class BatchSource:
 
 
 class SeedsRequested(Exception):
-    """Raised by a source that only finds out which items a loader's code asks for."""
+    """Raised by a source that is called only to find out which items a loader requests."""
 
     def __init__(self, items: Array) -> None:
         """Store the items (B,)."""

@@ -1,4 +1,4 @@
-"""The feed of loaders whose items come from other code, a few steps ahead: those of ``hoptrain.pyg`` and ``hoptrain.dgl``."""
+"""The feed of loaders whose items are chosen by other code, a few steps ahead: the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Index = TypeVar("Index")
 
 
 class ExternalSeedLoader:
-    """A feed for loaders whose items come from other code. Its worker processes stay from epoch to epoch, as long as they have the same work."""
+    """A feed for loaders whose items are chosen by other code. Its workers stay for all epochs with the same graph, sampler and features."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class ExternalSeedLoader:
                 del batch
 
     def _asked(self, epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, BatchSource]]:
-        """Yield sources that sample in this process when the loader's code asks them; a batch's structure stays in the workspace."""
+        """Yield sources that sample in this process when the loader calls them; the structure of a batch stays in the workspace."""
 
         def sampled(step: int, items: Array) -> PreparedBatch:
             self._schedule.give(step, items)
@@ -145,7 +145,7 @@ class ExternalSeedLoader:
             yield index, BatchSource(partial(sampled, step))
 
     def _steps(self, indices: Iterable[Index], find: Callable[[int, Index], Array], under_way: deque[tuple[Index, Array]]) -> Iterator[int]:
-        """Yield the steps of ``indices`` after giving the items of each to the schedule, and noting them in ``under_way``."""
+        """Yield the steps of ``indices``, after passing the items of each to the schedule and appending them to ``under_way``."""
         for step, index in enumerate(indices):
             items = find(step, index)
             under_way.append((index, items))
@@ -153,7 +153,7 @@ class ExternalSeedLoader:
             yield step
 
     def _known(self, batches: Generator[PreparedBatch], under_way: deque[tuple[Index, Array]]) -> Generator[tuple[Index, BatchSource]]:
-        """Yield sources whose batches are there, made of the items that are ``under_way``."""
+        """Yield sources of finished batches, with the items from ``under_way``."""
 
         def source(batch: PreparedBatch) -> tuple[Index, BatchSource]:
             index, items = under_way.popleft()
@@ -163,7 +163,7 @@ class ExternalSeedLoader:
             yield from map(source, batches)  # map keeps no reference to a batch while it waits for the next one
 
     def _begun(self, epoch: int, step: int, is_ahead: bool) -> PreparedBatch:
-        """Sample the batch of a step whose items are given; other threads have begun with its rows, or, in a thread, the rows are there."""
+        """Sample the batch of a step whose items are known, and start gathering its rows in other threads; with ``is_ahead``, wait for them."""
         if is_ahead:
             self._task.workspace.take_turns()  # the consumer has the structure of the batch before
         batch = self._task.sampled(epoch, step)
@@ -174,7 +174,7 @@ class ExternalSeedLoader:
         return made
 
     def _received(self, received: Batch) -> PreparedBatch:
-        """Return a batch made of the arrays of its slot and of its header."""
+        """Return the batch from the arrays of its queue slot and its header."""
         arrays, header = received
         rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores or name.startswith("edge_attr.")}
         batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
@@ -195,11 +195,11 @@ class ExternalSeedLoader:
         return BatchMaker(self._task, num_workers=self._workers, worker_options=self._queue, device=options)
 
     def pids(self) -> list[int]:
-        """Return the process ids of the workers as they are now; none before the first batch."""
+        """Return the process ids of the current workers; an empty list before the first batch."""
         return [] if self._maker is None else self._maker.pids()
 
     def close(self) -> None:
-        """End the workers, and free what is on a GPU; the next epoch starts anew. They also end with this object, and with this process."""
+        """End the workers and free GPU memory; the next epoch starts new ones. Workers also end with this object and with this process."""
         if self._maker is not None:
             self._maker.close()
             self._maker = None
@@ -217,7 +217,7 @@ def _given(batch: PreparedBatch, _: Array) -> PreparedBatch:
 
 
 def _items_asked_by(made: Callable[[int, Index, BatchSource], Any], step: int, index: Index) -> Array:
-    """Return the items that a loader's code asks for, by calling it with a source that raises ``SeedsRequested``."""
+    """Return the items that a loader requests, by calling its code with a source that raises ``SeedsRequested``."""
 
     def ask(items: Array) -> PreparedBatch:
         raise SeedsRequested(items)

@@ -1,4 +1,4 @@
-"""The GPU feature cache: device memory holds the feature rows that are read most in an epoch that is sampled beforehand."""
+"""The GPU feature cache: it holds the feature rows that are read most in an epoch, which is sampled in advance to count them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class HitRates:
 def keep_hot_rows(
     rows: DeviceRows, size: float | str, task: SampleTask, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
 ) -> HitRates:
-    """Cache the rows of ``rows`` that are read most in ``epoch`` in device memory, and return the expected hit rate.
+    """Cache in device memory those of ``rows`` that are read most in ``epoch``; return the expected hit rate.
 
     All ranks count the batches of all ranks, so they choose the same rows without communication, also if they distribute them over their GPUs.
 
@@ -99,7 +99,7 @@ def _check_room(size: float | str, need: int) -> None:
 def count_rows(
     task: SampleTask, num_rows: int, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
 ) -> tuple[Array, int, int]:
-    """Return how often each feature row is read, (V,) int32; in how many batches of all ranks that was counted; and how many batches there are."""
+    """Return the number of reads of each feature row (V,) int32, the number of counted batches of all ranks, and the number of all batches."""
     workspace = task.workspace
     counts = to_device(np.zeros(num_rows, np.int32), "device", workspace.stream)
     launch = Launch(stream=workspace.stream.numba, thresholds=workspace.on_device.thresholds or THRESHOLDS, num_batches=1)

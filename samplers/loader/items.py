@@ -1,4 +1,4 @@
-"""The worker task of loaders without sampling, whose batches are collated from independent items."""
+"""The worker task of loaders without sampling, whose batches consist of independent items."""
 
 from __future__ import annotations
 

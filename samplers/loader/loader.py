@@ -169,7 +169,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         )
 
     def _filled(self, made: Batch) -> Any:
-        """Return a batch made of the arrays of its slot and of its header."""
+        """Return the batch from the arrays of its queue slot and its header."""
         check_whole(self._files)  # past the end of a file, its last page reads as zeros
         arrays, header = made
         return header.filled(with_columns(arrays, self._columns)).out_of(self.task.sampler.graph_of(self.task.graph))
@@ -212,7 +212,7 @@ def _arrays_of(task: SampleTask) -> list[Array]:
 def _scheduled(
     data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: StepSchedule | None, *values: Any
 ) -> tuple[Sampler[Any, SomeBatch], StepSchedule]:
-    """Return the sampler and the schedule: those given, or those made of ``values``, which are in the order of ``_PLAIN``."""
+    """Return the sampler and the schedule, as given or made from ``values``, which are in the order of ``_PLAIN``."""
     plain = dict(zip(_PLAIN, values, strict=True))
     if not isinstance(data, Dataset | HeteroDataset):
         remedy = "Dataset.from_pyg(data) makes one" if hasattr(data, "edge_index") else "load_dataset(name) opens one by its name"

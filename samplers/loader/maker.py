@@ -1,4 +1,4 @@
-"""Where a loader decides by whom and when its batches are made: a GPU, worker processes, threads, or the consumer's own thread.
+"""Chooses how a loader's batches are made: by a GPU, worker processes, threads, or the consumer's own thread.
 
 ``SampleLoader``, the pipeline's chunk loader, the loaders of items, and those of ``hoptrain.pyg`` and ``hoptrain.dgl`` all make their batches here.
 """
@@ -59,7 +59,7 @@ class ThreadTasks(NamedTuple):
 
     @classmethod
     def of(cls, task: SampleTask) -> ThreadTasks | None:
-        """Return the tasks for the threads of a task's workspace; None where the order in which batches are sampled may matter."""
+        """Return the tasks for the threads of a task's workspace; None if the order in which batches are sampled may matter."""
         sampler, workspace = task.sampler, task.workspace
         if not is_known(sampler) or sampler.feedback or sampler.state():
             return None
@@ -70,7 +70,7 @@ class ThreadTasks(NamedTuple):
 
 
 class BatchHooks(NamedTuple, Generic[LoaderBatch]):
-    """The functions by which a loader turns what was made into its own batches.
+    """The functions by which a loader converts results into its own batches.
 
     Attributes:
         received: returns the loader's batch of the arrays of a slot and what the task returned.
@@ -135,7 +135,7 @@ class BatchMaker:
         self._feed: DeviceFeed[Any] | None = None
 
     def start(self, epoch: int) -> WorkerPool:
-        """Return the worker processes, started if they do not run yet. A batch of ``epoch`` is made here first, so that they find compiled kernels."""
+        """Return the worker processes, started if necessary. The first batch of ``epoch`` is made here before, so that they find compiled kernels."""
         if self._pool is None:
             size = self._task.rehearse(epoch)
             self._pool = WorkerPool(self._task, self.num_workers, self._queue, batch_bytes=size, on_map=self._on_map)
@@ -151,7 +151,7 @@ class BatchMaker:
         state: Callable[[], object] = tuple,
         counted: Iterable[int] | None = None,
     ) -> Generator[LoaderBatch]:
-        """Return the batches of some steps in order. A new run ends the one before.
+        """Return the batches of some steps in order. Calling it again ends an unfinished iterator.
 
         Args:
             epoch: the epoch.
@@ -177,7 +177,7 @@ class BatchMaker:
 
     @property
     def num_ready(self) -> int:
-        """Number of batches that workers have made and nobody has taken yet, as far as the last wait looked; 0 without workers."""
+        """Number of finished batches in the queue at the time of the last wait; 0 without workers."""
         return 0 if self._pool is None else self._pool.num_ready()
 
     @property
@@ -186,11 +186,11 @@ class BatchMaker:
         return None if self._feed is None else self._feed.hit_rates
 
     def pids(self) -> list[int]:
-        """Return the process ids of the workers as they are now; none before the first batch."""
+        """Return the process ids of the current workers; an empty list before the first batch."""
         return [] if self._pool is None else self._pool.pids()
 
     def close(self) -> None:
-        """End the workers, and free what is on a GPU; the next run starts from scratch."""
+        """End the workers and free GPU memory; the next iteration starts new ones."""
         self._feed = None
         if self._pool is not None:
             self._pool.close()
@@ -235,7 +235,7 @@ class BatchMaker:
 
 
 def steps_under_way(num_workers: int, worker_options: WorkerOptions, bulk: int | None = None) -> int:
-    """Return how many steps may be asked for before their batches are delivered.
+    """Return the maximum number of steps that are requested before their batches are delivered.
 
     Args:
         num_workers: worker processes; each of their slots is for one step.
@@ -248,7 +248,7 @@ def steps_under_way(num_workers: int, worker_options: WorkerOptions, bulk: int |
 
 
 class DeviceOptions(NamedTuple):
-    """How a GPU samples for a loader; the options are those of ``SampleLoader``."""
+    """The options of sampling on a GPU, as in ``SampleLoader``."""
 
     gpu: int | None = None
     bulk: int | None = None
@@ -259,7 +259,7 @@ class DeviceOptions(NamedTuple):
 
     @classmethod
     def checked(cls, device: Any, **options: Any) -> DeviceOptions | None:
-        """Return the options, or None where ``device`` is the CPU or None.
+        """Return the options, or None if ``device`` is the CPU or None.
 
         Args:
             device: where batches are sampled.
@@ -318,7 +318,7 @@ def _check_options(
 
 
 def _check_placements(device: str, num_workers: int, graph: str, features: str, cache: float | str | None) -> None:
-    """Raise InputError if a placement is unknown, or nothing is placed there."""
+    """Raise InputError if a placement is unknown, or is given although nothing is placed there."""
     check_choice("graph_placement", graph, PLACEMENTS)
     check_choice("feature_placement", features, PLACEMENTS)
     if graph != "auto" and device == "cpu":

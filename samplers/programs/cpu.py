@@ -121,7 +121,7 @@ def is_count(value: object) -> bool:
 def _draw_edges(
     program: SamplingProgram, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
 ) -> tuple[Array, Array, Array]:
-    """Draw edges for each transit by itself; return indptr, edge ids and global ids of neighbours."""
+    """Draw the edges of each transit (node whose neighbours are drawn) separately; return indptr, edge ids and global ids of neighbours."""
     num_draws, last = check_sample_size(program, step), len(nodes)
     edges = _edges(graph, last, last * num_draws, step, workspace)
     unique = bool(program.unique(step))
@@ -135,7 +135,7 @@ def _draw_edges(
 def _draw_layer(
     program: SamplingProgram, graph: Graph, nodes: Array, step: int, address: tuple[Any, ...], workspace: Workspace
 ) -> tuple[Array, Array, Array]:
-    """Draw neighbours for the whole layer; return indptr, edge ids and global ids of neighbours."""
+    """Draw neighbours of all nodes of a layer together; return indptr, edge ids and global ids of neighbours."""
     last = len(nodes)
     most = total_degree(graph.indptr, nodes, last)
     indptr, edge_ids, neighbors = _edges(graph, last, most, step, workspace)
@@ -225,7 +225,7 @@ def explain(program: SamplingProgram, message: str) -> str:
 
 
 def no_edge(program: SamplingProgram, where: str) -> InputError:
-    """Return the error for a program whose ``next`` returned no edge of its transit."""
+    """Return the error for a program whose ``next`` returned an edge that its transit node does not have."""
     return InputError(
         f"{type(program).__name__}.next returned no edge of its transit for {where}: it must return a number from 0 to "
         "len(transit.neighbors) - 1, or STOP; transit_of must return an index of earlier"

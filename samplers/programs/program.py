@@ -66,24 +66,24 @@ class SamplingProgram(Sampler):
     state_size = 0
 
     def sample_size(self, step: int) -> int:
-        """Return the number of draws of a transit, or of a layer, in a step. Only for blocks."""
+        """Return the number of draws in a step, for each node or for the whole layer. Only for programs with blocks."""
         return 1
 
     @property
     def repeats_edges(self) -> bool:  # type: ignore[override]
-        """True if the draws of a transit may repeat an edge."""
+        """True if a node may draw the same edge several times in a step."""
         return self.sampling_type == "individual" and not all(self.unique(step) for step in range(self.num_hops))
 
     def unique(self, step: int) -> bool:
-        """Return whether an edge that a transit draws again in a step is left out. Only for blocks."""
+        """Return whether repeated draws of an edge by one node in a step are dropped. Only for programs with blocks."""
         return False
 
     def transit_of(self, earlier: Any, step: int, random: Any) -> int:
-        """Return the index in ``earlier`` of the node that a walk extends, by default of the last one. Compiled."""
+        """Return the index in ``earlier`` of the node that the walk continues from, by default the last one. Compiled by Numba."""
         return step
 
     def next(self, transit: Any, step: int, random: Any) -> Any:
-        """Return the index of the edge that a draw takes, in [0, len(transit.neighbors)), or ``STOP``.
+        """Return the index of the drawn edge, in [0, len(transit.neighbors)), or ``STOP``.
 
         The method is compiled. It is not called for a node without edges.
 
@@ -95,7 +95,7 @@ class SamplingProgram(Sampler):
         raise NotImplementedError(f"{type(self).__name__} does not implement next()")
 
     def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
-        """Return a loop over walks that is faster on the CPU than the compiled ``next`` and has the same result, or None.
+        """Return a loop over walks that is faster on the CPU than the compiled ``next`` and gives the same result, or None.
 
         The loop is called with (seed, epoch, batch) as ``uint64``, the bounds [first, last) of the walks, and the walks, whose first column is filled.
         """
@@ -110,7 +110,7 @@ class SamplingProgram(Sampler):
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``.
 
         Raises:
-            InputError: a seed or an option is out of range, the program cannot be compiled, or ``next`` returns no edge of its transit.
+            InputError: a seed or an option is out of range, the program cannot be compiled, or ``next`` returns an edge that its transit node does not have.
         """
         self.check_graph(graph)
         seeds = check_seeds(graph, seeds)

@@ -77,7 +77,7 @@ class ClusterSampler(SubgraphSampler):
         return np.unique(np.searchsorted(clusters.begins, np.flatnonzero(with_seed), side="right") - 1)
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """Return the nodes of the clusters ``items``; nothing is random."""
+        """Return the nodes of the clusters ``items``. The address of random numbers is not used."""
         drawn = workspace.array("drawn", self.count_vertices(items), graph.indices.dtype)
         self.list_nodes(items, drawn)
         members = find_members(graph, drawn, self.split.is_seed, workspace)

@@ -26,7 +26,7 @@ MAX_ATTEMPTS = 100
 
 
 class Members(NamedTuple):
-    """The nodes of a subgraph, in arrays of a workspace, whose table maps them to local ids."""
+    """The nodes of a subgraph in workspace arrays. The workspace's relabelling table maps them to local ids."""
 
     nodes: Array
     """(S,) distinct global ids, the seeds first."""

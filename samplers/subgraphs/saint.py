@@ -298,7 +298,7 @@ class SaintWalkSampler(SaintSampler):
         return
 
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
-        """Count the visits of walks from the split; see the class."""
+        """Estimate the probabilities by counting visits of walks from the split; see the class."""
         num_seeds, is_seed = len(self.split.seeds), self.split.is_seed
         hits, times = np.empty(graph.num_nodes), np.zeros(graph.num_nodes, np.int64)
         together = np.zeros(len(pairs), np.uint32)

@@ -188,11 +188,11 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return (ONLY if self.exclude == "reverse" else None,)
 
     def bounds(self, columns: RelationColumns) -> tuple[int, int]:
-        """Return the range [begin, end) of the nodes that links lead to."""
+        """Return the range [begin, end) of nodes that may be destinations of links."""
         return 0, columns.num_nodes
 
     def items(self, graph: SomeGraph, seeds: Array) -> Array:
-        """Return the numbers (U,) of the links of an epoch: those of ``edges``, or of all edges into ``seeds``, column by column.
+        """Return the numbers (U,) of an epoch's links: those of ``edges``, or all edges into ``seeds``, column by column.
 
         Raises:
             InputError: an edge is outside the graph, or no edge leads into ``seeds``.
@@ -228,7 +228,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return {relation: seeds[which == place] - begins[place] for place, relation in enumerate(self.relations)}
 
     def asked(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> Links:
-        """Draw the negatives of the links with the numbers ``seeds`` (P,), and return the distinct ends and the pairs, in arrays of the workspace.
+        """Draw the negatives of the links with the numbers ``seeds`` (P,), and return the distinct ends and the pairs in workspace arrays.
 
         If ``looked`` is given, sources and times of the links are taken from it instead of from the graph.
         """

@@ -108,7 +108,7 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
         self.dst_range = dst_range
 
     def bounds(self, columns: RelationColumns) -> tuple[int, int]:
-        """Return the range [begin, end) of the nodes that links lead to.
+        """Return the range [begin, end) of nodes that may be destinations of links.
 
         Raises:
             InputError: the range goes beyond the nodes of the graph.

@@ -176,7 +176,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         return _Sampled(edges, first, num_dst, f"edges{step}")
 
     def learn_sizes(self) -> None:
-        """Learn from the first bulk the number of requests of each hop and relation for each seed."""
+        """Learn from the first bulk the number of requests per seed in each hop and relation."""
         numbers = [int((self.host_size(own.num_dst) - self.host_size(own.first)).sum()) for hop in self.sampled for own in hop.values()]
         self.learn_requests(numbers, self.schedules)
 

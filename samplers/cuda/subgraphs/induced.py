@@ -102,7 +102,7 @@ class CudaSubgraphs(Induced):
         """Queue the draws of the nodes ``drawn`` (K, D); their numbers go to ``sizes["drawn"]`` unless they are ``given``."""
 
     def draw_again(self, without: Array) -> None:
-        """Prepare another draw of the batches that have no seed, for which ``without`` (K,) bool is true.
+        """Prepare another draw for the batches without a seed, which ``without`` (K,) bool marks.
 
         Raises:
             InputError: there were too many attempts.

@@ -15,7 +15,7 @@ MOST_AT_ONCE = 1 << 22
 
 
 class NodeColumns(NamedTuple):
-    """The CSC columns of some nodes: the nodes, ascending, and the begin and length of each column, (n,) each."""
+    """The CSC columns of some nodes: the nodes in ascending order, and the begin and the length of each column, (n,) each."""
 
     vertices: Array
     begins: Array
@@ -45,7 +45,7 @@ class NodeColumns(NamedTuple):
 
 
 def in_parts(sizes: Iterable[int]) -> list[list[int]]:
-    """Group the indices of ``sizes`` into runs of at most ``MOST_AT_ONCE`` entries, each of which is read together."""
+    """Group the indices of ``sizes`` into ranges of at most ``MOST_AT_ONCE`` entries; the entries of a range are read together."""
     parts: list[list[int]] = [[]]
     room = MOST_AT_ONCE
     for i, size in enumerate(sizes):

@@ -59,12 +59,12 @@ class RelationFiles:
         return draws.read(self, hop, requests)
 
     def nothing(self, requests: Sequence[Request]) -> list[Drawn]:
-        """Return no edges, with weights."""
+        """Return no edges and empty weights."""
         none, ids = np.empty(0, id_dtype(self.whole.num_edges)), np.empty(0, self.whole.indices.dtype)
         return [Drawn(np.zeros(len(own.nodes) + 1, np.int64), none, ids, np.empty(0, np.float32)) for own in requests]
 
     def uniformly(self, rule: kernels.DrawOptions, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw uniformly, for which degrees suffice, and read the sources of the drawn edges."""
+        """Draw edges uniformly, which needs only degrees, and read the sources of the drawn edges."""
         return self._with_sources([self._uniformly(rule, own) for own in requests])
 
     def by_weight(self, rule: kernels.DrawOptions, requests: Sequence[Request]) -> list[Drawn]:
@@ -108,7 +108,7 @@ class RelationFiles:
         return np.empty_like(self.whole.indptr)
 
     def from_columns(self, draws: AloneDraws, hop: int, requests: Sequence[Request], names: Sequence[str]) -> list[Drawn]:
-        """Sample by ``draws`` from whole columns, of which the arrays ``names`` are read."""
+        """Sample by ``draws`` from whole columns, of which only the arrays ``names`` are read."""
         found: list[Drawn] = []
         columns = [NodeColumns.of(own.nodes, self.whole.indptr) for own in requests]
         for some in in_parts(int(own.degrees.sum()) for own in columns):
