@@ -56,7 +56,7 @@ def _cached_files(facts: Path) -> int:
 
 
 def _word(path: Path) -> str:
-    """Return the stripped text of a file, "" if it cannot be read."""
+    """Return the stripped text of a file, or "" if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:

@@ -29,7 +29,7 @@ class SharedOutRows(Protocol):
         ...
 
     def finish(self) -> None:
-        """Serve the ranks that still take rows, after this rank's last ``take``."""
+        """Serve the rows that other ranks still request, after this rank's last ``take``."""
 
 
 def take_rows(table: Rows | SharedOutRows, ids: Array) -> Array:
@@ -54,7 +54,7 @@ def take_rows(table: Rows | SharedOutRows, ids: Array) -> Array:
 
 
 def finish_rows(table: Rows | SharedOutRows | None) -> None:
-    """Serve the ranks that still take rows of a table on several machines. Does nothing for other tables."""
+    """Serve the rows that other ranks still request from a table on several machines. Does nothing for other tables."""
     if (rows := codes_of(table)) is not None and not isinstance(rows, np.ndarray):
         rows.finish()
 

@@ -203,7 +203,7 @@ class DeviceRows:
         return native_gather(self._source, self.placement, self._stream) if has_native() else numba_gather(self._source, self._stream)
 
     def take_hits(self) -> int:
-        """Return the number of hot rows read since the last call. Waits for the stream."""
+        """Return the number of hot rows read since the last call, after waiting for the stream."""
         self._stream.synchronize()
         hits = int(to_host(self._hits)[0])
         self._hits.copy_to_device(np.zeros(1, np.int64), stream=self._stream.numba)
@@ -224,7 +224,7 @@ class DeviceRows:
         return rows
 
     def gather_here(self, ids: Any) -> Any:
-        """Return rows like ``gather``, for ids from this table's stream and rows that stay on it.
+        """Return rows as ``gather`` does, but for ids and rows that stay on this table's stream.
 
         The rows are allocated by torch, so that its allocator knows which streams read them (``DeviceStream.hand_to_torch``).
         """

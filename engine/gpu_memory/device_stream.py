@@ -73,7 +73,7 @@ class DeviceStream:
             self._torch_stream.wait_stream(self._torch.cuda.current_stream(self._device))
 
     def hand_to_torch(self, *arrays: Any) -> None:
-        """Make torch's later work wait for the work queued here. torch's allocator keeps the memory of ``arrays`` until then.
+        """Make torch's later work wait for the work queued here; until then torch's allocator keeps the memory of ``arrays``.
 
         The latter requires tensors that torch allocated (``tensor``, ``copy``). It does not hold for tensors that wrap Numba's arrays (``result``).
         """

@@ -1,4 +1,4 @@
-"""All-gather of small JSON values among the ranks of a run, over torch's store, so that all ranks make the same decisions."""
+"""All-gather of small JSON values among all ranks of a training, over torch's store, so that all ranks make the same decisions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Meeting:
 
 
 def meeting_of(world_size: int) -> Meeting | None:
-    """Return a new all-gather among torch's process group; None without a group, or if it does not have ``world_size`` ranks."""
+    """Return a new all-gather among the ranks of torch's process group; None without a group, or if it has not ``world_size`` ranks."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None

@@ -85,7 +85,7 @@ def _key(array: Array) -> list[Any]:
 
 
 def _offered(array: Array) -> tuple[int, dict[str, Any]]:
-    """Create a file with an array's contents. Return its descriptor and its location for others, or -1 and the reason of failure."""
+    """Create a file with an array's contents. Return its descriptor and its location for other ranks, or -1 and the reason of failure."""
     if array.nbytes > (free := available_memory()):
         return -1, {"failed": f"{free / 2**30:.2f} GiB are free"}
     fd = anonymous_file("hoptrain-copy")
@@ -108,7 +108,7 @@ def _refuse_failures(what: str, num_bytes: int, offers: list[Any]) -> None:
 
 
 def _taken(offer: dict[str, Any], array: Array) -> Any | None:
-    """Return the offered file as a device array; None if it cannot be opened or registered."""
+    """Return the file of another rank as a device array; None if it cannot be opened or registered."""
     try:
         fd = os.open(f"/proc/{offer['pid']}/fd/{offer['fd']}", os.O_RDWR)
     except OSError as error:

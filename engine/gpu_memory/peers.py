@@ -31,7 +31,7 @@ _lent: list[Any] = []
 
 
 def peer_group(meeting: Meeting) -> list[int]:
-    """Return the ranks, in order and including this one, whose GPUs read each other's memory: ranks of this machine that reach exactly the same GPUs.
+    """Return the ranks of this machine, in order and including this one, whose GPUs can read each other's memory and the same other GPUs.
 
     Every rank of the run must call this; all compute the same groups.
     """
@@ -43,7 +43,7 @@ def peer_group(meeting: Meeting) -> list[int]:
 
 
 def group_of(rank: int, reached: Sequence[Sequence[int]]) -> list[int]:
-    """Return the group of a rank, given the ranks that each rank reaches, itself included. It is alone unless all in the group reach the same ranks."""
+    """Return the group of a rank, given the ranks that each rank reaches, or [rank] unless all in the group reach the same ranks."""
     mine = list(reached[rank])
     return mine if all(list(reached[other]) == mine for other in mine) else [rank]
 
@@ -95,7 +95,7 @@ def borrow(handle: str, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
 
 
 def shared_out(rows: Array, hot: Array, meeting: Meeting, group: Sequence[int]) -> tuple[Any, ...] | None:
-    """Distribute the hot rows among a group: slot s is on rank ``s % P`` of the group, at row ``s // P``.
+    """Distribute the hot rows among the GPUs of a group: slot s is on rank ``s % P`` of the group, at row ``s // P``.
 
     Every rank of the run must call this, even one that is alone in its group.
 

@@ -1,4 +1,4 @@
-"""Copies of a sampler process's arrays from a device to the host, on their way to a slot of the queue."""
+"""Copies of a sampler process's arrays from a device to the host, before they are written into a slot of the queue."""
 
 from __future__ import annotations
 

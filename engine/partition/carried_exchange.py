@@ -33,7 +33,7 @@ class CarriedExchange:
     def __init__(
         self, rank: int, size: int, letters: SharedMessageSlot, answers: SharedMessageSlot, carrier: int, patience_s: float
     ) -> None:
-        """Take the slots of both directions, the communication process's id, and the timeout in seconds."""
+        """Store the message slots of both directions, the id of the communication process, and the timeout in seconds."""
         self.rank, self.size = rank, size
         self._letters, self._answers, self._carrier, self._patience_s = letters, answers, carrier, patience_s
 
@@ -70,7 +70,7 @@ class CarriedExchange:
 
 
 def carry(letters: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swap) -> None:
-    """Run the communication process: carry out each requested exchange, from slot to slot, until one fails and is reported."""
+    """Run the communication process: carry out each requested exchange until one fails, and report the failure."""
     done = 0
     while True:
         while (number := letters.number) == done:

@@ -38,7 +38,7 @@ class Exchange(Protocol):
 
 
 class Swap(Protocol):
-    """An exchange between given memory buffers, as a communication process carries it out."""
+    """An exchange between memory buffers of the caller, for the communication process."""
 
     def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
         """Send ``sizes[p]`` bytes to each participant p. Return the number of bytes that each has sent to this one.
@@ -73,7 +73,7 @@ class LocalExchange:
     """An ``Exchange`` among several threads of this process."""
 
     def __init__(self, rank: int, boxes: list[list[Array]], barrier: threading.Barrier) -> None:
-        """Take the shared state; use ``among`` to create all participants."""
+        """Store the shared state; use ``among`` to create all participants."""
         self.rank, self.size = rank, len(boxes)
         self._boxes, self._barrier = boxes, barrier
 

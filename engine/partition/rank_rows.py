@@ -51,7 +51,7 @@ class RankRows:
     """
 
     def __init__(self, rows: RowParts, exchange: Exchange) -> None:
-        """Take the table and an exchange among all ranks."""
+        """Store the table and an exchange among all ranks."""
         self._rows, self.exchange = rows, exchange
         self._dtype = id_dtype(len(rows))
         self._ranks = [
@@ -71,7 +71,7 @@ class RankRows:
         return out
 
     def finish(self) -> None:
-        """Serve the other ranks until none of them takes rows any more."""
+        """Serve the other ranks until none of them requests rows any more."""
         is_over = False
         while not is_over:
             _, is_over = self._ask([np.empty(0, self._dtype)] * self._rows.num_parts, is_done=True)

@@ -64,7 +64,7 @@ class WindowRows:
         return Written(end + len(asked) * self._dtype.itemsize, write)
 
     def _take(self, got: Sequence[Array]) -> None:
-        """Take the received rows, which stay in the receive buffer, and the requests of other machines."""
+        """Store the received rows, which stay in the receive buffer, and the requests of other machines."""
         rows, came = self._rows, dict[int, tuple[Array, Array]]()
         for part, message in enumerate(got):
             if part == self._exchange.rank:

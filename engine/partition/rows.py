@@ -33,7 +33,7 @@ from hoptrain.engine.storage.shared_rows import LocalFeatures
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Functions that connect the processes of a run. The caller provides them, because this layer does not import torch.
+    """Functions that connect the processes of a training. The caller provides them, because this layer does not import torch.
 
     Attributes:
         machines: function that returns an exchange among the machines, for a process without torch.
@@ -121,7 +121,7 @@ class PartitionedFeatures(StoredRows):
         return len(self.files) == self.num_parts
 
     def meet(self, meeting: Meeting | None) -> None:
-        """Determine the ranks of each machine and this machine's partition, once. Every rank must call this; all succeed or fail alike.
+        """Determine the ranks of each machine and this machine's partition, once. All ranks must call this; it succeeds on all or on none.
 
         Raises:
             InputError: the number of machines differs from that of partitions, a partition is missing, or machines have different data or versions.
@@ -168,7 +168,7 @@ class PartitionedFeatures(StoredRows):
             )
 
     def settle(self, ranks: list[list[int]], machine: int) -> None:
-        """Set the ranks of each machine and the number of this one. With several machines only this machine's partition is read from now on."""
+        """Set the ranks of each machine and the number of this one. With several machines, only this machine's partition is read afterwards."""
         self.ranks, self.machine = ranks, machine
         if len(ranks) > 1:
             first, end = map(int, self._bounds[machine : machine + 2])
@@ -189,7 +189,7 @@ class PartitionedFeatures(StoredRows):
 
     @property
     def links(self) -> Links:
-        """Functions that connect this machine with the others.
+        """Functions that connect this process with those of other machines.
 
         Raises:
             InputError: the caller gave none.
@@ -279,12 +279,12 @@ class PartitionedFeatures(StoredRows):
         return out
 
     def finish(self) -> None:
-        """Serve the ranks that still take rows, after this rank's last ``take``."""
+        """Serve the rows that other ranks still request, after this rank's last ``take``."""
         if (ranks := self.rank_rows()) is not None:
             ranks.finish()
 
     def rank_rows(self) -> RankRows | None:
-        """Return the reader of rows from all ranks, after ``meet``; None if one machine has all partitions."""
+        """Return the reader by which all ranks request rows, after ``meet``; None if one machine has all partitions."""
         torch = sys.modules.get("torch")
         is_one_of = torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized()
         if not self.ranks:
@@ -294,7 +294,7 @@ class PartitionedFeatures(StoredRows):
         return self._rank_rows
 
     def gather(self, ids: Array, out: Array, *_: Any) -> None:
-        """Gather rows (see ``StoredRows``). If rows are on other machines, fill zeros: only a batch's size is needed then."""
+        """Gather rows (see ``StoredRows``). If rows are on other machines, fill zeros, since only the size of a batch is needed then."""
         if self.is_whole:
             super().gather(ids, out)
         else:

@@ -20,7 +20,7 @@ Batch = tuple[dict[str, Array], Any]
 
 
 def make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
-    """Make the batch of a step in this process, in arrays of ``feature_cache``."""
+    """Make the batch of a step in this process, in arrays that ``memory`` allocates."""
     arrays: dict[str, Array] = {}
 
     def allocate(specs: Sequence[Spec]) -> dict[str, Array]:

@@ -21,7 +21,7 @@ MESSAGE, FAILURE = 0, 1
 
 
 class Written(NamedTuple):
-    """A message that is written directly into shared memory, since the rows of a window are too many to copy.
+    """A message that is written directly into shared memory, since the rows of many steps are too large to copy.
 
     Attributes:
         num_bytes: size of the message.
@@ -55,7 +55,7 @@ def split(content: Array, sizes: Sequence[int]) -> list[Array]:
 
 
 class SharedMessageSlot:
-    """A message buffer in shared memory with one writer and one reader. A new message overwrites the previous one; pickling transfers the path alone.
+    """A message buffer in shared memory with one writer and one reader. A new message overwrites the previous one; pickling transfers only the path.
 
     Attributes:
         path: path of the memory, for processes of this user on this machine.
@@ -143,7 +143,7 @@ class SharedMessageSlot:
         return self._pages  # type: ignore[return-value]
 
     def _map(self, size: int) -> None:
-        """Map the whole memory after enlarging it to ``size`` bytes; earlier mappings end with the arrays over them."""
+        """Enlarge the memory to ``size`` bytes and map it; earlier mappings live as long as arrays over them."""
         file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if size > os.fstat(file).st_size:

@@ -121,11 +121,11 @@ class WorkerPool:
         self._finalizer()
 
     def num_ready(self) -> int:
-        """Return the number of batches that have arrived and were not delivered yet, as of the last wait."""
+        """Return the number of batches that have arrived but were not delivered yet, at the time of the last wait."""
         return sum(worker.num_notices() for worker in self.workers)
 
     def pids(self) -> list[int]:
-        """Return the process ids of the workers as they are now."""
+        """Return the process ids of the current workers."""
         return [worker.process.pid for worker in self.workers]
 
     def _deliver(self, generation: int, first: int) -> Iterator[Batch]:

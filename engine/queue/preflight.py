@@ -1,4 +1,4 @@
-"""Checks before workers start: cores, open files and memory, so that a lack of them is one line instead of a failure in mid-run."""
+"""Checks before workers start: cores, open files and memory. A shortage is reported in one line instead of failing during the training."""
 
 from __future__ import annotations
 

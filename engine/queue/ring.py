@@ -60,12 +60,12 @@ def _aligned(size: int) -> int:
 
 
 def slot_bytes(batch_bytes: int) -> int:
-    """Return the bytes of a slot for a batch: a quarter to spare, in whole huge pages."""
+    """Return the size of a slot for a batch in bytes: a quarter more than needed, in whole huge pages."""
     return -(-batch_bytes * 5 // 4 // _GRAIN) * _GRAIN
 
 
 class Slot:
-    """A slot, as either side maps it. It grows to the size of the largest batch so far."""
+    """A slot as mapped by the worker or by the trainer. It grows to the size of the largest batch so far."""
 
     def __init__(self, fd: int, on_map: Callable[[Array], None] | None = None) -> None:
         """Use the anonymous file ``fd``; both sides have it open. ``on_map`` is called with each mapping of it, (bytes,) uint8."""
@@ -99,7 +99,7 @@ class Slot:
 
 
 class Recycled:
-    """An ``Allocate`` in private memory of this process that is reused once the last view of a batch is gone.
+    """An ``Allocate`` in private memory of this process; memory is reused once the last view of a batch is gone.
 
     The system would clear new memory page by page for every batch, which costs more than filling it. Several threads may call it.
 
@@ -128,7 +128,7 @@ class Recycled:
 
 
 class Lease:
-    """A slot lent to the trainer: arrays made of it keep it alive, and the slot is returned when the last of them is gone.
+    """A slot lent to the trainer. Arrays over it keep it alive, and the slot is returned when the last of them is gone.
 
     NumPy replaces the base of a view by the base's base, but not beyond a foreign object; hence the array interface instead of a slice.
     """

@@ -1,4 +1,4 @@
-"""A stand-in for a graph whose columns are on several machines."""
+"""A placeholder for a graph whose columns are on several machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PartitionedGraph(Graph):
     __slots__ = ("has_weight", "path")
 
     def __init__(self, indptr: Array, is_sorted: bool, path: str, has_weight: bool = True) -> None:
-        """Take the data that every machine has."""
+        """Store the data that every machine has."""
         self.indptr, self.num_src = read_only(indptr), len(indptr) - 1
         self._is_sorted = is_sorted
         self.path = path

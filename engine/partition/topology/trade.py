@@ -14,7 +14,7 @@ _LENGTH = np.dtype(np.int64)
 
 
 def trade(exchange: Exchange, questions: Sequence[Array], answer: Callable[[Array], Array]) -> list[Array]:
-    """Return each partition's answer to ``questions[p]`` (n,) uint8. All machines must call this, even without questions.
+    """Return each partition's answer to ``questions[p]`` (n,) uint8. All machines must call this together, even without questions.
 
     Args:
         exchange: exchange among the machines, numbered like their partitions.
