@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 # Numba reads its variable when it is imported. `make test-gpu` runs the tests of CUDA on a device, else they run in Numba's simulator.
 os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") == "1" else "1"
 
-# So do the threads of torch. Each operation waits for the last of them: in a loop it keeps that one from a core, where other tests have the others.
+# torch's threads wait actively too: an operation waits for the slowest thread, which other tests may keep from getting a core.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
@@ -31,7 +31,7 @@ from hoptrain.engine.queue.options import WorkerOptions
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.kernels.machine_code import CACHE_ROOT
 
-# The same examples in each run, on a slow machine too. `make test-faults` draws others.
+# Use the same examples in each run, also on slow machines. `make test-faults` draws others.
 settings.register_profile("drawn", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True)
 settings.load_profile("fixed")
@@ -90,7 +90,7 @@ def pytest_configure(config):
     """Register the plugin, use separate folders, and fail if a GPU is requested but missing, since skipped tests would look like success."""
     if os.environ.get("HOPTRAIN_TEST_GPU") == "1" and (reason := cuda_status()) is not None:
         raise pytest.UsageError(f"HOPTRAIN_TEST_GPU=1, but {reason}")
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell tells this to what it starts in the background, and children inherit it
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell ignores SIGINT in background commands, and children inherit that
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Durations(config.getoption("--record-durations")))
     _have_own_folders(config)
@@ -98,11 +98,11 @@ def pytest_configure(config):
 
 def _have_own_folders(config):
     """Keep temporary files and caches in a folder that is removed at exit; only machine code is shared with later runs."""
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays where it is found after a failure
-    multiprocessing.util.get_temp_dir()  # made here, since multiprocessing removes it after this folder has gone
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path must remain after a failure
+    multiprocessing.util.get_temp_dir()  # outside of the folder: multiprocessing deletes it later than the folder
     folder = Path(tempfile.mkdtemp(prefix="hoptrain-tests-"))
     folder.chmod(0o755)  # some tests become another user
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))  # libraries tidy up there as well
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))  # libraries delete files there too
     for name in ("temporary", "cache"):
         (folder / name).mkdir()
     (folder / "cache" / "numba").symlink_to(CACHE_ROOT)
@@ -111,7 +111,7 @@ def _have_own_folders(config):
         "HOPTRAIN_CACHE": str(folder / "cache"),
         "HYPOTHESIS_STORAGE_DIRECTORY": str(folder),
     }
-    tempfile.tempdir = None  # asked for again
+    tempfile.tempdir = None  # read TMPDIR again
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -154,7 +154,7 @@ def _same_start():
     """Seed all generators and restore torch's threads, so that a test does not depend on tests before it."""
     np.random.seed(0)
     random.seed(0)
-    torch.default_generator.manual_seed(0)  # torch.manual_seed remembers each call, with its stack, until there is a device
+    torch.default_generator.manual_seed(0)  # torch.manual_seed stores each call with its stack until CUDA is initialised
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

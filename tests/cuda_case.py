@@ -109,7 +109,7 @@ def _launched(monkeypatch):
     launch, upload = kernel.__call__, array.copy_to_device
 
     def note(kernel, *arguments):
-        if not kernel._device:  # a function that a kernel calls
+        if not kernel._device:  # device functions are called by kernels, not launched
             names.append(kernel.fn.__name__)
         return launch(kernel, *arguments)
 

@@ -115,13 +115,13 @@ def draw(seed, number):
     with_extras(case, *case["extras"])
     if task == "kg":  # sparse gradients are not clipped
         case |= {"clip": None}
-    if task in ("hetero", "hetero_links"):  # nor here
+    if task in ("hetero", "hetero_links"):  # nor in these tasks
         case |= {"clip": None, "arch": pick.choice(("rgcn", "gat", "hgt", "han", "gin"))}
     if task == "recommend":
         case |= {"clip": None, "embeddings": pick.choice(("sparse", "dense"))}
-    if task == "pipeline":  # two stages, what they can do
+    if task == "pipeline":  # restricted to the features of a pipeline with two stages
         case |= {"ranks": 2, "precision": "32-true", "accumulate": 1, "clip": None, "swa": False, "norm": "none", "extras": []}
-    if task == "temporal_links":  # whose times need all digits, and which has no layers
+    if task == "temporal_links":  # its times need full precision, and it has no layers
         case |= {"precision": "32-true"}
     if task in ("temporal_links", "pipeline", "vrgcn", "mvs-vrgcn"):
         case |= {"recompute": False}
@@ -168,7 +168,7 @@ class Record(Logger):
         self.rows = []
 
     def log_metrics(self, metrics, step=None):
-        # Times and the feed's figures are those of the machine.
+        # Times and throughput depend on the machine.
         self.rows.append([step, {name: value for name, value in sorted(metrics.items()) if name.startswith(("train_", "val_"))}])
 
     def log_hyperparams(self, *_):
@@ -213,7 +213,7 @@ def parts(case, folder):
     """Return the data module and the model of a case."""
     task, data = case["task"], folder / "data"
     if task in ("images", "sign") or task.startswith("graphs"):
-        os.environ["HOPTRAIN_CACHE"] = str(folder / "cache")  # what is converted for this test alone
+        os.environ["HOPTRAIN_CACHE"] = str(folder / "cache")  # data sets are converted for this test only
     if task == "images":
         module = ImageDataModule("pictures", root=str(data), batch_size=16, seed=4, shift=1)
         sizes = {"patch": 2, "width": 8, "head_width": 8, "num_blocks": 1, "neighbors": 2, "heads": 2}

@@ -32,7 +32,7 @@ def test_the_command_starts_without_what_takes_long(arguments):
 
 def test_a_run_imports_no_library_that_it_does_not_use(tmp_path):
     """Lightning's torchmetrics and Numba's BLAS check would import parts of SciPy, which take longer than all of hoptrain."""
-    load_dataset("digits-knn")  # converted by scikit-learn where nobody has opened it yet
+    load_dataset("digits-knn")  # the first opening converts it with scikit-learn
     options = [
         "fit",
         "--config",
@@ -81,7 +81,7 @@ EPOCH = "data = load_dataset('digits-knn')\nfor batch in SampleLoader(data, Neig
     ids=["loader", "task"],
 )
 def test_a_plain_graph_imports_no_partition_storage_device_or_watch(program):
-    load_dataset("digits-knn")  # converted by scikit-learn where nobody has opened it yet
+    load_dataset("digits-knn")  # the first opening converts it with scikit-learn
     assert imported_by(program, tuple(f"hoptrain.{module}" for module in APART)) == []
 
 

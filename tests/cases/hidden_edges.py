@@ -14,7 +14,7 @@ def hide_edges(graph, names=READ):
     for columns in columns_of(graph).values():
         for name in names:
             if (array := getattr(columns, name)) is not None:
-                setattr(columns, name, read_only(np.zeros(len(array), array.dtype)))  # as kernels were compiled for
+                setattr(columns, name, read_only(np.zeros(len(array), array.dtype)))  # kernels were compiled for read-only arrays
 
 
 def hide_edges_from(loader, names=READ):

@@ -191,7 +191,7 @@ def test_wrong_contents_are_refused_though_checksums_are_right(dataset, tmp_path
     dataset.save(folder := tmp_path / "folder")
     assert len(Dataset.open(folder).y) == 200
     put(folder, name, change(np.load(folder / f"{name}.npy")))
-    for _ in range(2):  # not remembered as right
+    for _ in range(2):  # a failed check must not be remembered as passed
         with refused(value, words) as raised:
             Dataset.open(folder)
         assert str(folder) in str(raised.value)
@@ -212,7 +212,7 @@ def test_contents_are_validated_once_and_again_when_a_file_changes(dataset, tmp_
     assert len(validated) == 3
 
 
-# Mistakes.
+# Input errors.
 
 
 def opened_without(part, key, tmp_path):

@@ -140,7 +140,7 @@ def test_loaders_take_torch_s_names(four_gpus, dataset):
     options = {"batch_size": 8, "num_workers": 1}
     loader = SampleLoader(dataset, NeighborSampler([2]), device="cuda:3", **options)
     assert (loader.task.workspace.device, loader.task.workspace.gpu) == ("cuda", 3)
-    assert set(four_gpus) == {("asked", 3)}  # which makes no context
+    assert set(four_gpus) == {("asked", 3)}  # reading a property makes no context
     with refused("GPU 7", "device cuda no GPUs", '0 to 3 device="cpu"'):
         SampleLoader(dataset, NeighborSampler([2]), device="cuda:7", **options)
     with refused("'cuda:x'", "device sampler runs", "cpu cuda cuda:1 choose"):

@@ -155,7 +155,7 @@ def test_edge_weight_of_pyg_follows_its_edges(given, dtype):
     assert Dataset.from_pyg(data).graph.weights is None
 
 
-# Mistakes.
+# Input errors.
 
 
 def with_ids(edge_ids):

@@ -285,7 +285,7 @@ def test_wrong_contents_are_refused_though_checksums_are_right(tmp_path, monkeyp
         HeteroDataset.open(tmp_path / "typed")
 
 
-# Mistakes.
+# Input errors.
 
 
 def opened_after_damage(tmp_path):

@@ -137,7 +137,7 @@ def test_what_was_saved_is_opened_without_being_read(tmp_path, monkeypatch):
     assert opened.relations[WRITES].edge_ids.tolist() == [2, 1, 0]
 
 
-# Mistakes.
+# Input errors.
 
 
 def pyg_attributes(**names):

@@ -29,7 +29,7 @@ def test_every_seed_once_and_equal_steps(num_seeds, batch_size, world_size):
         sizes = [len(batch) for batch in batches]
         assert min(sizes) >= 1
         assert max(sizes) - min(sizes) <= 1
-        # Only the last step may hold one seed more than the batch size: where its remainder is too small for a step of its own.
+        # Only the last step may have one seed more than the batch size, if the remainder is too small for a step.
         assert max(sizes) <= batch_size + (step == steps - 1)
         assert sum(sizes) == schedules[0].num_step_items(step)
         seen += batches

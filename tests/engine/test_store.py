@@ -150,7 +150,7 @@ def test_leftovers_of_killed_writers_are_removed_after_a_day(tmp_path, name):
     old = leftover(tmp_path / f".{name}.{HEX}", 25, 25)
     kept = [
         leftover(tmp_path / f".{name}.{HEX[::-1]}", 23, 23),
-        leftover(tmp_path / f".{name}.{HEX.replace('0', '1')}", 25, 1),  # a writer that fills a large array
+        leftover(tmp_path / f".{name}.{HEX.replace('0', '1')}", 25, 1),  # a writer that is still filling a large array
         leftover(tmp_path / f".{name}.other.{HEX}", 25, 25),
         leftover(tmp_path / f".other.{HEX}", 25, 25),
         leftover(tmp_path / f".{name}.notes", 25, 25),

@@ -26,7 +26,7 @@ def test_means_of_an_epoch():
         timeline.add(times(10.0 * batch, batch=batch, num_ready=batch))
     seconds = {"time/sample": 4, "time/gather": 5, "time/wait": 1, "time/copy": 2, "time/train": 3}
     assert timeline.epoch.means() == seconds | {"time/step": 8, "queue_mean": 0.5}
-    assert timeline.epoch.elapsed == 16  # 4 s between the steps are part of it
+    assert timeline.epoch.elapsed == 16  # includes 4 s between the steps
     timeline.new_epoch()
     assert timeline.epoch.means() == {}
 
@@ -37,7 +37,7 @@ def test_the_run_leaves_out_its_first_batch_and_the_time_between_epochs():
         timeline.add(times(begin, epoch))
     assert timeline.run.num_batches == 3
     assert timeline.run.elapsed == 18
-    assert timeline.run.first_waits == 1  # of the second epoch
+    assert timeline.run.first_waits == 1  # the first wait of the second epoch
 
 
 def totals(first_waits=0.0, **shares):

@@ -14,7 +14,7 @@ FACTS = ("seed", "epoch", "batch", "num_seeds", "num_step_seeds", "nested")
 
 def contents(batch):
     """Return everything in a ``MiniBatch`` or ``HeteroMiniBatch`` by name: integers and arrays."""
-    facts = FACTS if isinstance(batch, MiniBatch) else FACTS[:4]  # what typed batches told when their digests were made
+    facts = FACTS if isinstance(batch, MiniBatch) else FACTS[:4]  # heterogeneous batches had fewer facts when their digests were written
     found = {name: int(getattr(batch, name)) for name in facts} | batch.arrays()
     if isinstance(batch, MiniBatch):
         blocks, rows = enumerate(batch.blocks), {"x": batch.x}

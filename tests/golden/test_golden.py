@@ -45,7 +45,7 @@ def test_feeds_through_workers(folder, pool_of, monkeypatch):
     loaders = {name: make(folder) for name, make in FEEDS.items()}
     loaders = {name: loader for name, loader in loaders.items() if not isinstance(loader, ItemLoader)}
     assert len(loaders) > 9
-    fed = [getattr(loader, "parts", loader) for loader in loaders.values()]  # those of chunks are fed by another one
+    fed = [getattr(loader, "parts", loader) for loader in loaders.values()]  # a chunk loader wraps another loader
     tasks = [loader.task for loader in fed]
     pool = pool_of(Several(tasks), 2)
     monkeypatch.setattr("hoptrain.samplers.loader.maker.WorkerPool", lambda task, *_, **__: Share(pool, tasks.index(task)))

@@ -39,5 +39,7 @@ def test_every_driver_has_a_large_case():
         asked.add(next(kind for kind in type(work.sampler).__mro__ if kind in DRIVERS))
         made.add(type(driver_for(work.graph, work.sampler, on_cuda())))
     assert asked == DRIVERS.keys()
-    named = {kind for kind in _kinds_below(DeviceSampler) if kind.__name__.startswith("Cuda")}  # the others are what these share
+    named = {
+        kind for kind in _kinds_below(DeviceSampler) if kind.__name__.startswith("Cuda")
+    }  # the other classes are base classes of these
     assert {kind for kind in named if not inspect.isabstract(kind)} <= made

@@ -37,7 +37,7 @@ def _use_memory():
     number = memory._BYTES = size.value
     shared = memory.MEMORY
     shared.bytes, shared.address = np.ctypeslib.as_array((ctypes.c_uint8 * number).from_address(address)), address
-    shared.written = np.ones(number, np.bool_)  # the device's memory is known to nobody but the driver
+    shared.written = np.ones(number, np.bool_)  # only the driver knows what was written to device memory
     shared.shadow = np.zeros((number, watch.SHADOW_COLUMNS), np.int32)
     shared.touched = np.zeros((number // watch.SECTOR, 2), np.int64)
 
@@ -47,12 +47,12 @@ def _keep_functions():
 
     def note_and_launch(self, *args, **named):
         _kernels[self.entry_name.encode()] = self
-        launch.program_of(self)  # compiled here, since what Numba frees meanwhile may wait for the device
+        launch.program_of(self)  # compiled here, since memory that Numba frees while compiling may wait for the device
         return launch_kernel(self, *args, **named)
 
     def compile_with_function(self, signature):
         kernel = compile_kernel(self, signature)
-        kernel.py_func = self.py_func  # one that comes from a cache has none
+        kernel.py_func = self.py_func  # a kernel loaded from a cache has no function
         return kernel
 
     def make_with_lines(self, py_func, argtypes, *args, **options):
@@ -84,7 +84,7 @@ def _run(name, packed, offsets, sizes, number, grid, block, shared_bytes):
 def _arguments(kind, raw):
     """Convert the next argument of a launch to the interpreter's form: an array for a pointer, otherwise integers."""
     if isinstance(kind, types.Array):
-        words = [next(raw) for _ in range(5 + 2 * kind.ndim)]  # two unused, items, bytes of one, address, then shape and strides
+        words = [next(raw) for _ in range(5 + 2 * kind.ndim)]  # two unused words, size, item size, address, then shape and strides
         begin, size = words[4] - memory.MEMORY.address, words[2] * words[3]
         words[4] = memory.MEMORY.bytes[begin : begin + size] if size else memory.MEMORY.bytes[:0]
         return words

@@ -44,7 +44,7 @@ def needed(libraries: list[Path], provided: set[str]) -> dict[str, set[str]]:
         functions |= {line.split()[-1] for line in output_of("nm", "--dynamic", "--undefined-only", library).splitlines()}
     system = ["libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "libgomp.", "ld-linux"]
     names = {name for name in names if not name.startswith(tuple(system)) and name not in provided}
-    # A symbol without a version is told by its first letters: ncclAllReduce is of libnccl.so.2, cuFileRead of libcufile.so.0.
+    # The library of a symbol without version follows from its prefix: ncclAllReduce is in libnccl.so.2, cuFileRead in libcufile.so.0.
     stems = sorted(((re.sub(r"^lib|(_host)?\.so.*", "", name).lower(), name) for name in names), reverse=True)
     found: dict[str, set[str]] = {name: set() for name in names}
     for function in functions:

@@ -55,7 +55,7 @@ def test_a_capture_that_fails_spoils_nothing():
     memory = stream.empty((4,), "int64")
 
     def asks_for_memory():
-        torch.empty(200 << 18, dtype=torch.uint8, device="cuda")  # more than torch's allocator has in store
+        torch.empty(200 << 18, dtype=torch.uint8, device="cuda")  # more memory than torch's allocator has cached
 
     with recorded() as record, pytest.raises(RuntimeError):
         stream.capture(asks_for_memory)

@@ -49,7 +49,7 @@ def loader_of(data: Dataset, expand: str = "all", **options: Any) -> SampleLoade
 
 def steady_epoch(loader: SampleLoader) -> tuple[Record, int]:
     """Return the record of the fourth epoch, and its number of batches."""
-    torch.zeros(1, device="cuda")  # from then on device memory is torch's
+    torch.zeros(1, device="cuda")  # from now on torch allocates device memory
     for _ in range(3):
         for _batch in loader:
             pass
@@ -107,7 +107,7 @@ def test_a_device_cache_reads_its_counter_once_an_epoch(data):
     record, number = steady_epoch(loader)
     assert (
         sum(record.of("wait").values()) <= number + -(-number // 8) + RUN_WAITS + 2 * 2
-    )  # it is read, and set to zero, at a run's start and end
+    )  # the counter is read and reset at the start and end of an epoch
     assert record.memory == 0
 
 
@@ -120,4 +120,4 @@ def test_rows_of_few_batches_are_in_memory_at_once(data):
     before = torch.cuda.memory_stats()["active_bytes.all.current"]
     largest = max(batch.x.nbytes for batch in loader)
     rows = (torch.cuda.memory_stats()["active_bytes.all.peak"] - before) / largest
-    assert rows <= MOST_AHEAD + 3  # the one that is asked for, the one that is in use, and what else a batch is
+    assert rows <= MOST_AHEAD + 3  # the requested batch, the one in use, and one being made

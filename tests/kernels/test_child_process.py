@@ -9,7 +9,7 @@ import hoptrain
 from hoptrain.kernels.child_process import import_path, python
 
 ROOT = Path(hoptrain.__file__).parents[1]
-IN_THE_PROJECT = {"kernels/child_process.py", "benchmarks/device/first_run.py"}  # the second runs in the project's own folder
+IN_THE_PROJECT = {"kernels/child_process.py", "benchmarks/device/first_run.py"}  # the second one runs in the project's folder
 
 
 def run(code, *arguments):

@@ -65,7 +65,7 @@ def test_they_are_short():
 
 @pytest.mark.promise
 @pytest.mark.timeout(300)
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_models_data_and_loops_of_one_s_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = names_of((DOCS / "your_own_model.md").read_text())

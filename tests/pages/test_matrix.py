@@ -128,7 +128,7 @@ def on_machines(sampler):
     return "features, graph"
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_the_table_is_what_happens(data):
     lines = []
     for name, sampler in (PLAIN | TYPED).items():

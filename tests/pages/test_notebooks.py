@@ -34,7 +34,7 @@ def text_of(source, names):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch):
     """Cells that plot are skipped without matplotlib; cells tagged ``varies`` have machine-dependent figures."""
@@ -66,5 +66,7 @@ def test_it_runs_in_jupyter(path, tmp_path):
     pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install nbclient ipykernel")
     nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(path, 4)
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()  # raises what a cell raises
+    nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()  # raises the exception of a cell
     assert any("wait: " in shown(cell) for cell in notebook.cells if cell.cell_type == "code") or "ProgressBar()" not in path.read_text()

@@ -22,7 +22,7 @@ def names(tmp_path, monkeypatch):
 
 @pytest.mark.promise
 def test_the_first_screen_shows_what_it_prints(names, capsys):
-    assert f"``` {names['graph']} " in " ".join(README.split())  # two lines show it
+    assert f"``` {names['graph']} " in " ".join(README.split())  # the page breaks the line
     assert README.split("## Three ways in")[0].count("![") == README.count("![") == 1
     assert len([line for line in EXAMPLES[0].splitlines() if line]) <= 6
     assert len(README.splitlines()) <= 100
@@ -30,7 +30,7 @@ def test_the_first_screen_shows_what_it_prints(names, capsys):
 
 
 @pytest.mark.promise
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_the_training_example_runs(names, capsys):
     exec(EXAMPLES[1].replace("max_epochs=30", "max_epochs=2"), names)
     assert "test_acc" in capsys.readouterr().out
@@ -48,6 +48,6 @@ def test_files_and_folders_that_contributors_are_told_of_exist():
     root = Path(__file__).parents[2]
     text = (root / "CONTRIBUTING.md").read_text()
     named = re.findall(r"`((?:hoptrain|trainers|samplers|engine|kernels|configs|benchmarks|docs|tests)/[a-z_\d./]*)`", text)
-    named = [name for name in named if not re.search(r"/x(\.\w+)?$", name)]  # what a new thing adds
+    named = [name for name in named if not re.search(r"/x(\.\w+)?$", name)]  # names of new components that the page introduces
     assert len(named) > 3
     assert [name for name in named if not (root / name).exists()] == []

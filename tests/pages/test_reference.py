@@ -8,10 +8,10 @@ import pytest
 import hoptrain
 
 FINDER = doctest.DocTestFinder()
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE  # of a share of time, and where a line would be too long
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE  # for times, and for lines that are too long
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("name", hoptrain._HOME)
 def test_the_examples_of_a_public_name_run(name):
     examples = FINDER.find(unwrap(getattr(hoptrain, name)), name, module=False, globs={"__name__": "__main__"})

@@ -57,7 +57,7 @@ OTHERS = sorted(line for line in LINES if not line.startswith("hoptrain fit") an
 
 
 @pytest.mark.promise
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

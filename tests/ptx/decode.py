@@ -58,7 +58,7 @@ _VECTOR_ACCESS = re.compile(r"((?:@!?%p\d+ )?)(ld|st)\.(\S*?)\.v([24])\.[a-z](\d
 _ADDRESS = re.compile(r"\[\s*(.+?)\s*(?:\+\s*(-?\d+))?\s*\]")
 _REGISTER_WIDTHS = {"p": 1, "rs": 16, "r": 32, "rd": 64, "f": 32, "fd": 64}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-_WEAKER = ("relaxed", "gpu", "volatile", "weak", "nc", "sys", "cta")  # modifiers of an access that mean nothing here
+_WEAKER = ("relaxed", "gpu", "volatile", "weak", "nc", "sys", "cta")  # modifiers of an access without effect in the interpreter
 
 
 def decode(ptx):
@@ -240,7 +240,7 @@ class _Decoder:
             row[column] = self.operand(text, "p" if op == "selp" and column == C else letter, wide)
 
     def _compare(self, row, how, operands, letter, width):
-        if letter == "f":  # those with a u are true of what is not a number
+        if letter == "f":  # comparisons with suffix u are true for NaN
             self._compute(row, f"f_setp_{how[:2]}", operands, "u", width, to=1)
             row[D] = int(len(how) == 3)
         else:
@@ -251,7 +251,7 @@ class _Decoder:
         (to_letter, to), (letter, width) = _type(to_type), _type(from_type)
         kinds = to_letter == "f", letter == "f"
         if kinds == (False, False) and not how:
-            if to < width:  # narrowed, then extended to the register by the sign of the target
+            if to < width:  # narrowed, then extended to the register by the target's signedness
                 letter, width = to_letter, to
             self._compute(row, "cvt", operands, letter, width, to=_REGISTER_WIDTHS[_REGISTER.fullmatch(operands[0])[1]])
         elif kinds == (True, True) and how in ([], ["sat"], ["rn"]):

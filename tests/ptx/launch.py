@@ -37,8 +37,8 @@ class Note:
     """An event of a launch, such as a race."""
 
     kernel: str
-    kind: str  # of ``watch.KINDS``, or one of those that may be meant
-    line: str  # of the source, with the plain access if the other is an atomic one
+    kind: str  # one of ``watch.KINDS``, or one of the kinds that may be intended
+    line: str  # source line, that of the plain access if the other one is atomic
     words: str
 
     def __str__(self):
@@ -97,7 +97,7 @@ def program_of(kernel):
 def flatten(kind, value):
     """Return an argument as numba-cuda's ABI passes it: an array for a pointer, otherwise integers."""
     if isinstance(kind, types.Array):
-        array = value._ary  # a host's array has none: a launch would copy it there and back
+        array = value._ary  # host arrays have no such field: a launch would copy them
         return [0, 0, array.size, array.itemsize, array, *array.shape, *array.strides]
     if isinstance(kind, types.Boolean | types.Integer):
         return [int(value)]

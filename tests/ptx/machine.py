@@ -68,7 +68,7 @@ MODES = ("warps", "threads", "greedy", "ascending", "descending")
 """Schedules of threads: warps in step; single threads for some accesses; single threads up to the next barrier, in random order or in order."""
 
 _NEVER = 1 << 60
-_TURN = 1 << 16  # instructions after which a thread that only computes gives way
+_TURN = 1 << 16  # instructions after which a thread without memory accesses is switched
 
 
 @compiled

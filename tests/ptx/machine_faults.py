@@ -123,7 +123,7 @@ def kinds(kernel, grid, *args, shared=0):
             except Fault as fault:
                 found.add(fault.args[0].kind)
     found |= {note.kind for note in SESSION.notes.values()}
-    SESSION.notes.clear()  # none of these is a fault of the test
+    SESSION.notes.clear()  # these notes are expected
     return found
 
 
@@ -184,7 +184,7 @@ def computes(a, b, quotient, remainder, shifted, ratio):
 def test_arithmetic(dtype):
     rng, info, number = np.random.default_rng(0), np.iinfo(dtype), 4096
     a, b = rng.integers(info.min, info.max, (2, number), dtype, endpoint=True)
-    b >>= 8 * rng.integers(0, info.bits // 8, number).astype(dtype)  # of all magnitudes
+    b >>= 8 * rng.integers(0, info.bits // 8, number).astype(dtype)  # numbers of all magnitudes
     b[b == 0] = 3
     out = [cuda.device_array(number, t) for t in (dtype, dtype, dtype, np.float32)]
     computes[16, 256](cuda.to_device(a), cuda.to_device(b), *out)

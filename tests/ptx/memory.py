@@ -10,7 +10,7 @@ from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from ptx import watch
 
-_BYTES = 96 << 20  # pages that nobody touches cost nothing
+_BYTES = 96 << 20  # untouched pages take no memory
 _GAP, _ALIGNMENT = 256, 256
 
 
@@ -26,8 +26,8 @@ class Memory:
         self.shadow = np.zeros((_BYTES, watch.SHADOW_COLUMNS), np.int32)
         self.touched = np.zeros((_BYTES // watch.SECTOR, 2), np.int64)
         self.address = self.bytes.ctypes.data
-        self._begins, self._ends = [0], [watch.SHARED_BYTES]  # of what is taken, in order
-        self._gone = []  # what may be taken again; arrays end at any time, also while memory is allocated
+        self._begins, self._ends = [0], [watch.SHARED_BYTES]  # begins and ends of allocated ranges, in order
+        self._gone = []  # freed ranges; arrays may be freed at any time, also during an allocation
         self._random = np.random.default_rng(0)
 
     def allocate(self, shape, dtype, *, written):
@@ -140,7 +140,7 @@ class DeviceArray(FakeCUDAArray):
         if ary is None or stream is not STREAM or not is_pinned(ary):
             STREAM.synchronize()
             return super().copy_to_host(ary)
-        if not any(np.may_share_memory(ary, source) for source in STREAM.sources):  # which are read before
+        if not any(np.may_share_memory(ary, source) for source in STREAM.sources):  # wait until queued copies have read them
             ary.reshape(-1).view(np.uint8)[:] = 0xDB
         STREAM.push(lambda: np.copyto(ary, self._ary))
         return ary

@@ -74,7 +74,7 @@ def install():
     dispatcher.get_current_device = lambda: device
     dispatcher._Kernel.launch = launch.launch
     dispatcher._Kernel.bind = lambda self: None
-    dispatcher.CUDADispatcher.enable_caching = lambda self: None  # machine code for a device is none of these tests'
+    dispatcher.CUDADispatcher.enable_caching = lambda self: None  # these tests do not cache machine code for devices
     compile_kernel = dispatcher._Kernel.__init__
 
     def init(self, py_func, argtypes, *args, **options):
@@ -92,12 +92,12 @@ def install():
     from hoptrain.kernels.cuda import native
     from hoptrain.kernels.cuda.programs import kept
 
-    DeviceStream.capture = lambda self, work: None  # it launches alone
+    DeviceStream.capture = lambda self, work: None  # the interpreter has no graph capture
 
     path_of = kept.ProgramFiles._path
-    # Nor is that of programs.
+    # The machine code of programs is not cached either.
     kept.ProgramFiles._path = lambda files, *kernel: None if files.cache_path == str(kept.FOLDER) else path_of(files, *kernel)
-    native.reason_against = lambda: "the interpreter runs Numba's kernels"  # it has nothing for CuPy to launch on
+    native.reason_against = lambda: "the interpreter runs Numba's kernels"  # CuPy cannot launch on the interpreter
 
 
 def pytest_addoption(parser):

@@ -18,7 +18,7 @@ KERNELS = [
     "tests/kernels/cuda",
     "--ignore=tests/kernels/cuda/test_resources.py",
     "--ignore=tests/kernels/cuda/native",
-]  # which is interpreted anyway
+]  # such tests are interpreted anyway
 BULKS = "tests/golden/test_bulks_cuda.py"
 GOLDEN = "tests/golden/test_golden_cuda.py"
 QUICK = {
@@ -69,7 +69,7 @@ def test_quick(group):
     check(arguments, **options)
 
 
-@pytest.mark.long  # also one that is not recorded
+@pytest.mark.long  # even if its duration is not recorded
 @pytest.mark.parametrize("group", LONG)
 def test_long(group):
     arguments, options = LONG[group]

@@ -24,14 +24,14 @@ OLD_ATOMIC, NEW_ATOMIC, CHANGES = 1, 2, 4
 
 # Columns of the shadow of an address: the last write, the last read and the last read of another thread.
 W_THREAD, W_EPOCH, W_PC, W_FLAGS, R_THREAD, R_EPOCH, R_PC, Q_THREAD, Q_EPOCH, Q_PC, LAUNCH, SHADOW_COLUMNS = range(12)
-# Columns of a note: what, the instructions of the access before and of this one, flags, threads, address.
+# Columns of a note: kind, instructions of the earlier and of this access, flags, threads, address.
 N_KIND, N_OLD, N_NEW, N_FLAGS, N_THREAD_OLD, N_THREAD_NEW, N_ADDRESS, NOTE_COLUMNS = range(8)
 # Columns of the state of a thread and of a resident block.
 PC, STATUS, THREAD_COLUMNS = range(3)
 BLOCK, EPOCH, BLOCK_COLUMNS = range(3)
-# Numbers of a launch that change.
+# Counters of a launch.
 NUM_NOTES, STEPS, COUNTERS = range(3)
-# Counts of an argument: sectors that warps asked for and different ones, read and written.
+# Counts of an argument: sectors requested by warps, and distinct sectors, read and written.
 READ, WRITTEN, DISTINCT_READ, DISTINCT_WRITTEN, TRAFFIC_COLUMNS = range(5)
 
 SHARED_BYTES = 1 << 20
@@ -44,23 +44,23 @@ RECENT = 512
 Machine = namedtuple(
     "Machine",
     (
-        "code",  # of the program
+        "code",  # rows of the decoded program
         "start",  # (registers,) with which a thread starts
-        "registers",  # (slots * threads, registers); a slot is a place of a resident block
+        "registers",  # (slots * threads, registers); a slot holds one resident block
         "thread_state",  # (slots * threads, THREAD_COLUMNS)
         "block_state",  # (slots, BLOCK_COLUMNS)
         "bytes", "halves", "words", "longs",  # views of the memory
-        "written",  # (bytes,) whether somebody wrote it
+        "written",  # (bytes,) whether a byte was written
         "shadow",  # (bytes, SHADOW_COLUMNS)
-        "arguments",  # (1 + arguments, 2) first byte of an argument and the one behind its last
-        "shared",  # (6,) start of the first slot's shared memory, bytes from there to the next one's; begin and end of the fixed part, of the asked part
+        "arguments",  # (1 + arguments, 2) first byte of an argument and the one after its last
+        "shared",  # (6,) start of the first slot's shared memory, bytes per slot; begin and end of the static and of the dynamic part
         "notes", "counters",
         "random",  # (1,) uint64
         "grid", "block",  # (3,) blocks and threads
         "launch",  # number of the launch: shadows of earlier ones are void
-        "traffic",  # (1 + arguments, TRAFFIC_COLUMNS), or without rows if nobody counts
+        "traffic",  # (1 + arguments, TRAFFIC_COLUMNS), or no rows if traffic is not counted
         "recent",  # (slots * warps, 1 + arguments, 2, RECENT) sectors that warps read and wrote
-        "touched",  # (sectors, 2) the last launch that read it and that wrote it
+        "touched",  # (sectors, 2) the last launches that read and wrote a sector
     ),
 )  # fmt: skip
 

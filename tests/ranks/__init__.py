@@ -72,7 +72,7 @@ def in_threads(functions):
 
     load, one_by_one = np.load, threading.Lock()
 
-    def load_alone(*args, **options):  # ast.literal_eval of Python 3.11, which reads headers, counts its depth for all threads together
+    def load_alone(*args, **options):  # Python 3.11's ast.literal_eval, which reads headers, counts its depth over all threads
         with one_by_one:
             return load(*args, **options)
 

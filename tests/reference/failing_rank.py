@@ -14,7 +14,7 @@ def act(action):
     if action == "raise":
         raise RuntimeError("this rank fails")
     if action == "end":
-        raise StopIteration  # by which Lightning's loops end
+        raise StopIteration  # Lightning's loops end by StopIteration
     if action == "leave":
         sys.exit(3)
     if action == "exit":
@@ -53,7 +53,7 @@ def main():
                 act(action)
             return undisturbed(self, *arguments, **options)
 
-        setattr(LightningModule, name, disturbed)  # not that of the model, whose signature says which options there are
+        setattr(LightningModule, name, disturbed)  # on the base class, since the model's own signature defines its options
     from hoptrain.trainers.cli import main
 
     sys.exit(main())

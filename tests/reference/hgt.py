@@ -9,7 +9,7 @@ def batch(graph, seeds, num_samples, key):
     """Return each relation's edges as (indptr, indices, edge ids), and nodes by type. ``num_samples`` holds a list for each type."""
     nodes = {name: list(seeds.get(name, [])) for name in graph.num_nodes}
     read = dict.fromkeys(graph.relations, 0)
-    budgets = {name: {} for name in nodes}  # in the order in which nodes were met first, sampled or not
+    budgets = {name: {} for name in nodes}  # in order of first appearance, whether sampled or not
     for name, own in nodes.items():
         budgets[name] = dict.fromkeys(own, 0.0)
     for hop in range(len(next(iter(num_samples.values())))):

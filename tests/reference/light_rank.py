@@ -23,9 +23,9 @@ def act(action):
     if action in ("KILL", "STOP", "TERM", "INT"):
         os.kill(os.getpid(), signal.Signals[f"SIG{action}"])
     if action == "hold":
-        ctypes.PyDLL(None).sleep(100)  # with the interpreter's lock
+        ctypes.PyDLL(None).sleep(100)  # holds the interpreter's lock
     if action != "finish":
-        time.sleep(100)  # a collective that waits for ever
+        time.sleep(100)  # like a collective that never returns
 
 
 def main():

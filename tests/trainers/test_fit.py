@@ -9,7 +9,7 @@ import pytest
 from ranks.command import TWO_RANKS, here, hoptrain
 from ranks.on_machines import QUICKSTART, START_S
 
-pytestmark = [pytest.mark.timeout(2 * START_S), pytest.mark.filterwarnings("ignore")]  # Lightning's advice on a run this small
+pytestmark = [pytest.mark.timeout(2 * START_S), pytest.mark.filterwarnings("ignore")]  # Lightning's warnings about a small run
 
 
 def quick_fit(*arguments, epochs=2):

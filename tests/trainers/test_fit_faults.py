@@ -86,7 +86,7 @@ def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path, ranks, batch):
     run = start(tmp_path, *sampler, f"--data.sampler.batch={batch}", f"--trainer.devices={ranks}", *ON_EXCEPTION)
     try:
         wait_for(done, run)
-        time.sleep(2)  # the trainer takes the batches before it, and waits
+        time.sleep(2)  # the trainer uses the earlier batches, and waits
         run.send_signal(signal.SIGTERM)
         _, errors = run.communicate(timeout=20)
         assert run.returncode == 143, errors
@@ -108,7 +108,7 @@ def test_an_exception_in_one_rank_s_worker_is_told_by_that_rank_and_its_cause_by
         assert "hoptrain: worker 0 failed at batch 3:\nTraceback" in errors
         cause = "rank 0 failed: WorkerError: worker 0 failed at batch 3: ... RuntimeError: this sampler fails at batch 3 (at "
         assert f"hoptrain: rank 1 ends, because {cause}" in errors
-        assert cause in errors.splitlines()[-1]  # of either rank
+        assert cause in errors.splitlines()[-1]  # the message of either rank
         assert errors.count("Traceback") == 1
     finally:
         end_all(run)
@@ -148,14 +148,14 @@ def test_a_rank_that_fails_is_named(tmp_path, monkeypatch, launcher, victim, fau
     )
     try:
         wait_for(tmp_path / "fault", run)
-        _, errors = run.communicate(timeout=60)  # seconds, but on a busy machine
+        _, errors = run.communicate(timeout=60)  # takes seconds, or more on a busy machine
         assert run.returncode != 0
         assert none_left(run)
         lines = [line for line in errors.splitlines() if line.startswith("hoptrain: ")]
         cause = f"rank {victim} {CAUSES[fault]}"
         assert sorted(line.partition(cause)[0] for line in lines) == ["hoptrain: ", f"hoptrain: rank {1 - victim} ends, because "], errors
         assert f"[rank{1 - victim}]:" not in errors
-        if launcher == LIGHTNING:  # torchrun has the last word
+        if launcher == LIGHTNING:  # torchrun prints the last line
             assert errors.splitlines()[-1] in lines
             assert errors.count("Traceback") == fault.endswith(("raise", "end"))
     finally:

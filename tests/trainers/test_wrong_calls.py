@@ -19,7 +19,7 @@ QUICKSTART = (CONFIGS / "quickstart.yaml").read_text()
 CLASS = "class_path: hoptrain.samplers.NeighborSampler"
 TYPED = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [3, 3], "seed_type": "paper"}}
 
-# What is typed; Q, H and L stand for a --config of task nodes, hetero and hetero_links. What is answered: `...` stands for any words.
+# Command lines (Q, H and L stand for a --config of the tasks nodes, hetero and hetero_links) and messages (`...` stands for any words).
 TABLE = """
 fit                                         | data.dataset, data.sampler must be given: name a configuration, such as --config quickstart, ...
 validate                                    | data.dataset, data.sampler must be given: name a configuration, ...

@@ -86,7 +86,7 @@ def test_the_list_has_every_name_and_what_lies_in_root(tmp_path):
 
 
 def test_two_processes_may_convert_at_once(tmp_path):
-    # The variable is set after the import, which decides where machine code is kept: that need not be made anew.
+    # The variable is set after the import, so that machine code is still loaded from the usual cache.
     code = (
         "import os; from hoptrain.engine.datasets import load_dataset;"
         f"os.environ['HOPTRAIN_CACHE'] = {str(tmp_path / 'cache')!r};"

@@ -62,7 +62,7 @@ def real(name):
 
 def test_the_list_reads_the_counts_of_real_files():
     found = {entry.name: entry.counts for entry in list_datasets(real("cora").parent) if entry.is_found}
-    small = {"tu_enzymes": 6, "tu_mutag": 2, "tu_proteins": 2}  # the classes are those of the graphs
+    small = {"tu_enzymes": 6, "tu_mutag": 2, "tu_proteins": 2}  # these files have classes of graphs, not of nodes
     assert {name: found[name] for name in COUNTS} == {name: (*sizes[:3], small.get(name, sizes[3])) for name, sizes in COUNTS.items()}
     assert found["hetero_acm"] is None
 
@@ -72,7 +72,7 @@ def test_real_files_have_their_published_counts(name):
     real(name)
     data = load_dataset(name, root=REAL)
     graph = data.graph
-    num_edges = graph.num_edges - len(data.edge_splits.get("test", ()))  # those held out are no edges of the file's graph
+    num_edges = graph.num_edges - len(data.edge_splits.get("test", ()))  # held-out edges are not in the file's graph
     assert (graph.num_nodes, num_edges, data.num_features, data.num_classes) == COUNTS[name]
     assert tuple(len(data.split(split)) for split in ("train", "val", "test") if data.splits) == SPLITS.get(name, ())
     assert graph.is_sorted

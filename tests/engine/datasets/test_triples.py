@@ -71,7 +71,7 @@ def test_files_as_wn18rr_has_them(tmp_path):
     for (
         name,
         text,
-    ) in files.items():  # as editors on Windows write them, with a name that holds a mark by which str.splitlines would part it
+    ) in files.items():  # as Windows editors write them, with a Unicode line separator within a name
         (tmp_path / "WN18RR" / f"{name}.txt").write_bytes(text.replace("\n", "\r\n").replace("0026", "\x8526").encode("utf-8-sig"))
     again = load_triples(str(tmp_path / "WN18RR"))
     assert (again.num_nodes, len(again.splits["train"]), again.unseen().tolist()) == (7, 3, [1, 2])

@@ -46,7 +46,7 @@ def test_is_off_by_half_a_step_at_most(features):
     rows = quantize(x, features)
     off = abs(np.asarray(rows).astype(np.float64) - x)
     assert (off <= rows.columns.scale.astype(np.float64) / 2 + abs(x) * 2.0**-23).all()
-    assert off.max() > rows.columns.scale.min() / 4  # it is lossy
+    assert off.max() > rows.columns.scale.min() / 4  # the quantisation is lossy
     steps = np.ptp(x, axis=0).astype(np.float64) / TOP[features]
     assert (rows.columns.scale >= steps * (1 - 2.0**-22)).all()
     assert (rows.columns.scale <= steps * (1 + 2.0**-14)).all()
@@ -162,7 +162,7 @@ def test_folders_hold_the_narrow_table(tmp_path, features):
     assert np.array_equal(np.asarray(copied.x), np.asarray(opened.x))
     opened.save(tmp_path / "again")
     assert np.asarray(Dataset.open(tmp_path / "again").x).tobytes() == np.asarray(opened.x).tobytes()
-    made = Dataset(graph=opened.graph, x=opened.x, edge_attr=opened.edge_attr)  # checked, and not expanded
+    made = Dataset(graph=opened.graph, x=opened.x, edge_attr=opened.edge_attr)  # checked without dequantising
     assert made.x is opened.x
 
 
@@ -173,7 +173,7 @@ def test_typed_folders(tmp_path):
     data.save(tmp_path / "typed", features="int8")
     opened = HeteroDataset.open(tmp_path / "typed")
     assert np.array_equal(np.asarray(opened.x["a"]), np.asarray(quantize(x["a"], "int8")))
-    assert opened.x["b"].dtype == np.uint8  # a byte as it is
+    assert opened.x["b"].dtype == np.uint8  # uint8 features are not quantised
     replace(opened, name="checked", validate=True)
 
 
@@ -198,7 +198,7 @@ def test_ranges_stop_at_what_float32_cannot_multiply():
     assert not kernels.column_ranges(np.array([[-1.01 * kernels.MOST]], np.float32), low, high, np.ones(1, bool))
 
 
-# Mistakes.
+# Input errors.
 
 
 def quantized(value, features):

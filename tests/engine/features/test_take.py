@@ -54,7 +54,7 @@ def test_many_small_graphs_are_read_from_their_files(tmp_path, monkeypatch):
     draw, ptr = np.random.default_rng(0), np.array([0, 4, 5, 9])
     edges = np.concatenate(
         [ptr[g] + draw.integers(0, ptr[g + 1] - ptr[g], (2, 6)) for g in (2, 0, 1)], axis=1
-    )  # so edges' ids are not their places
+    )  # edge ids must differ from CSC positions
     vertices = Dataset(edge_index=edges, x=draw.random((9, 3)), edge_attr=draw.random((18, 2)))
     SmallGraphs(nodes=vertices, ptr=ptr, y=np.array([0, 1, 0]), splits={"train": np.arange(3)}).save(tmp_path / "graphs")
     graphs, items = SmallGraphs.open(tmp_path / "graphs"), np.array([2, 0])

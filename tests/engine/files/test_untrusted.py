@@ -83,7 +83,7 @@ def listening(path):
 @pytest.mark.parametrize("read", [open_regular, read_json, map_npy, read_npz, npz_members])
 def test_nothing_but_regular_files_is_read(tmp_path, monkeypatch, make, read):
     """Opening a FIFO without a writer would block forever."""
-    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    monkeypatch.chdir(tmp_path)  # socket paths have a maximum length
     make(tmp_path.joinpath("x").relative_to(tmp_path) if make is listening else tmp_path / "x")
     with pytest.raises((OSError, ValueError), match=r"it is no regular file|Is a directory|No such device|symbolic links"):
         read(tmp_path / "x")

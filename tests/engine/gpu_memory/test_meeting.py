@@ -31,5 +31,5 @@ def test_without_a_process_group_nobody_meets(monkeypatch):
     group = SimpleNamespace(size=lambda: 2, rank=lambda: 1, get_group_store=dict)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "group", SimpleNamespace(WORLD=group))
-    assert (meeting_of(1), meeting_of(3)) == (None, None)  # loaders that are not shared out among the ranks of the group
+    assert (meeting_of(1), meeting_of(3)) == (None, None)  # loaders with another number of ranks than the group
     assert meeting_of(2).rank == 1

@@ -59,7 +59,7 @@ def test_two_ranks_have_one_copy_in_memory(tmp_path):
     assert path.startswith("/memfd:hoptrain-copy")
     assert second["pages"][0] == inode != "0"
     assert rss >= 1950  # KiB, of 2,000,000 bytes
-    assert rss // 2 - 8 <= pss <= rss // 2 + 8  # each of the two is charged half
+    assert rss // 2 - 8 <= pss <= rss // 2 + 8  # each of the two processes is charged half
     assert sum(shared) >= 1950
     assert (first["filled"], second["filled"]) == ([2_000_000, *[160_000] * 4], [])
     assert first["total"] == second["total"]

@@ -26,7 +26,7 @@ ALL = [0, 1, 2, 3]
         ([[rank] for rank in ALL], [[rank] for rank in ALL]),
         ([[0, 1], [0, 1], [2, 3], [2, 3]], [[0, 1], [0, 1], [2, 3], [2, 3]]),  # two islands
         ([[0, 1, 2], [0, 1], [0, 2], [3]], [[0], [1], [2], [3]]),  # 1 and 2 do not reach each other
-        ([[0, 1], [1], [2, 3], [2, 3]], [[0], [1], [2, 3], [2, 3]]),  # one way alone
+        ([[0, 1], [1], [2, 3], [2, 3]], [[0], [1], [2, 3], [2, 3]]),  # 0 reaches 1, but not vice versa
     ],
 )
 def test_groups_are_those_who_all_reach_one_another(reached, groups):
@@ -125,7 +125,7 @@ def of_the_host(monkeypatch):
 
     def borrow(handle, shape, dtype):
         if "borrow" in refused:
-            refused.clear()  # one of the ranks alone
+            refused.clear()  # only one of the ranks fails
             raise RuntimeError("no access")
         found = lent[int(handle)]
         assert (found.array.shape, found.array.dtype) == (shape, dtype)

@@ -152,7 +152,7 @@ def test_a_carrier_exchanges_for_another_process():
     locals_[0].abort()
     with refused("another machine", "ended not reason time", "own output"):
         made[0][1].exchange([np.empty(0, np.uint8)] * 2)
-    made[1][0].put(-1, [np.empty(0, np.uint8)] * 2)  # ends the other thread as well
+    made[1][0].put(-1, [np.empty(0, np.uint8)] * 2)  # also ends the other thread
 
 
 def test_a_carrier_that_does_not_answer_is_named():

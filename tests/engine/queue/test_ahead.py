@@ -242,7 +242,7 @@ def test_batches_made_at_once_are_made_by_different_threads_and_none_while_one_i
     class Meets(Noted):
         def make_batch(self, epoch, step, allocate):
             if step:
-                begun.wait()  # for the other one, or this breaks
+                begun.wait()  # waits for the other thread, or fails
             return super().make_batch(epoch, step, allocate)
 
     task = Meets()

@@ -106,7 +106,7 @@ def test_a_worker_that_is_stopped_in_the_middle_of_a_message_is_replaced(pool_of
 def test_a_worker_that_is_stopped_before_it_runs_is_replaced(pool_of, tmp_path, monkeypatch):
     monkeypatch.setattr("hoptrain.engine.queue.pool.START_S", 4)
     pool = pool_of(Faulty(tmp_path, {}), 1, timeout=4, max_restarts=10)
-    os.kill(pool.pids()[0], signal.SIGSTOP)  # it has not said yet that it is to die with this process
+    os.kill(pool.pids()[0], signal.SIGSTOP)  # before the worker has arranged to die with this process
     assert run(pool, 0, 2) == undisturbed(0, 2)
     pool.close()
     pool = pool_of(Faulty(tmp_path, {}), 1)
@@ -128,7 +128,7 @@ def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_p
     """Its finished batches are still delivered, and another worker makes the missing ones."""
     pool = pool_of(Faulty(tmp_path, {}), 1, prefetch_factor=2, timeout=4, max_restarts=10)
     batches = pool.run(0, range(10))
-    first, _ = next(batches)  # held, so that the worker runs out of slots
+    first, _ = next(batches)  # keeping the batch makes the worker run out of slots
     time.sleep(0.5)
     os.kill(pool.pids()[0], number)
     rest = [int(arrays["values"][-1]) for arrays, _ in batches]

@@ -180,7 +180,7 @@ def test_a_slots_dir_that_is_not_there(pool_of, tmp_path):
 
 
 def test_without_shared_memory_the_queue_lies_in_temporary_files_and_one_line_says_so(pool_of, tmp_path, monkeypatch, caplog):
-    reason = f"not permitted in {tmp_path}"  # which no other test has heard: each is said once in a process
+    reason = f"not permitted in {tmp_path}"  # a new reason, since each reason is logged once in a process
 
     def refuse(*_):
         raise PermissionError(1, reason)

@@ -26,7 +26,7 @@ def values(batches):
 
 @pytest.mark.parametrize("num_workers", [1, 2, 4])
 def test_the_same_batches_in_the_same_order_as_without_workers(pool_of, num_workers):
-    task = Numbers(sizes=(10, 3, 400_000, 1, 0))  # the third outgrows a slot
+    task = Numbers(sizes=(10, 3, 400_000, 1, 0))  # the third batch is larger than a slot
     pool = pool_of(task, num_workers)
     for epoch in range(2):
         assert values(pool.run(epoch, range(11))) == values(run_inline(task, epoch, range(11)))

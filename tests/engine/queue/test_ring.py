@@ -61,7 +61,7 @@ def test_a_lease_ends_with_its_last_array(keep):
 def test_a_ctrl_c_while_a_lease_ends_is_raised():
     def let_go():
         del [Lease(np.zeros(1, np.uint8), _thread.interrupt_main)][0]
-        time.sleep(0)  # here at the latest
+        time.sleep(0)  # lets another thread run
 
     with pytest.raises(KeyboardInterrupt):
         let_go()

@@ -64,7 +64,10 @@ def test_the_file_is_closed_with_the_last_reference(tmp_path):
 def test_neighbouring_rows_are_one_read(tmp_path):
     mapped = saved(tmp_path, np.arange(1 << 20, dtype=np.float32).reshape(-1, 128))
     file = check(mapped, np.arange(0, 512))
-    assert (file.num_reads, file.num_bytes) == (2, 512 * 512 + 2 * 4096)  # the header shifts rows from blocks: one is read twice
+    assert (file.num_reads, file.num_bytes) == (
+        2,
+        512 * 512 + 2 * 4096,
+    )  # the header shifts rows by less than a block, so one block is read twice
     far = check(mapped, np.arange(0, 2048, 100))  # 50 KiB apart
     assert far.num_reads == 21
 
@@ -122,7 +125,7 @@ def test_a_file_that_is_cut_off_or_gone_is_one_line(tmp_path):
 def test_a_read_that_fails_is_one_line(tmp_path, monkeypatch):
     mapped = saved(tmp_path, np.zeros((1000, 100), np.float32))
     opened = os.open
-    monkeypatch.setattr(os, "open", lambda path, flags: opened(tmp_path, os.O_RDONLY))  # a folder opens, and cannot be read
+    monkeypatch.setattr(os, "open", lambda path, flags: opened(tmp_path, os.O_RDONLY))  # a folder can be opened, but not read
     with refused(str(tmp_path / "x.npy"), "cannot read byte directory", "check disk copy"):
         all_rows(mapped)
 
@@ -132,7 +135,7 @@ def test_a_device_that_stops_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(FileRows, "stall_s", 0.2)
     monkeypatch.setattr(file_rows, "LOOK_S", 0.05)
     end = threading.Event()
-    monkeypatch.setattr(file_rows.kernels, "read_extents", lambda *given: end.wait(20) and given[-3])  # the end of the runs
+    monkeypatch.setattr(file_rows.kernels, "read_extents", lambda *given: end.wait(20) and given[-3])  # wait for the end of all reads
     with refused("0.2 s", f"{tmp_path / 'x.npy'} read ended device", "dmesg move folder"):
         all_rows(mapped)
     end.set()

@@ -51,7 +51,7 @@ def test_rows_of_steps_that_are_ready_are_there(table, num_slots):
     found = [*fill(task, 1, 0, range(STEPS), table), *fill(task, 2, 1, range(STEPS), table)]
     assert sum(each.num_used for each in found) == sum(len(rows_of(epoch, step)[0]) for epoch in (0, 1) for step in range(STEPS))
     at_once = 2 * STEPS / sum(each != Filled() for each in found)
-    assert at_once > 2 if num_slots >= 120 else at_once < 1.1  # half of the slots have room for three steps, or not
+    assert at_once > 2 if num_slots >= 120 else at_once < 1.1  # half of the slots hold three steps only in the larger cases
 
 
 def test_runs_that_stop_early_and_begin_anywhere(table):

@@ -74,7 +74,7 @@ def test_it_opens_is_planned_and_is_sampled(sparse, data, memory_for_edges, edge
                 assert batch.x[0, 1] == 0
                 found, beyond = found + 1, beyond + int((batch.blocks[0].edge_ids > 1 << 31).sum())
         assert found == 2 * schedule.num_steps == 16
-        assert beyond >= 2 * 5  # the last node's
+        assert beyond >= 2 * 5  # the edges of the last node
         assert (task.edges is not None and task.receiver is not None) == (edges == "read")
         filled = loader.tier.filled
         assert filled.num_missed < filled.num_used

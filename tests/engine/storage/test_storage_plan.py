@@ -18,7 +18,7 @@ from hoptrain.samplers import LaborSampler, LadiesSampler, NeighborSampler, Samp
 def plan_of(num_rows, num_slots, prefetch_steps, **options):
     slot_of = np.empty(num_rows, np.int32)
     plan = RowPlan(slot_of, num_slots, prefetch_steps, **options)
-    plan.slot_of, plan.row_of = slot_of, np.full(num_slots, -1)  # as the plan has it, and as its reads make it
+    plan.slot_of, plan.row_of = slot_of, np.full(num_slots, -1)  # the plan's slots, and the slots after the planned reads
     return plan
 
 

@@ -15,7 +15,7 @@ from hoptrain.engine.transforms.link_split import both_ways, given_links, hold_o
 NUM = {"user": 30, "item": 20}
 BUYS, BOUGHT, KNOWS, SEES = ("user", "buys", "item"), ("item", "bought", "user"), ("user", "knows", "user"), ("user", "sees", "item")
 RNG = np.random.default_rng(2)
-PAIRS = RNG.integers(0, [[12], [9]], (2, 160))  # many copies
+PAIRS = RNG.integers(0, [[12], [9]], (2, 160))  # many parallel edges
 EDGES = {BUYS: tuple(PAIRS), BOUGHT: tuple(PAIRS[::-1]), KNOWS: tuple(RNG.integers(0, 30, (2, 60))), SEES: tuple(PAIRS[:, :50])}
 TIMES = {relation: RNG.integers(0, 100, len(ends[0])) for relation, ends in EDGES.items()} | {BUYS: np.arange(160), BOUGHT: np.arange(160)}
 GRAPH = HeteroGraph.from_edges(NUM, EDGES, times=TIMES)
@@ -245,7 +245,7 @@ def test_given_links_are_held_out():
     """Only the training edges stay, and of the reverse relation only the reverses of these."""
     own = np.unique(PAIRS, axis=1)
     graph = HeteroGraph.from_edges(NUM, {BUYS: tuple(own), BOUGHT: tuple(own[::-1]), KNOWS: EDGES[KNOWS]})
-    ids = np.split(np.random.default_rng(3).permutation(own.shape[1]), [10, 30, own.shape[1] - 5])  # of no split are the last five
+    ids = np.split(np.random.default_rng(3).permutation(own.shape[1]), [10, 30, own.shape[1] - 5])  # the last five edges are in no split
     splits = dict(zip(("val", "test", "train"), ids, strict=False))
     left, split = hetero_given(HeteroDataset(graph=graph, seed_type="item", edge_splits={BUYS: splits}), {BUYS: BOUGHT})
     for name in ("val", "test"):

@@ -20,14 +20,14 @@ def ends(columns):
     return np.stack([columns.indices, np.repeat(np.arange(columns.num_nodes), np.diff(columns.indptr))])
 
 
-@pytest.mark.filterwarnings("ignore")  # what torch says of sparse tensors
+@pytest.mark.filterwarnings("ignore")  # torch's warning about sparse tensors
 def test_equal_to_pyg():
     graph = hetero_graph()
     theirs = HeteroData()
     for name, number in graph.num_nodes.items():
         theirs[name].num_nodes = number
     for relation, columns in graph.relations.items():
-        edges = np.unique(ends(columns)[::-1], axis=1)[::-1]  # of copies PyG's product of matrices makes other entries, or none
+        edges = np.unique(ends(columns)[::-1], axis=1)[::-1]  # PyG's matrix product merges parallel edges
         theirs[relation].edge_index = torch.from_numpy(np.ascontiguousarray(edges, np.int64))
     steps = [
         [next(relation for relation in graph.relations if (relation[0], relation[2]) == step) for step in pairwise(path)] for path in PATHS

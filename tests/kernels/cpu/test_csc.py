@@ -63,7 +63,7 @@ def test_sort_columns(num_nodes, num_edges, dtype):
         ([0, 0, 0], [], True),
         ([0, 3], [1, 1, 2], True),
         ([0, 3], [1, 2, 1], False),
-        ([0, 2, 4], [5, 6, 0, 1], True),  # falls between columns, which is no matter
+        ([0, 2, 4], [5, 6, 0, 1], True),  # a descent between two columns is allowed
         ([0, 0, 2, 2, 4], [5, 6, 1, 0], False),
     ],
 )

@@ -70,7 +70,7 @@ def report(module):
     kernels = {key: value for key, value in values.items() if not value.targetoptions["device"]}
     listed = {id(dispatcher) for dispatcher, _ in module.KERNELS.values()}
     work = [(module.__name__, name, number) for name in module.KERNELS for number in range(len(signatures_of(module, name)))]
-    with multiprocessing.get_context("fork").Pool() as processes:  # compiling takes seconds a kernel, and one core
+    with multiprocessing.get_context("fork").Pool() as processes:  # compiling takes seconds per kernel, on one core
         records = processes.starmap(kernel_records, work, chunksize=1)
     return {
         "records": list(itertools.chain(*records)),

@@ -103,7 +103,7 @@ def test_lines_and_comments_are_not_seen():
 @pytest.mark.parametrize(
     "change",
     [
-        ("njit\ndef helper", "register_jitable\ndef helper"),  # plain, and compiled from what only Numba knows
+        ("njit\ndef helper", "register_jitable\ndef helper"),  # a function whose source only Numba knows has no cache key
         ("NUMBER, TABLE, PAIR = 1", "NUMBER, TABLE, PAIR = object()"),
         ("import math", "math = object()"),
         ("made(1,", "made(object(),"),

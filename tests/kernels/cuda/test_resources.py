@@ -17,17 +17,16 @@ from usage import ARCHITECTURES, LIMITS, excesses
 
 from hoptrain.kernels.cuda import KERNELS
 
-pytestmark = [needs_cuda, pytest.mark.timeout(620), pytest.mark.long]  # for its fixture, which compiles all kernels
+pytestmark = [needs_cuda, pytest.mark.timeout(620), pytest.mark.long]  # the fixture compiles all kernels
 
 SCRIPT = Path(__file__).with_name("resources.py")
 PACKAGE = "hoptrain.kernels.cuda"
-CONTROL = "wasteful"  # as the others a module beside this one, which cannot be imported in the simulator
+CONTROL = "wasteful"  # a module in this folder, like the others; it cannot be imported in the simulator
 COMPILERS = {"nvidia-cuda-nvrtc", "nvidia-nvjitlink", "nvidia-nvvm"}
 LIMITS_OF = {
     PACKAGE: LIMITS,
     "wide_offsets": LIMITS,
-    "programs": LIMITS
-    | {"stack": 32, "spills": 320, "float64": 20},  # what a user's ``next`` computes, here Node2Vec's, is not ours to cut
+    "programs": LIMITS | {"stack": 32, "spills": 320, "float64": 20},  # the limits do not apply to a user's ``next``, here Node2Vec's
 }
 
 

@@ -136,7 +136,7 @@ def test_collisions(full):
     size = 8
     same = [v for v in range(2**31 - 4000, 2**31) if hash_of(v) & (size - 1) == size - 1][: size if full else size - 1]
     tables = Tables(1, size, size)
-    for _ in range(2):  # the words that are free to the second bulk have all been used
+    for _ in range(2):  # all words that are free in the second bulk were used before
         tables.begin([same[:2]], 64)
         neighbors = [same[::-1] * 2]
         local, nodes = tables.hop(neighbors)

@@ -7,8 +7,8 @@ LIMITS = {
     "stack": 0,  # bytes
     "spills": 0,  # bytes
     "float64": 0,  # mentions in the PTX
-    "registers": 64,  # of a thread: an SM's 65536 are enough for 1024 threads then, half of what it can hold
-    "shared": 24 * 1024,  # bytes fixed by the kernel: half of what a launch may have, the other half is for what the launch asks for
+    "registers": 64,  # per thread: an SM has 65536, enough for 1024 threads, half of its maximum
+    "shared": 24 * 1024,  # static bytes: half of a launch's maximum, since the other half is for dynamic shared memory
 }
 
 

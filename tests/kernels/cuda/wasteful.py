@@ -13,7 +13,7 @@ def keeps_an_array(values, out):
 
 
 def keeps_many_numbers(values, out):
-    at = cuda.threadIdx.x  # numbers that are the same for all threads would be kept in registers that a warp shares
+    at = cuda.threadIdx.x  # values equal in all threads would be in uniform registers of a warp
     a, b, c, d, e, f = values[at], values[at + 1], values[at + 2], values[at + 3], values[at + 4], values[at + 5]
     g, h, i, j, k, m = values[at + 6], values[at + 7], values[at + 8], values[at + 9], values[at + 10], values[at + 11]
     n, p, q, r, s, t = values[at + 12], values[at + 13], values[at + 14], values[at + 15], values[at + 16], values[at + 17]

@@ -5,7 +5,7 @@ import re
 
 from hoptrain.kernels.cuda import KERNELS as OF_PACKAGE
 
-_WIDE = ("indptr", "out_edges", "by_time")  # offsets and numbers of edges
+_WIDE = ("indptr", "out_edges", "by_time")  # arrays of offsets and edge numbers
 
 
 def _wide_offsets():

@@ -44,7 +44,7 @@ def test_random_inputs_against_the_reference(function):
         assert function(*unsigned(inputs)) == naive_philox(inputs[:4], inputs[4:])
 
 
-FIELDS = {  # each field by its largest value
+FIELDS = {  # the largest value of each field
     "epoch": philox.MAX_EPOCH - 1,
     "batch": philox.MAX_BATCH - 1,
     "hop": (1 << 12) - 1,

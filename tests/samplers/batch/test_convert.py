@@ -35,7 +35,7 @@ from hoptrain.samplers.batch.dgl_compat import import_dgl
 
 RNG = np.random.default_rng(7)
 EDGES = np.stack([RNG.integers(0, 60, 900), (RNG.random(900) ** 3 * 55).astype(np.int64)])
-EDGES[:, :30] = EDGES[:, 30:60]  # copies
+EDGES[:, :30] = EDGES[:, 30:60]  # parallel edges
 DATA = Data(
     edge_index=torch.from_numpy(EDGES),
     edge_weight=torch.from_numpy(RNG.random(900)),
@@ -111,7 +111,7 @@ def test_every_draw_is_an_edge_of_the_users_number(name):
     if name not in REPEAT:
         expected = Counter()
         for hop in hops:
-            expected |= Counter(hop)  # an edge as often as the hop has it that drew it most often
+            expected |= Counter(hop)  # an edge counts as often as in the hop that drew it most often
     assert Counter(edges_of(data)) == expected
     if name in REPEAT:
         assert data.num_edges == batch.num_edges > len(expected)
@@ -179,7 +179,7 @@ def test_trimmed_to_a_layer(name):
     assert data.num_sampled_nodes[0] == data.batch_size
 
 
-# What a sampler tells besides
+# Further arrays of samplers
 
 
 def test_seed_weights_and_extras_come_along():
@@ -220,7 +220,7 @@ def test_walks_have_no_edges_and_their_extra():
     assert (data.edge_index.shape, data.e_id.tolist(), data.walks.tolist()) == ((2, 0), [], batch.extra["walks"].tolist())
 
 
-# Through the loader, and back to the user's data
+# Through the loader, back to the ids of the user's data
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

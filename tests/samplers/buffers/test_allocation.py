@@ -34,7 +34,7 @@ def test_a_bulk_after_the_first_allocates_no_array(options, threads):
     assert addresses(batches) == first
     arrays = snapshot.filter_traces([tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)]).traces
     assert sum(trace.size for trace in arrays) == 0
-    views_and_tuples = 8 * 8192  # what Python needs for the mini-batches themselves, at most
+    views_and_tuples = 8 * 8192  # upper bound of Python's memory for the mini-batches themselves
     assert peak - before < views_and_tuples < sum(array.nbytes for batch in batches for array in batch.arrays().values()) / 10
 
 

@@ -27,7 +27,7 @@ def test_bytes_by_sample():
     drawn = column * (1 - (1 - 1 / column) ** 10)
     assert costs["sample"] == pytest.approx(
         1000 * (32 + 4 + 8 + 32 * drawn + 10 * 8)
-    )  # offsets, id and offset, a sector for each draw, output
+    )  # offsets; id and offset; one sector per draw; output
     whole = 1000 * (32 + 4 + 8 + 32 * column + 50 * 8)
     assert schedule_bytes(1000, -1, **GRAPH)["sample"] == pytest.approx(whole)
     assert schedule_bytes(1000, 60, **GRAPH)["sample"] == pytest.approx(whole)
@@ -82,7 +82,7 @@ def test_a_bulk_whose_schedule_changes_is_not_captured_before_it_was_queued(monk
     chosen = iter(["sample", "transit", *["transit"] * 9])
     monkeypatch.setattr("hoptrain.samplers.cuda.draws.choose_schedule", lambda *_: next(chosen))
     sampler, schedules = NeighborSampler([3]), []
-    driver_for(graph, sampler, workspace).tables.share = 1  # so that the first bulk is not repeated for want of room
+    driver_for(graph, sampler, workspace).tables.share = 1  # so that the first bulk is not repeated for lack of space
     for _ in range(3):
         (found,) = sampler.sample_bulk(graph, seeds, workspace=workspace)
         np.testing.assert_array_equal(to_host(found.node_ids), sampler.sample(graph, seeds[0]).node_ids)

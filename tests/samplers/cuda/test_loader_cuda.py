@@ -256,7 +256,7 @@ def test_whether_bulks_are_captured(small, cuda_graphs):
 def test_codes_of_features_are_gathered_and_become_the_same_numbers(small, features, monkeypatch):
     """Covers node and edge features, with and without a GPU cache."""
     if not is_simulated() and not torch.version.cuda:
-        # On the interpreter torch's own operators are those of the CPU, which no stream holds back until the gather has run.
+        # On the interpreter torch's operators run on the CPU, so no stream delays them until the rows are gathered.
         monkeypatch.setattr(device_feed, "expanded_here", lambda rows: (cuda.synchronize(), transfer.expanded_here(rows))[1])
     rows = np.random.default_rng(2).random((small.graph.num_edges, 2))
     data = replace(small, x=quantize(small.x, features), edge_attr=quantize(rows, features))

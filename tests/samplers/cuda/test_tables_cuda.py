@@ -52,7 +52,7 @@ def test_bulks_before_and_after_the_tables_are_filled_anew(capture):
                 np.testing.assert_array_equal(to_host(found.arrays()[name]), array, err_msg=name)
         tables = workspace.on_device.driver.tables
         if bulk == 2:
-            tables.start = 5  # less than a bulk has numbers
+            tables.start = 5  # fewer numbers than a bulk needs
     assert EMPTY - tables.start < 10_000
 
 

@@ -42,7 +42,7 @@ def problems(draw):
     }
 
 
-@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@pytest.mark.timeout(300)  # without a cache, every variant is compiled
 @settings(max_examples=80)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 def test_any_problem(problem, threads, address):
@@ -51,7 +51,7 @@ def test_any_problem(problem, threads, address):
         reference.batch(graph, seeds, problem["num_samples"], (2**64 - 3, epoch, first + i)) for i, seeds in enumerate(problem["bulk"])
     ]
     workspace, bulk = Workspace(threads), [graph.numbered(seeds) for seeds in problem["bulk"]]
-    for _ in range(2):  # the second time over used scratch
+    for _ in range(2):  # the second time with used scratch buffers
         batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
         assert [as_lists(batch) for batch in batches] == expected
         for batch, items in zip(batches, bulk, strict=True):

@@ -54,7 +54,7 @@ def test_any_problem_is_equal_to_the_reference(problem, name, threads, hashed):
     expected = [reference.batch(graph, seeds, sizes, (*address, 2**32 - 9 + i), **law)[:2] for i, seeds in enumerate(bulk)]
     with relabelled_by(hashed):
         scratch = Workspace(threads)
-        for _ in range(2):  # the second time over used scratch
+        for _ in range(2):  # the second time with used scratch buffers
             batches = sampler.sample_bulk(
                 graph, [np.array(s) for s in bulk], seed=address[0], epoch=address[1], first_batch=2**32 - 9, workspace=scratch
             )
@@ -105,7 +105,7 @@ def test_blocks_fit_together_and_edges_are_what_they_say(graph, name):
         assert block.num_edges > 0
         assert (graph.indices[block.edge_ids] == batch.node_ids[src]).all()
         assert (np.searchsorted(graph.indptr, block.edge_ids, side="right") - 1 == batch.node_ids[dst]).all()
-        assert np.isin(np.arange(block.num_dst, block.num_src), src).all()  # a source that is no destination has an edge
+        assert np.isin(np.arange(block.num_dst, block.num_src), src).all()  # every source that is no destination has an edge
         if name != "ladies-normalize":
             assert all(len(set(block.weights[src == u].tolist())) <= 1 for u in range(block.num_src))
 

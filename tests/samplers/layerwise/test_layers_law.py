@@ -52,7 +52,7 @@ def check_law(graph, sampler, nodes, q, batches=150):
     counts = draw_counts(graph, sampler, nodes, q, batches)
     expected = counts.sum() * q
     assert counts[q == 0].sum() == 0
-    rare = expected < 10  # these count as one
+    rare = expected < 10  # rare nodes are counted together
     counts, expected = (np.append(values[~rare], values[rare].sum()) for values in (counts, expected))
     counts, expected = counts[expected > 0], expected[expected > 0]
     degrees = len(counts) - 1
@@ -107,7 +107,7 @@ def test_ladies_draws_by_the_squares_of_the_layers_columns(small, norm):
 
 @pytest.mark.parametrize("norm", ["mean", "gcn"])
 def test_fastgcn_draws_by_the_squares_of_all_columns(small, norm):
-    everyone = np.arange(60)  # as seeds, so that every node drawn shows
+    everyone = np.arange(60)  # all nodes are seeds, so that every drawn node is visible
     check_law(small, FastGCNSampler([2000], norm), everyone, law(small, everyone, norm))
 
 
@@ -260,7 +260,7 @@ def test_variances_are_those_of_the_laws():
     assert 2 * found[LadiesSampler] < found[UniformLadies]
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("make", [FastGCNSampler, LadiesSampler])
 def test_a_model_learns_from_it(make, tmp_path):
     from pytorch_lightning import Trainer, seed_everything

@@ -36,7 +36,7 @@ def with_nodes(function):
     return lambda batch: replace(batch, node_ids=function(batch.node_ids))
 
 
-# For each wrong batch how it is made of a right one, and the value, rule and remedy that its message tells.
+# For each invalid batch: the change to a valid one, and the value, rule and remedy in its message.
 FORM = {
     "node ids as reals": (with_nodes(lambda ids: ids.astype(float)), "float64", "node_ids integers", "numpy int32 int64"),
     "node ids in a list": (with_nodes(list), "list", "node_ids integers", "numpy int32 int64"),

@@ -62,7 +62,7 @@ def test_ranks_share_their_caches_out_or_have_their_own(tmp_path):
     for facts in zip(*both, strict=True):
         first, second = facts
         assert first[0] is second[0] is True
-        assert first[1:3] == second[1:3]  # which rows, what is expected
+        assert first[1:3] == second[1:3]  # the cached rows, and the expected hit rate
     (shared, alone), other = both
     assert (len(shared[1]), len(alone[1])) == (24, 12)
     assert set(alone[1]) < set(shared[1])

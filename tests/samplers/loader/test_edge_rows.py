@@ -105,7 +105,7 @@ def test_pairs_that_are_no_edges_are_refused(sampler):
 
 TYPED = {
     ("author", "writes", "paper"): RNG.random((400, 3), dtype=np.float32),
-    ("paper", "on", "subject"): RNG.integers(0, 255, 200).astype(np.uint8),  # one feature; the other relations have none
+    ("paper", "on", "subject"): RNG.integers(0, 255, 200).astype(np.uint8),  # one edge feature; the other relations have none
 }
 
 

@@ -41,7 +41,7 @@ def test_steps_take_the_places_of_those_before():
     given = ExternalBatchSampler(3)
     given.begin(1, 1000)
     copy = ExternalBatchSampler.__new__(ExternalBatchSampler)
-    copy.__dict__.update(given.__dict__)  # as a worker has it, which is told of nothing
+    copy.__dict__.update(given.__dict__)  # as in a worker, which gets no notice of changes
     sizes = [5, 0, 3, 9000, 1, 7, 20_000, 9000, 5] + [2] * 900
     for step, size in enumerate(sizes):
         given.give(step, np.arange(size) + step)

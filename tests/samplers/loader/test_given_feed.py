@@ -108,7 +108,7 @@ def test_a_batch_stays_as_it_is_while_the_next_is_made(work, feed):
 
     def late(step, items, source):
         batch = source(items)
-        time.sleep(0.05)  # in which the thread makes the next one
+        time.sleep(0.05)  # meanwhile the thread makes the next batch
         return contents(batch)
 
     found = list(feed(0).epoch(work, RngContext.of(7, 0, len(sizes)), [np.arange(size) for size in sizes], late, is_ahead=True))

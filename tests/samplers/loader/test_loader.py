@@ -134,7 +134,7 @@ def test_each_iteration_is_the_next_epoch(loader_of):
     loader = loader_of()
     first, second = [b.seeds.tolist() for b in loader], [b.seeds.tolist() for b in loader]
     assert first != second
-    next(iter(loader))  # the third, left early
+    next(iter(loader))  # the third epoch, left early
     assert {b.epoch for b in loader} == {3}
     loader.set_epoch(0)
     assert [b.seeds.tolist() for b in loader] == first

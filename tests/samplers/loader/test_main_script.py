@@ -43,7 +43,7 @@ for sampler in (Walk(4), Scaled([3, 2], lambda share: 2 * share)):
 """
 
 
-@pytest.mark.parametrize("way", ["file", "stdin"])  # `python -c` and a notebook are, as stdin is, a __main__ without a file
+@pytest.mark.parametrize("way", ["file", "stdin"])  # `python -c`, stdin and notebooks have a __main__ without a file
 def test_samplers_of_the_running_script_reach_the_workers(tmp_path, way):
     (tmp_path / "script.py").write_text(SCRIPT)
     (argument, text) = ("script.py", None) if way == "file" else ("-", SCRIPT)

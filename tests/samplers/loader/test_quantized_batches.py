@@ -34,7 +34,7 @@ def expanded(data):
 
 def batches(data, **options):
     with SampleLoader(data, NeighborSampler([4, 3]), batch_size=32, **options) as loader:
-        return [batch.map(np.array) for batch in loader]  # a quantised table's rows become numbers
+        return [batch.map(np.array) for batch in loader]  # dequantises rows
 
 
 def assert_same(ours, theirs):
@@ -87,7 +87,7 @@ def test_memory_of_tensors_is_used_again_and_not_before(data):
     assert first.data_ptr() != second.data_ptr()
     place, view = first.data_ptr(), first[3:]
     del first
-    assert as_tensor(rows).data_ptr() != place  # a view holds it
+    assert as_tensor(rows).data_ptr() != place  # a view still uses the buffer
     del view
     assert as_tensor(rows).data_ptr() == place
     assert np.array_equal(second, np.asarray(rows)[:7])

@@ -67,7 +67,7 @@ def test_batches_are_those_from_memory(loader_of, num_workers):
     for _ in range(3):
         assert same(tiered, plain) == 25
     filled = tiered.tier.filled
-    assert 0 < filled.num_missed < filled.num_used  # some were kept, not all
+    assert 0 < filled.num_missed < filled.num_used  # some rows stayed in the cache, but not all
     assert 0 < filled.num_reads <= filled.num_missed
     assert not tiered.tier.has_room
 

@@ -51,7 +51,7 @@ class Signals(threading.Thread):
         self._due.release()
 
     def run(self):
-        left = []  # so that ten signals have each kind
+        left = []  # ten signals must include each kind
         while self.sent.total() < self._number and self._due.acquire(timeout=120):
             time.sleep(self._draw.uniform(0, 0.3))
             left = left or self._draw.sample(["kill"] * 5 + ["pause"] * 4 + ["stop"], 10)
@@ -117,7 +117,7 @@ def test_two_ranks_train_on_what_features_in_memory_give(folder, tmp_path):
     expected, _ = fit(folder, tmp_path / "plain", "--trainer.devices=2")
     assert losses == expected
     assert len(losses) > 4
-    assert run.stderr.count("feature cache: ") == 1  # of the rank that fills the cache
+    assert run.stderr.count("feature cache: ") == 1  # only the rank that fills the cache logs it
     assert "prefetch_steps 256" in run.stderr
 
 

@@ -135,7 +135,7 @@ def test_too_little_is_said_with_the_least_that_would_do():
 def test_a_table_of_rows_shorter_than_what_tells_where_they_lie_is_held_whole(with_edges, tmp_path, caplog, options):
     replace(with_edges, edge_attr=np.array(with_edges.edge_attr[:, :1])).save(
         tmp_path / "data"
-    )  # 120 kB, and what tells where they lie 300 kB
+    )  # 120 kB of rows, and 300 kB of lookup tables
     with caplog.at_level(logging.INFO, "hoptrain"):
         tier = same(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), feature_cache="400KiB", **options)
     assert list(tier.rows) == ["x"]

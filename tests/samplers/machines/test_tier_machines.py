@@ -85,7 +85,7 @@ def machines(parts, monkeypatch):
     for exchange in exchanged:
         exchange.abort()
     for box in letters:
-        box.put(-1, [np.empty(0, np.uint8)] * 2)  # which fails: its thread ends
+        box.put(-1, [np.empty(0, np.uint8)] * 2)  # an invalid message ends the thread
 
 
 def contents(batch):
@@ -107,7 +107,7 @@ def beside(plain, rank):
 
 @pytest.mark.parametrize(
     ("feature_cache", "method", "num_workers", "windows"),
-    [(SMALL, "stream", 1, 15), ("4MiB", "range", 0, 4), (("4MiB", SMALL), "range", 0, 15)],  # 15 steps, by 1 or by 4
+    [(SMALL, "stream", 1, 15), ("4MiB", "range", 0, 4), (("4MiB", SMALL), "range", 0, 15)],  # 15 steps, in windows of 1 or 4
 )
 def test_batches_are_those_of_one_machine(machines, plain, feature_cache, method, num_workers, windows):
     """The machine with the least memory decides how many steps exchange their rows together."""
@@ -123,14 +123,14 @@ def test_batches_are_those_of_one_machine(machines, plain, feature_cache, method
         assert 0 < filled.num_fetched <= filled.num_missed
         assert filled.num_bytes == 0  # own rows are not read into the cache
     if feature_cache == "4MiB":
-        assert sum(filled.num_fetched for filled in told) < NUMBER  # each row once, and not those of the machine
+        assert sum(filled.num_fetched for filled in told) < NUMBER  # each row of other machines is fetched at most once
 
 
 @pytest.mark.parametrize(
     ("feature_cache", "num_workers", "samples", "rows"),
     [
-        ("4MiB", 0, 5, 9),  # 15 steps by 2: 8 are sampled at first, then 2, 2, 2 and 1; of rows a window, and one to end with
-        (SMALL, 1, 8, 16),  # 15 steps by 1: 8, then each
+        ("4MiB", 0, 5, 9),  # 15 steps, in windows of 2: 8 are sampled first, then 2, 2, 2 and 1; rows: one round per window, and a last one
+        (SMALL, 1, 8, 16),  # 15 steps, in windows of 1: 8 are sampled first, then one at a time
     ],
 )
 def test_the_graph_in_parts_too(machines, plain, feature_cache, num_workers, samples, rows):

@@ -30,8 +30,8 @@ PLACES, TABLES, OF_STEP = 4 * 2_000, bytes_for(0, 2_000, 396), 2 * 100 * 400
     [
         (100 * OF_STEP, (8, 8 * OF_STEP)),
         (16 * OF_STEP, (8, 8 * OF_STEP)),
-        (7 * OF_STEP, (3, 7 * OF_STEP // 2)),  # half of what is left, of which three steps fit
-        (OF_STEP, (1, OF_STEP // 2)),  # a step needs more than half: it has no more nevertheless
+        (7 * OF_STEP, (3, 7 * OF_STEP // 2)),  # three steps fit into half of the remaining memory
+        (OF_STEP, (1, OF_STEP // 2)),  # one step needs more than half, but gets only half
         (-1, (1, 0)),
     ],
 )
@@ -46,7 +46,7 @@ def test_messages_take_half_of_what_tables_leave(room, expected):
         (NeighborSampler([2, 1]), 1, 10 * 3 * 2 * 3 // 4),  # three quarters lie elsewhere
         (LaborSampler([2, 1]), 2, 2 * (10 * 3 * 2 * 3 // 4)),
         (RandomWalk(length=3, num_walks=2), 1, 10 * 7 * 3 // 4),
-        (NeighborSampler([2, -1]), 1, 1_500),  # nobody knows how many: all
+        (NeighborSampler([2, -1]), 1, 1_500),  # the number is unknown, so all rows count
         (NeighborSampler([2, 0.5]), 1, 1_500),
         (NeighborSampler([90, 90]), 1, 1_500),
     ],

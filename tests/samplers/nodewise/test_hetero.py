@@ -50,7 +50,9 @@ def problems(draw):
         if not weights or draw(st.booleans()):
             number = len(edges[relation][0])
             own = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=number, max_size=number))
-            weights[relation] = np.array([own[0] or 1.0, *own[1:]] if own else [], np.float32)  # those of a relation are not all 0
+            weights[relation] = np.array(
+                [own[0] or 1.0, *own[1:]] if own else [], np.float32
+            )  # the weights of a relation must not all be 0
     graph = HeteroGraph.from_edges(num_nodes, edges, weights=weights)
     seed_type, hops = draw(st.sampled_from("abc")), draw(st.integers(1, 3))
     fanout = st.sampled_from([-1, 0, 1, 2, 5, 0.4])
@@ -84,7 +86,7 @@ def tables_of(graph):
     return {relation: (*build_alias_tables(columns), columns.weights) for relation, columns in weighted.items()}
 
 
-@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@pytest.mark.timeout(300)  # without a cache, every variant is compiled
 @settings(max_examples=80)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LONE, threads=1, address=(0, 0))
@@ -105,13 +107,13 @@ def test_any_problem(problem, threads, address):
         patch.setattr(one_hop, "EXACT_COUNT", 8)
         patch.setattr(one_hop, "WORTH_SHARING", 1)
         patch.setattr(one_hop, "PART_EDGES", 1)
-        for _ in range(2):  # the second time over used scratch
+        for _ in range(2):  # the second time with used scratch buffers
             batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
             assert [as_lists(batch) for batch in batches] == expected
             for batch, items in zip(batches, bulk, strict=True):
                 check_batch(batch, sampler, graph, items)
         items, at = bulk[0] if seed_type else problem["bulk"][0], {"seed": 2**64 - 3, "epoch": epoch, "batch": first}
-        for _ in range(2):  # one whose hops the threads share
+        for _ in range(2):  # a workspace whose threads share hops
             assert as_lists(sampler.sample(graph, items, **at, workspace=workspace)) == expected[0]
     alone = sampler.sample(graph, items, **at)
     assert as_lists(alone) == expected[0]
@@ -290,7 +292,7 @@ def test_a_model_of_sampled_relations_learns(acm):
     order = np.random.default_rng(0).permutation(len(y))
     train, test = order[:2000], order[2000:]
     features = np.zeros((len(y), 3), np.float32)
-    features[train] = np.eye(3, dtype=np.float32)[y[train]]  # known labels as features; a seed's own are taken away
+    features[train] = np.eye(3, dtype=np.float32)[y[train]]  # known labels are features, except for a seed's own
     torch.manual_seed(0)
     layer = torch.nn.Linear(6, 3)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)

@@ -80,7 +80,7 @@ def problems(draw):
     }
 
 
-@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@pytest.mark.timeout(300)  # without a cache, every variant is compiled
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), known=st.booleans())
 def test_any_problem(problem, threads, known):
@@ -89,7 +89,7 @@ def test_any_problem(problem, threads, known):
     workspace, bulk = Workspace(threads), [graph.numbered(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(labor, "EDGES_PER_WORD", 0 if known else 2)
-        for _ in range(2):  # the second time over used scratch
+        for _ in range(2):  # the second time with used scratch buffers
             batches = sampler.sample_bulk(graph, bulk, seed=5, epoch=3, first_batch=7, workspace=workspace)
             for i, (batch, items) in enumerate(zip(batches, bulk, strict=True)):
                 assert as_lists(batch) == expected(graph, problem["bulk"][i], fanouts, (5, 3, 7 + i))

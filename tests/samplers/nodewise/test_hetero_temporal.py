@@ -51,7 +51,7 @@ def problems(draw):
     }
 
 
-@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@pytest.mark.timeout(300)  # without a cache, every variant is compiled
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 def test_any_problem(problem, threads, address):
@@ -62,7 +62,7 @@ def test_any_problem(problem, threads, address):
     workspace, key = Workspace(threads), (2**64 - 3, epoch)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hop, "EXACT_COUNT", 8)
-        for _ in range(2):  # the second time over used scratch
+        for _ in range(2):  # the second time with used scratch buffers
             for i, queries in enumerate(problem["bulk"]):
                 seeds, times = zip(*queries, strict=True)
                 expected = reference.trees(graph, seeds, times, fanouts, *options, (*key, first + i))
@@ -119,7 +119,7 @@ def test_each_admitted_edge_is_as_likely_as_any_other():
         for row, kind in zip(found, ("author", "topic"), strict=True):
             row[block[kind, "of", "paper"].edge_ids] += 1
     assert found[0, 8:].sum() == 0
-    # Without replacement counts vary less than multinomial ones: the p is too large rather than too small.
+    # Without replacement, counts vary less than multinomial ones, so the test is conservative.
     assert chisquare(found[0, :8]).pvalue > 1e-4
     assert chisquare(found[1]).pvalue > 1e-4
 
@@ -128,7 +128,7 @@ def test_recent_ones_are_the_last_and_those_without_times_are_drawn():
     graph = hub(np.arange(12)[::-1].copy())
     sampler = HeteroTemporalSampler([2], "paper", {"paper": [7]}, strategy="recent")
     blocks = [sampler.sample(graph, np.array([0]), batch=number).blocks[0] for number in range(9)]
-    assert all(block["author", "of", "paper"].edge_ids.tolist() == [5, 4] for block in blocks)  # of the times 6 and 7
+    assert all(block["author", "of", "paper"].edge_ids.tolist() == [5, 4] for block in blocks)  # the edges with times 6 and 7
     assert len({tuple(block["topic", "of", "paper"].edge_ids) for block in blocks}) > 1
 
 

@@ -52,7 +52,7 @@ def test_any_problem_in_any_variant(problem, threads, hashed, words_ahead, addre
         patch.setattr(labor, "EDGES_PER_WORD", 0 if words_ahead else 1 << 20)
         patch.setattr(labor, "LEAST_ROOM", 1)
         scratch = Workspace(threads)
-        for _ in range(2):  # the second time over used scratch
+        for _ in range(2):  # the second time with used scratch buffers
             sampled = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=address, first_batch=address, workspace=scratch)
             assert [as_lists(batch) for batch in sampled] == expected
         alone = sampler.sample(graph, bulk[0], seed=2**64 - 3, epoch=address, batch=address, workspace=scratch)
@@ -71,7 +71,7 @@ def test_columns_that_are_longer_than_the_lanes(rounds):
     assert as_lists(batch) == reference.batch(graph, seeds.tolist(), [40, 7], rounds, 9, 0, 0)
 
 
-# The law
+# The distribution
 
 
 def two_destinations():
@@ -103,7 +103,10 @@ def test_labor_0_keeps_edges_with_fanout_over_degree():
 def test_destinations_share_the_random_numbers_of_their_sources():
     """A source kept for the destination with the smaller probability is also kept for the other one, and so are its parallel edges."""
     kept, _ = inclusions(two_destinations(), LaborSampler([4]), 500)
-    of_both, of_second = kept[:, 10:20], kept[:, 21:31]  # 12, 13, ... 21 into 0; the second 12 and 13, ... 21 into 1
+    of_both, of_second = (
+        kept[:, 10:20],
+        kept[:, 21:31],
+    )  # sources 12 to 21 of node 0; the second parallel edge from 12, and 13 to 21, of node 1
     assert (kept[:, 20] == kept[:, 21]).all()
     assert (of_both <= of_second).all()
     assert of_both.sum() < of_second.sum()
@@ -166,7 +169,7 @@ def test_fewer_sources_than_by_neighbour_sampling(graph):
     assert labor_3 < labor_0 < 0.9 * neighbor
 
 
-# In use
+# In training
 
 
 def contents(batch):

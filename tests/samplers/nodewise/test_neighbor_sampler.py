@@ -60,7 +60,7 @@ def test_isolated_vertices_self_loops_and_multi_edges():
     batch = NeighborSampler([-1]).sample(graph, np.array([3, 0, 1]))
     block = batch.blocks[0]
     assert batch.node_ids.tolist() == [3, 0, 1, 2]
-    assert block.indptr.tolist() == [0, 0, 1, 4]  # 3 is isolated, 0 has a self loop, 1 hears twice from 0 and once from 2
+    assert block.indptr.tolist() == [0, 0, 1, 4]  # 3 is isolated, 0 has a self loop, 1 has two in-edges from 0 and one from 2
     assert block.indices.tolist() == [1, 1, 1, 3]
     with_replacement = NeighborSampler([5], replace=True).sample(graph, np.array([3, 0])).blocks[0]
     assert with_replacement.indptr.tolist() == [0, 0, 5]

@@ -43,7 +43,7 @@ def problems(draw):
     edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
     src, dst = (np.array([edge[i] for edge in edges], np.int64) for i in (0, 1))
     weights = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0, 1e-30, 1e30]), min_size=len(edges), max_size=len(edges)))
-    weights[:1] = weights[:1] if any(weights) else [1.0] * len(weights[:1])  # those of a graph are not all 0
+    weights[:1] = weights[:1] if any(weights) else [1.0] * len(weights[:1])  # the weights of a graph must not all be 0
     graph = Graph.from_edges(src, dst, num_nodes, weights=np.array(weights, np.float32))
     degree = int(graph.in_degrees().max())
     fanout = st.sampled_from([-1, 1, max(1, degree - 1), max(1, degree), degree + 1]) | st.integers(1, 9) | SHARES
@@ -101,7 +101,7 @@ def test_any_problem_in_any_variant(problem, threads, hashed, address, any_sizes
     ]
     with relabelled_by(hashed):
         scratch = Workspace(threads)
-        for _ in range(2):  # the second time over used scratch
+        for _ in range(2):  # the second time with used scratch buffers
             sampled = sampler.sample_bulk(
                 graph, [np.array(s) for s in bulk], seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=scratch
             )

@@ -25,7 +25,7 @@ def test_equal_to_the_reference(graph, options, threads):
         reference.batch([reference.columns_of(graph)], seeds.tolist(), [4, 3], *options, 2**64 - 3, 9, 70 + i)
         for i, seeds in enumerate(bulk)
     ]
-    for _ in range(2):  # the second time over used scratch
+    for _ in range(2):  # the second time with used scratch buffers
         sampled = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=9, first_batch=70, workspace=scratch)
         assert [as_lists(batch) for batch in sampled] == expected
     assert as_lists(sampler.sample(graph, bulk[0], seed=2**64 - 3, epoch=9, batch=70)) == expected[0]

@@ -48,7 +48,7 @@ LOOP = {
 }
 
 
-@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@pytest.mark.timeout(300)  # without a cache, every variant is compiled
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LOOP, threads=1, address=(0, 0))
@@ -58,7 +58,7 @@ def test_any_problem(problem, threads, address):
     graph, (epoch, first) = problem["graph"], address
     options = problem["strategy"], problem["replace"]
     workspace, sampler = Workspace(threads), TemporalSampler(problem["fanouts"], None, *options)
-    for _ in range(2):  # the second time over used scratch
+    for _ in range(2):  # the second time with used scratch buffers
         for i, queries in enumerate(problem["bulk"]):
             seeds, times = ([query[part] for query in queries] for part in (0, 1))
             expected = reference.batch(graph, seeds, times, problem["fanouts"], *options, (2**64 - 3, epoch, first + i))
@@ -122,7 +122,7 @@ def test_each_part_of_the_address_changes_the_draws(timed, seed_times):
     assert all(draw() != draw(**{name: 1}) for name in ("seed", "epoch", "batch"))
 
 
-# Laws
+# Distributions
 
 COLUMN = Graph.from_edges(np.arange(1, 13), np.zeros(12, np.int64), 13, times=[5, 1, 9, 3, 3, 8, 2, 7, 3, 6, 4, 9])
 
@@ -150,13 +150,13 @@ def test_the_mean_over_drawn_edges_estimates_that_over_the_past():
     true, whole = values[COLUMN.indices[past]].mean(), values[COLUMN.indices].mean()
     error = np.std(means) / np.sqrt(len(means))
     assert abs(np.mean(means) - true) < 4 * error
-    assert abs(np.mean(means) - whole) > 8 * error  # so that a sampler without the bound would be noticed
+    assert abs(np.mean(means) - whole) > 8 * error  # so that a sampler without the time bound would fail
 
 
 def test_the_most_recent_edges_in_order_of_time():
     batch = TemporalSampler([5], strategy="recent").sample(COLUMN, np.array([0]), times=np.array([6]))
     assert COLUMN.times[batch.blocks[0].edge_ids].tolist() == [3, 3, 4, 5, 6]
-    assert batch.blocks[0].edge_ids[:2].tolist() == [4, 8]  # of the three at time 3 those with the larger ids
+    assert batch.blocks[0].edge_ids[:2].tolist() == [4, 8]  # of the three edges at time 3, those with larger ids
 
 
 # Data and training
@@ -195,7 +195,7 @@ def test_workers_change_nothing(timed_dataset, seed_times):
     assert batches[0] == batches[1]
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_two_epochs_of_training(timed_dataset, seed_times, tmp_path):
     timed_dataset.save(tmp_path / "data")
     np.save(tmp_path / "seed_times.npy", seed_times)
@@ -217,7 +217,7 @@ def test_pyg_data_keeps_the_trees_apart(timed):
     assert batch.to_pyg().edge_index.tolist() == batch.blocks[0].edge_index().tolist()
 
 
-# Mistakes
+# Input errors
 
 
 def test_without_bounds_it_takes_the_neighbours_that_neighbour_sampling_takes(timed):

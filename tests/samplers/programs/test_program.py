@@ -167,7 +167,7 @@ class OfPython(OfNumPy):
         return python_random.randrange(len(transit.neighbors))
 
 
-places = np.zeros(3, np.int64)  # of the same name as an attribute below
+places = np.zeros(3, np.int64)  # has the name of an attribute below
 
 
 def test_an_attribute_may_be_called_as_an_array_of_the_script(graph):

@@ -54,7 +54,7 @@ def test_node2vec(ring, p, q):
     counts = transitions(walks, 8)
     pairs = [(t, v) for v in range(8) for t in column(ring, v)]
     assert all(fits(counts[t, v], second_order(ring, p, q, t, v)) for t, v in pairs)
-    if p != q:  # with the parameters the wrong way round it would not fit
+    if p != q:  # swapped parameters must not fit
         assert not all(fits(counts[t, v], second_order(ring, 1 / p, 1 / q, t, v)) for t, v in pairs)
 
 
@@ -86,7 +86,7 @@ def test_visits_of_walks_with_restart_follow_pagerank(ring, restart):
     rank = np.linalg.solve(np.eye(8) - (1 - restart) * step, restart * root)
     visits = RandomWalk(60, num_walks=4000, restart=restart).walks(ring, np.array([3]), seed=2)[:, 1:]
     assert visits[0].tolist() != visits[1].tolist()
-    # Steps of one walk are no independent trials: the last ones of many walks are.
+    # Steps of one walk are dependent, but the last steps of many walks are independent.
     assert fits(np.bincount(visits[:, -1], minlength=8), step @ rank)
     assert not fits(np.bincount(visits[:, -1], minlength=8), rank)
 

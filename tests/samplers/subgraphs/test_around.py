@@ -62,7 +62,7 @@ def test_all_edges_between_the_nodes_of_each_type(num_a, num_b, num_edges, seed,
     seeds = {name: generator.permutation(number)[: 1 + seed % 3] for name, number in sizes.items() if number}
     hops = HeteroSampler([2, 1], expand="new") if draws else None
     sampler, workspace = HeteroInducedSampler(hops), Workspace()
-    for _ in range(2):  # the second time over used scratch
+    for _ in range(2):  # the second time with used scratch buffers
         batch = sampler.sample(graph, seeds, seed=seed, workspace=workspace)
         nodes = seeds if hops is None else hops.sample(graph, seeds, seed=seed).node_ids
         for name in sizes:

@@ -87,7 +87,7 @@ def test_batches_are_pure(graph):
     check_pure(ClusterSampler(8).prepare(graph, np.arange(200)), graph, [np.array([0, 5]), np.array([7]), np.arange(8)])
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_training():
     accuracy, loss = fit(ClusterSampler(60), 2)
     assert accuracy > 0.6

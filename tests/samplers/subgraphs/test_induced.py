@@ -28,7 +28,7 @@ def test_any_vertices_of_any_graph(graph, hashed, data):
     vertex = st.integers(0, graph.num_nodes - 1)
     with relabelled_by(hashed):
         scratch = Workspace()
-        for _ in range(2):  # the second time over used scratch
+        for _ in range(2):  # the second time with used scratch buffers
             drawn, split = data.draw(st.lists(vertex, min_size=1, max_size=40)), data.draw(st.sets(vertex))
             members, block = members_and_block(graph, drawn, list(split), scratch)
             nodes, num_seeds = reference.seeds_first(drawn, split)
@@ -135,11 +135,11 @@ def test_ripple_walks_are_pure(graph):
 
 def test_ripple_walks_through_the_loader(dataset):
     batches = check_loader(dataset, RippleWalkSampler(60, 0.4), 1)
-    assert len(batches) == 4  # 200 nodes by 60
+    assert len(batches) == 4  # ceil(200 / 60) subgraphs
     assert all(len(nodes) == 60 for _, nodes, *_ in batches)
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_training_on_ripple_walks():
     accuracy, loss = fit(RippleWalkSampler(600, 0.5, num_subgraphs=16), 1)
     assert accuracy > 0.6

@@ -82,7 +82,7 @@ def exact_weights(sampler, graph, split, nodes, num_seeds, indptr, edge_ids):
 @given(graph=graphs(), budget=st.integers(1, 12), hashed=st.booleans(), data=st.data())
 def test_any_graph(kind, graph, budget, hashed, data):
     split = data.draw(st.sets(st.integers(0, graph.num_nodes - 1), min_size=1))
-    if kind != "walk":  # so that something can be drawn, and meet the split
+    if kind != "walk":  # so that draws can contain a node of the split
         graph = Graph.from_edges(
             np.r_[graph.indices, range(graph.num_nodes)],
             np.r_[np.repeat(np.arange(graph.num_nodes), graph.in_degrees()), range(graph.num_nodes)],
@@ -93,7 +93,7 @@ def test_any_graph(kind, graph, budget, hashed, data):
         try:
             sampler = make(budget, num_subgraphs=3).prepare(graph, np.array(sorted(split)))
             batch = sampler.sample(graph, np.array([2]), seed=2**64 - 3, epoch=4, batch=2**20)
-        except InputError:  # the split is too hard to meet with these draws
+        except InputError:  # these draws rarely contain a node of the split
             reject()
     *sampled, weights, seed_weights = as_lists(batch)
     num_seeds, nodes, indptr, _, edge_ids = sampled
@@ -169,7 +169,7 @@ def test_more_draws_than_a_chunk(graph, number):
         assert as_lists(prepared.sample(graph, ONE, seed=1)) == (*expected(prepared, graph, split, (1, 0, 0)), None, None)
 
 
-# The laws
+# The distributions
 
 
 @pytest.mark.parametrize("make", [SaintNodeSampler, SaintEdgeSampler, SaintWalkSampler])
@@ -196,7 +196,7 @@ def test_through_the_loader(dataset):
         SampleLoader(dataset, SaintWalkSampler(20, num_subgraphs=6))
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize(
     "sampler", [SaintNodeSampler(600), SaintEdgeSampler(300), SaintWalkSampler(200, 2)], ids=lambda s: type(s).__name__
 )

@@ -64,7 +64,7 @@ def test_the_node_sampler_draws_by_squared_columns():
     sampler = SaintNodeSampler(5, normalise=False).prepare(graph, np.arange(16))
     counts = inclusion(sampler, graph, batches)
     assert_rates(counts, batches, node_rates(graph, 5)[0])
-    with pytest.raises(AssertionError):  # a uniform law does not pass
+    with pytest.raises(AssertionError):  # a uniform distribution must fail
         assert_rates(counts, batches, np.full(16, 1 - (1 - 1 / 16) ** 5))
 
 
@@ -90,7 +90,7 @@ def test_the_walk_sampler_visits_by_the_transition_matrix():
     graph = Graph.from_edges([1, 2, 3, 3, 4, 5, 5, 6, 0], [0, 0, 1, 2, 3, 3, 3, 4, 4], 8)
     roots, batches = np.array([0, 3, 7]), 5000
     sampler = SaintWalkSampler(1, 3, normalise=False).prepare(graph, roots)
-    step = means(graph) + np.diag(graph.in_degrees() == 0)  # a node without in-edges is stayed at
+    step = means(graph) + np.diag(graph.in_degrees() == 0)  # a walk stays at a node without in-edges
     rates = np.zeros(8)
     for v in range(8):  # the probability of a visit: 1 minus that of three steps that avoid v
         avoiding = step * (np.arange(8) != v)[:, None] * (np.arange(8) != v)
@@ -98,11 +98,11 @@ def test_the_walk_sampler_visits_by_the_transition_matrix():
         rates[v] = 1 - (start @ np.linalg.matrix_power(avoiding, 3)).sum()
     counts = inclusion(sampler, graph, batches)
     assert_rates(counts, batches, rates)
-    with pytest.raises(AssertionError):  # nor do walks along the edges
+    with pytest.raises(AssertionError):  # walks along the edges must fail
         assert_rates(counts, batches, rates[::-1])
 
 
-# What the weights estimate
+# Estimates by the weights
 
 
 def sums(sampler, graph, split, batches, seed=0):
@@ -143,7 +143,7 @@ def test_sums_over_five_percent_of_the_vertices(sampler, every):
     assert 0.03 < times.sum() / 4000 / graph.num_nodes < 0.06
     assert abs(np.average(ratio, weights=times) - 1) < 0.01
     assert abs(losses.mean() - 1) < 0.01
-    assert losses.std() / np.sqrt(len(losses)) < 0.005  # so that the bound says something
+    assert losses.std() / np.sqrt(len(losses)) < 0.005  # so that the bound is meaningful
 
 
 def z_values(rows):
@@ -175,7 +175,7 @@ def test_weighted_sums_estimate_those_of_the_graph(sampler, monkeypatch):
     assert abs(z_values(errors)).max() < 3.6  # 16 nodes, p = 0.005
     assert abs(z_values(loss_errors)).max() < 3.3
     assert abs(z_values(plain_errors)).max() > 10
-    if isinstance(sampler, SaintNodeSampler):  # here the others' laws are nearly uniform
+    if isinstance(sampler, SaintNodeSampler):  # the other samplers' distributions are nearly uniform here
         assert abs(z_values(plain_loss_errors)).max() > 5
 
 

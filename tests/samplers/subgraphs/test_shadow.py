@@ -64,7 +64,7 @@ def test_stamps_that_run_out_clear_the_table():
     assert stamps[:17] == [*range(1, 16), 1, 2]
 
 
-# The laws
+# The distributions
 
 
 def test_push_finds_personalised_pagerank():
@@ -80,7 +80,7 @@ def test_push_finds_personalised_pagerank():
     exact = alpha * np.linalg.inv(np.eye(36) - (1 - alpha) * step)[start]
     for v in range(36):
         assert 0 <= exact[v] - score.get(v, 0) / 2**40 + 1e-10 <= epsilon * len(columns[v])
-    assert max(exact[v] - score.get(v, 0) / 2**40 for v in range(36)) > 1e-5  # it is an approximation, not the inverse
+    assert max(exact[v] - score.get(v, 0) / 2**40 for v in range(36)) > 1e-5  # the result is an approximation
 
 
 def test_the_top_vertices_are_those_with_the_highest_pagerank():
@@ -158,7 +158,7 @@ def test_through_the_loader(dataset, sampler):
     assert sorted(v for num_seeds, nodes, *_ in batches for v in nodes[:num_seeds]) == dataset.splits["train"].tolist()
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("sampler", [ShadowSampler(2, 5, num_layers=2), ShadowPPRSampler(20, num_layers=2)], ids=lambda s: type(s).__name__)
 def test_training(sampler):
     accuracy, loss = fit(sampler, 128)

@@ -66,7 +66,7 @@ def test_the_latest_neighbours_from_before_the_step():
 def test_neighbours_are_those_of_pyg():
     """Few events are added at a time: given more than it stores, PyG's loader keeps some events of a node, not the latest ones."""
     events = drawn(400)
-    events = replace(events, dst=(events.dst + (events.dst == events.src)) % 30)  # no loops, which it counts twice
+    events = replace(events, dst=(events.dst + (events.dst == events.src)) % 30)  # without self loops, which PyG counts twice
     theirs = LastNeighborLoader(30, 5)
     theirs.reset_state()
     ends = [torch.from_numpy(column) for column in (events.src, events.dst)]

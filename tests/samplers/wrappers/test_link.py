@@ -55,7 +55,7 @@ LOOP = {
 ALONE = LOOP | {"options": ("in_batch", 2, "reverse", (0, 1)), "expand": "new"}
 
 
-@pytest.mark.timeout(300)  # it compiles every variant where nothing is cached
+@pytest.mark.timeout(300)  # without a cache, every variant is compiled
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 @example(problem=LOOP, threads=1, address=(0, 0))
@@ -64,7 +64,7 @@ def test_any_problem(problem, threads, address):
     """Compares with the reference, and checks independently that no block contains a predicted edge."""
     graph, (negatives, count, exclude, bounds) = problem["graph"], problem["options"]
     assume(negatives != "pairs" or bounds == (0, graph.num_nodes))
-    assume(negatives != "degree" or graph.indptr[bounds[0]] < graph.indptr[bounds[1]])  # else it is refused, below
+    assume(negatives != "degree" or graph.indptr[bounds[0]] < graph.indptr[bounds[1]])  # otherwise rejected, as tested below
     dst_range = None if bounds == (0, graph.num_nodes) else bounds
     inner = NeighborSampler(problem["fanouts"], expand=problem["expand"])
     sampler = LinkSampler(inner, negatives, count, exclude, dst_range=dst_range)
@@ -75,7 +75,7 @@ def test_any_problem(problem, threads, address):
         for i, edges in enumerate(problem["bulk"])
     ]
     workspace, bulk = Workspace(threads), [np.array(edges) for edges in problem["bulk"]]
-    for _ in range(2):  # the second time over used scratch
+    for _ in range(2):  # the second time with used scratch buffers
         batches = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=epoch, first_batch=first, workspace=workspace)
         assert [as_lists(batch) for batch in batches] == expected
         for batch, edges in zip(batches, bulk, strict=True):
@@ -145,7 +145,7 @@ def test_weights_stay_with_their_edges(graph):
     assert left.items() < whole.items()
 
 
-# Laws
+# Distributions
 
 
 def chi_square(counts, expected):
@@ -192,7 +192,7 @@ def test_negatives_by_degree():
     weights = np.array([8, 4, 2, 2]) ** 0.75
     assert chi_square(counts[:4], weights / weights.sum() * counts.sum()) < 16.3  # 3 degrees of freedom
     linear = np.array([8, 4, 2, 2]) / 16
-    assert chi_square(counts[:4], linear * counts.sum()) > 100  # so the power is told from the degree itself
+    assert chi_square(counts[:4], linear * counts.sum()) > 100  # the test distinguishes the power from the degree itself
 
 
 def test_in_batch_negatives():
@@ -233,7 +233,7 @@ def test_each_part_of_the_address_changes_the_negatives(graph):
     assert all(draw() != draw(**{name: 1}) for name in ("seed", "epoch", "batch"))
 
 
-# Units and the loader
+# Items and the loader
 
 
 def test_items_are_the_edges_into_the_split(graph):

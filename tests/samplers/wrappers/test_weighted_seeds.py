@@ -98,7 +98,7 @@ def test_classes_share_an_epoch_alike():
     assert (shares[1:95:2] == 0).all()
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_a_step_is_the_mean_over_its_draws(dataset, monkeypatch):
     y = np.where(np.arange(90) % 9 == 0, 2, np.arange(90) % 2)
     typed = hetero_module(hetero_data(y=y), class_balanced_sampling=True)

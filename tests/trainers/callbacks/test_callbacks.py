@@ -131,7 +131,7 @@ def slowly(run):
     return slow
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_in_a_notebook_the_bar_is_a_line_of_text_that_changes(monkeypatch):
     shown = []
 
@@ -150,7 +150,7 @@ def test_in_a_notebook_the_bar_is_a_line_of_text_that_changes(monkeypatch):
     options = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
     own = [callbacks.ProgressBar(), callbacks.ThroughputMonitor()]
     Trainer(max_epochs=2, accelerator="cpu", use_distributed_sampler=False, callbacks=own, **options).fit(task, module)
-    (lines,) = shown  # one line, told anew
+    (lines,) = shown  # one line, printed again
     assert any(line.startswith("epoch 1/2  batch 3/3  wait: ") for line in lines)
     assert re.fullmatch(r"epoch 2/2  done  .*wait: \d+%.*loss: \S+.*val: 0\.\d{3}", lines[-1])
 

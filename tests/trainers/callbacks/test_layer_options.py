@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "training.md"
 PLAIN = {"workers": 0, "scheduler": None, "arch": "sage", "norm": "batch", "embeddings": "dense"}
 OPTIONS = {"bf16-mixed": {"precision": "bf16-mixed"}, "ActivationCheckpointing": {}, "CompiledLayers": {}}
 CALLBACKS = {"ActivationCheckpointing": ActivationCheckpointing, "CompiledLayers": CompiledLayers}
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small, and torch's within its compiler
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run, and those of torch's compiler
 
 
 @pytest.fixture(scope="module")

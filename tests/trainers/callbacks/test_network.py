@@ -20,7 +20,7 @@ VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "LOCAL_WORLD_SI
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
     for name in VARIABLES:
-        monkeypatch.setenv(name, "")  # so that what is set meanwhile goes again
+        monkeypatch.setenv(name, "")  # so that variables set meanwhile are restored
         monkeypatch.delenv(name)
 
 

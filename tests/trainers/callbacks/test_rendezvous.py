@@ -67,7 +67,7 @@ def test_a_run_that_is_prepared_twice_has_one_store():
     store = serve("127.0.0.1", port, 1, 5.0)
     assert serve("127.0.0.1", port, 1, 5.0) is store
     del store
-    serve("127.0.0.1", port, 1, 5.0)  # once nobody keeps it the port is free
+    serve("127.0.0.1", port, 1, 5.0)  # the port is free once the store is unreferenced
 
 
 def test_a_port_that_is_taken_is_told():

@@ -58,7 +58,7 @@ def fit(dataset, tmp_path, monkeypatch):
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 
 def test_the_batch_under_way_is_finished(fit):

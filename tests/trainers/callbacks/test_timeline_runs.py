@@ -50,7 +50,7 @@ def test_a_run_of_the_command_line(tiny, tmp_path, monkeypatch, capsys, num_work
     assert len(samplers) == 2 if num_workers else all(name.startswith("sampler (this process") for name in samplers)
     depths = [event["args"]["ready"] for event in events if event["ph"] == "C"]
     assert len(depths) == 16
-    assert 0 <= min(depths) <= max(depths) <= 3 * num_workers  # slots of a ring
+    assert 0 <= min(depths) <= max(depths) <= 3 * num_workers  # the number of slots of a ring
     _check_logs(tmp_path / "runs" / "version_0", num_workers)
 
 
@@ -90,7 +90,7 @@ class EndsAt(Callback):
 
 
 @pytest.mark.parametrize(("error", "end"), [(RuntimeError("boom"), RuntimeError), (KeyboardInterrupt(), SystemExit)])
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec")  # between Lightning and torch
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec")  # Lightning uses a deprecated function of torch
 def test_the_file_is_complete_when_training_ends_early(tiny, tmp_path, capsys, error, end):
     data = NodeDataModule(tiny, NeighborSampler([3, 2]), batch_size=16, num_workers=0)
     model = NodeClassifier(data.num_features, data.num_classes, data.num_hops, hidden_channels=8)
@@ -140,9 +140,9 @@ def test_device_times_lie_on_the_hosts_axis(monkeypatch):
     clock = _DeviceClock()
     assert clock.read([(Event(5), 100.0), (Event(6), 100.1), (Event(9, passed=False), 100.2)]) is None
     assert clock.read([(Event(5), 100.0), (Event(6), 100.1), (Event(9), 100.2)]) == [100, 101, 104]
-    # Queued while the device was busy with the batch before: it begins where that one ended.
+    # Queued while the device was busy with the previous batch: it begins when that one ends.
     assert clock.read([(Event(9), 102.0), (Event(10), 102.1), (Event(12), 102.2)]) == [104, 105, 107]
-    # The device's clock has fallen behind: an event cannot pass before it is queued.
+    # The device's clock has fallen behind: an event cannot complete before it is queued.
     assert clock.read([(Event(13), 110.0), (Event(14), 110.1), (Event(15), 110.2)]) == [110, 111, 112]
-    # It has run ahead: an event seen to have passed at 1000 has passed by then.
+    # The device's clock has run ahead: an event seen as complete at 1000 was complete by then.
     assert clock.read([(Event(1013), 950.0), (Event(1014), 950.1), (Event(1016), 950.2)]) == [997, 998, 1000]

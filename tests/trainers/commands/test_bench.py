@@ -42,7 +42,7 @@ def benchmarks(tmp_path, monkeypatch):
     (folder / "package" / "__init__.py").write_text('"""Is it a folder?"""\ndef run(args): ...\n')
     (folder / "room").mkdir()
     (folder / "room" / "__init__.py").write_text('"""What benchmarks share."""\n')
-    path = [str(folder), *hoptrain.benchmarks.__path__]  # the harness stays where it is
+    path = [str(folder), *hoptrain.benchmarks.__path__]  # the harness is imported from its usual place
     monkeypatch.setattr(hoptrain.benchmarks, "__path__", path)
     monkeypatch.setattr(hoptrain.benchmarks.__spec__, "submodule_search_locations", [str(folder)])
     yield folder

@@ -16,7 +16,7 @@ def test_a_name_becomes_a_path_behind_config_only(tmp_path, monkeypatch):
     ]  # fmt: skip
     assert with_paths(["fit", "--config=quickstart", "-c", "quickstart"]) == ["fit", f"--config={QUICKSTART}", "-c", QUICKSTART]
     assert with_paths(["fit", "--config"]) == ["fit", "--config"]
-    (tmp_path / "quickstart").mkdir()  # a run's folder may be called so, too
+    (tmp_path / "quickstart").mkdir()  # a run's folder may have this name
     assert with_paths(["-c", "quickstart"]) == ["-c", QUICKSTART]
     with refused("quickstrat", "--config no file configuration name", "mean quickstart?"):
         with_paths(["fit", "--config", "quickstrat"])

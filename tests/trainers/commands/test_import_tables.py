@@ -21,7 +21,7 @@ SPLIT = "id,part\nann,train\nbob,val\ncid,test\n"
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rows, "BYTES", 16)  # so that everything comes in pieces
+    monkeypatch.setattr(rows, "BYTES", 16)  # so that every table is read in several pieces
     for name, text in {"edges.csv": EDGES, "x.csv": FEATURES, "y.csv": LABELS, "split.csv": SPLIT}.items():
         (tmp_path / name).write_text(text)
 
@@ -88,7 +88,7 @@ def test_an_undirected_graph(tmp_path, capsys):
         (0, 2): 2,
         (0, 3): 1,
         (3, 0): 1,
-    }  # bob,ann is ann,bob again
+    }  # bob,ann repeats ann,bob
     assert both.meta["repeated_rows"] == 1
     assert "; repeated edges left out: 1" in capsys.readouterr().out
     (tmp_path / "calls.csv").write_text("src,dst,time\n0,1,5\n1,0,6\n1,1,7\n")
@@ -249,7 +249,7 @@ def test_text_of_other_encodings_and_line_ends(tmp_path, capsys):
 def test_sigterm_leaves_nothing(monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     heard, write = os.pipe2(os.O_NONBLOCK)
-    listener = signal.set_wakeup_fd(write)  # as that of a run before in this process, which ends the process at the signal
+    listener = signal.set_wakeup_fd(write)  # like the wake-up descriptor of an earlier run in this process, which would end the process
 
     def killed(*_, scratch, **__):
         assert scratch.is_dir()
@@ -262,7 +262,7 @@ def test_sigterm_leaves_nothing(monkeypatch):
     assert not [path for path in Path().iterdir() if "mine" in path.name]
     assert signal.getsignal(signal.SIGTERM) is before
     assert signal.set_wakeup_fd(listener) == write
-    with pytest.raises(BlockingIOError):  # it heard nothing
+    with pytest.raises(BlockingIOError):  # the descriptor received nothing
         os.read(heard, 1)
     os.close(heard)
     os.close(write)

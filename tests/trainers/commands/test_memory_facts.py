@@ -53,7 +53,7 @@ def test_an_epoch_reads_what_was_foretold(saved):
 
 def test_edges_that_have_no_room(saved, memory_for_edges):
     memory_for_edges(10_000)
-    data, memory = Dataset.open(saved), "600KiB"  # with room for all rows
+    data, memory = Dataset.open(saved), "600KiB"  # enough memory for all rows
     facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
     assert "which hold 2,000 of 2,000 rows" in facts["memory"]
     together, superbatches = numbers(facts["edges"])[-2:]
@@ -66,7 +66,7 @@ def test_edges_that_have_no_room(saved, memory_for_edges):
         before = loader.tier.filled
         for _ in range(4):
             list(loader)
-        filled = loader.tier.filled.minus(before)  # nearly all rows are there: what is read are edges
+        filled = loader.tier.filled.minus(before)  # nearly all rows are cached, so the reads are of edges
     assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads per epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 

@@ -11,7 +11,7 @@ from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.feedback.gradient_norms import GradientNorms
 from hoptrain.trainers.feedback.variance_reduction import VarianceReduction, feature_means
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 
 def fit(dataset, folder, sampler, epochs=2, **options):
@@ -38,7 +38,7 @@ def test_a_true_history_gives_the_exact_scores(dataset):
     full = NeighborSampler([-1] * 3).sample(graph, every, workspace=Workspace()).to("cpu")
     exact = model(x[full.node_ids.long()], full.blocks, degrees[full.node_ids.long()])
     errors = []
-    for number in range(3):  # each pass makes one more layer's history true
+    for number in range(3):  # each pass makes the history of one more layer exact
         batch = VRGCNSampler([2, 2, 2]).sample(graph, every, batch=number).to("cpu")
         nodes = batch.node_ids.long()
         errors.append((reduction(x[nodes], batch, degrees[nodes]) - exact[nodes[: len(every)]]).abs().max().item())

@@ -13,7 +13,7 @@ from hoptrain.samplers import MVSSampler, NeighborSampler
 from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.metrics.labels import Labels, class_weights
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 RNG = np.random.default_rng(0)
 OUTPUTS = torch.from_numpy(RNG.normal(size=(80, 4)).astype(np.float32))
 CLASSES = torch.from_numpy(RNG.integers(0, 4, 80))

@@ -19,7 +19,7 @@ def make_block(case):
 def test_it_is_pygs(case, heads, concat):
     torch.manual_seed(0)
     block, layer = make_block(case), GATLayer(5, 6, heads=heads, concat=concat, dropout=0.0).double()
-    x = 20 * torch.randn(14, 5, dtype=torch.float64)  # far from each other: without the largest score exp would overflow
+    x = 20 * torch.randn(14, 5, dtype=torch.float64)  # large differences: without subtracting the largest score, exp would overflow
     found = []
     for apply in (lambda rows: layer(rows, block, None), lambda rows: layer.attend(rows, block)):
         rows = x.clone().requires_grad_()

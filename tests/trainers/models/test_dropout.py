@@ -18,7 +18,7 @@ def test_it_keeps_its_share_and_the_mean(p, dtype):
     kept = out != 0
     deviation = (p * (1 - p) / x.numel()) ** 0.5
     assert abs(kept.double().mean().item() - (1 - p)) < 5 * deviation + 1 / 65536
-    for part in (kept[:, ::2], kept[::2], kept[:, :1]):  # whichever of a word's four parts decides
+    for part in (kept[:, ::2], kept[::2], kept[:, :1]):  # for each of the four parts of a random word
         assert abs(part.double().mean().item() - (1 - p)) < 5 * (p * (1 - p) / part.numel()) ** 0.5 + 1 / 65536
     assert out.dtype == dtype
     assert torch.equal(out[kept], torch.full((), 1 / (1 - round(65536 * p) / 65536), dtype=dtype).expand(int(kept.sum())))

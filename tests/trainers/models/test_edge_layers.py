@@ -71,7 +71,7 @@ def test_attention_goes_without(arch):
     assert model(batch.x, batch.blocks, torch.zeros(len(batch.x))).shape == (9, 2)
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("arch", ARCHS)
 def test_it_learns_from_edges_alone(tmp_path, arch):
     data = replace(DATA, edge_attr=to_bfloat16(DATA.edge_attr)) if arch == "gine" else DATA
@@ -86,7 +86,7 @@ def test_it_learns_from_edges_alone(tmp_path, arch):
     assert scores["test_acc"] > 0.9
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_by_name_on_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     DATA.save(tmp_path / "telling")

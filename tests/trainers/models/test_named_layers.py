@@ -91,7 +91,7 @@ def test_one_number_an_edge_is_its_weight():
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_a_run(tmp_path):
     options = {"default_root_dir": tmp_path, "max_epochs": 25, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
     module = NodeDataModule(DATA, NeighborSampler([4, 4]), batch_size=8, num_workers=0, seed=0)

@@ -16,7 +16,7 @@ def trainer(folder, precision):
     return Trainer(max_epochs=1, accelerator="cpu", precision=precision, use_distributed_sampler=False, default_root_dir=folder, **options)
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("hidden", [4, 16], ids=["narrow", "wide"])
 @pytest.mark.parametrize("arch", ["sage", "gcn", "gat", "gin"])
 def test_a_model_trains_and_its_scores_are_those_of_float32(dataset, tmp_path, arch, hidden):

@@ -149,7 +149,7 @@ def test_a_block_is_transposed_once_and_only_for_a_derivative(kernels, monkeypat
     block = make_block("random")
     weights = there(numbers(block.num_edges, seed=1)).requires_grad_()
     aggregate(block, there(numbers(14, 4)), weights).sum().backward()
-    assert not sorts  # the rows need no derivative
+    assert not sorts  # the rows need no gradient
     for _ in range(2):
         aggregate(block, there(numbers(14, 4)).requires_grad_()).sum().backward()
     assert len(sorts) == 1

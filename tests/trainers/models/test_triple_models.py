@@ -79,11 +79,11 @@ def near(data, hops):
 )
 def test_scores_are_pygs(name, theirs):
     torch.manual_seed(0)
-    width = 8 if name in ("distmult", "transe") else 4  # theirs counts complex numbers
+    width = 8 if name in ("distmult", "transe") else 4  # PyG's width counts complex numbers
     model, score = theirs(20, 3, width, **({"p_norm": 2.0} if name == "transe" else {})), score_named(name, 8)
     tables = {key: value.detach() for key, value in model.named_parameters()}
     entities, relations = (torch.cat([tables[key] for key in sorted(tables) if key.startswith(kind)], 1) for kind in ("node", "rel"))
-    if name == "transe":  # theirs has vectors of length one
+    if name == "transe":  # PyG normalises the vectors
         entities = torch.nn.functional.normalize(entities)
     heads, kinds, tails = torch.randint(20, (30,)), torch.randint(3, (30,)), torch.randint(20, (30,))
     queries = score.query(entities[heads], relations[kinds])

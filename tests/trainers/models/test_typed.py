@@ -118,7 +118,7 @@ def test_han_equals_pyg_on_the_whole_graph(most_edges):
     """HAN weights relations by a mean over all nodes of a type, not over a chunk of them."""
     model = make("han")
     with torch.no_grad():
-        for layer in model.layers:  # else the relations' weights hardly differ
+        for layer in model.layers:  # otherwise the relations' weights hardly differ
             layer.conv.q.normal_(std=20)
         hidden = inputs_of(model)
         for layer in model.layers:

@@ -76,7 +76,7 @@ def test_slurm(tmp_path, parts, plain, by):
     if by == "file":
         command = ["bash", LAUNCHERS / "slurm.sbatch", *options]
     else:
-        environment["MASTER_ADDR"] = "127.0.0.1"  # else the first of the nodes, which is not to be found here
+        environment["MASTER_ADDR"] = "127.0.0.1"  # otherwise the first node of the job, which does not exist here
         command = ["srun", sys.executable, "-m", "hoptrain.trainers.cli", "fit", *options, "--trainer.num_nodes=2", "--trainer.devices=1"]
     job = subprocess.Popen(
         [*map(str, command)],
@@ -95,7 +95,7 @@ def test_slurm(tmp_path, parts, plain, by):
 @pytest.mark.parametrize(("nodes", "first"), [("n[01-04]", "n01"), ("gpu[7,9-12]", "gpu7"), ("a1,b[2-3]", "a1"), ("n05", "n05")])
 def test_ranks_and_the_first_node_are_read_from_slurm_s_variables(monkeypatch, nodes, first):
     for name in ("MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "")  # what Lightning puts there goes when the test ends
+        monkeypatch.setenv(name, "")  # variables that Lightning sets are restored when the test ends
         monkeypatch.delenv(name)
     variables = {"JOB_ID": "123456", "JOB_NAME": "hoptrain", "NODELIST": nodes, "NTASKS": "8", "NTASKS_PER_NODE": "2"}
     for name, value in (variables | {"PROCID": "5", "LOCALID": "1", "NODEID": "2"}).items():

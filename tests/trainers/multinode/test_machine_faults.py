@@ -53,7 +53,7 @@ AT_START = {
 SMALL = ("--data.partitions=parts", "--data.feature_cache=150KiB", "--data.sampler.fanouts=[4,3]", "--data.batch_size=16")
 ENDLESS, SHORT_RUN = (*SMALL, "--trainer.max_epochs=5000"), (*SMALL, "--trainer.max_epochs=40")
 GRAPHS = ("replicated", "partitioned")
-PLAYED = GRAPHS if "HOPTRAIN_FAULTS" in os.environ else ("partitioned",)  # whose features travel as those of the whole one do
+PLAYED = GRAPHS if "HOPTRAIN_FAULTS" in os.environ else ("partitioned",)  # features are exchanged in the same way with a replicated graph
 pytestmark = pytest.mark.timeout(3 * START_S)
 
 

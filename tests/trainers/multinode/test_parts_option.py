@@ -29,7 +29,7 @@ def learnt(**options):
     return {name: tensor.numpy().tobytes() for name, tensor in task.state_dict().items()}, float(trainer.callback_metrics["val_loss"])
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_one_machine_with_all_parts(parts):
     assert learnt(partitions=parts) == learnt()
 

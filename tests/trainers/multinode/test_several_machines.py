@@ -12,7 +12,7 @@ from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, learn
 
 from hoptrain.engine import load_dataset
 
-# `test_launchers.py` compares two machines that have the graph whole.
+# `test_launchers.py` tests two machines with a replicated graph.
 GRAPHS = (("replicated", 128), ("partitioned", 16)) if "HOPTRAIN_FAULTS" in os.environ else (("partitioned", 16),)
 pytestmark = pytest.mark.timeout(START_S + 100)
 
@@ -40,7 +40,7 @@ def clock_apart(tmp_path):
 @pytest.mark.parametrize("features", ["stored", pytest.param("int4", marks=EACH_FAULT)])
 def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, clock_apart, features):
     name = "digits-knn"
-    if features != "stored":  # codes travel as they are
+    if features != "stored":  # codes are sent without conversion
         load_dataset(name).save(tmp_path / "narrow", features=features)
         name = tmp_path / "narrow"
     small = ("--trainer.max_epochs=2", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")

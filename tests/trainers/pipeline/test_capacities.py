@@ -14,7 +14,7 @@ def test_capacities_follow_the_chunks():
     assert capacities.waste == 1 - (20 + 10 + 30 + 8) / 80
     assert not capacities.fit([chunk(70, 30, 10, 5)], 2)
     assert capacities.fit([chunk(70, 80, 9, 5)], 2)
-    assert capacities.rows == (90, 10)  # 80 and an eighth more
+    assert capacities.rows == (90, 10)  # 80 plus an eighth
     assert capacities.fit([chunk(99, 98, 9, 5)], 2)
     assert capacities.rows == (100, 10)  # no more than the bound
     assert not capacities.tighten()

@@ -31,7 +31,7 @@ def fail(how):
     ],
 )
 def test_a_stage_that_fails_ends_all(how, words):
-    with pytest.raises(RankError, match=words):  # at the deadline it would say that they did not end in time
+    with pytest.raises(RankError, match=words):  # at the deadline the message would be another one
         run_ranks(fail, 2, how, deadline_s=250)
 
 

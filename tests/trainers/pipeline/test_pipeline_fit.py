@@ -51,10 +51,12 @@ def pipeline(**options):
     return [STRATEGY, *(f"--trainer.strategy.{name}={value}" for name, value in options.items())]
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_a_run_in_a_pipeline_is_the_run_without_it(tmp_path, monkeypatch, capsys):
     """An epoch with two replicas of two stages, then one on one rank without a pipeline, equals two epochs on one rank."""
-    monkeypatch.setenv("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # for load_from_checkpoint, between Lightning and jsonargparse
+    monkeypatch.setenv(
+        "JSONARGPARSE_DEPRECATION_WARNINGS", "off"
+    )  # Lightning's load_from_checkpoint uses deprecated functions of jsonargparse
     model = ("--model.dropout=0", "--model.norm=layer", "--data.sampler.init_args.fanouts=[-1,-1]")
     run = start(
         tmp_path / "mixed",

@@ -11,7 +11,7 @@ from hoptrain.trainers.cli import main
 
 STRATEGY = "--trainer.strategy=hoptrain.trainers.pipeline.PipelineStrategy"
 START_S = 200  # a busy machine takes a minute to start four ranks
-pytestmark = [pytest.mark.timeout(3 * START_S), pytest.mark.filterwarnings("ignore")]  # Lightning's advice on a run this small
+pytestmark = [pytest.mark.timeout(3 * START_S), pytest.mark.filterwarnings("ignore")]  # Lightning's warnings about a small run
 
 
 def predicted(folder, config, *options, devices=1):

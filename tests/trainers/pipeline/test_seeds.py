@@ -86,7 +86,7 @@ def test_the_cut_by_vertex_id_loses_the_edges_between_chunks(dataset):
 
 
 def test_a_range_without_seeds_is_no_chunk(dataset):
-    seeds = np.arange(40)  # all in the first of three ranges
+    seeds = np.arange(40)  # all seeds are in the first of three ranges
     (batch,) = ChunkLoader(dataset, NeighborSampler([2]), split=seeds, chunks=3, chunking="by-index", batch_size=40, shuffle=False)
     assert len(batch.chunks) == 1
     assert np.array_equal(batch.chunks[0].seeds, seeds)

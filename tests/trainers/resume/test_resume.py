@@ -13,7 +13,7 @@ from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.callbacks.callbacks import ThroughputMonitor
 from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 
 class Stop(Callback):

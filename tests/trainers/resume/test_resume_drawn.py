@@ -43,7 +43,9 @@ def folder(data):
     """Return the folder in which processes train. Slow imports happen once, in the process that all trainings are forked from."""
     _CONTEXT.set_forkserver_preload(["resume_warm"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(resume_case.__file__).parent), prepend=os.pathsep)  # it looks nowhere else
+        patch.setenv(
+            "PYTHONPATH", str(Path(resume_case.__file__).parent), prepend=os.pathsep
+        )  # the process finds the test modules only there
         process = _CONTEXT.Process(target=int)
         process.start()
         process.join()
@@ -57,7 +59,7 @@ def train(case, folder, name, checkpoint=None):
     ranks = [_CONTEXT.Process(target=resume_case.train, args=(case, folder, out, checkpoint, rank, port)) for rank in range(case["ranks"])]
     for rank in ranks:
         rank.start()
-    # One of two ranks that was stopped may leave the other in a barrier, or both: there is no watch here, and nothing to wait for.
+    # A stopped rank may leave the other one, or both, in a barrier; without a watchdog nothing would end them.
     deadline = time.monotonic() + LIMIT_S
     while any(rank.is_alive() for rank in ranks) and time.monotonic() < deadline:
         if any(rank.exitcode for rank in ranks):
@@ -107,7 +109,7 @@ def resume_newest(folder, case):
     """Resume from the newest usable checkpoint, and return its name."""
     files = sorted((folder / str(case["number"]) / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for file in [*files, None]:
-        # A resumption that was refused may have left a checkpoint by its exception, which Lightning would take where none is named.
+        # A failed attempt to resume may have left an exception checkpoint, from which Lightning would resume if none is given.
         shutil.rmtree(folder / str(case["number"]) / "resumed", ignore_errors=True)
         codes = train(case, folder, "resumed", file)
         if not any(codes):
@@ -139,7 +141,7 @@ def stop_and_resume(folder, case):
 def resumed_in_process(case, data, out):
     """Resume from the newest usable checkpoint in this process; return the result to compare, and the checkpoint."""
     for file in [*sorted((out / "stopped").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns, reverse=True), None]:
-        shutil.rmtree(out / "resumed", ignore_errors=True)  # where an exception may have left a checkpoint, as in resume_newest
+        shutil.rmtree(out / "resumed", ignore_errors=True)  # an exception may have left a checkpoint there, see resume_newest
         torch.manual_seed(0)
         reason = None
         try:

@@ -51,7 +51,7 @@ def test_value_and_gradient_are_unbiased():
         seen = np.count_nonzero(found, 0) > 60  # the mean of a rarely drawn node is not normally distributed
         assert seen.any()
         assert (np.abs(error)[seen] < 4 * spread[seen]).all()
-    assert (np.abs(exact_gradient.numpy()) > 10 * spread).any()  # a gradient of the wrong sign, or none, would have failed
+    assert (np.abs(exact_gradient.numpy()) > 10 * spread).any()  # a zero gradient, or one with the wrong sign, would fail
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -96,7 +96,7 @@ def fit(dataset, folder, num_workers, variance_weight=0.5, callbacks=(), ckpt_pa
 
 
 @pytest.mark.promise
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_scores_are_learnt_and_reach_the_sampler(dataset, tmp_path):
     sampler, model = fit(dataset, tmp_path, 0, epochs=2)
     assert model.sampled_epoch == 1
@@ -106,7 +106,7 @@ def test_scores_are_learnt_and_reach_the_sampler(dataset, tmp_path):
     expected.set_scores((x @ model.sampled_by[:-1] + model.sampled_by[-1]).clamp(min=2**-10).numpy())
     found, wanted = (own.checked_scores(dataset.graph) for own in (sampler, expected))
     assert len(set(found.tolist())) > 100
-    assert np.abs(found.astype(int) - wanted).max() <= 1  # the order of sums may round another way
+    assert np.abs(found.astype(int) - wanted).max() <= 1  # sums in another order may round differently
     _, with_workers = fit(dataset, tmp_path, 1, epochs=2)
     for name, value in model.state_dict().items():
         assert torch.equal(value, with_workers.state_dict()[name]), name

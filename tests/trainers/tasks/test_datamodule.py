@@ -108,13 +108,13 @@ def on_gpu(number):
         ({"num_workers": 0, "sampler_device": "cuda"}, 3),
         ({"num_workers": 0, "sampler_device": "cuda:3"}, 3),
         ({"num_workers": 1, "sampler_device": "cuda"}, 3),
-        ({"sampler_device": "cuda:1"}, 1),  # two processes by default, as on the CPU
+        ({"sampler_device": "cuda:1"}, 1),  # the default is two processes, as on the CPU
         ({"num_workers": 1}, None),
     ],
 )
 def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
     """`trainer.devices=[3]` means GPU 3 even before training has set the device, and in sampler processes, which do not know it."""
-    monkeypatch.setattr("hoptrain.samplers.loader.maker.torch_on_device", lambda: torch)  # pages are locked where there is a device
+    monkeypatch.setattr("hoptrain.samplers.loader.maker.torch_on_device", lambda: torch)  # memory is pinned if there is a device
     module = NodeDataModule(dataset, NeighborSampler([3]), batch_size=32, seed=0, **options)
     module.trainer = on_gpu(3)
     task = module.make_loader(0, 1, 0).task

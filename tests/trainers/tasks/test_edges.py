@@ -11,7 +11,7 @@ from hoptrain.engine.transforms.link_split import share_out_edges
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import EdgeDataModule, EdgePredictor
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 
 def sampler(**options):

@@ -15,7 +15,7 @@ from hoptrain.engine.datasets.events import Events
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.tasks.temporal_links import EventDataModule, EventPredictor
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 SMALL = {"memory_channels": 8, "time_channels": 4, "hidden_channels": 8}
 
 
@@ -167,7 +167,7 @@ def test_two_ranks_train_as_one(folder, capsys):
     assert abs(metric - other) < 0.01
     for name in ("num_taken", "last_update", "msg_s_store", "msg_d_store"):
         assert torch.equal(one[f"model.memory.{name}"], two[f"model.memory.{name}"])
-    # Adam makes a step of the rounding of gradients that are zero: with a larger lr some processors end far apart.
+    # Adam amplifies rounding errors of zero gradients: with a larger learning rate, results differ much between processors.
     torch.testing.assert_close(one["model.memory.memory"], two["model.memory.memory"], rtol=0, atol=0.05)
 
 

@@ -13,7 +13,7 @@ from torch_geometric.nn import GraphSAGE, SAGEConv
 from hoptrain.samplers import LaborSampler, NeighborSampler, VRGCNSampler
 from hoptrain.trainers import AdaptiveNodeClassifier, NodeClassifier, NodeDataModule
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 
 class Blocks(nn.Module):

@@ -16,7 +16,7 @@ from hoptrain.trainers.tasks.linked import with_hard_negatives
 from hoptrain.trainers.tasks.links.data import LinkDataModule
 from hoptrain.trainers.tasks.links.task import LinkPredictor
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_hard_negatives_are_those_that_score_highest():
     assert kept.tolist() == [0.5, -0.5, 3.0, 2.0, -1.0, -2.0]
     assert own.tolist() == [1.0, 1.0, 0, 0, 0, 0]
     assert with_hard_negatives(scores, labels, None)[0] is scores
-    assert with_hard_negatives(scores[:2], labels[:2], 2)[0].tolist() == [0.5, -0.5]  # in_batch, of a single link
+    assert with_hard_negatives(scores[:2], labels[:2], 2)[0].tolist() == [0.5, -0.5]  # in_batch negatives of a single link
 
 
 def fit_data_without_a_graph():

@@ -13,7 +13,7 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_two_epochs(name, tmp_path):
     seed_everything(0, verbose=False)

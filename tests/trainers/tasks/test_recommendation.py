@@ -14,7 +14,7 @@ from hoptrain.trainers.cli import main
 from hoptrain.trainers.tasks.links.data import LinkDataModule
 from hoptrain.trainers.tasks.links.task import LinkPredictor
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "use_distributed_sampler": False}
 USERS, ITEMS, HELD = 20, 30, 25
 

@@ -15,7 +15,7 @@ from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.links.data import LinkDataModule
 from hoptrain.trainers.tasks.links.task import LinkPredictor
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 
 class Model(NodeClassifier):

@@ -50,7 +50,7 @@ class Watch(Callback):
         trainer.datamodule.pids = pids_of(trainer.datamodule)
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("failing", ["", "training step", "interrupt", "validation", "setup"])
 def test_no_worker_is_left_by_a_fit(dataset, tmp_path, failing):
     dataset.save(tmp_path / "data")

@@ -10,7 +10,7 @@ from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.tasks.sse import SteadyDataModule, SteadyStateClassifier
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 NUM = 50
 
 

@@ -10,9 +10,9 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.trainers import NodeClassifier, NodeDataModule
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
-# Switches, and how many batches then reach the training of 2 epochs of 4, the validation within, test and predict: with hoptrain's data
+# Options, and the number of batches in training (2 epochs of 4), validation, test and predict: with hoptrain's data
 # module, whose evaluation is one batch, and with loaders of 2 batches.
 COUNTS = [
     ({}, (8, 2, 1, 1), (8, 4, 2, 2)),
@@ -121,7 +121,7 @@ def loader(dataset, split):
 @pytest.mark.parametrize(("switches", "wanted", "is_of_loaders"), CASES, ids=lambda value: str(value).replace("'", ""))
 def test_each_switch_works_or_is_refused(dataset, switches, wanted, is_of_loaders, capfd):
     model, given = model_and_data(dataset, is_of_loaders)
-    if not isinstance(wanted, tuple):  # a list is what our message tells, a text is of Lightning's
+    if not isinstance(wanted, tuple):  # a tuple holds words of hoptrain's message, a text is Lightning's message
         of_lightning = isinstance(wanted, str)
         with pytest.raises((MisconfigurationException, ValueError), match=wanted) if of_lightning else refused(*wanted):
             trainer_of(**switches).fit(model, **given["fit"])

@@ -18,7 +18,7 @@ from hoptrain.trainers.cli import main
 from hoptrain.trainers.models import ranks
 from hoptrain.trainers.tasks.kg import TripleDataModule, TriplePredictor
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 SMALL = {"hidden_channels": 8, "num_blocks": 2}
 
 
@@ -77,7 +77,7 @@ def test_the_loss_among_all_entities_is_the_cross_entropy(decoder):
             for batch in drawn:
                 negatives = torch.from_numpy(batch.node_ids[batch.extra["negatives"]]).long()
                 losses = model.cross_entropies(queries, vectors, numbers[0, 1:], negatives)
-                sums.append(losses.expm1() * scores[1])  # the others' sum, by what the loss is
+                sums.append(losses.expm1() * scores[1])  # the sum of the other terms follows from the loss
     others = torch.cat(sums)
     assert abs(others.mean() - (scores.sum() - scores[1])) < 5 * others.std() / len(others) ** 0.5
 

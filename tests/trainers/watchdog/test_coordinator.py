@@ -95,7 +95,10 @@ def test_a_rank_that_is_stopped_alone(coordinator):
 
 def test_a_job_that_is_suspended_with_all_its_ranks(coordinator):
     assert go_on(coordinator, 600, ("stopped",) * 3) == (None, 600)
-    assert go_on(coordinator, SILENCE_S, ("stopped", "", "stopped"), begin=600) == (None, SILENCE_S)  # they do not go on at the same moment
+    assert go_on(coordinator, SILENCE_S, ("stopped", "", "stopped"), begin=600) == (
+        None,
+        SILENCE_S,
+    )  # the ranks do not continue at the same moment
     assert go_on(coordinator, 600, begin=620) == (None, 600)
 
 

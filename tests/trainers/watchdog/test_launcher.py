@@ -22,7 +22,7 @@ import os, subprocess, sys
 mark = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[1]}
 subprocess.Popen(sys.argv[2:], env=os.environ | mark).wait()
 """
-WRAPPED = ("sh", "-c", '"$0" "$@"; true')  # the shell stays, since another command follows
+WRAPPED = ("sh", "-c", '"$0" "$@"; true')  # the shell keeps running, since another command follows
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_a_rank_ends_when_torchrun_is_killed(between):
             process.kill()
             assert (
                 process.stderr.read() == "hoptrain: this rank ends, because torchrun has ended\n"
-            )  # to the end: nobody holds it open any more
+            )  # up to the end, when no process holds the pipe open any more
         finally:
             process.wait()
             process.stdout.close()

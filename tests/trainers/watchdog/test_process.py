@@ -30,7 +30,7 @@ class Ranks:
         while connections_to(int(self.address.split()[1])) < len(self.ranks):
             assert time.monotonic() < deadline, "the watches do not meet"
             time.sleep(0.05)
-        time.sleep(0.5)  # by then each has told its place
+        time.sleep(0.5)  # by then each rank has reported its position
         self.go()
 
     def begin(self, *actions):
@@ -57,7 +57,7 @@ class Ranks:
 
     def go(self):
         for process in self.ranks:
-            with suppress(BrokenPipeError):  # the first may have failed, and ended this one, meanwhile
+            with suppress(BrokenPipeError):  # the first rank may have failed and ended this one
                 process.stdin.write("\n")
                 process.stdin.flush()
 

@@ -103,7 +103,7 @@ def test_a_key_without_a_rank_that_exists(server, serve):
 def test_the_network_that_is_listened_on(host, bound, monkeypatch):
     def found(name, *_, **__):
         if name == "elsewhere":
-            return [(socket.AF_INET, None, 0, "", ("192.0.2.1", 0))]  # which is no machine's, by RFC 5737
+            return [(socket.AF_INET, None, 0, "", ("192.0.2.1", 0))]  # an address that RFC 5737 reserves, so no machine has it
         address = {"debian": "127.0.1.1", "localhost": "127.0.0.1"}.get(name, name)
         return [(socket.AF_INET, None, 0, "", (address, 0))]
 

@@ -84,7 +84,7 @@ def test_papers100m_keeps_dtype_and_direction_and_marks_missing_labels(tmp_path)
     assert columns(data.graph) == [[1, 2], [0], [], [4, 4], []]
     assert data.graph.is_sorted
     assert "directed as published" in data.meta["note"]
-    assert sorted(path.name for path in (tmp_path / "cache" / "datasets").iterdir()) == [data.path.name]  # no scratch is left
+    assert sorted(path.name for path in (tmp_path / "cache" / "datasets").iterdir()) == [data.path.name]  # no temporary folder is left
 
 
 def write_binary(folder, **changes):

@@ -41,7 +41,7 @@ def read(path, **options):
     told = []
     pieces = list(Table(path, **options).pieces(KINDS, BadRows(told.append, skip=True)))
     columns = {name: np.concatenate([piece.columns[name] for piece in pieces]) for name in KINDS}
-    # As data sets have them: pandas and Python differ in the last place of some doubles.
+    # float32, as data sets store them, since pandas and Python round some doubles differently.
     columns = {name: (own.astype(np.float32) if own.dtype == np.float64 else own).tolist() for name, own in columns.items()}
     return columns, np.concatenate([piece.places for piece in pieces]).tolist(), told
 
@@ -147,7 +147,7 @@ MISTAKES = {
     "a file that is cut off": Mistake(
         lambda tmp_path: compressed(tmp_path, lambda content: content[:-20]), value="t.gz", rule="not read", remedy="write file"
     ),
-    # Whether its bytes or one of its lines cannot be read is zlib's.
+    # zlib decides whether the bytes or one of the lines cannot be read.
     "a file that is damaged": Mistake(lambda tmp_path: compressed(tmp_path, damaged), value="t.gz", rule="t.gz", remedy="write"),
     **{
         f"a line without end {place} of {name}": Mistake(

@@ -18,7 +18,7 @@ WRITES = "src,dst,weight,time,note\n12,7,0.5,30,x\n10,p1,1,10,y\n12,007,2,20,z\n
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HOPTRAIN_DATA", raising=False)
-    monkeypatch.setattr(rows, "BYTES", 10)  # so that everything comes in pieces
+    monkeypatch.setattr(rows, "BYTES", 10)  # so that every table is read in several pieces
 
 
 def write(folder, **changes):

@@ -38,7 +38,9 @@ def test_a_machine_has_its_edges_alone(data, parted):
         own = np.flatnonzero(found.owner(np.arange(50)) == part)
         assert sorted(columns.graph.destinations().tolist()) == np.repeat(own, data.graph.in_degrees()[own]).tolist()
         assert columns.graph.weights.sum() == pytest.approx(data.graph.weights[np.isin(data.graph.destinations(), own)].sum())
-    assert Dataset.open(parted / GRAPH).graph.num_edges == 0  # who takes it for the whole meets no edge that is elsewhere
+    assert (
+        Dataset.open(parted / GRAPH).graph.num_edges == 0
+    )  # opened as a data set, the graph has no edges, since they are in the partitions
 
 
 def test_what_needs_all_edges_is_refused(parted):

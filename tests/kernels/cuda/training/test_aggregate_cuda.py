@@ -50,7 +50,7 @@ def test_sums(case, heads, width, weighted, scaled, mean, dtype):
     expected = expected_sums(ptr, ind, rows, **options, heads=heads, mean=mean)
     if is_simulated() or not (weighted or scaled):
         np.testing.assert_array_equal(to_host(out), expected)
-    else:  # NVVM makes one operation of a product and the addition that follows
+    else:  # NVVM fuses a product with the following addition
         np.testing.assert_allclose(to_host(out), expected, rtol=1e-5, atol=1e-6)
     if mean:
         degrees = np.diff(ptr)

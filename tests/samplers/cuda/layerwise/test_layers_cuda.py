@@ -91,7 +91,7 @@ def test_the_sum_of_a_long_column_is_shared(monkeypatch):
     monkeypatch.setattr(kernels, "plus", counting)
     sampler, graph, space = LadiesSampler([90], normalize=True), with_hub(), workspace()
     check_bulks(sampler, graph, [[[0]]], space)
-    calls.clear()  # the first bulk made room
+    calls.clear()  # the first bulk allocated the buffers
     check_bulks(sampler, graph, [[[0]]], space)
     pieces, edges = -(-PIECES // TESTED.block), -(-DEGREE // PIECES)
     assert PIECES - 1 < max(calls.values()) <= pieces * edges + PIECES < LONG

@@ -61,7 +61,7 @@ def test_the_sum_of_labor_is_shared(monkeypatch):
     calls = counted(monkeypatch, importance, "total")
     degree = LONG + 60
     check_equal(LaborSampler([5], importance_rounds=1), with_hub(degree), [np.array([0])], on_cuda())
-    longest = max(calls.values())  # of two sums, which one thread alone would have made with twice the degree
+    longest = max(calls.values())  # two sums; a single thread would have made twice the degree
     assert longest_sum(degree, TESTED.block) < longest <= 2 * longest_sum(degree, TESTED.block) < 2 * degree
 
 
@@ -80,4 +80,4 @@ def test_draws_by_weight_are_shared(monkeypatch):
     degree = 2 * weighted.LONG + 7
     check_equal(NeighborSampler([3], weighted=True), with_hub(degree, steep), [np.array([0])], on_cuda())
     draws, piece = 2, -(-degree // TESTED.block)
-    assert draws * (piece - 1) <= max(calls.values()) <= draws * 2 * piece  # to add up, then to find the edge
+    assert draws * (piece - 1) <= max(calls.values()) <= draws * 2 * piece  # once to add up, and once to find the edge

@@ -57,7 +57,7 @@ def test_a_split_that_cannot_be_met(monkeypatch):
     graph = Graph.from_edges([0, 1], [1, 0], 3)
     sampler = SaintWalkSampler(2, normalise=False, num_subgraphs=1).prepare(graph, np.array([2]))
     assert sampler.sample(graph, ONE, workspace=workspace()).seeds.tolist() == [2]
-    sampler._split = sampler.split._replace(is_seed=np.zeros(3, np.bool_))  # what no walk from the split can bring about
+    sampler._split = sampler.split._replace(is_seed=np.zeros(3, np.bool_))  # no walk from the split can have this result
     with refused("1 nodes", "3 subgraphs none train", "SaintWalkSampler draw more"):
         sampler.sample(graph, ONE, workspace=workspace())
 

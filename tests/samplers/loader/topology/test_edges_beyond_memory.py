@@ -185,7 +185,7 @@ def test_a_rank_may_be_a_run_behind(small, loader_of, meet):
                 number += 1
                 if number == len(plain) - 1:
                     assert runs_on.wait(60)
-                    time.sleep(0.5)  # in which too much might be sent
+                    time.sleep(0.5)  # time in which too many batches could be sent
         return number
 
     assert in_threads([lead, follow]) == [26, 26]

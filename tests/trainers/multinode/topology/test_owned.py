@@ -91,7 +91,7 @@ def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, plain, arch, gra
     of_rank = np.array_split(np.random.default_rng(2).permutation(data.graph.num_nodes)[:300], RANKS)
     if asked == "none for some":
         of_rank = [of_rank[0], *(own[:0] for own in of_rank[1:])]
-    sizes, chunks = {}, inference.chunks  # of ranks, which have unequal numbers of them
+    sizes, chunks = {}, inference.chunks  # by rank, since ranks have different numbers of chunks
 
     def unequal(indptr, nodes, most):
         rank = current_thread().name
@@ -104,7 +104,7 @@ def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, plain, arch, gra
     expected = scores_of_one_machine(model, data, of_rank, monkeypatch)
     for own, one in zip(found, expected, strict=True):
         torch.testing.assert_close(own, one)
-        if graph == "replicated":  # ranks have the same nodes, and so the same sums
+        if graph == "replicated":  # each rank has the same nodes as on one machine, so sums are equal
             assert torch.equal(own, one)
 
 
@@ -115,7 +115,7 @@ def test_a_rank_holds_its_share_of_a_layer_and_a_chunk(tmp_path, monkeypatch, pl
     write_partition(data, tmp_path / "parts", MACHINES, "range", graph=graph)
     model, number = model_of("sage", data), data.graph.num_nodes
     chunks, layer, start, take = inference.chunks, model.layer, Computed.__init__, Computed.__getitem__
-    seen, held, shares = defaultdict(list), defaultdict(list), defaultdict(list)  # of each rank
+    seen, held, shares = defaultdict(list), defaultdict(list), defaultdict(list)  # for each rank
     monkeypatch.setattr(inference, "chunks", lambda indptr, nodes, most: chunks(indptr, nodes, chunk))
 
     def started(self, own, *others):
@@ -139,4 +139,4 @@ def test_a_rank_holds_its_share_of_a_layer_and_a_chunk(tmp_path, monkeypatch, pl
     scores_of_machines(model, tmp_path / "parts", np.array_split(np.arange(number), RANKS))
     for rank in map(str, range(RANKS)):
         assert shares[rank][0] < max(held[rank]) <= shares[rank][0] + 4 * chunk < number
-    assert [sum(each) for each in zip(*shares.values(), strict=True)] == [number] * len(shares["0"])  # no row lies on two ranks
+    assert [sum(each) for each in zip(*shares.values(), strict=True)] == [number] * len(shares["0"])  # no row is on two ranks

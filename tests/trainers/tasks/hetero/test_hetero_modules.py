@@ -14,7 +14,7 @@ from hoptrain.engine import HeteroGraph
 from hoptrain.trainers import HeteroClassifier
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 X = {"paper": hetero_data().x["paper"], "author": hetero_data().x["author"], "subject": np.eye(12, dtype=np.float32)}
 DATA = hetero_data(x=X)
@@ -46,7 +46,7 @@ def test_to_hetero_is_trained_and_evaluated_as_on_the_whole_graph(kind):
     torch.manual_seed(0)
     options = {"add_self_loops": False} if kind is GAT else {}
     module = to_hetero(kind((-1, -1) if kind is not GIN else 8, 8, 2, 3, **options), METADATA) if kind is not GIN else Mapped(kind)
-    on_the_whole_graph(module)  # tells lazy layers their widths
+    on_the_whole_graph(module)  # initialises lazy layers
     data = hetero_module(DATA)
     model = HeteroClassifier(model=module, forward_inputs="edge_index", lr=0.02)
     before = on_the_whole_graph(module)

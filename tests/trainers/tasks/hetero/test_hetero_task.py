@@ -18,7 +18,7 @@ from hoptrain.trainers import HeteroClassifier, HeteroDataModule
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.pipeline import PipelineStrategy
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
 
 class Stop(Callback):
@@ -86,7 +86,7 @@ def test_features_of_edges_are_learnt_from(tmp_path):
     columns, x = data.graph.relations[relation], np.random.default_rng(1).random((90, 3), dtype=np.float32)
     rows = np.empty((columns.num_edges, 3), np.float32)
     rows[columns.ids_of(np.arange(columns.num_edges))] = np.eye(3)[data.y[columns.destinations()]]
-    splits = {split: ids[ids < 80] for split, ids in data.splits.items()}  # the others have no neighbours
+    splits = {split: ids[ids < 80] for split, ids in data.splits.items()}  # the other nodes have no neighbours
     replace(data, x=data.x | {"paper": x}, edge_attr={relation: rows}, splits=splits).save(tmp_path / "data")
     sampler = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [4], "seed_type": "paper"}}
     options = {
@@ -101,7 +101,7 @@ def test_features_of_edges_are_learnt_from(tmp_path):
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(options))
     cli = run(["fit", "--config", str(tmp_path / "run.yaml")])
     assert cli.model.hparams["edge_channels"] == {"author:writes:paper": 3}
-    assert cli.trainer.callback_metrics["test_acc"] > 0.8  # by noise a third
+    assert cli.trainer.callback_metrics["test_acc"] > 0.8  # from noise alone, one third
 
 
 def test_a_step_weighs_seeds_alike(monkeypatch):
@@ -132,7 +132,7 @@ def without(relation=None, kind=None):
 
 
 def test_relations_out_of_reach_are_left_out():
-    module = hetero_module(hetero_data(graph=without("on")), fanouts=(3,))  # of one layer
+    module = hetero_module(hetero_data(graph=without("on")), fanouts=(3,))  # a model with one layer
     assert len(ENDS) == len(module.relations)
 
 

@@ -18,7 +18,7 @@ from hoptrain.trainers import HeteroLinkDataModule, HeteroLinkPredictor
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.pipeline import PipelineStrategy
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 BUYS, BOUGHT, KNOWS = ("user", "buys", "item"), ("item", "bought", "user"), ("user", "knows", "user")
 
 

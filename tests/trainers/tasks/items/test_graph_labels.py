@@ -14,7 +14,7 @@ from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.tasks.items.feed import ItemLoader
 from hoptrain.trainers.tasks.items.graphs import Categories, GraphClassifier, GraphDataModule
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 SPLITS = {"train": np.arange(40), "val": np.arange(40, 50), "test": np.arange(50, 60)}
 
 

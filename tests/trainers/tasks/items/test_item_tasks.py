@@ -177,7 +177,7 @@ def vig_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.promise
-@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")  # its callback was that of another command
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")  # the checkpoint's callback belongs to another command
 def test_images(vig_run, capsys):
     """A run resumed in the middle of an epoch equals an uninterrupted one; its checkpoint predicts, and fits only its own model."""
     wanted = column(vig_run, "train_loss_step")

@@ -19,7 +19,7 @@ from hoptrain.trainers.models import GNN
 from hoptrain.trainers.tasks.full_batch import part
 from hoptrain.trainers.tasks.full_batch.task import FullBatchDataModule, WholeGraphClassifier
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 CPU = torch.device("cpu")
 
 
@@ -114,7 +114,7 @@ def through_threads(monkeypatch, number):
 @pytest.mark.parametrize(("ranks", "chunk_edges"), [(2, 60), (5, 1 << 20)])
 def test_ranks_have_its_gradient_together(data, arch, ranks, chunk_edges, monkeypatch):
     through_threads(monkeypatch, ranks)
-    models = [gnn(arch) for _ in range(ranks)]  # here: threads share a generator
+    models = [gnn(arch) for _ in range(ranks)]  # created here, since threads share a generator
     work = [lambda rank=rank: of_part(data, models[rank], chunk_edges, rank, ranks)[0] for rank in range(ranks)]
     found = [sum(each) for each in zip(*in_threads(work), strict=True)]
     assert_close(found, of_one_batch(data, gnn(arch)))
