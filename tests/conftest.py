@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 # Numba reads its variable when it is imported. `make test-gpu` runs the tests of CUDA on a device, else they run in Numba's simulator.
 os.environ["NUMBA_ENABLE_CUDASIM"] = "0" if os.environ.get("HOPTRAIN_TEST_GPU") == "1" else "1"
 
-# torch's threads wait actively too: an operation waits for the slowest thread, which other tests may keep from getting a core.
+# torch's threads must not wait actively: an operation waits for its slowest thread, which needs a core.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch

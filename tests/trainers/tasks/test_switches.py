@@ -121,7 +121,7 @@ def loader(dataset, split):
 @pytest.mark.parametrize(("switches", "wanted", "is_of_loaders"), CASES, ids=lambda value: str(value).replace("'", ""))
 def test_each_switch_works_or_is_refused(dataset, switches, wanted, is_of_loaders, capfd):
     model, given = model_and_data(dataset, is_of_loaders)
-    if not isinstance(wanted, tuple):  # a tuple holds words of hoptrain's message, a text is Lightning's message
+    if not isinstance(wanted, tuple):  # a list holds words of hoptrain's message, a text is Lightning's message
         of_lightning = isinstance(wanted, str)
         with pytest.raises((MisconfigurationException, ValueError), match=wanted) if of_lightning else refused(*wanted):
             trainer_of(**switches).fit(model, **given["fit"])
