@@ -20,7 +20,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import explain_hint
-from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
+from hoptrain.engine.partition.comm_process_exchange import CommProcessExchange, carry
 from hoptrain.engine.partition.rows import Links, PartitionedFeatures
 from hoptrain.engine.queue.message_slot import FAILURE, SharedMessageSlot
 from hoptrain.kernels.child_process import import_path, python
@@ -40,7 +40,7 @@ def links() -> Links:
     return Links(machines=_start, ranks=lambda: GlooExchange(distributed.new_group(backend="gloo", timeout=timedelta(seconds=FETCH_S))))
 
 
-def _start(rows: PartitionedFeatures) -> CarriedExchange:
+def _start(rows: PartitionedFeatures) -> CommProcessExchange:
     """Start a communication process, and return its exchange. The process ends when the exchange is garbage-collected.
 
     Raises:
@@ -65,7 +65,7 @@ def _start(rows: PartitionedFeatures) -> CarriedExchange:
         raise InputError(
             f"the process that exchanges rows with other machines cannot be started ({error.strerror}): check the limits with ulimit -a"
         ) from error
-    exchange = CarriedExchange(rows.machine, len(rows.ranks), requests, answers, process.pid, 2 * FETCH_S)
+    exchange = CommProcessExchange(rows.machine, len(rows.ranks), requests, answers, process.pid, 2 * FETCH_S)
     is_over = threading.Event()
     threading.Thread(target=_guard, args=(requests.path, process.pid, is_over), name="hoptrain-guard", daemon=True).start()
     weakref.finalize(exchange, _end, process, is_over)

@@ -15,7 +15,7 @@ from ranks import in_threads, meetings
 
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.partition import rows as rows_module
-from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
+from hoptrain.engine.partition.comm_process_exchange import CommProcessExchange, carry
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import open_partition, part_folder, write_partition
 from hoptrain.engine.partition.rank_rows import RankRows
@@ -137,7 +137,7 @@ def test_a_carrier_exchanges_for_another_process():
     for local in locals_:
         letters, answers = SharedMessageSlot.make(), SharedMessageSlot.make()
         threading.Thread(target=carry, args=(letters, answers, local), daemon=True).start()
-        made.append((letters, CarriedExchange(local.rank, 2, letters, answers, carrier=1, patience_s=20)))
+        made.append((letters, CommProcessExchange(local.rank, 2, letters, answers, pid=1, patience_s=20)))
 
     def run(rank):
         own = made[rank][1]
@@ -158,11 +158,11 @@ def test_a_carrier_exchanges_for_another_process():
 def test_a_carrier_that_does_not_answer_is_named():
     letters, answers, nothing = SharedMessageSlot.make(), SharedMessageSlot.make(), [np.empty(0, np.uint8)] * 2
     with refused("0.2 s", "rows other machines makes progress", "hoptrain explain rows"):
-        CarriedExchange(0, 2, letters, answers, os.getpid(), 0.2).exchange(nothing)
+        CommProcessExchange(0, 2, letters, answers, os.getpid(), 0.2).exchange(nothing)
     with subprocess.Popen(["sleep", "60"]) as carrier:
         carrier.kill()
         with refused("process", "exchanges rows machines killed", "hoptrain explain rows"):
-            CarriedExchange(0, 2, letters, answers, carrier.pid, 20.0).exchange(nothing)
+            CommProcessExchange(0, 2, letters, answers, carrier.pid, 20.0).exchange(nothing)
 
 
 def test_one_machine_with_all_parts_asks_nobody(parts, data):

@@ -13,7 +13,7 @@ from ranks import in_threads
 from hoptrain.engine import Dataset, WorkerError
 from hoptrain.engine.gpu_memory.meeting import Meeting
 from hoptrain.engine.partition import rows
-from hoptrain.engine.partition.carried_exchange import CarriedExchange, carry
+from hoptrain.engine.partition.comm_process_exchange import CommProcessExchange, carry
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.partition.rows import Links, open_partitioned
@@ -59,7 +59,7 @@ def machines(parts, monkeypatch):
             to, answers = SharedMessageSlot.make(), SharedMessageSlot.make()
             letters.append(to)
             threading.Thread(target=carry, args=(to, answers, next(opened[x.machine])[x.machine]), daemon=True).start()
-            return CarriedExchange(x.machine, 2, to, answers, os.getpid(), 30.0)
+            return CommProcessExchange(x.machine, 2, to, answers, os.getpid(), 30.0)
 
         return Links(machines=connect, ranks=lambda: None)
 

@@ -22,7 +22,7 @@ STOPPED_S = 10.0
 """Seconds after which a stopped (SIGSTOP) communication process counts as failed."""
 
 
-class CarriedExchange:
+class CommProcessExchange:
     """An ``Exchange`` that a communication process carries out.
 
     Attributes:
@@ -30,22 +30,20 @@ class CarriedExchange:
         size: number of machines.
     """
 
-    def __init__(
-        self, rank: int, size: int, letters: SharedMessageSlot, answers: SharedMessageSlot, carrier: int, patience_s: float
-    ) -> None:
+    def __init__(self, rank: int, size: int, requests: SharedMessageSlot, answers: SharedMessageSlot, pid: int, patience_s: float) -> None:
         """Store the message slots of both directions, the id of the communication process, and the timeout in seconds."""
         self.rank, self.size = rank, size
-        self._letters, self._answers, self._carrier, self._patience_s = letters, answers, carrier, patience_s
+        self._requests, self._answers, self._pid, self._patience_s = requests, answers, pid, patience_s
 
     def exchange(self, to: Sequence[Message]) -> list[Array]:
         """Exchange messages; see ``Exchange.exchange``."""
-        number = self._letters.number + 1
-        self._letters.put(number, to)
+        number = self._requests.number + 1
+        self._requests.put(number, to)
         patience, stopped, due = Deadline(self._patience_s), Deadline(STOPPED_S), time.monotonic()
         while self._answers.number != number:
             if time.monotonic() >= due:
                 due = time.monotonic() + _ALIVE_S
-                state = _state(self._carrier)
+                state = _state(self._pid)
                 if state in ("", "Z", "X"):
                     raise InputError(
                         "the process that exchanges rows with other machines was killed, by a signal or because memory ran out"
@@ -69,14 +67,14 @@ class CarriedExchange:
         return parts
 
 
-def carry(letters: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swap) -> None:
+def carry(requests: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swap) -> None:
     """Run the communication process: carry out each requested exchange until one fails, and report the failure."""
     done = 0
     while True:
-        while (number := letters.number) == done:
+        while (number := requests.number) == done:
             time.sleep(_LOOK_S)
         try:
-            exchange.swap(*letters.content(), answers.room)
+            exchange.swap(*requests.content(), answers.room)
             answers.post(number)
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
