@@ -37,7 +37,7 @@ _U63 = np.uint64(63)
 
 @shared
 def unit_size(degree, fanout, mode):
-    """Return the number of draws of a unit; the last unit of a request may have fewer."""
+    """Return the number of draws of a unit of work; the last unit of a request may have fewer."""
     if takes_all(degree, fanout, mode != DISTINCT):
         return 1 if fanout == ALL else COPY_UNIT
     if mode == DISTINCT:
@@ -47,7 +47,7 @@ def unit_size(degree, fanout, mode):
 
 @shared
 def num_units(degree, fanout, mode):
-    """Return the number of units of a request; 0 if its node gives no edge."""
+    """Return the number of units of work of a request; 0 if its node has no edges to draw."""
     size = unit_size(degree, fanout, mode)
     return (num_draws(degree, fanout, mode != DISTINCT) + size - 1) // size
 
@@ -81,7 +81,7 @@ def write_edge(adjacency, shift, begin, offset, b, place, out_edges, out_neighbo
 
 @device_function
 def draw_unit(adjacency, shift, threshold, alias, begin, degree, fanout, mode, address, vertex, unit, b, first, out_edges, out_neighbors):
-    """Process one unit of a request whose edges begin at ``first`` in row ``b``."""
+    """Process one unit of work of a request whose edges are written from position ``first`` of row ``b``."""
     count = num_draws(degree, fanout, mode != DISTINCT)
     size = unit_size(degree, fanout, mode)
     begins, ends = unit * size, min(count, unit * size + size)

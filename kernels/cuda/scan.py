@@ -122,7 +122,7 @@ def add_sums(rows, begin, end, sums, totals):
 
 @cuda_kernel("void(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])")
 def void_if_crowded(needed, base, room, low, high, end, counters):
-    """Set ``end`` to ``needed`` if all batches fit into ``room``; otherwise make the hop of the whole bulk empty, and thus all later hops.
+    """Set ``end`` to ``needed`` if all batches fit into ``room``; otherwise make this and all later hops of the bulk empty.
 
     It is launched with one block. In the second case the results of the bulk are wrong, but nothing is written beyond the buffers: the host reads
     ``needed``, enlarges the buffers and queues the bulk again.

@@ -35,7 +35,7 @@ _DIRECT = -1
 
 
 class PackedFields(NamedTuple):
-    """The additional fields of a packed table.
+    """The fields that only a packed relabelling table has.
 
     Attributes:
         words: (K, S) int64 view of the memory of the table's entries, (K, 2 S) int32.
@@ -141,7 +141,7 @@ def find_repeated_direct(nodes, count, start, entries, repeated):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int32[:, ::1])")
 def ask_direct(neighbors, begin, end, known, start, entries):
-    """Propose a number for the source of every edge."""
+    """Propose a number for the source of every edge, by a direct table."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -196,7 +196,7 @@ def find_repeated_packed(nodes, count, start, words, part_bits, span, most_probe
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[:, ::1], int64, int64, int64, int64[::1])")
 def ask_packed(neighbors, begin, end, known, start, words, part_bits, span, most_probes, unplaced):
-    """Propose a number for the source of every edge, and replace the source by its place."""
+    """Propose a number for the source of every edge, by a packed table, and replace the source by its place."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -209,7 +209,7 @@ def ask_packed(neighbors, begin, end, known, start, words, part_bits, span, most
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int32[:, ::1], int64[:, ::1])")
 def mark_tiles(neighbors, begin, end, known, start, entries, sums):
-    """Complement the places of the edges whose own number is in the table, and write their number in each tile to ``sums``."""
+    """Mark the edges whose own number is in the table, by complementing their places; write their number in each tile to ``sums``."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
     for tile in range(cuda.blockIdx.x, num_tiles(begin[b], end[b]), cuda.gridDim.x):

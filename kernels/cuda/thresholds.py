@@ -15,7 +15,7 @@ It exceeds usual fanouts, so that a node of low degree is one unit, like the nod
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """Block sizes, limits of the classes of transits, and constants of the cost model."""
+    """Block sizes, limits of the classes of nodes by amount of work, and constants of the cost model."""
 
     block: int = 256  # threads of a block: eight blocks fill an SM, and a scan takes eight steps
     max_blocks: int = 132 * 32  # blocks of a launch: more than are resident at once, so that uneven blocks balance out

@@ -1,4 +1,4 @@
-"""The transit-parallel schedule: all requests on a node share the reads of its adjacency list (NextDoor; Jangda et al., EuroSys 2021).
+"""The transit-parallel schedule: all requests for a node (a *transit*) share the reads of its adjacency list (NextDoor; Jangda et al., EuroSys 2021).
 
 The work of a transit, which is a node with requests, is a list of units, one request after another. Its class determines the threads that process it:
 one thread, a block of one warp, a block of many warps, or several blocks with an equal share each. The last three use one kernel with different
@@ -20,7 +20,7 @@ _WARP_THREADS = 32
 
 
 def draw_by_transit(launch, graph, requests, capacity, draw, output, groups):
-    """Draw the edges of a hop; ``groups`` is scratch memory, the other arguments are those of ``sample_parallel.draw_by_sample``."""
+    """Draw the edges of a hop, grouped by node; ``groups`` is scratch memory, other arguments are those of ``sample_parallel.draw_by_sample``."""
     group_requests(launch, graph, requests, capacity, draw, groups)
     table = launch.thresholds
     lists = groups.transits, groups.sizes, groups.starts, groups.classes, groups.members, groups.counters
@@ -54,7 +54,7 @@ def draw_member(
     adjacency, shift, threshold, alias, begin, degree, vertex, start, work, members,
     fanout, mode, address, out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
-    """Process unit ``work`` of a transit whose requests begin at ``start`` in ``members``."""
+    """Process unit of work number ``work`` of a transit node whose requests begin at ``start`` in ``members``."""
     units = num_units(degree, fanout, mode)
     b, row = unpack_request(members[start + work // units])
     first = np.int64(out_indptr[np.uint64(b), np.uint64(row)])
@@ -71,7 +71,7 @@ def transit_threads(
     indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,
     fanout, mode, address, out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
-    """Process the transits of class THREAD, one thread for all units of a transit."""
+    """Process the transit nodes of class THREAD, with one thread for all units of a node."""
     entry = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     while entry < counters[CLASSES + THREAD]:
         t = classes[THREAD, entry]
@@ -96,7 +96,7 @@ def transit_blocks(
     indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,
     fanout, mode, address, kind, room, id_bytes, sector_bytes, out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
-    """Process the transits of class ``kind``. The blocks with the same x share each transit; the y coordinate selects a block's share of the units."""
+    """Process the transit nodes of class ``kind``. Blocks with the same x share a node, and y selects a block's part of the units."""
     staged = cuda.shared.array(0, indices.dtype)
     entry = cuda.blockIdx.x
     while entry < counters[CLASSES + kind]:

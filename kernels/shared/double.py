@@ -77,7 +77,7 @@ def single_of(mantissa, exponent):
 
 @shared
 def times(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    """Return the product of two numbers."""
+    """Return the product of two numbers, each a pair (mantissa, exponent)."""
     a, b = np.uint64(mantissa_a) << _B11, np.uint64(mantissa_b) << _B11
     low, high = a & _LOW, a >> _B32
     middle = high * (b & _LOW) + ((low * (b & _LOW)) >> _B32)
@@ -88,7 +88,7 @@ def times(mantissa_a, exponent_a, mantissa_b, exponent_b):
 
 @shared
 def over(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    """Return the quotient a / b, by long division."""
+    """Return the quotient a / b of two pairs (mantissa, exponent), by long division."""
     rest, divisor = np.uint64(mantissa_a), np.uint64(mantissa_b)
     quotient = _U0
     if rest >= divisor:
@@ -105,7 +105,7 @@ def over(mantissa_a, exponent_a, mantissa_b, exponent_b):
 
 @shared
 def plus(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    """Return the sum of two numbers."""
+    """Return the sum of two numbers, each a pair (mantissa, exponent)."""
     if exponent_a < exponent_b:
         mantissa_a, mantissa_b = mantissa_b, mantissa_a
         exponent_a, exponent_b = exponent_b, exponent_a

@@ -44,7 +44,7 @@ def bits_of(mantissa, exponent):
 
 @shared
 def inverse(x):
-    """Return ``1 / x``."""
+    """Return ``1 / x`` for a positive double given by its bits."""
     mantissa_1, exponent_1 = pair_of(_ONE)
     mantissa_x, exponent_x = pair_of(x)
     mantissa, exponent = over(mantissa_1, exponent_1, mantissa_x, exponent_x)
@@ -53,7 +53,7 @@ def inverse(x):
 
 @shared
 def product(x, y):
-    """Return ``x * y``."""
+    """Return ``x * y`` for positive doubles given by their bits."""
     if np.uint64(x) == _U0 or np.uint64(y) == _U0:
         return _U0
     mantissa_x, exponent_x = pair_of(x)
@@ -64,7 +64,7 @@ def product(x, y):
 
 @shared
 def total(x, y):
-    """Return ``x + y``; ``y`` is not 0."""
+    """Return ``x + y`` for doubles given by their bits; ``y`` is not 0."""
     if np.uint64(x) == _U0:
         return np.uint64(y)
     mantissa_x, exponent_x = pair_of(x)
@@ -75,13 +75,13 @@ def total(x, y):
 
 @shared
 def reaches_one(c, importance):
-    """Return whether ``c * importance >= 1``."""
+    """Return whether ``c * importance >= 1``, for doubles given by their bits."""
     return np.uint64(product(c, importance)) >= _ONE
 
 
 @shared
 def goal_of(degree, fanout):
-    """Return ``degree * degree / fanout`` of two integers."""
+    """Return the bits of ``degree * degree / fanout`` of two integers."""
     mantissa, exponent = double_of(degree)
     mantissa, exponent = times(mantissa, exponent, mantissa, exponent)
     mantissa_f, exponent_f = double_of(fanout)
@@ -91,7 +91,7 @@ def goal_of(degree, fanout):
 
 @shared
 def next_scale(rest, goal, count):
-    """Return ``rest / (goal - count)``; ``count`` is an integer below ``goal``."""
+    """Return the bits of ``rest / (goal - count)``; ``count`` is an integer below ``goal``."""
     if np.uint64(rest) == _U0:
         return _U0
     mantissa_g, exponent_g = pair_of(goal)
@@ -105,7 +105,7 @@ def next_scale(rest, goal, count):
 
 @shared
 def _minus(mantissa_a, exponent_a, mantissa_b, exponent_b):
-    """Return ``a - b`` for a > b."""
+    """Return ``a - b`` for a > b, for doubles given by their bits."""
     large, small = np.uint64(mantissa_a) << _B10, np.uint64(mantissa_b) << _B10
     shift = np.uint64(min(exponent_a - exponent_b, 63))
     difference, is_more = large - (small >> shift), (small >> shift) << shift != small

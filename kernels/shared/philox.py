@@ -48,7 +48,7 @@ _B32 = np.uint64(32)
 
 @inlined
 def _round(c0, c1, c2, c3, k0, k1):
-    """Return the counter after one round and the key of the next round, as words of 32 bits in ``uint64``.
+    """Return the counter after one round, and the key of the next round, as 32-bit words in ``uint64``.
 
     The conversions serve interpreted callers such as the CUDA simulator, where compiled functions return Python integers.
     """

@@ -197,7 +197,7 @@ def make_step(compiled, next_edge, transit_of):
 
 
 def make_draw(compiled, next_edge):
-    """Make the function that makes one draw of one transit of a block.
+    """Make the function that makes one draw for one transit node of a block.
 
     Args:
         compiled: Decorator that compiles for the target; for the simulator it returns the function unchanged.

@@ -190,7 +190,7 @@ class Workspace:
 
 
 class Driver(Protocol):
-    """The implementation of a sampler on a CUDA device; see ``hoptrain.samplers.cuda.drivers``."""
+    """The interface of a sampler's implementation on a CUDA device; see ``hoptrain.samplers.cuda.drivers``."""
 
     def start(self, *seeds: Any, **options: Any) -> Callable[[], Any]:
         """Queue a bulk and return a function that waits for its batches; see ``Sampler.start_bulk``."""

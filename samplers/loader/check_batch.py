@@ -119,7 +119,7 @@ def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict
 
 
 def _check_contents(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, asked: Array) -> None:
-    """Check every entry."""
+    """Check every entry of a batch, such as ids, offsets and edges."""
     is_hetero = isinstance(graph, HeteroGraph)
     num_nodes, relations = (graph.num_nodes, graph.relations) if is_hetero else ({"": graph.num_nodes}, {ONLY: graph})
     for kind, ids in batch.nodes.items():

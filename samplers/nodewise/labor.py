@@ -158,7 +158,7 @@ class LaborSampler(FanoutSampler):
         self.weighted = weighted
 
     def along(self, graph: Graph) -> Mapping[Relation, LaborDraws]:
-        """Return the draws of the graph's only relation."""
+        """Return, for the graph's only relation, the object that draws its edges."""
         return {ONLY: LaborDraws(self.fanouts, self.importance_rounds, self.weighted, 0, graph.num_nodes)}
 
     def draws_alone(self, graph: Graph) -> LaborDraws:

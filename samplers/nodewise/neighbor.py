@@ -168,7 +168,7 @@ class NeighborSampler(FanoutSampler):
         self._weights = OncePerGraph[dict[Relation, Weights]]()
 
     def along(self, graph: Graph) -> Mapping[Relation, NeighborDraws]:
-        """Return the draws of the graph's only relation."""
+        """Return, for the graph's only relation, the object that draws its edges."""
         return {ONLY: NeighborDraws(self.fanouts, self.replace, 0, partial(self._weights_of, graph) if self.weighted else None)}
 
     def draws_alone(self, graph: Graph) -> NeighborDraws:

@@ -217,7 +217,7 @@ def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
 
 @cpu_kernel
 def _draw(columns, num_lanes, rule, address, scratch, edge_ids):
-    """Draw the lanes' edges, one for each lane at a time: the neighbours of a draw are prefetched while the next draw is computed."""
+    """Draw the edges of all lanes, one per lane at a time: the neighbours of a draw are prefetched while the next draw is computed."""
     words, offsets, fanout = scratch.words, scratch.offsets, rule.fanout
     begins, degrees, vertices = scratch.lanes[_BEGIN], scratch.lanes[_DEGREE], scratch.lanes[_VERTEX]
     groups = num_groups(fanout, rule.weighted)
@@ -234,7 +234,7 @@ def _draw(columns, num_lanes, rule, address, scratch, edge_ids):
 
 @cpu_kernel
 def _place(indices, lanes, num_lanes, j, offsets, edge_ids):
-    """Write the edge ids of draw ``j`` of every lane, and prefetch their neighbours."""
+    """Write the edge ids of draw number ``j`` of every lane, and prefetch the neighbours."""
     firsts, begins = lanes[_FIRST], lanes[_BEGIN]
     for lane in range(num_lanes):
         position = begins[lane] + offsets[lane]

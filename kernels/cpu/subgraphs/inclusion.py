@@ -13,7 +13,7 @@ from hoptrain.kernels.cpu.places import places, unsigned
 
 
 class Rates(NamedTuple):
-    """The hit probabilities of one draw; all draws are independent and identically distributed. T is the set of seeds, of which a subgraph has one."""
+    """The probabilities of what one draw hits; draws are independent. T is the set of seeds, of which a subgraph contains one."""
 
     draws: int
     """Number of draws of which a subgraph consists."""

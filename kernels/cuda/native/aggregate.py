@@ -70,7 +70,7 @@ def _given(launch, edges, rows, word):
 
 
 def _word(numbers, head_width, arrays):
-    """Return the number of elements of a word: the widest if a head's width and all row addresses are multiples of it, otherwise one."""
+    """Return the number of elements that a thread loads at once: the widest that divides a head's width and all row addresses, otherwise one."""
     aligned = all(pointer(array) % 16 == 0 for array in arrays)
     return WORD[numbers] if head_width % WORD[numbers] == 0 and aligned else 1
 

@@ -1,4 +1,4 @@
-"""Gathering feature rows from device, peer and pinned host memory in one launch of ``gather.cu``."""
+"""Gathering feature rows from this GPU's memory, other GPUs' memory and pinned host memory in one launch of ``gather.cu``."""
 
 import importlib
 from functools import lru_cache
@@ -58,7 +58,7 @@ def cupy_stream(handle):
 
 
 class _Stream:
-    """A stream with the interface of the ``__cuda_stream__`` protocol."""
+    """A CUDA stream with the interface of the ``__cuda_stream__`` protocol."""
 
     def __init__(self, handle):
         self.handle = handle

@@ -135,7 +135,7 @@ def long_scale_of(sources, b, first, last, fanout, importance, inverses, sums):
 
 @device_function
 def add_unsettled(sources, b, first, last, c, importance, inverses):
-    """Return the number of sources of the edges [first, last) with probability 1 at ``c``, and the sum of the others' inverses, in order."""
+    """Return the number of sources of the edges [first, last) with probability 1 at ``c``, and the sum of the other inverse importances."""
     count, rest = np.int32(0), _U0
     e = first
     while e < last:

@@ -20,7 +20,7 @@ _U0 = np.uint64(0)
 
 @device_function
 def keeps(address, b, source, threshold):
-    """Return whether batch ``b`` keeps an edge from ``source``."""
+    """Return whether batch ``b`` keeps an edge from ``source``, by the source's random word."""
     word, _, _, _ = four_words(address[0], address[1], address[2] + np.uint64(b), address[3], np.uint64(source), _U0)
     return is_kept(word, threshold)
 
@@ -29,7 +29,7 @@ def keeps(address, b, source, threshold):
     "void(ID[::1], ID[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, uint64[::1], int64, ID[:, ::1])"
 )
 def count_kept(indptr, indices, nodes, low, high, grouped, members, counters, fanout, address, lane_bits, pieces):
-    """Write the number of kept edges of each piece to ``pieces`` (K, N << lane_bits)."""
+    """Write the number of kept edges of each piece of a column to ``pieces`` (K, N << lane_bits)."""
     unit = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while unit < num_requests(cuda.blockIdx.y, low, high, grouped, counters) << lane_bits:
         b, i = request_at(unit >> lane_bits, cuda.blockIdx.y, low, grouped, members)
@@ -68,7 +68,7 @@ def add_pieces(low, high, lane_bits, pieces, counts):
 def write_kept(
     indptr, indices, nodes, low, high, grouped, members, counters, fanout, address, lane_bits, pieces, out_indptr, out_edges, out_neighbors
 ):
-    """Write each piece's kept edges after those of the preceding pieces."""
+    """Write the kept edges of each piece of a column after those of the preceding pieces."""
     unit = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while unit < num_requests(cuda.blockIdx.y, low, high, grouped, counters) << lane_bits:
         b, i = request_at(unit >> lane_bits, cuda.blockIdx.y, low, grouped, members)

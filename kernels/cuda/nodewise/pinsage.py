@@ -61,7 +61,7 @@ def find_visited(indptr, indices, nodes, high, num_walks, length, stop, most, ad
 
 @device_function
 def walk_from(indptr, indices, root, walk, length, stop, address, b, visits, row):
-    """Make one walk, and write its visits."""
+    """Make one walk from a destination, and write the nodes that it visits."""
     vertex, step, goes_on = np.int64(root), np.int64(0), True
     word0 = word1 = word2 = word3 = np.uint32(0)
     while step < length:

@@ -20,7 +20,7 @@ _U63 = np.uint64(63)
 
 @id_kernel("void(ID[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64, int64, ID[:, ::1], ID[:, ::1])")
 def count_admitted(indptr, times, bounds, keys, low, high, fanout, replace, admitted, counts):
-    """Write the number of each request's edges that are not later than its tree's bound to ``admitted`` (K, N), and the number it gives to ``counts``."""
+    """Write each request's number of edges up to its tree's time bound to ``admitted`` (K, N), and the number of edges to draw to ``counts``."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -74,7 +74,7 @@ def draw_admitted(
 
 @device_function
 def draw_ranks(begin, number, count, replace, address, b, i, first, out_edges):
-    """Draw ``count`` of the ``number`` ranks from ``begin`` on. The random words are addressed by the node's local id ``i``."""
+    """Draw ``count`` of the ``number`` ranks from ``begin`` on. Random words are addressed by the node's local id ``i``."""
     seen = _U0
     word0 = word1 = word2 = word3 = np.uint32(0)
     j = np.int64(0)

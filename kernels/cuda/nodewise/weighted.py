@@ -131,13 +131,13 @@ def draw_rest(
 
 @device_function
 def piece_of(degree):
-    """Return the beginning and end of the thread's piece of a column."""
+    """Return the beginning and end of the part of a column that this thread processes."""
     return degree * cuda.threadIdx.x // cuda.blockDim.x, degree * (cuda.threadIdx.x + 1) // cuda.blockDim.x
 
 
 @device_function
 def take_together(indices, weights, begin, degree, b, first, out_edges, out_neighbors, buffer):
-    """Take all edges with positive weight, by a block."""
+    """Write all edges of a column with positive weight, by all threads of a block."""
     offset, last = piece_of(degree)
     number = np.int64(0)
     for e in range(begin + offset, begin + last):
@@ -150,7 +150,7 @@ def take_together(indices, weights, begin, degree, b, first, out_edges, out_neig
 
 @device_function
 def draw_left(indices, weights, begin, degree, high, low, b, first, taken, out_edges, out_neighbors, buffer):
-    """Draw an edge that is not among the ``taken`` ones by weight, by a block, and append it to them. At least one has positive weight."""
+    """Draw by weight an edge that is not among the ``taken`` ones and append it to them, by all threads of a block."""
     offset, last = piece_of(degree)
     largest = largest_left(weights, begin, offset, last, out_edges, b, first, taken, buffer)
     share = np.int64(0)
@@ -175,7 +175,7 @@ def draw_left(indices, weights, begin, degree, high, low, b, first, taken, out_e
 
 @device_function
 def largest_left(weights, begin, offset, last, out_edges, b, first, taken, buffer):
-    """Return the largest weight of a column without the ``taken`` edges, computed by a block."""
+    """Return the largest weight in a column without the ``taken`` edges, computed by all threads of a block."""
     largest = np.int64(0)  # the bits of weights are below 2**63
     while offset < last:
         weight = np.int64(weights[np.uint64(begin + offset)])

@@ -18,7 +18,7 @@ from hoptrain.kernels.shared.program import STOP, WRONG, RandomSource, Transit, 
 
 @device_function
 def note_wrong(wrong, b, step, place):
-    """Lower ``wrong[b]`` (K,) int64 to the first invalid draw of a batch, by step and then by position: the one that the CPU would report."""
+    """Lower ``wrong[b]`` (K,) int64 to the first invalid draw of a batch, by step and then by position, as the CPU would report it."""
     cuda.atomic.min(wrong, b, pack_request(step, place))
 
 
@@ -142,7 +142,7 @@ def count_entries(entries, num_entries, counts):
 
 @cuda_kernel("void(int32[:, ::1], int64[::1], float32[:, ::1])")
 def as_weights(counts, number, weights):
-    """Convert the counts to float32 weights, which ``next`` gets."""
+    """Convert the numbers of edges to float32 weights, which are passed to ``next``."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number[b], cuda.gridDim.x * cuda.blockDim.x):
         weights[b, j] = np.float32(counts[b, j])
@@ -159,7 +159,7 @@ def enter_chosen(candidates, number, chosen, keys, values):
 
 @id_kernel("void(int64[::1], int64[::1], ID[:, ::1])")
 def clear_counts(low, high, counts):
-    """Set the counts of all requests to 0. Requests on nodes without edges are in no group, so no other kernel sets theirs."""
+    """Set the edge counts of all requests to 0, since no other kernel sets those of nodes without edges."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):

@@ -44,7 +44,7 @@ class Scratch(NamedTuple):
 
 @device_function
 def least_for_push(indptr, vertex, threshold):
-    """Return the number of walks from which a node is pushed."""
+    """Return the minimum number of walks at a node for which the node is pushed."""
     return threshold * max(np.int64(indptr[vertex + 1]) - np.int64(indptr[vertex]), np.int64(1))
 
 
@@ -66,7 +66,7 @@ def start_search(keys, values, members, residue, score, queue, w, seed):
 
 @device_function
 def push_edges(indptr, indices, begin, end, share, threshold, keys, values, members, residue, score, queue, w, size, head, waiting, buffer):
-    """Add ``share`` walks to the source of each edge of a column. Return the numbers of reached and of waiting nodes."""
+    """Add ``share`` walks to the source of each edge of a column. Return the number of reached nodes and of nodes that wait to be pushed."""
     thread, room = cuda.threadIdx.x, queue.shape[1]
     for first in range(begin, end, cuda.blockDim.x):
         active = first + thread < end

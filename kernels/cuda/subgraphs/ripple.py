@@ -51,7 +51,7 @@ def take_waiting(address, b, count, waiting, num_waiting, seen, drawn, number):
 
 @device_function
 def meet(indptr, indices, vertex, b, numbers, known, seen, num_seen, waiting, num_waiting, buffer):
-    """Add the unseen in-neighbours of a node to the waiting ones, and return their number."""
+    """Add the in-neighbours of a node that were not seen before to the waiting ones, and return their number."""
     begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
     met = np.int64(0)
     for first in range(begin, end, cuda.blockDim.x):

@@ -42,7 +42,7 @@ def enter_members(launch, drawn, capacity, is_seed, found, nodes, table, scratch
 
 @id_kernel("void(ID[:, ::1], int64[::1], uint8[::1], ID[:, ::1])")
 def mark_seeds(found, count, is_seed, flags):
-    """Set ``flags`` to 1 for nodes that are seeds, else to 0."""
+    """Set ``flags`` to 1 for seeds, and to 0 for other nodes."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         flags[b, i] = is_seed[found[b, i]]
