@@ -224,7 +224,7 @@ class DeviceRows:
         return rows
 
     def gather_here(self, ids: Any) -> Any:
-        """Return rows as ``gather`` does, but for ids and rows that stay on this table's stream.
+        """Return rows as ``gather`` does, for ids and rows that stay on this table's stream.
 
         The rows are allocated by torch, so that its allocator knows which streams read them (``DeviceStream.hand_to_torch``).
         """

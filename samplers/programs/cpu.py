@@ -227,6 +227,6 @@ def explain(program: SamplingProgram, message: str) -> str:
 def no_edge(program: SamplingProgram, where: str) -> InputError:
     """Return the error for a program whose ``next`` returned an edge that its transit node does not have."""
     return InputError(
-        f"{type(program).__name__}.next returned no edge of its transit for {where}: it must return a number from 0 to "
+        f"{type(program).__name__}.next returned no edge of the transit node for {where}: it must return a number from 0 to "
         "len(transit.neighbors) - 1, or STOP; transit_of must return an index of earlier"
     )

@@ -110,7 +110,7 @@ class SamplingProgram(Sampler):
         """Sample one mini-batch; see ``Sampler.sample_on_cpu``.
 
         Raises:
-            InputError: a seed or an option is out of range, the program cannot be compiled, or ``next`` returns an edge that its transit node does not have.
+            InputError: a seed or an option is out of range, the program cannot be compiled, or ``next`` returns no edge of the transit node.
         """
         self.check_graph(graph)
         seeds = check_seeds(graph, seeds)
@@ -132,7 +132,7 @@ class SamplingProgram(Sampler):
 
         Raises:
             InputError: the program returns blocks, a seed or an option is out of range, the program cannot be compiled, or ``next`` returns no
-                edge of its transit.
+                edge of the transit node.
         """
         if self.output != "walks":
             raise InputError(f'{type(self).__name__} returns blocks: it has no walks; use sample, or set output = "walks"')
