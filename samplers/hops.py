@@ -27,7 +27,7 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.address import HopAddress
-from hoptrain.kernels.cpu.nodewise.neighbor import DrawOptions, Edges
+from hoptrain.kernels.cpu.nodewise.neighbor import DrawOptions, HopEdges
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.batch.minibatch import ONLY, Block, nested_hops
 from hoptrain.samplers.buffers.frontier import Frontier
@@ -254,10 +254,10 @@ class GrowingBatch:
         """Return the address (seed, epoch, batch, hop) of a step's random numbers."""
         return self.address.at_hop(step.draws.number * MOST_HOPS + step.hop)
 
-    def buffers(self, step: Step[Draws], most: int, dtype: DTypeLike | None = None) -> Edges:
+    def buffers(self, step: Step[Draws], most: int, dtype: DTypeLike | None = None) -> HopEdges:
         """Return arrays of a step with space for ``most`` more edges; sources have ``dtype``, by default that of node ids."""
         columns, array, before = self.columns[step.relation], self.workspace.array, step.num_edges
-        edges = Edges(
+        edges = HopEdges(
             indptr=array(f"indptr{step.name}", step.last + 1, id_dtype(before + most + 1), keep=step.first + 1 if step.first else 0),
             edge_ids=array(f"edge_ids{step.name}", before + most, id_dtype(columns.num_edges), keep=before),
             indices=array(

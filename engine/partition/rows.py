@@ -32,7 +32,7 @@ from hoptrain.engine.storage.shared_rows import LocalFeatures
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class CommGroups:
     """Functions that connect the processes of a training. The caller provides them, because this layer does not import torch.
 
     Attributes:
@@ -60,7 +60,7 @@ class PartitionedFeatures(StoredRows):
         num_bytes: number of bytes read from them.
     """
 
-    def __init__(self, partition: Partition, links: Links | None = None) -> None:
+    def __init__(self, partition: Partition, links: CommGroups | None = None) -> None:
         """Open the partitions that are on this machine.
 
         Raises:
@@ -188,7 +188,7 @@ class PartitionedFeatures(StoredRows):
         }
 
     @property
-    def links(self) -> Links:
+    def links(self) -> CommGroups:
         """Functions that connect this process with those of other machines.
 
         Raises:
@@ -301,7 +301,7 @@ class PartitionedFeatures(StoredRows):
             out[...] = np.zeros((), out.dtype)
 
 
-def open_partitioned(path: str | Path, links: Links | None = None) -> Dataset:
+def open_partitioned(path: str | Path, links: CommGroups | None = None) -> Dataset:
     """Open a partitioned data set whose features are ``PartitionedFeatures``, or ``QuantizedRows`` of these.
 
     Raises:

@@ -22,7 +22,7 @@ _AHEAD = np.uint64(32)
 """Prefetch distance in edges."""
 
 
-class Table(NamedTuple):
+class RelabelView(NamedTuple):
     """A relabelling table at the stamp of one mini-batch."""
 
     entries: Any

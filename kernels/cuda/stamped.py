@@ -52,7 +52,7 @@ class PackedFields(NamedTuple):
     unplaced: Any
 
 
-class Table(NamedTuple):
+class StampedTable(NamedTuple):
     """A relabelling table for each batch.
 
     Attributes:
@@ -74,7 +74,7 @@ def enter(launch, source, count, capacity, table, nodes):
         source: (K, N) global ids, int32 for a packed table; or keys of temporal batches.
         count: (K,) int64 number of nodes, at most ``capacity``.
         capacity: Maximum number of nodes of a batch.
-        table: ``Table`` without nodes of this bulk.
+        table: ``StampedTable`` without nodes of this bulk.
         nodes: (K, N), receives the nodes; may be ``source``.
     """
     if table.packed is None:
@@ -102,7 +102,7 @@ def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table
         begin: (K,) int64 first edge of each batch.
         end: (K,) int64 end of each batch's edges.
         known: Upper bound of all local ids, also of the new ones; ``known`` + M is at most the bulk's ``span``.
-        table: ``Table`` that holds the known nodes.
+        table: ``StampedTable`` that holds the known nodes.
         sums: Scratch memory of a scan over M items.
         num_before: (K,) int64 number of known nodes.
         num_after: (K,) int64, receives the number of nodes after the call.

@@ -42,7 +42,7 @@ class Hop(NamedTuple):
     last: int
     rule: kernels.DrawOptions
     address: HopAddress
-    edges: kernels.Edges
+    edges: kernels.HopEdges
     num_edges: int
     """Number of edges of earlier hops at the beginning of ``edges``."""
     is_loop: bool = False
@@ -114,8 +114,8 @@ def draw_hop(
     last: int,
     rule: kernels.DrawOptions,
     address: HopAddress,
-    scratch: kernels.Scratch,
-    edges: kernels.Edges,
+    scratch: kernels.HopScratch,
+    edges: kernels.HopEdges,
     num_edges: int,
 ) -> int:
     """Draw edges into ``nodes[first:last]``, with global ids of sources, after the first ``num_edges`` of ``edges``; return the new number of edges."""
@@ -213,7 +213,7 @@ def _parts(hops: Sequence[Hop], most: int) -> list[tuple[int, int, int]]:
     return parts
 
 
-def scratch_for(workspace: Workspace, rule: kernels.DrawOptions) -> kernels.Scratch:
+def scratch_for(workspace: Workspace, rule: kernels.DrawOptions) -> kernels.HopScratch:
     """Return the scratch buffers of a hop's kernels, which the workspace keeps."""
     draws = weighted.lane_attempts(rule.fanout) if is_distinct_by_weight(rule) else rule.fanout
     key = draws, rule.weighted
@@ -221,5 +221,5 @@ def scratch_for(workspace: Workspace, rule: kernels.DrawOptions) -> kernels.Scra
         words, offsets = kernels.scratch_shapes(*key)
         chunk = offsets[1]
         lanes, found = np.empty((5, chunk), np.int64), np.empty(chunk, np.int32)
-        workspace.scratch[key] = kernels.Scratch(np.empty(words, np.uint32), np.empty(offsets, np.int32), lanes, found)
+        workspace.scratch[key] = kernels.HopScratch(np.empty(words, np.uint32), np.empty(offsets, np.int32), lanes, found)
     return workspace.scratch[key]

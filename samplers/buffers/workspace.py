@@ -15,7 +15,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.device import default_gpu, is_simulated
 from hoptrain.kernels.cpu import relabel as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import Scratch
+from hoptrain.kernels.cpu.nodewise.neighbor import HopScratch
 
 if TYPE_CHECKING:
     from hoptrain.engine.gpu_memory.device_stream import DeviceStream
@@ -94,7 +94,7 @@ class Workspace:
         self._stream: DeviceStream | None = None
         self._staging: Staging | None = None
         self.table: RelabelTable = RelabelTable()
-        self.scratch: dict[tuple[int, bool], Scratch] = {}
+        self.scratch: dict[tuple[int, bool], HopScratch] = {}
         self._tables: dict[str, RelabelTable] = {}
         self._arrays: dict[str, Array] = {}
         self._parts: list[Workspace] = []
@@ -267,9 +267,9 @@ class RelabelTable:
             self._stamp = 1
             self.enter(nodes, num_nodes)
 
-    def view(self) -> kernels.Table:
+    def view(self) -> kernels.RelabelView:
         """Return the table as the kernels take it."""
-        return kernels.Table(self._entries, self._slot_bits, self._id_bits, np.uint32(self._stamp << self._id_bits))
+        return kernels.RelabelView(self._entries, self._slot_bits, self._id_bits, np.uint32(self._stamp << self._id_bits))
 
 
 def _hash_bits(capacity: int) -> int:

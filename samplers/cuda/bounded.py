@@ -19,7 +19,7 @@ from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Upload, longest
 from hoptrain.samplers.cuda.draws import GraphDraws
-from hoptrain.samplers.cuda.edges import Edges
+from hoptrain.samplers.cuda.edges import BulkEdges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 
 
@@ -127,7 +127,7 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
         self.zeros = self.sizes["zeros"]
         self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
         self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
-        self.schedule, self.edges, self.order = [], list[Edges](), Order(0, self.zeros, self.zeros)
+        self.schedule, self.edges, self.order = [], list[BulkEdges](), Order(0, self.zeros, self.zeros)
         # The bound of the nodes of trees whose hops take all edges is too large for a table.
         room = None if self.has_trees and (min(self.fanouts) < 0 or self.host_graph.indices.dtype != np.int32) else self.most_known
         self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=room, trees=self.num_trees)
@@ -184,7 +184,7 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
 
         self.frontier.relabel(indices, most, (base, end), *self.num_nodes[hop : hop + 2])
         self.fresh, self.num_shared_edges = min(self.most_nodes, most), room
-        edges = Edges(indptr, edge_ids, indices, weights)
+        edges = BulkEdges(indptr, edge_ids, indices, weights)
         self.edges = [edges] if shares else [*self.edges, edges]
 
     def end(self) -> None:

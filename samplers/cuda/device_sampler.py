@@ -27,7 +27,7 @@ from hoptrain.engine.gpu_memory.device_store import DeviceGraph, choose_placemen
 from hoptrain.engine.gpu_memory.device_stream import Buffers
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
 from hoptrain.kernels.cuda.scan import scan_into_room
-from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, PackedFields, Table
+from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, PackedFields, StampedTable
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.buffers.alias import NO_TABLES, AliasTables
@@ -310,7 +310,7 @@ class DeviceSampler(ABC, Generic[Batch]):
 
     def stamped_table(
         self, name: str, room: int, num_graph_nodes: int, dtype: np.dtype[Any], trees: int | None = None, start: str = "start"
-    ) -> Table | None:
+    ) -> StampedTable | None:
         """Return a relabelling table for ``room`` nodes of a batch that is never cleared, whose numbers begin with the size ``start``.
 
         It has an entry for every node of the graph, unless a hash table would be smaller or the tables of two batches would not fit the device's
@@ -322,7 +322,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         first, tables = self.sizes[start], self.tables
         of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
         if trees is None and 4 * num_graph_nodes <= min(of_room, self.thresholds.cache_bytes // 2):
-            return Table(first, tables.entries(self.buffers, self.launch, f"{name}.entries", num_graph_nodes))
+            return StampedTable(first, tables.entries(self.buffers, self.launch, f"{name}.entries", num_graph_nodes))
         if trees is None and dtype != np.int32:
             return None
         parts = trees or 1
@@ -332,7 +332,7 @@ class DeviceSampler(ABC, Generic[Batch]):
             size = entries.shape[1] // 2  # may be larger, from an earlier bulk
         most_probes = FEW_PROBES if tables.share > 1 else size
         words = PackedFields(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
-        return Table(first, entries, words)
+        return StampedTable(first, entries, words)
 
     def relabel_scratch(self, width: int) -> tuple[Any, Any, Any]:
         """Return scratch buffers for relabelling up to ``width`` edges of a batch."""

@@ -1,4 +1,4 @@
-"""``Edges``, the edges of a hop of a bulk on a CUDA device, whose blocks are views of them."""
+"""``BulkEdges``, the edges of a hop of a bulk on a CUDA device, whose blocks are views of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers.batch.minibatch import Block
 
 
-class Edges(NamedTuple):
+class BulkEdges(NamedTuple):
     """The edges of a hop for K batches, in arrays (K, ...); of all hops if each node is expanded once."""
 
     indptr: Any
@@ -19,10 +19,10 @@ class Edges(NamedTuple):
     weights: Any = None
     """Weights of the edges as the bits of float32 numbers, or None."""
 
-    def results(self, stream: DeviceStream) -> Edges:
+    def results(self, stream: DeviceStream) -> BulkEdges:
         """Return the edges with arrays for the user, such as torch tensors."""
         indptr, edge_ids, indices = (stream.result(array) for array in self[:3])
-        return Edges(indptr, edge_ids, indices, None if self.weights is None else stream.result(self.weights.view(np.float32)))
+        return BulkEdges(indptr, edge_ids, indices, None if self.weights is None else stream.result(self.weights.view(np.float32)))
 
     def block(self, b: int, num_dst: int, num_edges: int, num_src: int) -> Block:
         """Return the block of batch ``b`` with the given sizes."""

@@ -17,7 +17,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, Upload, longest
-from hoptrain.samplers.cuda.edges import Edges
+from hoptrain.samplers.cuda.edges import BulkEdges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.cuda.unbounded import DynamicSizeSampler
 
@@ -25,7 +25,7 @@ from hoptrain.samplers.cuda.unbounded import DynamicSizeSampler
 class Layer(NamedTuple):
     """The result of a hop."""
 
-    edges: Edges
+    edges: BulkEdges
     extra: dict[str, Any]
     """Further arrays (K, ...) with an entry for each source, by name."""
 
@@ -116,7 +116,7 @@ class LayerSampler(DynamicSizeSampler):
         mean = self.num_graph_edges // max(1, self.num_graph_nodes)
         return min(self.known[hop] * (1 + mean), max(1, self.num_graph_edges))
 
-    def connect(self, hop: int, offsets: Any, table: tuple[Any, Any], vertices: Any, weights: Any | None = None) -> Edges:
+    def connect(self, hop: int, offsets: Any, table: tuple[Any, Any], vertices: Any, weights: Any | None = None) -> BulkEdges:
         """Queue the search for the edges from the nodes in ``table``, and add their sources to the batch's nodes.
 
         The values of ``table`` are indices into ``vertices`` (global ids) and ``weights``.
@@ -137,7 +137,7 @@ class LayerSampler(DynamicSizeSampler):
             launch.rows(kernels.take, room, weights, kept, indices, edge_weights)
         launch.rows(kernels.take, room, vertices, kept, indices, indices)
         self.frontier.relabel(indices, room, (zeros, kept), sizes[f"nodes{hop}"], sizes[f"nodes{hop + 1}"], self.layer_sizes[hop])
-        return Edges(indptr, edge_ids, indices, edge_weights)
+        return BulkEdges(indptr, edge_ids, indices, edge_weights)
 
     def batches(self) -> Bulk[MiniBatch]:
         """Return the mini-batches of the bulk. Names in ``extra`` end in the number of the block."""

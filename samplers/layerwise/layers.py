@@ -181,7 +181,7 @@ def _connect(graph: Graph, frontier: Frontier, draws: kernels.Draws, total: np.u
         weights=workspace.array("draw_weights", room, np.float32),
         places=workspace.array("draw_places", room, graph.indices.dtype),
     )
-    edges = kernels.Edges(
+    edges = kernels.LayerEdges(
         indptr=workspace.array(f"indptr{hop}", num_dst + 1, id_dtype(most + 1)),
         edge_ids=workspace.array(f"edge_ids{hop}", most + 1, id_dtype(graph.num_edges)),
         indices=workspace.array(f"indices{hop}", most, graph.indices.dtype),

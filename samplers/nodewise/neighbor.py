@@ -92,7 +92,7 @@ class NeighborDraws(NamedTuple):
         nodes, number, rule = request.nodes, len(request.nodes), self.rule(hop)
         drawn_from = self.kernel_columns(columns, rule)
         most = most_edges(number, rule.fanout, lambda: count_edges(drawn_from, nodes, 0, number, rule))
-        edges = kernels.Edges(
+        edges = kernels.HopEdges(
             indptr=workspace.array("drawn.indptr", number + 1, id_dtype(most + 1)),
             edge_ids=workspace.array("drawn.edge_ids", most, id_dtype(columns.num_edges)),
             indices=workspace.array("drawn.sources", most, columns.indices.dtype),
@@ -116,7 +116,7 @@ class NeighborDraws(NamedTuple):
         return Hop(batch.workspace, columns, nodes, first, last, rule, batch.at(step), edges, num_edges, is_loop)
 
 
-def _drawn(edges: kernels.Edges, total: int) -> Drawn:
+def _drawn(edges: kernels.HopEdges, total: int) -> Drawn:
     return Drawn(edges.indptr, edges.edge_ids[:total], edges.indices[:total])
 
 

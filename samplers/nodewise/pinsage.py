@@ -109,10 +109,10 @@ class PinSAGESampler(Sampler):
         frontier.relabel(sources[:num_edges])
         return Block(indptr=indptr, indices=sources[:num_edges], edge_ids=edge_ids, num_src=frontier.num_nodes, weights=weights[:num_edges])
 
-    def _scratch(self, workspace: Workspace) -> kernels.Scratch:
+    def _scratch(self, workspace: Workspace) -> kernels.PinSAGEScratch:
         chunk, visits = max(1, _CHUNK_WALKS // self.num_walks), self.num_walks * self.walk_length
         num_words, num_lanes = (visits * self.stride + 3) // 4 * chunk, chunk * self.num_walks
-        return kernels.Scratch(
+        return kernels.PinSAGEScratch(
             words=workspace.array("words", 4 * num_words, np.uint32).reshape(4, num_words),
             lanes=workspace.array("lanes", 3 * num_lanes, np.int64).reshape(3, num_lanes),
             visits=workspace.array("visits", chunk * visits, np.int64).reshape(chunk, visits),

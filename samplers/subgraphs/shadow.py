@@ -107,7 +107,7 @@ class ShadowSampler(DisjointSampler):
         rule = neighbor.DrawOptions(self.num_neighbors, False, False)
         scratch = scratch_for(workspace, rule)
         of_hop = min(self._most, graph.num_nodes * self.num_neighbors)
-        edges = neighbor.Edges(
+        edges = neighbor.HopEdges(
             indptr=workspace.array("hop_indptr", len(own.members), np.int32),
             edge_ids=workspace.array("hop_edge_ids", of_hop, id_dtype(graph.num_edges)),
             indices=workspace.array("hop_indices", of_hop, graph.indices.dtype),

@@ -35,7 +35,7 @@ Looked: TypeAlias = Mapping[str, Mapping[Relation, Array]]
 """Edge array entries for the links of a batch, by array name and relation, read in advance if the arrays are not in memory."""
 
 
-class Links(NamedTuple):
+class BatchLinks(NamedTuple):
     """The seeds of a batch of links for the wrapped sampler, and the arrays that are added to its mini-batch.
 
     Attributes:
@@ -50,10 +50,10 @@ class Links(NamedTuple):
     extra: dict[str, Array]
     positives: list[Array]
 
-    def copied(self) -> Links:
+    def copied(self) -> BatchLinks:
         """Return a copy that does not share memory with a workspace."""
         extra = {name: array.copy() for name, array in self.extra.items()}
-        return Links(self.seeds.copy(), self.times, extra, [own.copy() for own in self.positives])
+        return BatchLinks(self.seeds.copy(), self.times, extra, [own.copy() for own in self.positives])
 
 
 class Negatives(NamedTuple):
@@ -227,7 +227,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         which = np.searchsorted(begins, seeds, side="right") - 1
         return {relation: seeds[which == place] - begins[place] for place, relation in enumerate(self.relations)}
 
-    def asked(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> Links:
+    def asked(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> BatchLinks:
         """Draw the negatives of the links with the numbers ``seeds`` (P,), and return the distinct ends and the pairs in workspace arrays.
 
         If ``looked`` is given, sources and times of the links are taken from it instead of from the graph.
@@ -269,12 +269,12 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         if self.is_timed:
             times = looked["times"][self.relations[0]] if looked else None
             ends, bounds, extra["pairs"] = self._ends_at_times(all_columns[0], seeds, pairs, times)
-            return Links(_join_seeds(graph, ends), bounds, extra, [])
+            return BatchLinks(_join_seeds(graph, ends), bounds, extra, [])
         ends = _distinct_ends({kind: number for kind, (number, _) in types_of(graph).items()}, self.relations, pairs, rows, workspace)
         positives = [] if self.exclude == "none" else [pairs[:, own] for own in links]
-        return Links(_join_seeds(graph, ends), None, extra, positives)
+        return BatchLinks(_join_seeds(graph, ends), None, extra, positives)
 
-    def with_links(self, graph: SomeGraph, sampled: SomeBatch, asked: Links, workspace: Workspace, **changes: Any) -> SomeBatch:
+    def with_links(self, graph: SomeGraph, sampled: SomeBatch, asked: BatchLinks, workspace: Workspace, **changes: Any) -> SomeBatch:
         """Return the batch of the wrapped sampler with the pairs and ``changes`` of further fields, and without the excluded edges."""
         changes["extra"] = sampled.extra | asked.extra
         if not asked.positives:

@@ -15,7 +15,7 @@ from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.hetero import BaseHeteroSampler
-from hoptrain.samplers.wrappers.ends import Exclude, Links, LinkSeeds
+from hoptrain.samplers.wrappers.ends import BatchLinks, Exclude, LinkSeeds
 
 HeteroNegatives = Literal["uniform", "in_batch", "degree", "filtered"]
 Negatives = Literal["uniform", "in_batch", "degree", "filtered", "pairs"]
@@ -232,7 +232,7 @@ class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
         return self._reverses or tuple(_reverse_in(graph, relation) for relation in self.relations)
 
     def with_links(
-        self, graph: HeteroGraph, sampled: HeteroMiniBatch, asked: Links, workspace: Workspace, **changes: Any
+        self, graph: HeteroGraph, sampled: HeteroMiniBatch, asked: BatchLinks, workspace: Workspace, **changes: Any
     ) -> HeteroMiniBatch:
         """Return the batch of the wrapped sampler with the pairs and their relation, and without the excluded edges."""
         seed_relation = self.relations[0] if len(self.relations) == 1 else None

@@ -21,7 +21,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import explain_hint
 from hoptrain.engine.partition.comm_process_exchange import CommProcessExchange, carry
-from hoptrain.engine.partition.rows import Links, PartitionedFeatures
+from hoptrain.engine.partition.rows import CommGroups, PartitionedFeatures
 from hoptrain.engine.queue.message_slot import FAILURE, SharedMessageSlot
 from hoptrain.kernels.child_process import import_path, python
 from hoptrain.samplers.loader.tier import FETCH_S
@@ -35,9 +35,9 @@ _numbers = count()
 """Numbers the communication processes of this rank. All machines start theirs in the same order."""
 
 
-def links() -> Links:
+def links() -> CommGroups:
     """Return the connections between machines and between ranks of a run."""
-    return Links(machines=_start, ranks=lambda: GlooExchange(distributed.new_group(backend="gloo", timeout=timedelta(seconds=FETCH_S))))
+    return CommGroups(machines=_start, ranks=lambda: GlooExchange(distributed.new_group(backend="gloo", timeout=timedelta(seconds=FETCH_S))))
 
 
 def _start(rows: PartitionedFeatures) -> CommProcessExchange:

@@ -18,7 +18,7 @@ from hoptrain.engine.errors import InputError, one_line
 _FILES = {"train": "train", "val": "valid", "test": "test"}
 
 
-class Links(NamedTuple):
+class OgbLinkSplit(NamedTuple):
     """The links of all splits of an OGB data set, and the negatives for validation and test."""
 
     src: Array
@@ -33,7 +33,7 @@ class Links(NamedTuple):
     """(E,) years of the edges, or None if the data set has none."""
 
 
-def read_links(folder: Path) -> Links:
+def read_links(folder: Path) -> OgbLinkSplit:
     """Read the three files of a split.
 
     Raises:
@@ -51,7 +51,7 @@ def read_links(folder: Path) -> Links:
     src, dst = (np.concatenate([ends["train"][i], ends["train"][1 - i], ends["val"][i], ends["test"][i]]) for i in (0, 1))
     bounds = np.cumsum([0, 2 * len(ends["train"][0]), len(ends["val"][0]), len(ends["test"][0])])
     splits = {split: np.arange(begin, end) for split, begin, end in zip(_FILES, bounds, bounds[1:], strict=False)}
-    return Links(src, dst, splits, negatives, np.concatenate([years[0], *years]) if years else None)
+    return OgbLinkSplit(src, dst, splits, negatives, np.concatenate([years[0], *years]) if years else None)
 
 
 def _load(path: Path) -> Mapping[str, Any]:

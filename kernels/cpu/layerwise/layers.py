@@ -50,7 +50,7 @@ class LayerNodes(NamedTuple):
     """(N + t,) local id of each drawn node in the block; -1 until the block has an edge from it."""
 
 
-class Edges(NamedTuple):
+class LayerEdges(NamedTuple):
     """The edges of the block, with capacity for all in-edges of the destinations and one more."""
 
     indptr: Any

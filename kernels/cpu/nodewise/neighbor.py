@@ -58,7 +58,7 @@ class DrawOptions(NamedTuple):
     """True to draw by the alias tables, which requires ``replace``."""
 
 
-class Scratch(NamedTuple):
+class HopScratch(NamedTuple):
     """Scratch memory for one chunk; the second dimension of ``offsets`` is the size of a chunk."""
 
     words: Any
@@ -71,7 +71,7 @@ class Scratch(NamedTuple):
     """(chunk,) int32 scratch memory for ``draw_distinct``."""
 
 
-class Edges(NamedTuple):
+class HopEdges(NamedTuple):
     """Sampled edges in compressed columns, with capacity for the edges of the hop."""
 
     indptr: Any

@@ -33,7 +33,7 @@ class Walks(NamedTuple):
     """True to multiply weights by the destination's degree."""
 
 
-class Scratch(NamedTuple):
+class PinSAGEScratch(NamedTuple):
     """Scratch memory for a chunk."""
 
     words: Any
@@ -68,7 +68,7 @@ def sample_hop(indptr, indices, nodes, last, walks, address, scratch, edges, num
 
 
 _WALK, _PLACE, _GOES_ON = 0, 1, 2
-"""Row numbers of ``Scratch.lanes``."""
+"""Row numbers of ``PinSAGEScratch.lanes``."""
 
 
 @cpu_kernel

@@ -15,7 +15,7 @@ from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.nodewise.neighbor import draw_hop
 from hoptrain.kernels.cpu.prefetch import prefetch
-from hoptrain.kernels.cpu.relabel import Table, enter, relabel
+from hoptrain.kernels.cpu.relabel import RelabelView, enter, relabel
 from hoptrain.kernels.cpu.subgraphs.induced import ask_ahead, clear_bits, is_rare, pick, set_bits
 
 MASS = 1 << 40
@@ -75,7 +75,7 @@ def next_table(own):
     if turn[0] >= 1 << (32 - own.id_bits):
         own.entries[:] = 0
         turn[0] = 1
-    return Table(own.entries, own.slot_bits, own.id_bits, np.uint32(turn[0] << own.id_bits))
+    return RelabelView(own.entries, own.slot_bits, own.id_bits, np.uint32(turn[0] << own.id_bits))
 
 
 @cpu_kernel

@@ -28,7 +28,7 @@ def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE)
 
     Args:
         launch: Launcher of one batch, on the stream on which the arrays are used.
-        edges: An ``Edges`` object whose arrays are contiguous and on the device.
+        edges: A ``BlockEdges`` object whose arrays are contiguous and on the device.
         rows: (S, W) float32, bfloat16 or float64.
         out: (D, W) float32 or bfloat16; float64 for float64 rows.
         inverse: (D,), receives 1 / degree. If given, means are written instead of sums.

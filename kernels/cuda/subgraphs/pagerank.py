@@ -23,7 +23,7 @@ _PLACE = np.int64((1 << 20) - 1)
 _EMPTY = -1
 
 
-class Scratch(NamedTuple):
+class PageRankScratch(NamedTuple):
     """Scratch memory for the seeds that are processed at once."""
 
     keys: Any
@@ -189,7 +189,7 @@ def pagerank_sets(
 ):  # fmt: skip
     """Write the nodes of each seed's set, without the seed, to ``chosen[b, i * top:]`` by descending score, and their number to ``counts[b, i]``.
 
-    Blocks (x,) process the K * ``capacity`` seeds one after another. For ``keys`` to ``kept`` see ``Scratch``.
+    Blocks (x,) process the K * ``capacity`` seeds one after another. For ``keys`` to ``kept`` see ``PageRankScratch``.
     """
     buffer = cuda.shared.array(0, int64)
     w = cuda.blockIdx.x

@@ -11,7 +11,7 @@ MAX_LANES = 32
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Edges:
+class BlockEdges:
     """The edges of a block, grouped by destination, or by source for the backward pass.
 
     Attributes:

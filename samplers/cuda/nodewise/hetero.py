@@ -19,7 +19,7 @@ from hoptrain.samplers.checks import seed_given_twice
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, DeviceSampler, Upload, longest
 from hoptrain.samplers.cuda.draws import GraphDraws
-from hoptrain.samplers.cuda.edges import Edges
+from hoptrain.samplers.cuda.edges import BulkEdges
 from hoptrain.samplers.cuda.frontier import DeviceFrontier
 from hoptrain.samplers.hops import MOST_HOPS
 from hoptrain.samplers.nodewise.neighbor import HeteroSampler
@@ -30,7 +30,7 @@ _NONE: Array = np.zeros(0, np.int64)
 class _Sampled(NamedTuple):
     """The edges of a relation in a hop, and the names of its sizes."""
 
-    edges: Edges
+    edges: BulkEdges
     first: str
     """Name of the size with the first expanded node."""
     num_dst: str
@@ -159,7 +159,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             exclusive_scan(self.launch, indptr, capacity, low, sizes[num_dst], base, self.sums(capacity), end)
             most = capacity * fanout
             room = before + most
-        edges = Edges(
+        edges = BulkEdges(
             indptr,
             self.matrix(f"edge_ids.{name}", room, id_dtype(draws.num_edges), keep=self.nested),
             self.matrix(f"indices.{name}", room, id_dtype(self.host_graph.num_nodes[source]), keep=self.nested),

@@ -20,7 +20,7 @@ from hoptrain.samplers.checks import check_bulk_address
 from hoptrain.samplers.cuda.bounded import FixedSizeSampler
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler, Upload
-from hoptrain.samplers.cuda.edges import Edges
+from hoptrain.samplers.cuda.edges import BulkEdges
 from hoptrain.samplers.cuda.nodewise.temporal import CudaTemporal
 from hoptrain.samplers.wrappers.link import LinkSampler
 
@@ -99,11 +99,11 @@ def drop_edges(bulk: FixedSizeSampler) -> None:
             bulk.launch.one_block_each(kernels.read_ends, bulk.edges[0].indptr, num_nodes, num_edges)
 
 
-def _keep_others(bulk: FixedSizeSampler, edges: Edges, number: int, rule: tuple[Any, Any, Any, Any], num_edges: Any) -> Edges:
+def _keep_others(bulk: FixedSizeSampler, edges: BulkEdges, number: int, rule: tuple[Any, Any, Any, Any], num_edges: Any) -> BulkEdges:
     """Queue the copy of the edges that are not excluded into new arrays, and return these; their number goes to ``num_edges``."""
     array = bulk.buffers.array
     capacity, num_dst = edges.indptr.shape[1] - 1, rule[0]
-    left = Edges(
+    left = BulkEdges(
         array(f"left_indptr{number}", edges.indptr.shape, edges.indptr.dtype),
         array(f"left_edge_ids{number}", edges.edge_ids.shape, edges.edge_ids.dtype),
         array(f"left_indices{number}", edges.indices.shape, edges.indices.dtype),

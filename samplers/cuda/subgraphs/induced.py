@@ -15,7 +15,7 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.cuda.bulk import Bulk
 from hoptrain.samplers.cuda.device_sampler import FEW_EDGES, Upload
-from hoptrain.samplers.cuda.edges import Edges
+from hoptrain.samplers.cuda.edges import BulkEdges
 from hoptrain.samplers.cuda.unbounded import DynamicSizeSampler
 from hoptrain.samplers.subgraphs.induced import SubgraphSampler
 
@@ -34,7 +34,7 @@ class Induced(DynamicSizeSampler):
     nodes: Any
     parts: int
     num_layers: int
-    edges: Edges
+    edges: BulkEdges
     seed_weights: Any | None = None
 
     def induce(self, most: int, table: tuple[Any, Any]) -> None:
@@ -42,7 +42,7 @@ class Induced(DynamicSizeSampler):
         sizes, parts = self.sizes, self.parts
         room = self.capacity("edges", FEW_EDGES * most)
         indptr, edge_ids = self.matrix("indptr", most + 1, self.dtype), self.matrix("edge_ids", room, self.edge_dtype)
-        self.edges = Edges(indptr, edge_ids, self.matrix("indices", room, self.id_dtype))
+        self.edges = BulkEdges(indptr, edge_ids, self.matrix("indices", room, self.id_dtype))
         offsets, sums, zeros = self.matrix("offsets", most + 1, self.dtype), self.sums(max(most, parts)), sizes["zeros"]
         scratch = self.matrix("hits", parts + 1, self.dtype), sums, zeros
         graph = self.graph.indptr, self.graph.indices

@@ -188,13 +188,13 @@ class CudaShadowPPR(CudaDisjoint):
         launch.rows(kernels.place_chosen, most, seeds, sizes["seeds"], begins, chosen, self.top, self.nodes, self.vertices)
         launch.rows(enter_nodes, self.most, self.nodes, sizes["nodes"], *table, self.nodes)
 
-    def _scratch(self) -> pagerank.Scratch:
+    def _scratch(self) -> pagerank.PageRankScratch:
         """Return scratch buffers for as many concurrent searches as memory allows, at most one for each seed."""
         size, room = 1 << (2 * self.num_reached - 1).bit_length(), self.num_reached
         row_bytes = size * (self.id_dtype.itemsize + 4) + room * (self.id_dtype.itemsize + 20) + 8 * self.top
         rows = max(1, min(self.num_batches * self.most_seeds, self.thresholds.max_blocks, _SEARCH_BYTES // row_bytes))
         array = self.buffers.array
-        return pagerank.Scratch(
+        return pagerank.PageRankScratch(
             keys=array("search.keys", (rows, size), self.id_dtype),
             values=array("search.values", (rows, size), np.int32),
             members=array("search.members", (rows, room), self.id_dtype),

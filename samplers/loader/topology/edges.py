@@ -22,7 +22,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.hops import columns_of
 from hoptrain.samplers.loader.topology.relation import RelationFiles
 from hoptrain.samplers.superbatch.window import grow_together
-from hoptrain.samplers.wrappers.ends import Links
+from hoptrain.samplers.wrappers.ends import BatchLinks
 from hoptrain.samplers.wrappers.link import HeteroLinkSampler, LinkSampler
 from hoptrain.samplers.wrappers.timed import TimedSeeds
 
@@ -76,7 +76,7 @@ class EdgeFiles:
             return []
         hops = sampler.hop_sampler
         answers = {relation: partial(self._parts[relation].answers, own) for relation, own in hops.along(self.graph).items()}
-        links = list[Links]()
+        links = list[BatchLinks]()
         wanted: list[tuple[Array, Address, Array | None]] = [(items, address, None) for items, address in asked]
         if isinstance(sampler, LinkSampler | HeteroLinkSampler):
             links = self._links(sampler, asked)
@@ -89,7 +89,7 @@ class EdgeFiles:
         made = [batch.out_of(self.graph, sampler.repeats_edges) for batch in made]
         return list(zip(made, self._ids_of(made), strict=True))
 
-    def _links(self, sampler: Any, asked: Sequence[tuple[Array, Address]]) -> list[Links]:
+    def _links(self, sampler: Any, asked: Sequence[tuple[Array, Address]]) -> list[BatchLinks]:
         """Return the links of each batch; the edge entries that they need are read for all batches together."""
         places = [sampler.links_of(self.graph, items) for items, _ in asked]
         looked: list[dict[str, dict[Relation, Array]]] = [{} for _ in asked]

@@ -98,7 +98,7 @@ class RelationFiles:
         columns = kernels.CscColumns(whole.indptr, whole.indices[:0], *NO_TABLES)
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
         places, none = np.empty(most, id_dtype(whole.num_edges)), np.empty(0, whole.indices.dtype)
-        edges = kernels.Edges(np.zeros(number + 1, id_dtype(most + 1)), places, none)
+        edges = kernels.HopEdges(np.zeros(number + 1, id_dtype(most + 1)), places, none)
         total = draw_places(Hop(self._workspace, columns, nodes, 0, number, rule, request.address, edges, 0))
         return edges.indptr, places[:total]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
-from hoptrain.kernels.cpu.nodewise.neighbor import DrawOptions, Edges
+from hoptrain.kernels.cpu.nodewise.neighbor import DrawOptions, HopEdges
 from hoptrain.kernels.shared.temporal import TREE_SHIFT
 from hoptrain.samplers.buffers.hop import most_edges, scratch_for
 from hoptrain.samplers.buffers.workspace import Workspace
@@ -58,7 +58,7 @@ class DrawsByTime:
         )  # the last argument is a placeholder, since sources are not read
         scratch: Any = scratch_for(self._workspace, DrawOptions(rule.fanout, rule.replace, False))
         most = most_edges(last - first, rule.fanout, lambda: kernels.count_edges(columns, keys, first, last, asked.times, rule, scratch))
-        edges = Edges(np.zeros(last + 1, np.int64), np.empty(most, np.int64), by_time[:0])
+        edges = HopEdges(np.zeros(last + 1, np.int64), np.empty(most, np.int64), by_time[:0])
         total = kernels.draw_places(columns, keys, first, last, asked.times, rule, asked.address, scratch, edges, 0)
         vertices, indptr = asked.nodes & _VERTEX, edges.indptr[first:]
         shift = self._indptr[vertices].astype(np.int64) - self._starts[vertices]

@@ -49,7 +49,7 @@ class DrawsByWeight:
         plain = kernels.CscColumns(self._starts, sources, *tables)
         columns = WeightedColumns(*plain, weights, self._positive) if is_distinct_by_weight(rule) else plain
         most = most_edges(number, rule.fanout, lambda: count_edges(columns, nodes, 0, number, rule))
-        edges = kernels.Edges(np.zeros(number + 1, np.int64), np.empty(most, np.int64), np.empty(most, np.int32))
+        edges = kernels.HopEdges(np.zeros(number + 1, np.int64), np.empty(most, np.int64), np.empty(most, np.int32))
         total = draw_edges(Hop(self._workspace, columns, nodes, 0, number, rule, asked.address, edges, 0))
         shift = self._indptr[nodes].astype(np.int64) - self._starts[nodes]
         return edges.indptr, edges.edge_ids[:total] + np.repeat(shift, np.diff(edges.indptr))

@@ -5,7 +5,7 @@ import pytest
 from cuda_case import TESTED, launch, needs_cuda, to_device, to_host
 
 from hoptrain.kernels.cuda.relabel import hash_of
-from hoptrain.kernels.cuda.stamped import EMPTY, PackedFields, Table, enter, find_repeated_stamped, relabel_stamped
+from hoptrain.kernels.cuda.stamped import EMPTY, PackedFields, StampedTable, enter, find_repeated_stamped, relabel_stamped
 from hoptrain.kernels.shared.temporal import key_in
 
 pytestmark = needs_cuda
@@ -26,7 +26,7 @@ class Tables:
         self.start -= span
         self.unplaced = to_device([0] * len(seeds))
         packed = self.size and PackedFields(self.entries.view(np.int64), self.size.bit_length() - 1, span, self.most_probes, self.unplaced)
-        self.table = Table(to_device([self.start] * len(seeds)), self.entries, packed)
+        self.table = StampedTable(to_device([self.start] * len(seeds)), self.entries, packed)
         self.nodes, self.num_nodes = to_device(np.full((len(seeds), self.room), -5), self.dtype), to_device([len(row) for row in seeds])
         source = to_device([list(row) + [0] * (self.room - len(row)) for row in seeds], self.dtype)
         places = to_device(np.full(len(seeds), 99))

@@ -16,7 +16,7 @@ from hoptrain.engine.partition import rows
 from hoptrain.engine.partition.comm_process_exchange import CommProcessExchange, carry
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import write_partition
-from hoptrain.engine.partition.rows import Links, open_partitioned
+from hoptrain.engine.partition.rows import CommGroups, open_partitioned
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.samplers import MVSSampler, NeighborSampler, PinSAGESampler, SampleLoader
 from hoptrain.samplers.loader import tier
@@ -61,7 +61,7 @@ def machines(parts, monkeypatch):
             threading.Thread(target=carry, args=(to, answers, next(opened[x.machine])[x.machine]), daemon=True).start()
             return CommProcessExchange(x.machine, 2, to, answers, os.getpid(), 30.0)
 
-        return Links(machines=connect, ranks=lambda: None)
+        return CommGroups(machines=connect, ranks=lambda: None)
 
     def run(work, method="range", **options):
         shared, number = links(), next(numbers)

@@ -73,7 +73,7 @@ class _Sums(torch.autograd.Function):
 
 
 class _Part(NamedTuple):
-    """The edges of a block as tensors, with the fields of ``hoptrain.kernels.cuda.training.edges.Edges``."""
+    """The edges of a block as tensors, with the fields of ``hoptrain.kernels.cuda.training.edges.BlockEdges``."""
 
     indptr: Tensor
     indices: Tensor
@@ -182,18 +182,18 @@ def _numba_stream(handle: int) -> Any:
 
 
 def _edges(part: _Part) -> Any:
-    from hoptrain.kernels.cuda.training.edges import Edges
+    from hoptrain.kernels.cuda.training.edges import BlockEdges
 
-    return Edges(ptr=part.indptr, ind=part.indices, weights=part.weights, scale=part.scale, heads=part.heads)
+    return BlockEdges(ptr=part.indptr, ind=part.indices, weights=part.weights, scale=part.scale, heads=part.heads)
 
 
 def _lent(part: _Part) -> Any:
     """Return the edges as Numba's kernels take them."""
-    from hoptrain.kernels.cuda.training.edges import Edges
+    from hoptrain.kernels.cuda.training.edges import BlockEdges
 
     weights = None if part.weights is None else part.weights.view(len(part.weights), -1)
     arrays = {"ptr": part.indptr, "ind": part.indices, "weights": weights, "scale": part.scale}
-    return Edges(heads=part.heads, **{name: _lend(array) for name, array in arrays.items()})
+    return BlockEdges(heads=part.heads, **{name: _lend(array) for name, array in arrays.items()})
 
 
 def _lend(array: Tensor | None) -> Any:

@@ -27,7 +27,7 @@ def scratch(fanout, weighted=False):
     words, offsets = kernels.scratch_shapes(fanout, weighted)
     fill = 0x5A5A5A5A
     chunk = offsets[1]
-    return kernels.Scratch(
+    return kernels.HopScratch(
         np.full(words, fill, np.uint32), np.full(offsets, fill, np.int32), np.full((5, chunk), fill), np.full(chunk, fill, np.int32)
     )
 
@@ -38,7 +38,7 @@ def sample(indptr, indices, nodes, fanout, replace=False, key=KEY, tables=None):
     columns = kernels.CscColumns(indptr, indices, *(tables or NO_TABLES))
     rule = kernels.DrawOptions(fanout, replace, tables is not None)
     total = kernels.count_edges(columns, nodes, 0, len(nodes), rule)
-    edges = kernels.Edges(np.full(len(nodes) + 1, -99, np.int64), np.full(total, -99, np.int64), np.full(total, -99, indices.dtype))
+    edges = kernels.HopEdges(np.full(len(nodes) + 1, -99, np.int64), np.full(total, -99, np.int64), np.full(total, -99, indices.dtype))
     edges.indptr[0] = 0
     address = HopAddress(*map(np.uint64, key))
     drawn = kernels.draw_hop(columns, nodes, 0, len(nodes), rule, address, scratch(fanout, rule.weighted), edges, 0)

@@ -8,7 +8,7 @@ from numba import cuda
 
 from hoptrain.engine.device import is_simulated
 from hoptrain.kernels.cuda.training.aggregate import edge_dots, sum_rows
-from hoptrain.kernels.cuda.training.edges import Edges, grid_of
+from hoptrain.kernels.cuda.training.edges import BlockEdges, grid_of
 
 pytestmark = needs_cuda
 
@@ -27,7 +27,7 @@ def given(case, heads, width, dtype, *, weighted, scaled):
         "scale": rng.standard_normal(14).astype(dtype) if scaled else None,
     }
     there = {name: None if array is None else to_device(_some(array), dtype) for name, array in options.items()}
-    edges = Edges(ptr=to_device(ptr, np.int32), ind=to_device(_some(ind), np.int32)[: len(ind)], heads=heads, **there)
+    edges = BlockEdges(ptr=to_device(ptr, np.int32), ind=to_device(_some(ind), np.int32)[: len(ind)], heads=heads, **there)
     return ptr, ind, rows, options, edges
 
 

@@ -15,7 +15,7 @@ from hoptrain.engine import Dataset
 from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.partition.exchange import LocalExchange
 from hoptrain.engine.partition.folder import write_partition
-from hoptrain.engine.partition.rows import Links, open_partitioned
+from hoptrain.engine.partition.rows import CommGroups, open_partitioned
 from hoptrain.trainers.models import inference
 from hoptrain.trainers.multinode.owned import Computed
 
@@ -68,7 +68,7 @@ def scores_of_machines(model, folder, of_rank):
     exchanges = LocalExchange.among(RANKS)
 
     def score(rank):
-        data = open_partitioned(folder, Links(machines=None, ranks=lambda: exchanges[rank]))
+        data = open_partitioned(folder, CommGroups(machines=None, ranks=lambda: exchanges[rank]))
         codes_of(data.x).settle([[0, 1], [2, 3]], rank // EACH)
         try:
             return layerwise_inference(model, data, of_rank[rank], rank=rank, world_size=RANKS, **OPTIONS)
