@@ -196,7 +196,7 @@ MISTAKES = {
     "fanouts by type of a graph with one": Mistake(
         lambda: sample(fanout={"_E": 3}), value="[{'_E': 3}]", rule="fanouts edge heterogeneous graph", remedy="one number layer"
     ),
-    "a hop without edges": Mistake(lambda: sample(fanout=0), value="fanout 0 in [0]", rule="hop 1 edges -1", remedy="correct"),
+    "a hop without edges": Mistake(lambda: sample(fanout=0), value="fanout 0 in [0]", rule="hop 1 edges -1", remedy="share 0.5"),
     "an unknown direction": Mistake(lambda: sample(edge_dir="up"), value="edge_dir is 'up'", rule="'in' 'out'", remedy="choose one"),
     "missing weights": Mistake(lambda: sample(prob="none"), value="'none'", rule="edges no feature weight", remedy="name one"),
     "two numbers as a weight": Mistake(lambda: sample(prob="kind"), value="'kind'", rule="feature (900, one number", remedy="name feature"),
