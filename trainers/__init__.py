@@ -6,12 +6,14 @@ Public names are imported on first use. So ``hoptrain data`` need not wait for t
 from importlib import import_module
 from typing import Any
 
+from hoptrain.trainers.lightning_package import unite_packages
+
 _HOME = {
     "AdaptiveNodeClassifier": "tasks.adaptive",
     "EdgeDataModule": "tasks.edges",
     "EdgePredictor": "tasks.edges",
-    "EventDataModule": "tasks.events",
-    "EventPredictor": "tasks.events",
+    "EventDataModule": "tasks.temporal_links",
+    "EventPredictor": "tasks.temporal_links",
     "GNN": "models",
     "GraphClassifier": "tasks.items.graphs",
     "NodeDataModule": "tasks.nodes.data",
@@ -19,21 +21,23 @@ _HOME = {
     "HeteroDataModule": "tasks.nodes.data",
     "HeteroLinkDataModule": "tasks.links.data",
     "HeteroLinkPredictor": "tasks.links.task",
-    "SIGNDataModule": "tasks.items.hops",
+    "SIGNDataModule": "tasks.items.sign",
     "ImageClassifier": "tasks.items.images",
     "ImageDataModule": "tasks.items.images",
     "LinkDataModule": "tasks.links.data",
     "LinkPredictor": "tasks.links.task",
     "NodeClassifier": "tasks.nodes.task",
     "PipelineStrategy": "pipeline",
-    "SIGNClassifier": "tasks.items.hops",
+    "SIGNClassifier": "tasks.items.sign",
     "GraphDataModule": "tasks.items.graphs",
-    "TripleDataModule": "tasks.triples",
-    "TriplePredictor": "tasks.triples",
+    "TripleDataModule": "tasks.kg",
+    "TriplePredictor": "tasks.kg",
     "layerwise_inference": "models.inference",
 }
 
 __all__ = sorted(_HOME)
+
+unite_packages()  # before a module of this package imports Lightning
 
 
 def __getattr__(name: str) -> Any:

@@ -27,6 +27,7 @@ from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers import SampleLoader, Sampler, WeightedSeedSampler
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.wrappers.weighted import class_shares
+from hoptrain.trainers.lightning_package import ignore_wrong_advice
 from hoptrain.trainers.resume.checkpoints import keep_checkpoints_whole
 from hoptrain.trainers.resume.exact_resume import ExactResume
 from hoptrain.trainers.tasks.options import check_share
@@ -90,8 +91,12 @@ class SharedDataModule(LightningDataModule):
         return getattr(getattr(self.trainer, "strategy", None), name, otherwise)
 
     def setup(self, stage: str) -> None:
-        """Attach the callbacks that complete checkpoints, before other callbacks can write one. On a CPU, keep freed memory for reuse."""
+        """Attach the callbacks that complete checkpoints, before other callbacks can write one. On a CPU, keep freed memory for reuse.
+
+        Suppress warnings of Lightning that do not apply.
+        """
         trainer: Any = self.trainer
+        ignore_wrong_advice()
         keep_checkpoints_whole(trainer)
         if getattr(getattr(trainer, "strategy", None), "root_device", None) == torch.device("cpu"):
             keep_freed_memory()

@@ -111,7 +111,7 @@ def check_lightning() -> Finding:
     version = version_of("pytorch-lightning")
     if version is None:
         return Finding("Lightning", "wrong", "not installed", "pip install 'pytorch-lightning>=2.5,!=2.6.2,!=2.6.3,<3'")
-    return Finding("Lightning", "ok", version)
+    return Finding("Lightning", "ok", ", ".join(filter(None, (version, version_of("lightning")))))
 
 
 def check_numba() -> Finding:

@@ -1,0 +1,126 @@
+"""``lightning`` and ``pytorch_lightning`` are one package in a process, whichever is imported first. The distribution ``lightning`` is not needed."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+STAND_IN = {
+    "__init__.py": "from {pytorch} import Trainer\n",
+    "pytorch/__init__.py": "from {pytorch}.trainer import Trainer\n",
+    "pytorch/trainer.py": "class Trainer:\n    pass\n",
+    "fabric/__init__.py": "",
+}
+IN_COMMON = "from lightning.pytorch.trainer import Trainer\nimport lightning, pytorch_lightning.trainer\n"
+
+
+def python(code, folder):
+    """Run a program that finds the packages in ``folder`` first; return the process."""
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
+
+
+@pytest.fixture
+def stand_ins(tmp_path):
+    """Small packages with the modules' names of both distributions."""
+    for file, text in STAND_IN.items():
+        for path, package in ((f"lightning/{file}", "lightning.pytorch"), (own_path(file), "pytorch_lightning")):
+            if path:
+                (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / path).write_text(text.format(pytorch=package))
+    return tmp_path
+
+
+def own_path(file):
+    folder, _, name = file.rpartition("/")
+    return f"{ {'pytorch': 'pytorch_lightning', 'fabric': 'lightning_fabric'}[folder] }/{name}" if folder else ""
+
+
+@pytest.mark.parametrize(
+    ("imports", "package"),
+    [
+        ("hoptrain.trainers, lightning", "pytorch_lightning"),
+        ("hoptrain.trainers, pytorch_lightning, lightning", "pytorch_lightning"),
+        ("pytorch_lightning, hoptrain.trainers", "pytorch_lightning"),
+        ("lightning, hoptrain.trainers, pytorch_lightning", "lightning.pytorch"),
+        ("lightning.pytorch.trainer, hoptrain.trainers", "lightning.pytorch"),
+    ],
+)
+def test_both_names_are_the_package_that_was_imported_first(stand_ins, imports, package):
+    facts = "pytorch_lightning.Trainer is lightning.Trainer is Trainer, pytorch_lightning.trainer.__spec__.name"
+    done = python(f"import {imports}\n{IN_COMMON}print({facts})", stand_ins)
+    assert done.stdout.split() == ["True", f"{package}.trainer"], done.stderr
+
+
+def test_two_packages_that_are_imported_already_are_refused(stand_ins):
+    done = python("import lightning, pytorch_lightning\nimport hoptrain.trainers", stand_ins)
+    last = done.stderr.splitlines()[-1]
+    assert "InputError: pytorch_lightning and lightning.pytorch are both imported: " in last
+    assert "import only one of them, or import hoptrain.trainers before both" in last
+
+
+def test_a_module_that_the_package_lacks_is_not_found(stand_ins):
+    done = python("import hoptrain.trainers, lightning.pytorch.nowhere", stand_ins)
+    assert "No module named 'lightning.pytorch.nowhere'" in done.stderr.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """The distribution ``lightning``, made from the installed packages as its publisher makes it: by other names."""
+    folder = tmp_path_factory.mktemp("distribution")
+    for package, copy in (("pytorch_lightning", "lightning/pytorch"), ("lightning_fabric", "lightning/fabric")):
+        source = Path(find_spec(package).origin).parent
+        for file in source.rglob("*"):
+            if file.is_file() and file.suffix != ".pyc":
+                target = folder / copy / file.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                content = file.read_bytes()
+                target.write_bytes(
+                    content.replace(b"pytorch_lightning", b"lightning.pytorch").replace(b"lightning_fabric", b"lightning.fabric")
+                )
+    lines = ("from lightning.fabric import Fabric", "from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer")
+    (folder / "lightning" / "__init__.py").write_text("\n".join(lines))
+    return folder
+
+
+TRAINS = """
+from hoptrain import NeighborSampler, NodeClassifier, NodeDataModule, ThroughputMonitor
+{later}
+data = NodeDataModule("digits-knn", NeighborSampler([5, 5]), num_workers=0, seed=1)
+task = NodeClassifier(data.num_features, data.num_classes, data.num_hops)
+class Mine({package}.Callback):
+    def on_train_end(self, trainer, module):
+        print("trained", isinstance(module, {package}.LightningModule), {package}.__name__)
+{package}.Trainer(fast_dev_run=2, callbacks=[ThroughputMonitor(), Mine()], accelerator="cpu", enable_model_summary=False).fit(task, data)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("first", "later", "package", "name"),
+    [
+        ("import lightning as L", "", "L", "lightning"),
+        ("", "import lightning as L", "L", "lightning"),
+        ("", "import lightning.pytorch as pl", "pl", "pytorch_lightning"),
+        ("import lightning", "import pytorch_lightning as pl", "pl", "lightning.pytorch"),
+    ],
+)
+def test_a_trainer_of_either_package_trains(copied, first, later, package, name):
+    done = python(first + TRAINS.format(later=later, package=package), copied)
+    assert f"trained True {name}\n" in done.stdout, done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_command_takes_class_paths_of_either_package(copied):
+    callbacks = [
+        f"--trainer.callbacks+={package}.callbacks.EarlyStopping --trainer.callbacks.monitor=val_loss"
+        for package in ("lightning.pytorch", "pytorch_lightning")
+    ]
+    options = f"fit --config quickstart --data.num_workers=0 --trainer.accelerator=cpu --trainer.max_epochs=1 {' '.join(callbacks)}"
+    done = python(f"from hoptrain.trainers.cli import main\nmain({options.split()})", copied)
+    assert "test accuracy" in done.stdout, done.stderr
