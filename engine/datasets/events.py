@@ -13,6 +13,7 @@ from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
 from hoptrain.engine.columns import as_ids, check_ids
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found
+from hoptrain.engine.datasets.pyg import EVENTS, dataset_of, downloaded
 from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.graph import Graph
@@ -181,9 +182,11 @@ class Events:
 def load_events(name: str, *, root: str | Path | None = None) -> Events:
     """Read a ``.npz`` file with ``src``, ``dst``, ``t`` and optionally ``messages`` (or ``msg``), ``num_nodes``, ``dst_range`` and ``ends``.
 
+    PyG downloads ``temporal_jodie_wikipedia`` if it is in no folder.
+
     Args:
         name: name of the file without ``.npz``, in ``root`` or ``$HOPTRAIN_DATA``; or its path.
-        root: folder that holds the file.
+        root: folder that holds the file, and to which it is downloaded.
 
     Raises:
         InputError: the file is not found, or does not hold valid events.
@@ -199,6 +202,8 @@ def load_events(name: str, *, root: str | Path | None = None) -> Events:
     """
     folder = None if root is None else Path(root).expanduser()
     path = Path(name) if name.endswith(".npz") else find_npz(name, folder)
+    if path is None and name in EVENTS:
+        return Events.from_pyg(downloaded(name, folder, dataset_of)[0], name=name)
     if path is None:
         raise not_found(name, folder, f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA")
     try:

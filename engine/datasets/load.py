@@ -163,6 +163,8 @@ def _check_unscaled(name: str, scale: float) -> None:
 
 
 def _unknown(name: str, root: Path | None) -> InputError:
+    if remedy := npz.NO_DOWNLOAD.get(name):
+        return npz.not_found(name, root, f"hoptrain cannot download it: {remedy}")
     if near := did_you_mean(name, list(REGISTRY)):
         return InputError(f"{name!r} is not a known data set, file or folder: {near}")
     looked = ", ".join(map(str, npz.places(root))) or "neither root nor $HOPTRAIN_DATA is given"

@@ -8,6 +8,7 @@ from hoptrain.engine.datasets.cache import is_folder
 from hoptrain.engine.datasets.load import existing_root, load_dataset
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.ogb.graphs import MOLECULES, load_molecules
+from hoptrain.engine.datasets.pyg import TU, dataset_of, downloaded
 from hoptrain.engine.datasets.small_graphs import SmallGraphs, check_fold, folds_of
 from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import npz_members, read_npz
@@ -17,7 +18,8 @@ def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 
     """Open a data set of many small labelled graphs.
 
     These are tried in order: a folder that ``SmallGraphs.save`` wrote, ``name`` itself or ``root/name``; ``name.npz`` in ``root`` or
-    ``$HOPTRAIN_DATA``, as for ``load_dataset``, with ``graph_ptr``, ``graph_y`` and optionally ``fold10``; OGB's molecules.
+    ``$HOPTRAIN_DATA``, as for ``load_dataset``, with ``graph_ptr``, ``graph_y`` and optionally ``fold10``; OGB's molecules; MUTAG, ENZYMES and
+    PROTEINS, which PyG downloads.
 
     Args:
         name: name of the data set, for example ``tu_mutag`` or ``ogbg-molhiv``, or a path.
@@ -36,6 +38,9 @@ def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 
     path = find_npz(name, place)
     if path is None and name in MOLECULES:
         return _split_already(load_molecules(name, place), fold)
+    if path is None and name in TU:
+        graphs = downloaded(name, place, lambda name, folder: list(dataset_of(name, folder, use_node_attr=True)))
+        return SmallGraphs.from_pyg(graphs, fold=fold, name=name)
     if path is None:
         raise not_found(
             name, place, f"put {name}.npz into a folder and name that as root or in $HOPTRAIN_DATA, or use one of OGB's ogbg-mol sets"

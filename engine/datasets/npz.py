@@ -47,6 +47,15 @@ Arrays: TypeAlias = dict[str, Array]
 
 TYPED_REMEDY = "task: hetero trains on it (load_hetero_dataset in Python)"
 
+NO_DOWNLOAD = {
+    "flickr_attr": "write flickr_attr.npz from https://github.com/EdisonLeeeee/GraphData",
+    "hetero_acm": "write hetero_acm.npz from https://github.com/liun-online/HeCo",
+    "ogbl_ddi_train_graph": "give ogbl-ddi instead, which OGB provides, or write ogbl_ddi_train_graph.npz from its training links",
+    "rec_gowalla": "write rec_gowalla.npz from https://github.com/gusye1234/LightGCN-PyTorch",
+    "wordnet31": "write wordnet31.npz from https://wordnet.princeton.edu",
+}
+"""Remedies for data sets that configurations name and hoptrain cannot download, by name."""
+
 _VERSION = 4
 IDENTITY_LIMIT = 4096
 _CSR = ("x_indptr", "x_indices", "x_data", "x_shape")

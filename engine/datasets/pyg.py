@@ -6,8 +6,9 @@ PyG unpickles some of the downloaded files. To avoid that, provide a ``NAME.npz`
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,9 +20,28 @@ from hoptrain.engine.datasets.source import RANDOM_SPLIT, Counts, Source, narrow
 from hoptrain.engine.errors import one_line
 from hoptrain.engine.graph import Graph
 
+T = TypeVar("T")
 _VERSION = 2
-_PLANETOID = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
-_CLASSES = {"reddit": "Reddit", "flickr": "Flickr"}
+CLASSES = {
+    "citeseer": ("Planetoid", "CiteSeer"),
+    "coauthor_physics": ("Coauthor", "Physics"),
+    "cora": ("Planetoid", "Cora"),
+    "flickr": ("Flickr",),
+    "kg_fb15k237": ("FB15k_237",),
+    "pubmed": ("Planetoid", "PubMed"),
+    "reddit": ("Reddit",),
+    "temporal_jodie_wikipedia": ("JODIEDataset", "wikipedia"),
+    "tu_enzymes": ("TUDataset", "ENZYMES"),
+    "tu_mutag": ("TUDataset", "MUTAG"),
+    "tu_proteins": ("TUDataset", "PROTEINS"),
+}
+"""PyG's class for each data set, and its arguments after the folder."""
+TU = {"tu_enzymes", "tu_mutag", "tu_proteins"}
+"""Sets of small graphs, for ``load_small_graphs``."""
+TRIPLES = {"kg_fb15k237"}
+"""Knowledge graphs, for ``load_triples``."""
+EVENTS = {"temporal_jodie_wikipedia"}
+"""Events, for ``load_events``."""
 
 
 def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
@@ -32,25 +52,39 @@ def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
     """
     if root is None and is_folder(converted(_key(name, None))):
         return Dataset.open(converted(_key(name, None)))
+    parts = downloaded(name, root, fetch)
+    return open_cached(Dataset, _key(name, root), lambda writer: convert_pyg(name, parts).write_to(writer))
+
+
+def downloaded(name: str, root: Path | None, read: Callable[[str, Path], T]) -> T:
+    """Return what ``read(name, folder)`` returns, which downloads the data set to ``folder`` if it is not there.
+
+    Raises:
+        InputError: the download failed; the message says where files were searched for.
+    """
+    folder = downloads(root) / f"pyg-{name}"
     try:
-        parts = fetch(name, downloads(root) / f"pyg-{name}")
+        return read(name, folder)
     except PermissionError as error:
         raise unusable(downloads(root), "written", error) from error
     except Exception as error:  # urllib, aiohttp, fsspec, ssl and zipfile each raise their own
         reason = one_line(error)[:200]
         remedy = f"its download failed ({reason}): give {name}.npz, or run once where there is a network and copy {downloads(root)}"
         raise not_found(name, root, remedy) from error
-    return open_cached(Dataset, _key(name, root), lambda writer: convert_pyg(name, parts).write_to(writer))
+
+
+def dataset_of(name: str, folder: Path, **options: Any) -> Any:
+    """Return PyG's data set, downloaded to ``folder`` if necessary. ``options`` are further arguments of its class."""
+    kind, *arguments = CLASSES[name]
+    return getattr(importlib.import_module("torch_geometric.datasets"), kind)(str(folder), *arguments, **options)
 
 
 def fetch(name: str, folder: Path) -> dict[str, list[Any]]:
     """Download if necessary and return PyG's ``Data`` objects by split, or all under ``""`` if masks define the splits."""
-    datasets = importlib.import_module("torch_geometric.datasets")
     if name == "ppi":
+        datasets = importlib.import_module("torch_geometric.datasets")
         return {split: list(datasets.PPI(str(folder), split)) for split in SPLITS}
-    if name in _PLANETOID:
-        return {"": [datasets.Planetoid(str(folder), _PLANETOID[name])[0]]}
-    return {"": [getattr(datasets, _CLASSES[name])(str(folder))[0]]}
+    return {"": [dataset_of(name, folder)[0]]}
 
 
 def convert_pyg(name: str, parts: dict[str, list[Any]]) -> Dataset:
@@ -93,17 +127,19 @@ def _key(name: str, root: Path | None) -> str:
     return f"{name}-pyg{_VERSION}-{fingerprint(files)}"
 
 
-def _is_present(name: str, root: Path | None) -> bool:
+def is_present(name: str, root: Path | None) -> bool:
+    """Return whether a data set is available offline."""
     known = any((downloads(root) / f"pyg-{name}").rglob("processed/*.pt"))
     return known or is_folder(converted(_key(name, None))) or find_npz(name, root) is not None
 
 
 def _pyg(about: str, *counts: int) -> Source:
-    return Source(about=about, origin=".npz file or download by PyG", load=load_pyg, counts=Counts(*counts), is_present=_is_present)
+    return Source(about=about, origin=".npz file or download by PyG", load=load_pyg, counts=Counts(*counts), is_present=is_present)
 
 
 SOURCES = {
     "citeseer": _pyg("papers and their citations (Planetoid)", 3_327, 9_104, 3_703, 6),
+    "coauthor_physics": _pyg("physicists and their joint papers (Coauthor)", 34_493, 495_924, 8_415, 5),
     "cora": _pyg("papers and their citations (Planetoid)", 2_708, 10_556, 1_433, 7),
     "flickr": _pyg("Flickr images that share something (GraphSAINT)", 89_250, 899_756, 500, 7),
     "ppi": _pyg("24 protein graphs, several labels (GraphSAGE)", 56_944, 1_587_264, 50, 121),

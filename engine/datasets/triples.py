@@ -12,6 +12,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, as_array, is_integer
 from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found, places, read
+from hoptrain.engine.datasets.pyg import TRIPLES, dataset_of, downloaded
 from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import open_regular
 from hoptrain.engine.graph import Graph
@@ -145,11 +146,11 @@ def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
     r"""Read triples from a ``.npz`` file with ``train``, ``valid`` and ``test`` (N, 3), or a folder with ``train.txt``, ``valid.txt`` and ``test.txt``.
 
     A line of text is a head, a relation and a tail, separated by tabs. Entities and relations are numbered in alphabetical order. All splits except
-    training may be missing.
+    training may be missing. PyG downloads ``kg_fb15k237`` if it is in no folder.
 
     Args:
         name: name of the file without ``.npz``, or of the folder, in ``root`` or ``$HOPTRAIN_DATA``; or a path.
-        root: folder that holds the file or folder.
+        root: folder that holds the file or folder, and to which it is downloaded.
 
     Raises:
         InputError: nothing is found, the file holds something else, or the triples are invalid.
@@ -170,6 +171,9 @@ def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
     if text is not None:
         return _read_folder(text)
     path = Path(name) if name.endswith(".npz") else find_npz(name, folder)
+    if path is None and name in TRIPLES:
+        parts = downloaded(name, folder, lambda name, place: [dataset_of(name, place, split=split)[0] for split in SPLITS])
+        return Triples.from_pyg(*parts, name=name)
     if path is None:
         raise not_found(
             name, folder, f"put {name}.npz, or a folder {name} with train.txt, into a folder and name that as root or in $HOPTRAIN_DATA"

@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from hoptrain.engine import InputError
+from hoptrain.engine.datasets import npz, pyg
+from hoptrain.engine.datasets.images.cifar10 import find_cifar10
+from hoptrain.engine.datasets.load import REGISTRY
 from hoptrain.engine.errors import did_you_mean
+from hoptrain.trainers.commands.table import aligned
 
 FOLDER = Path(__file__).parents[2] / "configs"
+_COLUMNS = "name", "task", "data", "size", "minutes", "files", "about"
+_DATA = "dataset", "images", "triples", "events"
+"""Options of data modules that name a data set."""
+_SIZES = {
+    "cifar10": "60,000 images",
+    "digits": "1,797 images",
+    "flickr_attr": "7,575 nodes",
+    "hetero_acm": "11,246 nodes",
+    "kg_fb15k237": "310,116 triples",
+    "ogbl_ddi_train_graph": "4,267 nodes",
+    "rec_gowalla": "70,839 nodes",
+    "temporal_jodie_wikipedia": "157,474 events",
+    "tu_enzymes": "600 graphs",
+    "tu_mutag": "188 graphs",
+    "tu_proteins": "1,113 graphs",
+    "wordnet31": "117,791 nodes",
+}
+"""Sizes of data sets that are not in the registry, or have no counts there."""
+_LEGEND = """\
+minutes: measured on 2 cores, without a GPU, and rounded up; empty if not measured
+files: ready (nothing to fetch), download (fetched at the first use), or missing: the file itself says what you have to provide"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -24,11 +54,42 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the name of each configuration and the first line of its file; return 0."""
-    for name, path in known().items():
-        print(f"{name:<22}{path.read_text(encoding='utf-8').partition(chr(10))[0].removeprefix('# ')}")
-    print(f"\nTrain one with, for example: hoptrain fit --config quickstart\nEach file states its requirements: {FOLDER}")
+    """Print a table of the configurations; return 0."""
+    rows = [list(_COLUMNS), *(_row(name, path) for name, path in known().items())]
+    width = shutil.get_terminal_size(fallback=(sys.maxsize, 0)).columns
+    for line in aligned(rows, right=[_COLUMNS.index("minutes")]).splitlines():
+        print(line if len(line) <= width else f"{line[: width - 1]}…")
+    print(f"\n{_LEGEND}\n\nTrain one with, for example: hoptrain fit --config quickstart\nEach file describes its options: {FOLDER}")
     return 0
+
+
+def _row(name: str, path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    config = yaml.safe_load(text)
+    data = next(config["data"][option] for option in _DATA if option in config["data"])
+    minutes = re.search(r"^# Minutes: (\d+)", text, re.MULTILINE)
+    about = text.partition("\n")[0].removeprefix("# ")
+    scale = config["data"].get("scale", 1)
+    return [name, config.get("task", "nodes"), data, size_of(data, scale), minutes[1] if minutes else "", files_of(data), about]
+
+
+def size_of(data: str, scale: float = 1) -> str:
+    """Return the size of a data set as text, such as ``2,708 nodes``; "" if it is unknown."""
+    source = REGISTRY.get(data)
+    return _SIZES.get(data, "") if source is None or source.counts is None else f"{round(source.counts.num_nodes * scale):,} nodes"
+
+
+def files_of(data: str) -> str:
+    """Return whether a data set is ``ready``, is downloaded at its first use (``download``), or has to be provided by the user (``missing``)."""
+    if data == "cifar10":
+        is_ready = bool(find_cifar10(npz.places(None)))
+    elif data in REGISTRY:
+        is_ready = REGISTRY[data].is_present(data, None)
+    else:
+        is_ready = data == "digits" or pyg.is_present(data, None)
+    if is_ready:
+        return "ready"
+    return "download" if data in REGISTRY or data in pyg.CLASSES else "missing"
 
 
 def known() -> dict[str, Path]:

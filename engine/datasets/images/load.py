@@ -82,7 +82,8 @@ def load_images(name: str, *, root: str | Path | None = None) -> ImageSet:
 
 def _not_found(name: str, root: Path | None) -> InputError:
     looked = ", ".join(map(str, places(root))) or "no folder, since neither root nor $HOPTRAIN_DATA is given"
-    wanted = "cifar-10-batches-py, cifar-10-batches-bin or one of their .tar.gz archives" if name == "cifar10" else f"{name}.npz"
+    archive = "cifar-10-python.tar.gz (https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz), packed or unpacked,"
+    wanted = archive if name == "cifar10" else f"{name}.npz"
     return InputError(f"images {name!r} are not on this machine (looked in {looked}): put {wanted} there, or use 'digits'")
 
 

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import torch
 from cases.mistakes import refused
-from torch_geometric.data import Data
+from torch_geometric.data import Data, TemporalData
 
 from hoptrain.engine.datasets import load_dataset, pyg
+from hoptrain.engine.datasets.events import load_events
+from hoptrain.engine.datasets.load_graphs import load_small_graphs
+from hoptrain.engine.datasets.triples import load_triples
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +108,54 @@ def test_fetch_asks_pyg_for_the_three_parts_of_ppi(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch_geometric.datasets, "PPI", lambda folder, split: [split])
     assert pyg.fetch("ppi", tmp_path) == {"train": ["train"], "val": ["val"], "test": ["test"]}
+
+
+@pytest.fixture
+def replace_class(monkeypatch):
+    """Replaces a class of PyG by ``make(...)``; returns the list of the arguments it was called with, without the folder."""
+    import torch_geometric.datasets
+
+    def replace(cls, make):
+        calls = []
+        monkeypatch.setattr(
+            torch_geometric.datasets, cls, lambda folder, *args, **options: calls.append((*args, options)) or make(*args, **options)
+        )
+        return calls
+
+    return replace
+
+
+def test_small_graphs_are_those_of_pyg(replace_class):
+    calls = replace_class(
+        "TUDataset", lambda *_, **__: [cycle(size, x=torch.ones(size, 2), y=torch.tensor([size % 2])) for size in range(3, 23)]
+    )
+    graphs = load_small_graphs("tu_enzymes", fold=3)
+    assert calls == [("ENZYMES", {"use_node_attr": True})]
+    assert (graphs.name, len(graphs.y), graphs.nodes.num_features) == ("tu_enzymes", 20, 2)
+    assert len(graphs.splits["test"]) == 2
+
+
+def test_triples_are_those_of_pyg(replace_class):
+    tails = {"train": 1, "val": 2, "test": 3}
+    edge = {"edge_type": torch.tensor([0]), "num_nodes": 4}
+    calls = replace_class("FB15k_237", lambda split: [Data(edge_index=torch.tensor([[0], [tails[split]]]), **edge)])
+    triples = load_triples("kg_fb15k237")
+    assert calls == [({"split": split},) for split in ("train", "val", "test")]
+    assert {split: rows.tolist() for split, rows in triples.splits.items()} == {split: [[0, 0, tail]] for split, tail in tails.items()}
+
+
+def test_events_are_those_of_pyg(replace_class):
+    number = torch.arange(4)
+    calls = replace_class("JODIEDataset", lambda name: [TemporalData(src=number, dst=number + 4, t=number, msg=torch.ones(4, 3))])
+    events = load_events("temporal_jodie_wikipedia")
+    assert calls == [("wikipedia", {})]
+    assert (events.num_nodes, events.message_channels) == (8, 3)
+
+
+@pytest.mark.parametrize(
+    ("load", "name"), [(load_small_graphs, "tu_mutag"), (load_triples, "kg_fb15k237"), (load_events, "temporal_jodie_wikipedia")]
+)
+def test_other_failed_downloads_say_the_same(load, name, tmp_path, monkeypatch):
+    monkeypatch.setattr(pyg, "CLASSES", {name: ("Nothing",)})
+    with refused("datasets", f"{name} {tmp_path} $HOPTRAIN_DATA failed", f"give {name}.npz network copy"):
+        load(name, root=tmp_path)
