@@ -36,9 +36,11 @@ BY_FILE := --dist loadfile --no-loadscope-reorder --numprocesses
 setup: $(STAMP)
 
 # torch goes first and exactly: a range asked for by another package would fetch the newest build instead of the tested one.
+# An environment of another Python is replaced, since its packages would not load.
 $(RUNS): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("PYTHON is $(PYTHON), Python %d.%d: it must be 3.11 or later; give another, such as PYTHON=python3.13" % sys.version_info[:2])'
 	@echo "installing what training needs into $(VENV): a minute or more"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $$([ "$$($(BIN)/python --version 2>&1)" = "$$($(PYTHON) --version)" ] || echo --clear) $(VENV)
 	@$(PIP) torch
 	@$(PIP) --editable .
 	@touch $@

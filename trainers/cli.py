@@ -127,13 +127,24 @@ def _dispatch(arguments: list[str]) -> int:
             gc.enable()
             run(arguments, LIGHTNING[arguments[0]])
         return 0
-    if not arguments:
-        _parser().print_help()
+    if arguments in ([], ["bench"], ["data"]):  # the commands, the benchmarks or the actions are listed
+        with suppress(SystemExit):
+            _parser().parse_args([*arguments, "--help"])
         return MISTAKE
+    _check_command(arguments[0])
     options = _parser().parse_args(arguments)
     with _unwound_at_sigterm():
         code: int = options.run(options)
     return code
+
+
+def _check_command(name: str) -> None:
+    """Raise ``InputError`` if the name of a configuration is given instead of a command."""
+    from hoptrain.engine import InputError
+    from hoptrain.trainers.commands.configs import known
+
+    if name in known():
+        raise InputError(f"{name!r} is a configuration, not a command: did you mean hoptrain fit --config {name}?")
 
 
 @contextmanager

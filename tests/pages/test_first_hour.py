@@ -38,7 +38,9 @@ def test_a_user_without_the_checkout_trains_the_quickstart(installed, tmp_path):
     runs = {path.stem for path in (ROOT / "configs").glob("*.yaml") if "data" in yaml.safe_load(path.read_text())}
     assert runs <= {line.split()[0] for line in listed.splitlines() if line}
     trained = run("hoptrain fit --config quickstart --trainer.max_steps 5 --trainer.enable_progress_bar false", tmp_path, environment)
-    assert trained.splitlines()[-1].startswith("test accuracy ")
+    *_, score, written = trained.splitlines()
+    assert score.startswith("test accuracy ")
+    assert written.startswith("written to runs/version_0: ")
 
 
 def files_of_the_page(folder):

@@ -36,11 +36,16 @@ def inline_run(tmp_path_factory):
     return folder, hoptrain(*quick_fit("--data.num_workers", 0), cwd=folder)
 
 
-def test_a_run_prints_its_accuracy_last(inline_run):
-    *_, last = inline_run[1].strip().splitlines()
-    name, value = last.rsplit(" ", 1)
+def test_a_run_prints_its_folder_first_and_what_it_wrote_last(inline_run):
+    first, *_, score, last = inline_run[1].splitlines()
+    assert first == "run folder: runs/version_0"
+    name, value = score.rsplit(" ", 1)
     assert name == "test accuracy"
     assert 0.7 < float(value) <= 1
+    place, _, files = last.partition(": ")
+    assert place == "written to runs/version_0"
+    assert {"config.yaml", "metrics.csv", "checkpoints/last.ckpt"} < set(files.split(", "))
+    assert all((inline_run[0] / "runs" / "version_0" / file).is_file() for file in files.split(", "))
 
 
 def test_a_run_leaves_logs_and_checkpoints(inline_run):

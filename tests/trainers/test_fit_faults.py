@@ -71,6 +71,7 @@ def test_a_run_that_is_asked_to_end(tmp_path, number, options, code, line):
         _, errors = run.communicate(timeout=20)
         assert run.returncode == code, errors
         assert errors.splitlines().count(line) == 1
+        assert errors.count("hoptrain: to resume, run the same command ") == 1
         assert "Traceback" not in errors
         assert none_left(run)
         assert (tmp_path / "end" / "on_exception.ckpt").exists() == bool(options)
@@ -193,6 +194,6 @@ def test_a_killed_rank_is_started_again_and_the_metrics_are_those_of_an_undistur
         assert done.exists()
         assert errors.count("hoptrain: runs has no last.ckpt to resume from: a new run starts\n") == 1
         assert ("Restored all states from the checkpoint" in errors) == (name == "killed")
-        scores.append((out.strip().splitlines()[-1], *(column(folder, key) for key in ("train_loss", "val_loss", "val_acc", "test_acc"))))
+        scores.append((out.splitlines()[-2], *(column(folder, key) for key in ("train_loss", "val_loss", "val_acc", "test_acc"))))
     assert scores[0] == scores[1]
     assert scores[0][0].startswith("test accuracy 0.")

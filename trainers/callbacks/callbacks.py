@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import BasePredictionWriter, ModelSummary, RichProgressBar
 from pytorch_lightning.callbacks.progress.rich_progress import CustomTimeColumn, ProcessingSpeedColumn, RichProgressBarTheme
 from rich import get_console
-from rich.progress import BarColumn, TimeElapsedColumn
+from rich.progress import BarColumn, ProgressColumn, Task
 from rich.table import Table
+from rich.text import Text
 
 from hoptrain.engine.storage.filler import Filled
 from hoptrain.samplers.loader.epochs import EpochLoader
@@ -100,7 +102,8 @@ class ThroughputMonitor(Callback):
 class ProgressBar(RichProgressBar):
     """A rich progress bar with few, short values, so that it fits on one line of 80 columns.
 
-    In a notebook it is a line of text in the cell. Rich's own bar shows nothing there without ipywidgets.
+    In a notebook it is a line of text in the cell. Rich's own bar shows nothing there without ipywidgets. Where the output is no terminal, such as a
+    file, it prints a line for each epoch.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -115,33 +118,59 @@ class ProgressBar(RichProgressBar):
         super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="  "))
         self._in_notebook = get_console().is_jupyter
         self._cell: Any = None  # the line in the notebook's cell
-        self._told_s = 0.0
-        if self._in_notebook:
+        self._told_s = self._begin_s = 0.0
+        self._ended: tuple[int, float] | None = None  # number and seconds of an epoch whose metrics were not shown yet
+        if self._in_notebook or not get_console().is_terminal:
             self.disable()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the bar and the epoch's clock. A run resumed in the middle of an epoch has no ``on_train_epoch_start`` for it."""
+        super().on_train_start(trainer, pl_module)
+        self._begin_s = time.monotonic()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the epoch's bar and clock."""
+        self._show_epoch(trainer, pl_module)
+        super().on_train_epoch_start(trainer, pl_module)
+        self._begin_s = time.monotonic()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Update the bar; in a notebook a few times a second, and for the last batch of an epoch."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         done, total = batch_idx + 1, self.total_train_batches
         if self._in_notebook and trainer.is_global_zero and (done == total or time.monotonic() - self._told_s > 0.25):
-            self._tell(trainer, pl_module, f"batch {done}/{total}")
+            self._tell(self._line(trainer, pl_module, trainer.current_epoch, f"batch {done}/{total}"))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Update the bar; in a notebook with the epoch's metrics."""
+        """Update the bar. The epoch's loss is logged after this, so a notebook or a file shows it at the next hook."""
         super().on_train_epoch_end(trainer, pl_module)
-        if self._in_notebook and trainer.is_global_zero:
-            self._tell(trainer, pl_module, "done")
+        self._ended = trainer.current_epoch, time.monotonic() - self._begin_s
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Finish the bar; the next training gets its own line in the notebook."""
+        self._show_epoch(trainer, pl_module)
         super().on_train_end(trainer, pl_module)
         self._cell = None
 
-    def _tell(self, trainer: Trainer, module: LightningModule, place: str) -> None:
+    def _show_epoch(self, trainer: Trainer, module: LightningModule) -> None:
+        """Show the metrics of the epoch that has ended, in a notebook or a file."""
+        ended, self._ended = self._ended, None
+        if ended is None or not trainer.is_global_zero:
+            return
+        epoch, seconds = ended
+        if self._in_notebook:
+            self._tell(self._line(trainer, module, epoch, "done"))
+        elif self.is_disabled:
+            print(self._line(trainer, module, epoch, f"{seconds:.1f} s"), flush=True)
+
+    def _line(self, trainer: Trainer, module: LightningModule, epoch: int, place: str) -> str:
+        figures = [f"{name}: {value}" for name, value in self.get_metrics(trainer, module).items()]
+        return "  ".join([self._get_train_description(epoch).lower(), place, *figures])
+
+    def _tell(self, text: str) -> None:
         from IPython.display import display  # installed in every notebook
 
-        figures = "  ".join(f"{name}: {value}" for name, value in self.get_metrics(trainer, module).items())
-        line = {"text/plain": f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {place}  {figures}"}
+        line = {"text/plain": text}
         self._told_s = time.monotonic()
         if self._cell is None:
             self._cell = display(line, raw=True, display_id=True)
@@ -150,10 +179,9 @@ class ProgressBar(RichProgressBar):
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
         """Shorten the bar to leave space for values. Below 100 columns drop the bar and the speed, since batches and seconds show both."""
-        columns = list(super().configure_columns(trainer))
-        if not get_console().encoding.startswith("utf"):  # Lightning separates two times by a character that ASCII lacks
-            columns = [TimeElapsedColumn() if isinstance(column, CustomTimeColumn) else column for column in columns]
-        if get_console().width < 100:
+        is_narrow = get_console().width < 100
+        columns = [_Times(is_narrow) if isinstance(column, CustomTimeColumn) else column for column in super().configure_columns(trainer)]
+        if is_narrow:
             return [column for column in columns if not isinstance(column, (BarColumn, ProcessingSpeedColumn))]
         for column in columns:
             if isinstance(column, BarColumn):
@@ -168,9 +196,30 @@ class ProgressBar(RichProgressBar):
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """Return the values of the bar by name, as text."""
         metrics = super().get_metrics(trainer, pl_module)
-        shown = _SHOWN | {f"val_{getattr(pl_module, 'score_name', 'acc')}": ("val", "{:.3f}")}
+        score = getattr(pl_module, "score_name", "acc")
+        shown = _SHOWN | {f"val_{score}": (f"val {score}", "{:.3f}")}
         left_out = "queue" if "hit_%" in metrics else ""  # a line has no space for both
         return {name: text.format(metrics[key]) for key, (name, text) in shown.items() if key in metrics and key != left_out}
+
+
+class _Times(ProgressColumn):
+    """A column with the elapsed and the remaining time of a task; a narrow one with the remaining time until the task is finished."""
+
+    max_refresh = 0.5
+
+    def __init__(self, is_narrow: bool) -> None:
+        super().__init__()
+        self._is_narrow = is_narrow
+
+    def render(self, task: Task) -> Text:
+        elapsed, left = task.finished_time if task.finished else task.elapsed, task.time_remaining
+        times = {"elapsed": elapsed, "left": left}
+        shown = ["elapsed" if task.finished else "left"] if self._is_narrow else [*times]
+        return Text(", ".join(f"{_clock(times[name])} {name}" for name in shown))
+
+
+def _clock(seconds: float | None) -> str:
+    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
 
 
 class NonFiniteLossMonitor(Callback):

@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,12 @@ from hoptrain.trainers.callbacks.interruption import raise_lost_interrupts
 from hoptrain.trainers.callbacks.layer_options import LayerOption  # noqa: F401 - so that trainer.callbacks finds its subclasses by name
 from hoptrain.trainers.callbacks.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.callbacks.run_folder import make_loggers
+from hoptrain.trainers.callbacks.run_report import RunReport
 from hoptrain.trainers.callbacks.termination import Termination, say_terminated
 from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 from hoptrain.trainers.commands import short_help
 from hoptrain.trainers.commands.parser import OptionParser, causes
+from hoptrain.trainers.lightning_package import ignore_wrong_advice
 from hoptrain.trainers.metrics import LOWER_IS_BETTER
 from hoptrain.trainers.resume.checkpoints import BestAndLast, check_regular, keep_checkpoints_whole, last_checkpoint, resume_in_folders_of
 from hoptrain.trainers.tasks import Task, TaskName, task_of
@@ -188,6 +191,7 @@ class HoptrainCLI(LightningCLI):
         check_trainer_options(options)
         check_folder("checkpoint.dirpath", self.config_init[self.subcommand].checkpoint.dirpath)
         # Of the callbacks that run in a step the timeline comes first, so that the step time excludes the others.
+        self._report = RunReport()
         callbacks: list[Callback] = [
             Termination(),
             BatchTraceCallback(self._timeline),
@@ -195,6 +199,7 @@ class HoptrainCLI(LightningCLI):
             NonFiniteLossMonitor(),
             PredictionWriter(),
             RankWatch(),
+            self._report,
         ]
         given = options.callbacks if isinstance(options.callbacks, list) else [options.callbacks]
         if options.enable_progress_bar is not False and not any(isinstance(callback, AnyProgressBar) for callback in given):
@@ -265,7 +270,11 @@ class HoptrainCLI(LightningCLI):
         self.trainer.sampler = None if sampler is None else sampler.as_dict()  # type: ignore[attr-defined]
 
     def after_fit(self) -> None:
-        """Test the best checkpoint and print its metric as the last line."""
+        """Test the best checkpoint, print its metric, and print what was written as the last line."""
+        self._test_best()
+        self._report.print_files(self.trainer)
+
+    def _test_best(self) -> None:
         trainer = self.trainer
         if trainer.loggers and trainer.global_step and not trainer.logged_metrics:
             _print_rank_zero(
@@ -330,7 +339,7 @@ def _is_shown(record: logging.LogRecord) -> bool:
 def _is_from_lightning(error: Exception) -> bool:
     """Return whether Lightning's own code raised the error, for example for options that conflict with the data."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__")).startswith(("pytorch_lightning.", "lightning_fabric."))
+    return str(frame.f_globals.get("__name__")).startswith(("pytorch_lightning.", "lightning_fabric.", "lightning."))
 
 
 def configure_logging() -> None:
@@ -340,16 +349,14 @@ def configure_logging() -> None:
     logger.setLevel(logging.INFO)
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # they concern Lightning, not the user
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.seed", "lightning_utilities.core.rank_zero"):
-        logging.getLogger(name).addFilter(_is_shown)  # a second call does not add it again
+        logger = logging.getLogger(import_module(name).__name__)  # of lightning.pytorch, if that is the package in use
+        logger.addFilter(_is_shown)  # a second call does not add it again
+    ignore_wrong_advice()
     for message in (
         "LightningCLI's args parameter",  # hoptrain itself passes them
-        "`isinstance\\(treespec, LeafSpec\\)`",  # concerns Lightning, not the user
-        "The '.*_dataloader' does not have many workers",  # evaluation loaders hold one list of nodes
-        "Couldn't infer the batch indices",  # predictions are written in the order of nodes, not by batch
         "The dirpath has changed",  # each run has its own folder
         "The number of training batches",  # metrics of epochs are logged anyway
         "Precision .* is not supported by the model summary",  # it then counts 4 bytes a parameter
-        "It is recommended to use `self.log",  # metrics are reduced over ranks before they are logged; times are those of rank 0
     ):
         warnings.filterwarnings("ignore", message=message)
 

@@ -18,6 +18,7 @@ from pytorch_lightning.cli import LightningArgumentParser
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import did_you_mean
 from hoptrain.engine.files.untrusted_yaml import check_yaml
+from hoptrain.trainers.commands import configs
 
 _PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a string", NoneType: "null"}
 _MANY = {int: "integers", float: "numbers", str: "strings"}
@@ -122,6 +123,8 @@ def _wrong_value(parser: OptionParser, key: str, message: str) -> str:
 
 def _unknown(parser: OptionParser, name: str) -> str:
     """Return the message for an option that does not exist, with the nearest one that does."""
+    if name in configs.known():
+        return f"{name} is a configuration, not an option: did you mean --config {name}?"
     known = {option.removeprefix("--") for action in _actions(parser) for option in action.option_strings if option.startswith("--")}
     known = {option for option in known if not option.endswith(("help", "+"))}
     hint = did_you_mean(name.removeprefix("--"), sorted(known))

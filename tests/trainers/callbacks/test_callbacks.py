@@ -1,5 +1,6 @@
 """Messages of a run: a NaN loss, the table of modules, overlapping splits, and a checkpoint beyond max_epochs."""
 
+import csv
 import errno
 import re
 import sys
@@ -152,12 +153,23 @@ def test_in_a_notebook_the_bar_is_a_line_of_text_that_changes(monkeypatch):
     Trainer(max_epochs=2, accelerator="cpu", use_distributed_sampler=False, callbacks=own, **options).fit(task, module)
     (lines,) = shown  # one line, printed again
     assert any(line.startswith("epoch 1/2  batch 3/3  wait: ") for line in lines)
-    assert re.fullmatch(r"epoch 2/2  done  .*wait: \d+%.*loss: \S+.*val: 0\.\d{3}", lines[-1])
+    assert re.fullmatch(r"epoch 2/2  done  .*wait: \d+%.*loss: \S+.*val acc: 0\.\d{3}", lines[-1])
 
 
-@pytest.mark.parametrize("width", [80, 200])
-def test_the_bar_is_ascii_where_the_terminal_is(monkeypatch, width):
-    """Otherwise a UnicodeEncodeError would end the run."""
+def test_where_the_output_is_no_terminal_each_epoch_has_a_line(capsys):
+    assert main([*QUICK[:-1], "--trainer.max_epochs=3"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
+    assert len(lines) == 3
+    for number, line in enumerate(lines, 1):
+        assert re.match(rf"epoch {number}/3  \d+\.\d s  wait: \d+%  loss: [\d.]+  val acc: 0\.\d{{3}}$", line), line
+    with next(Path("runs").glob("*/metrics.csv")).open() as file:
+        losses = [float(row["train_loss"]) for row in csv.DictReader(file) if row["train_loss"]]
+    assert [float(re.search(r"loss: (\S+)", line)[1]) for line in lines] == [float(f"{loss:.3g}") for loss in losses]
+
+
+@pytest.mark.parametrize(("width", "times"), [(80, b" -:--:-- left"), (200, b"0:00:00 elapsed, -:--:-- left")])
+def test_the_bar_is_ascii_where_the_terminal_is(monkeypatch, width, times):
+    """A UnicodeEncodeError once ended the run."""
     shown = TextIOWrapper(BytesIO(), encoding="ascii")
     console = Console(file=shown, width=width, force_terminal=True)
     monkeypatch.setattr(callbacks, "get_console", lambda: console)
@@ -166,6 +178,7 @@ def test_the_bar_is_ascii_where_the_terminal_is(monkeypatch, width):
         progress.update(progress.add_task("Epoch 1", total=10, visible=True), advance=5)
     shown.flush()
     assert b"5/10" in shown.buffer.getvalue()
+    assert times in shown.buffer.getvalue()
 
 
 BAR = ("fit", "--config", "quickstart", "--data.num_workers=0", "--trainer.accelerator=cpu", "--trainer.fast_dev_run=true")

@@ -45,6 +45,13 @@ def test_other_commands(command, capsys):
     assert "--untrained" in text
 
 
+@pytest.mark.parametrize(("command", "names"), [("bench", ("accuracy", "loader")), ("data", ("list", "import"))])
+def test_a_command_that_needs_a_name_lists_them(command, names, capsys):
+    assert main([command]) == 2
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in names)
+
+
 def test_no_command(capsys):
     assert main([]) == 2
     out = capsys.readouterr().out

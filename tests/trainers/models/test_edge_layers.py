@@ -95,7 +95,7 @@ def test_by_name_on_the_command_line(tmp_path, monkeypatch, capsys):
     )
     quiet = ("--data.dataset", "./telling", "--trainer.enable_progress_bar", "false")
     printed = here(capsys, "fit", "--config", "quickstart", *options.split(), *quiet).out
-    name, _, value = printed.strip().splitlines()[-1].rpartition(" ")
+    name, _, value = printed.splitlines()[-2].rpartition(" ")
     assert (name, float(value) > 0.9) == ("test accuracy", True)
 
 
