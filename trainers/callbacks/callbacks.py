@@ -147,8 +147,10 @@ class ProgressBar(RichProgressBar):
         self._ended = trainer.current_epoch, time.monotonic() - self._begin_s
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Finish the bar; the next training gets its own line in the notebook."""
+        """Finish the bar, with the loss of the last epoch; the next training gets its own line in the notebook."""
         self._show_epoch(trainer, pl_module)
+        self._update_metrics(trainer, pl_module)
+        self.refresh()
         super().on_train_end(trainer, pl_module)
         self._cell = None
 

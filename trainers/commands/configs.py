@@ -20,7 +20,7 @@ from hoptrain.engine.errors import did_you_mean
 from hoptrain.trainers.commands.table import aligned
 
 FOLDER = Path(__file__).parents[2] / "configs"
-_COLUMNS = "name", "task", "data", "size", "minutes", "files", "about"
+_COLUMNS = "name", "task", "size", "minutes", "files", "data", "about"
 _DATA = "dataset", "images", "triples", "events"
 """Options of data modules that name a data set."""
 _SIZES = {
@@ -70,7 +70,7 @@ def _row(name: str, path: Path) -> list[str]:
     minutes = re.search(r"^# Minutes: (\d+)", text, re.MULTILINE)
     about = text.partition("\n")[0].removeprefix("# ")
     scale = config["data"].get("scale", 1)
-    return [name, config.get("task", "nodes"), data, size_of(data, scale), minutes[1] if minutes else "", files_of(data), about]
+    return [name, config.get("task", "nodes"), size_of(data, scale), minutes[1] if minutes else "", files_of(data), data, about]
 
 
 def size_of(data: str, scale: float = 1) -> str:

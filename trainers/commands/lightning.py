@@ -11,7 +11,7 @@ import traceback
 import warnings
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
@@ -43,6 +43,7 @@ from hoptrain.trainers.tasks.options import check_folder, check_seed, check_shar
 from hoptrain.trainers.tasks.shared_data import share_of
 from hoptrain.trainers.watchdog.restarts import rejoin_process_group
 
+_TASKS = f"the task, which determines the options of data and model: {', '.join(get_args(TaskName))}."
 TRAINER_DEFAULTS: dict[str, Any] = {
     # The schedule already shards across ranks; a distributed sampler would shard again.
     "use_distributed_sampler": False,
@@ -87,7 +88,7 @@ class HoptrainCLI(LightningCLI):
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         # A checkpoint may come from elsewhere: only tensors and plain values are read, no pickled code.
         parser.set_defaults({"weights_only": True})
-        parser.add_argument("--task", type=TaskName, default="nodes", help="the task; it determines the options of data and model.")
+        parser.add_argument("--task", type=TaskName, default="nodes", metavar="NAME", help=_TASKS)
         if subcommand == "fit":
             parser.add_argument(
                 "--timeline",

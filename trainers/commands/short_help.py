@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from typing import Any
 
 from jsonargparse import DefaultHelpFormatter
@@ -58,10 +59,18 @@ EXAMPLES = {
 
 
 class Formatter(DefaultHelpFormatter):
-    """A help formatter that keeps the line breaks of the description."""
+    """A help formatter that keeps the line breaks of the description, and wraps what is longer than a line."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(indent + line for line in text.splitlines())
+        return "\n".join(_wrapped(indent + line, width) for line in text.splitlines())
+
+    def start_section(self, heading: str | None) -> None:
+        """Start a group of options, whose heading may be a class's description."""
+        super().start_section(heading and _wrapped(heading, self._width))
+
+
+def _wrapped(line: str, width: int) -> str:
+    return line if len(line) <= width else textwrap.fill(line, width, subsequent_indent="    ", break_on_hyphens=False)
 
 
 class ShortFormatter(Formatter):

@@ -8,7 +8,7 @@ from cases.mistakes import refused
 from hoptrain.engine.datasets import npz
 from hoptrain.engine.datasets.load import load_any
 from hoptrain.trainers.cli import main
-from hoptrain.trainers.commands.configs import FOLDER, known, size_of, with_paths
+from hoptrain.trainers.commands.configs import FOLDER, known, with_paths
 
 QUICKSTART = str(FOLDER / "quickstart.yaml")
 
@@ -44,7 +44,7 @@ def listed(tmp_path, monkeypatch, capsys):
             (tmp_path / file).touch()
         assert main(["configs"]) == 0
         header, *lines = capsys.readouterr().out.splitlines()[: len(known()) + 1]
-        assert header.split() == ["name", "task", "data", "size", "minutes", "files", "about"]
+        assert header.split() == ["name", "task", "size", "minutes", "files", "data", "about"]
         assert max(map(len, lines)) <= 120
         return {line.split()[0]: re.split(r" {2,}", line) for line in lines}
 
@@ -54,9 +54,9 @@ def listed(tmp_path, monkeypatch, capsys):
 def test_the_list_has_task_data_and_size_of_each(listed):
     rows = listed()
     assert list(rows) == list(known())
-    assert rows["quickstart"][1:4] == ["nodes", "digits-knn", "1,797 nodes"]
-    assert rows["wikipedia_tgn"][1:4] == ["temporal_links", "temporal_jodie_wikipedia", "157,474 events"]
-    assert all(size_of(row[2]) for row in rows.values())
+    assert rows["quickstart"][1:3] == ["nodes", "1,797 nodes"]
+    assert rows["wikipedia_tgn"][1:3] == ["temporal_links", "157,474 events"]
+    assert all(re.fullmatch(r"[\d,]+ (nodes|images|graphs|triples|events)", row[2]) for row in rows.values())
     assert rows["quickstart"][-1].startswith("Real handwritten")
 
 

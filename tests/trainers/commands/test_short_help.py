@@ -6,6 +6,13 @@ from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.short_help import COMMON
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_line_is_longer_than_the_terminal_is_wide(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    long = [line for line in help_of(capsys, "fit", "--help").splitlines() if len(line) > width]
+    assert all(line.startswith("  --") for line in long), long  # the names of an option stay on one line
+
+
 def help_of(capsys, *arguments):
     with pytest.raises(SystemExit, match=r"^0$"):
         main(list(arguments))
