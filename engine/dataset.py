@@ -13,6 +13,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array, as_array, as_labels, is_integer
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import InputError, an, not_carried
+from hoptrain.engine.features.attributes import Attributes
 from hoptrain.engine.features.checks import (
     as_feature_array,
     as_ids,
@@ -25,12 +26,11 @@ from hoptrain.engine.features.checks import (
     num_classes_of,
 )
 from hoptrain.engine.features.quantized import Rows, files_of, in_memory, narrow_tables, rows_in
+from hoptrain.engine.features.splits import MASKS, by_split_name, labelled_nodes, masks_in, random_splits, split_name
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.engine.store import FolderWriter, checking, complete_header, create_new_folder, open_folder
 
-SPLITS = ("train", "val", "test")
-MASKS = tuple(f"{split}_mask" for split in SPLITS)
 ONLY: Relation = ("", "", "")
 """The relation of a homogeneous graph, for code that handles both kinds of graphs."""
 
@@ -77,7 +77,8 @@ class BaseDataset(ABC):
         """Convert labels to arrays and splits to node ids, and count the classes if ``num_classes`` is 0."""
         y = None if self.y is None else as_labels(as_feature_array(self.y))
         self._set(y=y, num_classes=self.num_classes or (0 if y is None else num_classes_of(y)))
-        self._set(splits={split: as_ids(self.name, split, as_array(ids), self.num_seed_nodes) for split, ids in self.splits.items()})
+        splits = by_split_name(self.name, self.splits)
+        self._set(splits={split: as_ids(self.name, split, as_array(ids), self.num_seed_nodes) for split, ids in splits.items()})
 
     def _check(self, edge_y: Array | None = None) -> None:
         own = self.contents()
@@ -109,12 +110,33 @@ class BaseDataset(ABC):
         Raises:
             InputError: the split does not exist or is empty.
         """
+        name = split_name(name)
         if name not in self.splits:
             known = ", ".join(self.splits) or "none at all"
             raise InputError(f"{self.name} has no split {name!r}: it has {known}; choose one of them or give node ids")
         if len(self.splits[name]) == 0:
             raise InputError(f"the {name} split of {self.name} is empty: it needs at least one node; fill it or choose another split")
         return self.splits[name]
+
+    def with_random_splits(self, train: float = 0.6, val: float = 0.2, *, seed: int = 0) -> Self:
+        """Return a copy with random splits ``train``, ``val`` and ``test`` of the labelled nodes, or of all nodes without labels.
+
+        They are the same on every machine.
+
+        Args:
+            train: share of the nodes to train on.
+            val: share of the nodes for validation; the others are for the test.
+            seed: seed of the random choice.
+
+        Raises:
+            InputError: a share is out of range, or there are fewer than three nodes.
+        """
+        if not (0 < train < 1 and 0 <= val < 1 and train + val <= 1):
+            raise InputError(
+                f"train is {train} and val {val}: shares must be in (0, 1), and their sum at most 1; give for instance 0.6 and 0.2"
+            )
+        nodes, note = labelled_nodes(self.name, self.y, self.num_seed_nodes), f"random {train:g}/{val:g} of the labelled nodes, seed {seed}"
+        return replace(self, splits=random_splits(nodes, train, val, seed), meta={**self.meta, "split": note}, validate=False)
 
     @property
     def is_multilabel(self) -> bool:
@@ -223,7 +245,8 @@ class Dataset(BaseDataset):
             (``Graph.edge_ids``), so rows follow the order of ``edge_index``. R must exceed the largest id. (R,) is taken as (R, 1).
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels, int8 with -1
             where some are unknown; or (V,) or (V, num_classes) float32 regression targets, NaN for none; or None.
-        splits: node ids (N,) int64 by name: ``train``, ``val``, ``test`` or any other identifier. Boolean masks (V,) are converted.
+        splits: node ids (N,) int64 by name: ``train``, ``val`` (also ``valid`` or ``validation``), ``test`` or any other identifier. Boolean masks
+            (V,) are converted.
         num_classes: number of classes or targets; 0 to count them from the labels, and 0 without labels.
         edge_y: (R,) edge labels by edge id, encoded as ``y``, except that floats are always regression targets; or None.
         edge_splits: edge ids (N,) int64 by split name, for tasks on edges or links: edges to train on and to evaluate.
@@ -277,12 +300,13 @@ class Dataset(BaseDataset):
                 f"{self.name}: graph is {an(type(graph).__name__)}: it must be a Graph; use Dataset.from_pyg or Dataset.from_dgl for objects of these libraries"
             )
         edge_splits = {
-            name: as_ids(self.name, name, as_array(ids), graph.num_edge_ids(), "edges") for name, ids in self.edge_splits.items()
+            name: as_ids(self.name, name, as_array(ids), graph.num_edge_ids(), "edges")
+            for name, ids in by_split_name(self.name, self.edge_splits).items()
         }
         self._set(graph=graph, x=x, edge_attr=edge_attr, edge_splits=edge_splits)
         self._set(
             edge_y=None if self.edge_y is None else as_array(self.edge_y),
-            negatives={split: as_array(pairs) for split, pairs in self.negatives.items()},
+            negatives={split: as_array(pairs) for split, pairs in by_split_name(self.name, self.negatives).items()},
         )
 
     def _check_edges(self) -> None:
@@ -349,10 +373,11 @@ class Dataset(BaseDataset):
 
     @classmethod
     def from_pyg(cls, data: Any, *, name: str = "data", time_attr: str | None = None) -> Dataset:
-        """Read a homogeneous ``torch_geometric.data.Data``: ``edge_index`` and, if set, ``x``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``.
+        """Read a homogeneous ``torch_geometric.data.Data``: ``edge_index`` and, if set, ``x``, ``y`` and masks.
 
-        Labels (V, 1) become (V,); floating labels that are whole numbers become integers. Edges keep their order as ids (``Graph.edge_ids``);
-        ``edge_weight`` becomes ``Graph.weights``. ``edge_attr`` is kept. A warning and ``meta["not_carried"]`` name the attributes that are dropped.
+        Masks are ``train_mask``, ``val_mask`` (also ``valid_mask`` or ``validation_mask``) and ``test_mask``. Labels (V, 1) become (V,); floating labels
+        that are whole numbers become integers. Edges keep their order as ids (``Graph.edge_ids``); ``edge_weight`` becomes ``Graph.weights``.
+        ``edge_attr`` is kept. A warning and ``meta["not_carried"]`` name the attributes that are dropped.
 
         Args:
             data: the graph.
@@ -368,21 +393,54 @@ class Dataset(BaseDataset):
         return cls(name=name, graph=graph, x=data.x, y=data.y, edge_attr=data.edge_attr, splits=masks_in(data), meta=meta)
 
     @classmethod
-    def from_dgl(cls, graph: Any, *, name: str = "data") -> Dataset:
+    def from_dgl(cls, graph: Any, *, name: str = "data", weight_attr: str | None = None, time_attr: str | None = None) -> Dataset:
         """Read a homogeneous ``dgl.DGLGraph`` with ``feat``, ``label`` and masks in ``ndata``, as in DGL's data sets; ``edata["feat"]`` becomes ``edge_attr``.
 
-        DGL gives weights no fixed name: pass them to ``Graph.from_edges`` with ``graph.edges()``. Labels and dropped fields are treated as in ``from_pyg``.
+        Labels, masks and dropped fields are treated as in ``from_pyg``.
+
+        Args:
+            graph: the graph.
+            name: name of the data set in messages.
+            weight_attr: name of the field of edges with weights, for which DGL has no fixed name.
+            time_attr: name of a field of edges, or of nodes, with integer times. With node times, an edge has its source's time.
+
+        Raises:
+            InputError: a named field is missing, or a field is not valid in a data set.
         """
-        made, nodes, edges = Graph.from_dgl(graph), graph.ndata, getattr(graph, "edata", {})
-        meta = not_carried(name, "Dataset", {*nodes} - {"feat", "label", *MASKS} | {*edges} - {"feat"})
+        made, nodes, edges = Graph.from_dgl(graph, weight_attr=weight_attr, time_attr=time_attr), graph.ndata, getattr(graph, "edata", {})
+        left = ({*nodes} - {"feat", "label", *MASKS} | {*edges} - {"feat"}) - {weight_attr, time_attr}
+        meta = not_carried(name, "Dataset", left, "; weight_attr and time_attr name weights and times")
         options = {"x": nodes.get("feat"), "y": nodes.get("label"), "edge_attr": edges.get("feat"), "splits": masks_in(nodes)}
         return cls(name=name, graph=made, meta=meta, **options)
 
+    @classmethod
+    def from_networkx(cls, graph: Any, *, name: str = "data", label_attr: str | None = None) -> Dataset:
+        """Read a networkx graph. Nodes are numbered in its order; an undirected edge becomes two edges, with the same attributes.
 
-def masks_in(held: Any) -> dict[str, Array]:
-    """Return the masks (V,) of a PyG or DGL object by split, for example ``train_mask`` as ``train``."""
-    masks = {split: held.get(name) for split, name in zip(SPLITS, MASKS, strict=True)}
-    return {split: as_array(mask).astype(bool) for split, mask in masks.items() if mask is not None}
+        It takes these attributes under their usual names: of nodes ``x`` or ``feat``, ``y`` or ``label``, and masks as in ``from_pyg``; of edges
+        ``weight``, ``time``, and ``edge_attr`` or ``feat``. Labels that are texts become classes, whose names are in ``meta["classes"]``. A node
+        without a label has none. A warning and ``meta["not_carried"]`` name the attributes that are dropped.
+
+        Args:
+            graph: a graph, directed or undirected, also with parallel edges.
+            name: name of the data set in messages.
+            label_attr: name of the attribute of nodes with labels, instead of ``y`` or ``label``.
+
+        Raises:
+            InputError: only some of the nodes or edges have an attribute, or it is not valid in a data set.
+        """
+        directed = graph if graph.is_directed() else graph.to_directed(as_view=True)
+        number = {node: place for place, node in enumerate(directed)}
+        edges = list(directed.edges(data=True))
+        nodes = Attributes(name, "node", list(directed), [own for _, own in directed.nodes(data=True)])
+        of_edges = Attributes(name, "edge", [ends[:2] for ends in edges], [own for *_, own in edges])
+        ends = np.array([(number[src], number[dst]) for src, dst, _ in edges], np.int64).reshape(-1, 2).T
+        made = Graph.from_edge_index(ends, len(number), weights=of_edges.take("weight"), times=of_edges.take("time"))
+        y, classes = nodes.labels(*(("y", "label") if label_attr is None else (label_attr,)))
+        splits = masks_in({mask: nodes.take(mask) for mask in MASKS})
+        options = {"x": nodes.take("x", "feat"), "y": y, "edge_attr": of_edges.take("edge_attr", "feat"), "splits": splits}
+        meta = ({} if classes is None else {"classes": classes}) | not_carried(name, "Dataset", {*nodes.left(), *of_edges.left()})
+        return cls(name=name, graph=made, meta=meta, **options)
 
 
 def with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:

@@ -170,12 +170,28 @@ class Graph(RelationColumns):
         return cls.from_edges(*ends_of(edge_index), num_nodes, weights=weights, times=times)
 
     @classmethod
-    def from_dgl(cls, graph: Any) -> Graph:
-        """Read a homogeneous ``dgl.DGLGraph``; edge ids are DGL's. For weights, which DGL gives no fixed name, use ``from_edges``."""
+    def from_dgl(cls, graph: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> Graph:
+        """Read a homogeneous ``dgl.DGLGraph``; edge ids are DGL's.
+
+        Args:
+            graph: the graph.
+            weight_attr: name of the field of edges with weights.
+            time_attr: name of a field of edges, or of nodes, with integer times. With node times, an edge has its source's time.
+
+        Raises:
+            InputError: the graph has several edge types, or a named field is missing.
+        """
         if not graph.is_homogeneous:
             raise InputError(f"the DGL graph has the edge types {graph.canonical_etypes}: it must have one; pick it with graph[etype]")
-        src, dst = graph.edges()
-        return cls.from_edges(src.cpu().numpy(), dst.cpu().numpy(), int(graph.num_nodes()))
+        src, dst = map(as_array, graph.edges())
+        fields = {**getattr(graph, "ndata", {}), **getattr(graph, "edata", {})}
+        for attr in (weight_attr, time_attr):
+            if attr is not None and attr not in fields:
+                raise InputError(f"the DGL graph has no field {attr!r}: it has {join_limited(sorted(fields)) or 'none'}; name one of these")
+        weights, times = (None if attr is None else fields[attr] for attr in (weight_attr, time_attr))
+        if time_attr is not None and time_attr not in graph.edata:
+            times = times_of_sources(times, src)
+        return cls.from_edge_index(np.stack([src, dst]), int(graph.num_nodes()), weights=weights, times=times)
 
 
 class PartialGraph(Graph):

@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array
-from hoptrain.engine.dataset import MASKS, SPLITS, BaseDataset, Contents, masks_in, with_prefix
+from hoptrain.engine.dataset import BaseDataset, Contents, with_prefix
 from hoptrain.engine.errors import InputError, an, not_carried
 from hoptrain.engine.features.checks import as_feature_array, as_ids, as_rows
 from hoptrain.engine.features.quantized import Rows, rows_in
+from hoptrain.engine.features.splits import MASKS, SPLITS, by_split_name, masks_in
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
 
@@ -93,7 +94,10 @@ class HeteroDataset(BaseDataset):
                 f"{self._named(relation)}: edge_splits are {an(type(splits).__name__)}: give a dictionary of edge ids by split name"
             )
         number = self.graph.relations[relation].num_edge_ids()
-        ids = {split: as_ids(self._named(relation), split, as_array(ids), number, "edges") for split, ids in splits.items()}
+        ids = {
+            split: as_ids(self._named(relation), split, as_array(ids), number, "edges")
+            for split, ids in by_split_name(self.name, splits).items()
+        }
         return {split: own.astype(np.int64, copy=False) for split, own in ids.items()}
 
     def _check_disjoint(self) -> None:
@@ -182,7 +186,7 @@ class HeteroDataset(BaseDataset):
     ) -> HeteroDataset:
         """Read a ``torch_geometric.data.HeteroData``: its edges and, if set, ``x`` of node types and ``edge_attr`` of edge types.
 
-        Labels ``y`` and ``train_mask``, ``val_mask``, ``test_mask`` are those of ``seed_type``. A warning and ``meta["not_carried"]`` name the
+        Labels ``y`` and masks, named as in ``Dataset.from_pyg``, are those of ``seed_type``. A warning and ``meta["not_carried"]`` name the
         attributes that are dropped.
 
         Args:

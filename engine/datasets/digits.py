@@ -9,7 +9,8 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import open_cached
-from hoptrain.engine.datasets.source import RANDOM_SPLIT, Counts, Source, random_splits
+from hoptrain.engine.datasets.source import RANDOM_SPLIT, Counts, Source
+from hoptrain.engine.features.splits import random_splits
 from hoptrain.engine.graph import Graph
 
 NEIGHBORS = 8

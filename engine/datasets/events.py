@@ -11,10 +11,10 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, check_numbers, is_integer
 from hoptrain.engine.columns import as_ids, check_ids
-from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found
 from hoptrain.engine.datasets.pyg import EVENTS, dataset_of, downloaded
 from hoptrain.engine.errors import InputError, one_line
+from hoptrain.engine.features.splits import SPLITS
 from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.graph import Graph
 

@@ -33,10 +33,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hoptrain.engine.arrays import Array, is_integer
-from hoptrain.engine.dataset import SPLITS, Dataset
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import open_cached
-from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features, random_splits
+from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features
 from hoptrain.engine.errors import InputError, one_line
+from hoptrain.engine.features.splits import SPLITS, random_splits
 from hoptrain.engine.files.untrusted import npz_members, parse_json, read_npz
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.hetero_dataset import HeteroDataset

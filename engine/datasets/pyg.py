@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import SPLITS, Dataset
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import converted, downloads, fingerprint, is_folder, open_cached, unusable
 from hoptrain.engine.datasets.npz import find_npz, not_found
-from hoptrain.engine.datasets.source import RANDOM_SPLIT, Counts, Source, narrow_features, random_splits
+from hoptrain.engine.datasets.source import RANDOM_SPLIT, Counts, Source, narrow_features
 from hoptrain.engine.errors import one_line
+from hoptrain.engine.features.splits import SPLITS, random_splits
 from hoptrain.engine.graph import Graph
 
 T = TypeVar("T")

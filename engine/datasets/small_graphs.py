@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_labels
-from hoptrain.engine.dataset import SPLITS, Dataset
+from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.source import narrow_features
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.checks import check_labels, check_split, label_dtype, num_classes_of
+from hoptrain.engine.features.splits import SPLITS, by_split_name
 from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter, create_new_folder, open_folder
@@ -57,7 +58,7 @@ class SmallGraphs:
     def __post_init__(self, validate: bool) -> None:
         y = as_labels(as_array(self.y))
         object.__setattr__(self, "ptr", as_array(self.ptr))
-        object.__setattr__(self, "splits", {split: as_array(ids) for split, ids in self.splits.items()})
+        object.__setattr__(self, "splits", {split: as_array(ids) for split, ids in by_split_name(self.name, self.splits).items()})
         object.__setattr__(self, "num_classes", self.num_classes or num_classes_of(y))
         if validate:
             self._check(y)
@@ -136,7 +137,7 @@ class SmallGraphs:
         y = np.concatenate([as_array(data.y).reshape(1, -1) for data in graphs])
         nodes = Dataset(name=name, graph=Graph.from_edges(edges[0], edges[1], int(ptr[-1])), x=x, edge_attr=edge_attr)
         if splits is None and (given := getattr(dataset, "get_idx_split", None)) is not None:
-            splits = {"val" if split == "valid" else split: ids for split, ids in given().items()}
+            splits = given()
         shared = folds_of(name, None, len(y), fold) if splits is None else {split: as_array(ids) for split, ids in splits.items()}
         return cls(name=name, nodes=nodes, ptr=ptr, y=y, splits=shared)
 

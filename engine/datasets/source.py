@@ -12,7 +12,6 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.hetero_dataset import HeteroDataset
-from hoptrain.kernels.cpu.shuffle import permutation
 
 Load: TypeAlias = Callable[[str, Path | None, float], Dataset | HeteroDataset]
 """Type of a function (name, root, scale) -> data set. ``root`` is an existing folder or None; ``scale`` is 1.0 unless the source is scalable."""
@@ -47,13 +46,6 @@ class Source:
     counts: Counts | None = None
     is_scalable: bool = False
     is_present: Callable[[str, Path | None], bool] = lambda name, root: True
-
-
-def random_splits(ids: Array) -> dict[str, Array]:
-    """Split node ids (N,) 60/20/20 into ``train``, ``val`` and ``test``, identically on every machine and with every library version."""
-    order = ids[permutation(len(ids), 0, 0)].astype(np.int64)
-    bounds = [len(ids) * 60 // 100, len(ids) * 80 // 100]
-    return {name: np.sort(part) for name, part in zip(("train", "val", "test"), np.split(order, bounds), strict=True)}
 
 
 def narrow_features(x: Array) -> Array:

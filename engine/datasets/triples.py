@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, is_integer
-from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.npz import find_npz, not_found, places, read
 from hoptrain.engine.datasets.pyg import TRIPLES, dataset_of, downloaded
 from hoptrain.engine.errors import InputError, one_line
+from hoptrain.engine.features.splits import SPLITS
 from hoptrain.engine.files.untrusted import open_regular
 from hoptrain.engine.graph import Graph
 

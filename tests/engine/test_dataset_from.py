@@ -2,10 +2,11 @@
 
 from types import SimpleNamespace
 
+import networkx
 import numpy as np
 import pytest
 import torch
-from cases.mistakes import Mistake, each_of
+from cases.mistakes import Mistake, each_of, refused
 from torch_geometric.data import Data, HeteroData
 
 from hoptrain.engine import BFLOAT16, Dataset, Graph, to_bfloat16
@@ -76,7 +77,9 @@ def test_what_a_data_set_does_not_hold_is_named(caplog):
         edata={"w": torch.ones(4)},
     )
     assert Dataset.from_dgl(dgl).meta == {"not_carried": ["w", "year"]}
-    assert caplog.messages == ["data: a Dataset cannot store w, year: batches will not have them"]
+    assert caplog.messages == [
+        "data: a Dataset cannot store w, year: batches will not have them; weight_attr and time_attr name weights and times"
+    ]
     caplog.clear()
     mask, weight = torch.from_numpy(TRAIN), torch.ones(4)
     whole = Data(edge_index=edges, x=weight[:, None], y=weight, edge_weight=weight, edge_attr=weight, val_mask=mask, num_nodes=4)
@@ -88,6 +91,47 @@ def test_from_dgl():
     ndata = {"feat": torch.from_numpy(X), "label": torch.from_numpy(Y), "train_mask": torch.from_numpy(TRAIN.astype(np.uint8))}
     edges = torch.from_numpy(EDGES)
     same(Dataset.from_dgl(SimpleNamespace(is_homogeneous=True, edges=lambda: (edges[0], edges[1]), num_nodes=lambda: 4, ndata=ndata)))
+
+
+def test_weights_and_times_of_dgl_are_taken_by_name():
+    edges, num = torch.from_numpy(EDGES), torch.arange(4)
+    graph = SimpleNamespace(
+        is_homogeneous=True,
+        edges=lambda: (edges[0], edges[1]),
+        num_nodes=lambda: 4,
+        ndata={"born": num, "valid_mask": torch.from_numpy(TRAIN)},
+        edata={"w": num / 2},
+    )
+    data = Dataset.from_dgl(graph, weight_attr="w", time_attr="born")
+    assert data.meta == {}
+    assert data.splits["val"].tolist() == [0, 1]
+    assert data.graph.weights.tolist() == (data.graph.ids_of(np.arange(4)) / 2).tolist()
+    assert data.graph.times.tolist() == data.graph.indices.tolist()
+    with refused("'year'", "no field born, valid_mask, w", "name one"):
+        Dataset.from_dgl(graph, time_attr="year")
+
+
+def test_from_networkx(caplog):
+    graph = networkx.Graph()
+    for number, name in enumerate("abcd"):
+        graph.add_node(name, feat=[number, 1.0], train_mask=number < 2, **({} if name == "d" else {"label": ["x", "y"][number % 2]}))
+    for src, dst, weight in (("a", "b", 2.0), ("b", "c", 3.0), ("d", "d", 1.0)):
+        graph.add_edge(src, dst, weight=weight, time=int(weight), colour="red")
+    data = Dataset.from_networkx(graph)
+    assert data.meta == {"classes": ["x", "y"], "not_carried": ["colour"]}
+    assert caplog.messages == ["data: a Dataset cannot store colour: batches will not have them"]
+    assert data.y.tolist() == [0, 1, 0, -1]
+    assert data.x.tolist() == [[0, 1], [1, 1], [2, 1], [3, 1]]
+    assert data.splits["train"].tolist() == [0, 1]
+    pairs = zip(data.graph.indices.tolist(), data.graph.destinations().tolist(), data.graph.weights, data.graph.times, strict=True)
+    assert list(pairs) == [(1, 0, 2, 2), (0, 1, 2, 2), (2, 1, 3, 3), (1, 2, 3, 3), (3, 3, 1, 1)]
+    directed = networkx.DiGraph([(0, 1), (1, 2)])
+    assert Dataset.from_networkx(directed).graph.num_edges == 2
+    networkx.set_node_attributes(directed, {0: 1.5, 1: 2.5, 2: 3.5}, "height")
+    assert Dataset.from_networkx(directed, label_attr="height").is_regression
+    directed.nodes[1]["feat"] = [1.0]
+    with refused("0", "data node no feat others", "add drop"):
+        Dataset.from_networkx(directed)
 
 
 def test_a_data_set_is_shown_in_a_line():

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import SPLITS
+from hoptrain.engine.features.splits import SPLITS
 from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.schedule import StepSchedule

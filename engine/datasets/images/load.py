@@ -13,8 +13,9 @@ from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.datasets.cache import convert_once, fingerprint
 from hoptrain.engine.datasets.images.cifar10 import find_cifar10, read_cifar10
 from hoptrain.engine.datasets.npz import find_npz, places
-from hoptrain.engine.datasets.source import RANDOM_SPLIT, random_splits
+from hoptrain.engine.datasets.source import RANDOM_SPLIT
 from hoptrain.engine.errors import InputError, one_line
+from hoptrain.engine.features.splits import random_splits
 from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.kernels.cpu.shuffle import permutation

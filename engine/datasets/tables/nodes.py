@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.datasets.source import narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import WHOLE, Kind, are_whole
 from hoptrain.engine.datasets.tables.rows import Progress, Table
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.splits import SPLITS
 
 KNOWN: Mapping[str, Kind] = {"label": "text", "split": "text"}
 

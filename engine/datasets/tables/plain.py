@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.dataset import SPLITS, Dataset
-from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features, random_splits
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
 from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, numbers_of, splits_of
 from hoptrain.engine.datasets.tables.rows import Progress, Table
 from hoptrain.engine.errors import InputError, one_line
+from hoptrain.engine.features.splits import labelled_nodes, random_splits
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph
 
@@ -314,19 +315,9 @@ def _of_vertices(
 
 def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
     """Return the nodes to split at random: those with a label, or all if there are no labels."""
-    if y is None:
-        labelled = np.arange(num_nodes)
-    elif len(y) != num_nodes:
+    if y is not None and len(y) != num_nodes:
         raise InputError(f"{name}: labels of {len(y):,} nodes: there are {num_nodes:,}; give one for each")
-    else:
-        is_one = ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
-        labelled = np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
-    if len(labelled) < len(SPLITS):
-        raise InputError(
-            f"{name}: {len(labelled)} labelled nodes cannot be split at random: {', '.join(SPLITS)} need one each; label more, or give the split "
-            "as a table"
-        )
-    return labelled
+    return labelled_nodes(name, y, num_nodes)
 
 
 def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: Path | None) -> tuple[Graph, Array | None, int]:

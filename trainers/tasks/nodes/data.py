@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, load_dataset, load_hetero_dataset
-from hoptrain.engine.dataset import SPLITS
 from hoptrain.engine.errors import check_choice
+from hoptrain.engine.features.splits import SPLITS
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.transforms.full_supervision import fully_supervised
 from hoptrain.engine.transforms.made_features import make_features
