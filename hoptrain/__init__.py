@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hoptrain.engine.datasets.tables.folders import read_hetero_tables
     from hoptrain.trainers.callbacks.callbacks import ThroughputMonitor, ProgressBar
     from hoptrain.trainers.callbacks.layer_options import ActivationCheckpointing, CompiledLayers
+    from hoptrain.trainers.callbacks.predictions import PredictionWriter
     from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
     from hoptrain.trainers.tasks.adaptive import AdaptiveNodeClassifier
     from hoptrain.trainers.tasks.edges import EdgeDataModule, EdgePredictor
@@ -53,6 +54,7 @@ _NAMES = {
     "trainers.models.inference": "layerwise_inference",
     "trainers.callbacks.callbacks": "ThroughputMonitor ProgressBar",
     "trainers.callbacks.layer_options": "ActivationCheckpointing CompiledLayers",
+    "trainers.callbacks.predictions": "PredictionWriter",
     "trainers.callbacks.timeline": "BatchTraceCallback",
     "trainers.tasks.adaptive": "AdaptiveNodeClassifier",
     "trainers.tasks.temporal_links": "EventDataModule EventPredictor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Self, TypeAlias
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError
@@ -41,6 +42,14 @@ class BaseHeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             )
         if self.seed_type not in (None, data.seed_type):
             raise InputError(f"seed_type is {self.seed_type!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
+
+    def with_seed_type(self, seed_type: str) -> Self:
+        """Return this sampler if it has a ``seed_type``, else a copy for seeds of the given one."""
+        if self.seed_type is not None:
+            return self
+        own = copy(self)
+        own.seed_type, own.by_seeds = seed_type, True
+        return own
 
     def items(self, graph: HeteroGraph, seeds: Array) -> Array:
         """Return the seeds of a split, which are of ``seed_type``.

@@ -181,7 +181,8 @@ class SampledBatch(ABC):
         return replace(self, seed=address.seed, epoch=address.epoch, batch=address.batch, num_step_seeds=self.num_seeds)
 
     def __repr__(self) -> str:
-        arrays = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self.arrays().items())
+        rows = {dotted("x", kind): own for kind, own in self.features.items()} | ({} if self.y is None else {"y": self.y})
+        arrays = ", ".join(f"{name} {tuple(array.shape)}" for name, array in (self.arrays() | rows).items())
         return (
             f"{type(self).__name__}(seed={self.seed}, epoch={self.epoch}, batch={self.batch}, num_seeds={self.num_seeds}, arrays: {arrays})"
         )

@@ -21,6 +21,7 @@ from hoptrain.engine.store import check_unchanged
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_distinct, check_nodes
+from hoptrain.samplers.hetero import BaseHeteroSampler
 from hoptrain.samplers.loader.check_batch import prepared
 from hoptrain.samplers.loader.cores import rank_and_world_size
 from hoptrain.samplers.loader.epochs import EpochLoader
@@ -249,5 +250,7 @@ def plain_schedule(
         ids = as_ids(data.name, "of the loader", as_array(split), data.num_seed_nodes)
         seeds = check_distinct(check_nodes(ids, data.num_seed_nodes))
     check_batch_size(sampler, batch_size)
+    if isinstance(sampler, BaseHeteroSampler) and isinstance(data, HeteroDataset):
+        sampler = sampler.with_seed_type(data.seed_type)
     sampler, items = prepared(sampler, data.graph, seeds)
     return sampler, Schedule(items=items, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)

@@ -9,6 +9,8 @@ import pytest
 from ranks.command import TWO_RANKS, here, hoptrain
 from ranks.on_machines import QUICKSTART, START_S
 
+from hoptrain.engine import Dataset, Graph, load_dataset
+
 pytestmark = [pytest.mark.timeout(2 * START_S), pytest.mark.filterwarnings("ignore")]  # Lightning's warnings about a small run
 
 
@@ -110,8 +112,6 @@ def test_two_ranks_share_the_epoch(tmp_path):
     assert printed.count("test accuracy") == 1
     assert len(column(tmp_path, "train_loss_step")) == 10  # 1,078 seeds, 2 x 128 a step: five steps an epoch
     # An accuracy over all 359 validation nodes is a multiple of 1/359; over one rank's share it would not be.
-    from hoptrain.engine import load_dataset
-
     count = len(load_dataset("digits-knn").splits["val"])
     for value in column(tmp_path, "val_acc"):
         assert abs(float(value) * count - round(float(value) * count)) < 1e-3
@@ -123,7 +123,22 @@ def checkpoint_of(run):
 
 @pytest.mark.parametrize(("command", "score"), [("validate", "val_acc"), ("test", "test_acc")])
 def test_a_checkpoint_is_evaluated(inline_run, run_here, command, score):
-    assert score in run_here(command, "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run)).out
+    assert score in run_here(command, "--ckpt_path", checkpoint_of(inline_run)).out
+
+
+def test_a_checkpoint_predicts_nodes_of_another_graph_by_the_configuration_beside_it(inline_run, run_here, tmp_path):
+    """The other graph has more nodes, and no labels; the run's config.yaml names all but the data."""
+    known = load_dataset("digits-knn")
+    graph = Graph.from_edges(np.append(known.graph.indices, 5), np.append(known.graph.destinations(), 1797), 1798)
+    Dataset(name="new", graph=graph, x=np.concatenate([known.x, known.x[:1]])).save(tmp_path / "new")
+    (tmp_path / "ids.txt").write_text("1797\n3\n")
+    options = ("--data.dataset", tmp_path / "new", "--nodes", "ids.txt", "--out", "made.csv")
+    assert "made.csv" in run_here("predict", "--ckpt_path", checkpoint_of(inline_run), *options).out
+    with open("made.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == ["1797", "3"]
+    assert int(rows[1]["class"]) == known.y[3]
+    assert len(rows[0]) == 12
 
 
 def test_predictions_are_the_same_from_one_rank_and_two(inline_run, run_here, tmp_path):
@@ -133,3 +148,6 @@ def test_predictions_are_the_same_from_one_rank_and_two(inline_run, run_here, tm
     scores = [np.load(tmp_path / "runs" / f"version_{version}" / "predictions.npy") for version in range(2)]
     assert scores[0].shape == (1797, 10)
     np.testing.assert_allclose(scores[1], scores[0], rtol=1e-4, atol=1e-5)
+    assert all(
+        np.array_equal(np.load(tmp_path / "runs" / f"version_{version}" / "predictions_ids.npy"), np.arange(1797)) for version in (0, 1)
+    )

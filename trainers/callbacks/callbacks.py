@@ -1,19 +1,16 @@
-"""Callbacks that a run displays and writes its results with: throughput, progress bar, warnings, summary and predictions."""
+"""Callbacks that show a run: throughput, progress bar, warnings and summary."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import BasePredictionWriter, ModelSummary, RichProgressBar
+from pytorch_lightning.callbacks import ModelSummary, RichProgressBar
 from pytorch_lightning.callbacks.progress.rich_progress import CustomTimeColumn, ProcessingSpeedColumn, RichProgressBarTheme
 from rich import get_console
 from rich.progress import BarColumn, ProgressColumn, Task
@@ -271,24 +268,3 @@ class Summary(ModelSummary):
         get_console().print(table)
         fixed = total_parameters - trainable_parameters
         print(f"{total_parameters:,} parameters{f', {fixed:,} of them frozen' if fixed else ''}, {model_size:.3g} MB", flush=True)
-
-
-class PredictionWriter(BasePredictionWriter):
-    """A callback that writes ``predictions.npy``: (N, C) float32 logits or embeddings of all nodes (or images, or graphs), in their order."""
-
-    def __init__(self) -> None:
-        """Create a writer that writes once, at the end of the epoch."""
-        super().__init__(write_interval="epoch")
-
-    def write_on_epoch_end(self, trainer: Trainer, module: LightningModule, predictions: Sequence[Any], batch_indices: Any) -> None:
-        """Gather the outputs of all ranks, which are contiguous ranges in order, and write the file on rank 0."""
-        mine = torch.cat([part for part in predictions if len(part)] or [torch.empty(0)])
-        parts: list[Any] = [mine]
-        if trainer.world_size > 1:
-            parts = [None] * trainer.world_size
-            torch.distributed.all_gather_object(parts, mine)
-        folder = Path(trainer.log_dir or trainer.default_root_dir)  # a collective: every rank must read it
-        if trainer.is_global_zero:
-            folder.mkdir(parents=True, exist_ok=True)
-            np.save(folder / "predictions.npy", torch.cat([part for part in parts if len(part)]).numpy(), allow_pickle=False)
-            print(f"{getattr(module, 'predicted', 'all logits')}, in order: {folder / 'predictions.npy'}")

@@ -18,6 +18,7 @@ from hoptrain.engine.datasets.images.cifar10 import find_cifar10
 from hoptrain.engine.datasets.load import REGISTRY
 from hoptrain.engine.errors import did_you_mean
 from hoptrain.trainers.commands.table import aligned
+from hoptrain.trainers.tasks import options_of
 
 FOLDER = Path(__file__).parents[2] / "configs"
 _COLUMNS = "name", "task", "size", "minutes", "files", "data", "about"
@@ -113,3 +114,16 @@ def with_paths(arguments: Sequence[str]) -> list[str]:
             raise InputError(f"--config {name}: no file and no configuration has this name; {hint}")
         found.append(argument if path is None else f"{option}{is_joined}{path}")
     return found
+
+
+def with_run_config(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command, with ``--config`` of the run that wrote the checkpoint if none is given; those of ``fit`` unchanged.
+
+    A run saves its ``config.yaml`` one folder above that of its checkpoints.
+    """
+    options = dict(options_of(arguments))
+    checkpoint = Path(options.get("--ckpt_path", "")).absolute()
+    if arguments[0] == "fit" or "--config" in options or "-c" in options or not checkpoint.is_file():
+        return list(arguments)
+    config = checkpoint.parent.parent / "config.yaml"
+    return [arguments[0], *(["--config", str(config)] if config.is_file() else []), *arguments[1:]]

@@ -91,31 +91,25 @@ class Exporter(Trainer):
         }
 
 
-def with_run_config(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments, with ``--config`` of the run that wrote the checkpoint if none is given.
-
-    A run saves its ``config.yaml`` one folder above that of its checkpoints.
+def check_export(arguments: Sequence[str]) -> None:
+    """Raise InputError if arguments of ``export``, with ``--config`` of the run, are incomplete.
 
     Raises:
-        InputError: ``--ckpt_path`` or ``--out`` is missing, or no configuration is given or found.
+        InputError: ``--ckpt_path`` or ``--out`` is missing, the checkpoint does not exist, or no configuration is given or found.
     """
     options = dict(options_of(arguments))
-    if "--help" not in arguments and short_help.ALL not in arguments and "-h" not in arguments:
-        for name in ("--ckpt_path", "--out"):
-            if not options.get(name):
-                raise InputError(f"{name} is missing: give for example --ckpt_path runs/version_0/checkpoints/last.ckpt --out model.pt2")
-    given = options.get("--ckpt_path", "")
-    if given and given not in ("last", "best") and not Path(given).is_file():
+    if {"--help", "-h", short_help.ALL} & {*arguments}:
+        return
+    for name in ("--ckpt_path", "--out"):
+        if not options.get(name):
+            raise InputError(f"{name} is missing: give for example --ckpt_path runs/version_0/checkpoints/last.ckpt --out model.pt2")
+    given = options["--ckpt_path"]
+    if given not in ("last", "best") and not Path(given).is_file():
         raise InputError(f"--ckpt_path is {given}: it must be a file; give the path of an existing checkpoint")
-    found = Path(given).absolute().parents[1:2]
-    config = [str(folder / "config.yaml") for folder in found if (folder / "config.yaml").is_file()]
-    if "--config" in options or "-c" in options or not given:
-        return list(arguments)
-    if not config:
+    if "--config" not in options and "-c" not in options:
         raise InputError(
             f"no config.yaml is found one folder above {given}, where a run saves it: give the configuration of the run by --config"
         )
-    return [arguments[0], "--config", config[0], *arguments[1:]]
 
 
 def _load(model: NodeClassifier, path: str, weights_only: bool | None) -> None:

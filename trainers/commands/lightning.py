@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -25,19 +26,28 @@ from hoptrain import samplers
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import printable
 from hoptrain.engine.trace import check_trace_path, trace_path
-from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, PredictionWriter, ProgressBar, Summary, ThroughputMonitor
+from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, ProgressBar, Summary, ThroughputMonitor
 from hoptrain.trainers.callbacks.interruption import raise_lost_interrupts
 from hoptrain.trainers.callbacks.layer_options import LayerOption  # noqa: F401 - so that trainer.callbacks finds its subclasses by name
+from hoptrain.trainers.callbacks.predictions import PredictionWriter, read_nodes
 from hoptrain.trainers.callbacks.rank_watch import RankWatch, watch_launch
 from hoptrain.trainers.callbacks.run_folder import make_loggers
 from hoptrain.trainers.callbacks.run_report import RunReport
 from hoptrain.trainers.callbacks.termination import Termination, say_terminated
 from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 from hoptrain.trainers.commands import short_help
+from hoptrain.trainers.commands.configs import with_run_config
 from hoptrain.trainers.commands.parser import OptionParser, causes
 from hoptrain.trainers.lightning_package import ignore_wrong_advice
 from hoptrain.trainers.metrics import LOWER_IS_BETTER
-from hoptrain.trainers.resume.checkpoints import BestAndLast, check_regular, keep_checkpoints_whole, last_checkpoint, resume_in_folders_of
+from hoptrain.trainers.resume.checkpoints import (
+    BestAndLast,
+    CheckpointFiles,
+    check_regular,
+    keep_checkpoints_whole,
+    last_checkpoint,
+    resume_in_folders_of,
+)
 from hoptrain.trainers.tasks import Task, TaskName, task_of
 from hoptrain.trainers.tasks.options import check_folder, check_seed, check_share, check_trainer, check_trainer_options, no_room
 from hoptrain.trainers.tasks.shared_data import share_of
@@ -80,7 +90,10 @@ class HoptrainCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link the model options that the data sets, and add the checkpoint callback."""
         for source, target in self._task.from_data.items():
-            parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
+            if self._command == "predict" and source in ("num_classes", "is_multilabel"):  # the data may have no labels
+                parser.link_arguments("data", f"model.{target}", self._label_size(source, target), apply_on="instantiate")
+            else:
+                parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
         parser.add_lightning_class_args(BestAndLast, "checkpoint")
         parser.set_defaults({"checkpoint.monitor": f"val_{self._task.metric}", "checkpoint.mode": "max", "checkpoint.save_last": True})
 
@@ -97,7 +110,28 @@ class HoptrainCLI(LightningCLI):
             )
         else:
             parser.add_argument("--untrained", action="store_true", help="run without a checkpoint, with random weights.")
+        if subcommand == "predict":
+            parser.add_argument(
+                "--nodes", type=str | None, help="file with the ids of the nodes to predict: .npy, .csv, .txt or .parquet; by default all."
+            )
+            parser.add_argument(
+                "--out", type=str | None, help="file to write: .npy, .csv or .parquet; by default predictions.npy in the run's folder."
+            )
         return parser
+
+    def _label_size(self, source: str, target: str) -> Callable[[Any], Any]:
+        """Return a function of the data module that gives an option of the model that labels determine: that of the checkpoint, else of the data."""
+
+        def label_size(module: Any) -> Any:
+            path = self.config[self.subcommand].ckpt_path
+            found = {} if path is None else CheckpointFiles().load_checkpoint(path, "cpu", True).get("hyper_parameters", {})
+            if self._takes_last and getattr(module.data, "y", module) is None:
+                raise InputError(
+                    f"--ckpt_path is last, and {module.data.name} has no labels: the number of classes is that of the checkpoint; give its file"
+                )
+            return found[target] if found.get(target) else getattr(module, source)
+
+        return label_size
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the options, after the help of the subcommand has been shortened."""
@@ -156,6 +190,7 @@ class HoptrainCLI(LightningCLI):
         """
         options = self.config[self.subcommand]
         self._timeline: str | None = options.pop("timeline", None)
+        self._out: str | None = options.get("out") if self.subcommand == "predict" else None
         metric = options.model.get("metric")
         if metric not in (None, self._task.metric) and options.checkpoint.monitor == f"val_{self._task.metric}":
             options.checkpoint.monitor = f"val_{metric}"
@@ -165,13 +200,15 @@ class HoptrainCLI(LightningCLI):
         """Build data module, model and trainer, and find the checkpoint for ``--ckpt_path last``.
 
         Raises:
-            InputError: a class needs a package that is not installed, such as the one of a logger's service.
+            InputError: a class needs a package that is not installed, such as the one of a logger's service, or the data do not fit.
         """
         try:
             super().instantiate_classes()
         except InputError:
             raise
         except ValueError as error:
+            if (inner := next((cause for cause in causes(error) if isinstance(cause, InputError)), None)) is not None:
+                raise inner from None
             missing = next((cause for cause in causes(error) if isinstance(cause, ImportError)), None)
             if missing is None:
                 raise
@@ -191,6 +228,8 @@ class HoptrainCLI(LightningCLI):
         options = self.config_init[self.subcommand].trainer
         check_trainer_options(options)
         check_folder("checkpoint.dirpath", self.config_init[self.subcommand].checkpoint.dirpath)
+        if self._out is not None:
+            check_folder("--out", str(Path(self._out).absolute().parent))
         # Of the callbacks that run in a step the timeline comes first, so that the step time excludes the others.
         self._report = RunReport()
         callbacks: list[Callback] = [
@@ -198,7 +237,7 @@ class HoptrainCLI(LightningCLI):
             BatchTraceCallback(self._timeline),
             ThroughputMonitor(),
             NonFiniteLossMonitor(),
-            PredictionWriter(),
+            PredictionWriter(self._out),
             RankWatch(),
             self._report,
         ]
@@ -229,7 +268,7 @@ class HoptrainCLI(LightningCLI):
         """Check before any process starts what would otherwise fail in all of them."""
         if self._timeline is not None:
             check_trace_path(trace_path(Path(self._timeline), 0, self.trainer.world_size))
-        self.before_predict()
+        self._check_pipeline()
         self.datamodule.trainer = self.trainer
         self.datamodule.make_loader(0, share_of(self.trainer)[1], self.datamodule.seed)
         if "test" in self.datamodule.data.splits:
@@ -261,6 +300,13 @@ class HoptrainCLI(LightningCLI):
                     warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
 
     def before_predict(self) -> None:
+        """Choose the nodes to predict, and check the plan of a pipeline."""
+        if (nodes := self.config[self.subcommand].nodes) is not None:
+            self.datamodule.predict_ids = read_nodes(Path(nodes), self.datamodule.data)
+            self.datamodule.items_to_predict()
+        self._check_pipeline()
+
+    def _check_pipeline(self) -> None:
         """Check the plan of a pipeline, if the strategy is one."""
         if (check := getattr(self.trainer.strategy, "check", None)) is not None:
             check(self.model, self.trainer)
@@ -369,10 +415,12 @@ def run(arguments: list[str], about: str = "train a model, then test its best ch
     for name in samplers.__all__:  # imports it: the parser accepts short names of imported classes only
         getattr(samplers, name)
     trainer_class = Trainer
+    arguments = with_run_config(arguments)
     if arguments[0] == "export":
-        from hoptrain.trainers.commands.export import Exporter, with_run_config  # torch.export takes a second to import
+        from hoptrain.trainers.commands.export import Exporter, check_export  # torch.export takes a second to import
 
-        trainer_class, arguments = Exporter, with_run_config(arguments)
+        check_export(arguments)
+        trainer_class = Exporter
     try:
         return HoptrainCLI(
             task_of(arguments),

@@ -17,7 +17,6 @@ COMMON = {
 }
 """Options of Lightning's trainer and checkpoint callback in the short help. Options of ``data`` and ``model`` are all in it."""
 OWN_WORDS = {
-    "out": "the file to write: .pt2 for torch.export, .onnx for ONNX.",
     "config": "a configuration: a YAML file, or a name that 'hoptrain configs' lists. Other options override its values.",
     "seed_everything": "seed of the initial weights, the order of the seeds, and sampling.",
     "ckpt_path": "the checkpoint to start from: a file, or last for the newest last.ckpt in trainer.default_root_dir.",
@@ -53,7 +52,10 @@ EXAMPLES = {
   hoptrain fit --config quickstart --ckpt_path last --trainer.max_epochs 60""",
     "validate": "  hoptrain validate --config cora_gat --ckpt_path last",
     "test": "  hoptrain test --config cora_gat \\\n      --ckpt_path runs/version_0/checkpoints/last.ckpt",
-    "predict": "  hoptrain predict --config cora_gat --ckpt_path last",
+    "predict": """\
+  hoptrain predict --config cora_gat --ckpt_path last
+  hoptrain predict --ckpt_path runs/version_0/checkpoints/last.ckpt \\
+      --data.dataset new_graph --nodes ids.csv --out predictions.csv""",
     "export": "  hoptrain export --ckpt_path runs/version_0/checkpoints/last.ckpt \\\n      --out model.pt2",
 }
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hoptrain.engine import Dataset, Graph
+from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import QuantizedRows, codes_of
 from hoptrain.engine.features.take import finish_rows
@@ -41,6 +41,9 @@ EDGE_BYTES = 4 << 10
 
 GATHERED_BYTES = 256 << 20
 """Bytes of a hidden layer that the ranks of one machine gather at once, or of features that are copied to a GPU at once."""
+
+
+_CPU = torch.device("cpu")
 
 
 CHUNK_SEEDS = 512
@@ -145,25 +148,30 @@ class LayerLoop:
 
 
 def _on_host(_: int) -> torch.device:
-    return torch.device("cpu")
+    return _CPU
 
 
 @torch.no_grad()
 def layerwise_inference(
-    model: LayerwiseModule,
+    model: nn.Module,
     data: Dataset,
     nodes: Array,
     *,
-    normalize: bool,
-    device: torch.device,
+    normalize: bool = False,
+    device: torch.device = _CPU,
     rank: int = 0,
     world_size: int = 1,
     forward_inputs: ForwardInputs = "blocks+degrees",
+    num_hops: int | None = None,
     x: Tensor | None = None,
     chunk_edges: int | None = None,
     free_bytes: int | None = None,
 ) -> Tensor:
-    """Compute logits of nodes from their full neighbourhoods, layer by layer. The model must be in eval mode.
+    """Compute logits of nodes from their full neighbourhoods, layer by layer if the model offers its layers. The model must be in eval mode.
+
+    A model that takes ``edge_index``, or has no method ``layer``, is applied to batches of nodes with all their neighbours over ``num_hops`` hops instead.
+    The logits are the same, but hidden rows that several batches need are computed in each. The graph needs no labels, and may be another one than in
+    training.
 
     With several ranks, every rank must call this. Each computes a share of the hidden layers, and the last layer for its own ``nodes``. If features are
     partitioned across machines, each rank keeps the hidden rows that it computed, and fetches others chunk by chunk. If the graph is partitioned too, each rank
@@ -173,14 +181,15 @@ def layerwise_inference(
     What does not fit stays on the CPU, and the rows of a chunk are copied through pinned memory.
 
     Args:
-        model: a model that offers its layers, in eval mode.
+        model: the model, on ``device`` and in eval mode.
         data: the data set, with its graph and features.
         nodes: node ids (N,) to compute logits for.
         normalize: divide each node's features by their sum.
         device: the device to compute on.
         rank: this rank's number.
         world_size: the number of ranks.
-        forward_inputs: inputs of a layer in addition to the activations: a block, or a block and degrees.
+        forward_inputs: inputs of the model, and of its layers, in addition to the features: blocks, blocks+degrees or edge_index.
+        num_hops: hops of neighbours in a batch, for a model that does not offer its layers; by default its ``num_layers``.
         x: input rows (V, F) of the first layer; None takes the data set's features.
         chunk_edges: approximate number of edges in a chunk; None derives it from the free memory.
         free_bytes: free bytes of the GPU; None asks CUDA once.
@@ -188,14 +197,26 @@ def layerwise_inference(
     Returns:
         Logits (N, num_classes) on ``device``.
 
+    Raises:
+        InputError: the model offers neither its layers nor their number, and ``num_hops`` is not given.
+
     Examples:
-        >>> import torch
         >>> from hoptrain import GNN, layerwise_inference, load_dataset
         >>> data = load_dataset("digits-knn")
         >>> model = GNN("sage", data.num_features, 32, data.num_classes, num_layers=2).eval()
-        >>> layerwise_inference(model, data, data.split("test"), normalize=False, device=torch.device("cpu")).shape
+        >>> layerwise_inference(model, data, data.split("test")).shape
         torch.Size([360, 10])
+        >>> from torch_geometric.nn import GraphSAGE
+        >>> plain = GraphSAGE(data.num_features, 32, 2, data.num_classes).eval()
+        >>> layerwise_inference(plain, data, [3, 5], forward_inputs="edge_index").shape
+        torch.Size([2, 10])
     """
+    nodes = np.asarray(nodes)
+    if not offers_layers(model, forward_inputs):
+        hops = num_hops or _num_layers(model)
+        return neighborhood_logits(
+            model, data, nodes, num_hops=hops, normalize=normalize, device=device, forward_inputs=forward_inputs, x=x
+        )
     own = _own_vertices(data)
     graph = data.graph if own is None else own.graph
     options: dict[str, Any] = {"rank": rank, "world_size": world_size, "chunk_edges": chunk_edges, "free_bytes": free_bytes}
@@ -269,7 +290,7 @@ def free_memory(device: torch.device) -> int:
 
 def device_for(device: torch.device, num_bytes: int, free: int) -> torch.device:
     """Return ``device`` if ``num_bytes`` fit in a quarter of its ``free`` bytes, else the CPU."""
-    return device if device.type != "cuda" or num_bytes <= free // 4 else torch.device("cpu")
+    return device if device.type != "cuda" or num_bytes <= free // 4 else _CPU
 
 
 def edges_in(free: int) -> int:
@@ -308,29 +329,43 @@ def rows_of(hidden: Tensor | Computed, nodes: Array, device: torch.device) -> Te
     return torch.index_select(hidden, 0, rows.long(), out=pinned).to(device, non_blocking=True)
 
 
+def offers_layers(model: nn.Module, forward_inputs: ForwardInputs) -> TypeGuard[LayerwiseModule]:
+    """Return whether a model offers its layers, and these take blocks."""
+    return forward_inputs != "edge_index" and isinstance(model, LayerwiseModule)
+
+
+def _num_layers(model: nn.Module) -> int:
+    """Return a model's ``num_layers``.
+
+    Raises:
+        InputError: it has none.
+    """
+    number = getattr(model, "num_layers", None)
+    if not isinstance(number, int):
+        raise InputError(
+            f"num_hops is missing: {type(model).__name__} offers neither its layers nor num_layers; give the number of hops that it reads"
+        )
+    return number
+
+
 @torch.no_grad()
 def neighborhood_logits(
-    model: nn.Module, data: Dataset, nodes: Array, *, num_hops: int, normalize: bool, device: torch.device, forward_inputs: ForwardInputs
+    model: nn.Module,
+    data: Dataset,
+    nodes: Array,
+    *,
+    num_hops: int,
+    normalize: bool,
+    device: torch.device,
+    forward_inputs: ForwardInputs,
+    x: Tensor | None = None,
 ) -> Tensor:
-    """Compute logits of nodes from batches of their full neighbourhoods, for a model that does not offer its layers.
-
-    Args:
-        model: the model, in eval mode.
-        data: the data set, with its graph and features.
-        nodes: node ids (N,).
-        num_hops: hops of neighbours in a batch.
-        normalize: divide each node's features by their sum.
-        device: the device to compute on.
-        forward_inputs: inputs of the model in addition to the features.
-
-    Returns:
-        Logits (N, num_classes) on ``device``.
-    """
+    """Compute logits (N, C) of nodes from batches of their full neighbourhoods; arguments are those of ``layerwise_inference``."""
     asked, outputs = nodes if len(nodes) else np.zeros(1, np.int64), []
     for batch in neighborhoods(data, asked, num_hops):
         degrees = torch.from_numpy(degrees_of(data, batch.node_ids)).to(device)
-        x = model_input(data, batch.node_ids, normalize, device)
-        outputs.append(apply_model(model, forward_inputs, x, batch.to(device), degrees))
+        rows = model_input(data, batch.node_ids, normalize, device) if x is None else rows_of(x, batch.node_ids, device)
+        outputs.append(apply_model(model, forward_inputs, rows, batch.to(device), degrees))
     finish_rows(data.x)
     return torch.cat(outputs)[: len(nodes)]
 

@@ -37,7 +37,9 @@ _numbers = count()
 
 def links() -> CommGroups:
     """Return the connections between machines and between ranks of a run."""
-    return CommGroups(machines=_start, ranks=lambda: GlooExchange(distributed.new_group(backend="gloo", timeout=timedelta(seconds=FETCH_S))))
+    return CommGroups(
+        machines=_start, ranks=lambda: GlooExchange(distributed.new_group(backend="gloo", timeout=timedelta(seconds=FETCH_S)))
+    )
 
 
 def _start(rows: PartitionedFeatures) -> CommProcessExchange:

@@ -17,6 +17,7 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
+from hoptrain.samplers.batch.minibatch import SampledBatch
 from hoptrain.trainers.feedback import Apply, Feedback, feedback_for
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.batches import ForwardInputs, apply_model
@@ -24,7 +25,7 @@ from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.inference import hetero_layerwise_inference
 from hoptrain.trainers.models.hetero.layers import READ_EDGES
-from hoptrain.trainers.models.inference import layerwise_inference, neighborhood_logits
+from hoptrain.trainers.models.inference import layerwise_inference, offers_layers
 from hoptrain.trainers.models.layered import LayerwiseModule
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.models.lightgcn import LightGCN
@@ -42,9 +43,16 @@ class ExactTask(ScoredModule):
     def infer(self, nodes: Array) -> Tensor:
         """Compute outputs (N, C) for ``nodes`` (N,) from full neighbourhoods. Every rank must call it, with its own nodes."""
 
-    def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
+    def outputs_of(self, batch: NodeBatch | SampledBatch) -> Tensor:
+        """Compute outputs (N, C) in evaluation: from the full neighbourhoods of node ids, or from a mini-batch of an ``eval_sampler``."""
+        if isinstance(batch, NodeBatch):
+            return self.infer(batch.node_ids.cpu().numpy())
+        outputs: Tensor = self(batch)
+        return outputs
+
+    def predict_step(self, batch: NodeBatch | SampledBatch, batch_idx: int) -> Tensor:
         """Return the outputs (N, C) for this rank's share of the nodes, as float32 on the CPU."""
-        return self.infer(batch.node_ids.cpu().numpy()).float().cpu()
+        return self.outputs_of(batch).float().cpu()
 
     def _ranks(self) -> dict[str, Any]:
         """Return this rank and the number of ranks, as keyword arguments of layer-wise inference."""
@@ -136,8 +144,7 @@ class GraphTask(ExactTask):
             )
         self.degrees = torch.from_numpy(data.graph.in_degrees(np.float32))
         if not isinstance(self.model, GNN | LightGCN):
-            how = "layer by layer" if self._is_exact else f"on batches of all neighbours over {hops} hops, since it has no method layer"
-            rank_zero_info(f"{type(self.model).__name__} is evaluated from full neighbourhoods, {how}")
+            rank_zero_info(f"{type(self.model).__name__} is evaluated from full neighbourhoods, {self._how_evaluated()}")
         if stage == "fit":
             asked = feedback_for(module.sampler, self.model, data, normalize=self.normalize_features)
             self.feedback = nn.ModuleDict(asked).to(self.device)
@@ -160,7 +167,7 @@ class GraphTask(ExactTask):
         """Compute the outputs (B, C) for the seeds of a batch."""
         x, degrees = self.inputs(batch), self.degrees[batch.node_ids.long()]
         apply: Apply = partial(apply_model, self.model, self.forward_inputs)
-        for feedback in reversed(self._feedback()):  # the inner sampler's feedback may replace the model, so it wraps first
+        for feedback in reversed(self._feedback() if self.training else []):  # the inner sampler's may replace the model, so it wraps first
             apply = feedback.wrap(apply)
         return apply(x, batch, degrees)
 
@@ -176,14 +183,21 @@ class GraphTask(ExactTask):
         """Compute outputs (N, C) for ``nodes`` (N,) from full neighbourhoods."""
         data: Dataset = self._datamodule.data
         options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device, "forward_inputs": self.forward_inputs}
-        if isinstance(self.model, LayerwiseModule) and self._is_exact:
-            return layerwise_inference(self.model, data, nodes, x=self.all_inputs(), **self._ranks(), **options)
-        return neighborhood_logits(self.model, data, nodes, num_hops=self._datamodule.num_hops, **options)
+        return layerwise_inference(self.model, data, nodes, num_hops=self._eval_hops, x=self.all_inputs(), **self._ranks(), **options)
 
     @property
-    def _is_exact(self) -> bool:
-        """True if the model offers its layers, and these take blocks."""
-        return self.forward_inputs != "edge_index" and isinstance(self.model, LayerwiseModule)
+    def _eval_hops(self) -> int:
+        """Hops of neighbours that evaluation gives a model without layers: those of the sampler, and for ``edge_index`` also of the model's layers."""
+        hops: int = self._datamodule.num_hops
+        layers = getattr(self.model, "num_layers", None) if self.forward_inputs == "edge_index" else None
+        return max(hops, layers) if isinstance(layers, int) else hops
+
+    def _how_evaluated(self) -> str:
+        if offers_layers(self.model, self.forward_inputs):
+            return "layer by layer"
+        hops, has_number = self._eval_hops, isinstance(getattr(self.model, "num_layers", None), int)
+        limit = "" if has_number or self.forward_inputs != "edge_index" else f"; this is exact for at most {hops} layers"
+        return f"on batches of all neighbours over {hops} hops, since it has no method layer{limit}"
 
     def on_train_epoch_start(self) -> None:
         """Reset the epoch's metrics, and update what the sampler draws by."""

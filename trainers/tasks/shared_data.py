@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from inspect import signature
 from itertools import combinations
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import torch
@@ -19,12 +19,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from hoptrain.engine import InputError
-from hoptrain.engine.arrays import Array
+from hoptrain.engine.arrays import Array, is_integer
 from hoptrain.engine.features.splits import SPLITS
 from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers import SampleLoader, Sampler, WeightedSeedSampler
+from hoptrain.samplers.checks import check_distinct
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.wrappers.weighted import class_shares
 from hoptrain.trainers.lightning_package import ignore_wrong_advice
@@ -43,9 +44,11 @@ class SharedDataModule(LightningDataModule):
         data: the data set.
         loader: the training loader, once the trainer has asked for it.
         seed: seed of the order of examples; by default that of seed_everything.
+        predict_ids: ids (N,) of the nodes (or images, or graphs) that ``trainer.predict`` computes, in this order; None for all of them.
     """
 
     data: Any
+    predict_ids: Array | None = None
     _is_partitioned = False
 
     def __init__(self, batch_size: int, seed: int | None) -> None:
@@ -181,6 +184,30 @@ class SharedDataModule(LightningDataModule):
         """Return this rank's contiguous share of ``items`` (N,), for evaluation."""
         return np.array_split(items, self.world_size)[self._place[0]]
 
+    def every_item(self) -> Array:
+        """Return the ids (N,) of all items that can be predicted."""
+        raise NotImplementedError
+
+    def items_to_predict(self) -> Array:
+        """Return ``predict_ids``, or the ids (N,) of all items.
+
+        Raises:
+            InputError: an id does not exist, or is given twice.
+        """
+        every = self.every_item()
+        if self.predict_ids is None:
+            return every
+        ids = np.asarray(self.predict_ids)
+        if ids.ndim != 1 or not len(ids) or not is_integer(ids.dtype):
+            raise InputError(
+                f"predict_ids are {ids.dtype} of shape {ids.shape}: they must be at least one integer id; give an array of ids"
+            )
+        if len(unknown := ids[~np.isin(ids, every)]):
+            raise InputError(
+                f"predict_ids has {unknown[0]}: {self.data.name} has {len(every):,} ids, up to {every.max(initial=0)}; drop it"
+            )
+        return check_distinct(ids, "give each id once")
+
 
 class NodeBatch(NamedTuple):
     """A rank's share of the nodes to evaluate from full neighbourhoods. Validation, test and predict loaders give one such batch a rank.
@@ -193,14 +220,32 @@ class NodeBatch(NamedTuple):
     node_ids: Tensor
     y: Tensor | None
 
+    @property
+    def seeds(self) -> Tensor:
+        """``node_ids``, by the name that mini-batches use."""
+        return self.node_ids
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which tells a LightningModule of your own how it gets mini-batches."""
+        raise AttributeError(
+            f"NodeBatch has no {name!r}: it has only node_ids and y, for evaluation from full neighbourhoods; give the data module an eval_sampler, "
+            "such as NeighborSampler([-1, -1]), for mini-batches in validation, test and predict"
+        )
+
 
 class SampledDataModule(SharedDataModule):
-    """A data module that trains on mini-batches from sampler processes; its evaluation loaders give node ids.
+    """A data module that trains on mini-batches from sampler processes.
+
+    Its evaluation loaders give node ids, which hoptrain's models evaluate from full neighbourhoods, or mini-batches of an ``eval_sampler``.
 
     Attributes:
         data: the data set.
         sampler: the sampling algorithm.
+        eval_sampler: the sampling algorithm of validation, test and predict; None for node ids.
+        of_vertices: whether examples are nodes, so that ``eval_sampler`` applies.
     """
+
+    of_vertices: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -219,6 +264,7 @@ class SampledDataModule(SharedDataModule):
         feature_cache: str | None = None,
         prefetch_steps: int | None = None,
         class_balanced_sampling: bool = False,
+        eval_sampler: Sampler | None = None,
     ) -> None:
         """Set up sampling from an open data set.
 
@@ -243,9 +289,19 @@ class SampledDataModule(SharedDataModule):
             prefetch_steps: with memory, the number of steps ahead whose feature rows are planned; by default 256.
             class_balanced_sampling: draw an epoch's seeds with replacement so that all classes of the training split are drawn equally often
                 (``WeightedSeedSampler``).
+            eval_sampler: sampling algorithm of the mini-batches that validation, test and predict get, such as NeighborSampler with fanouts [-1, -1]
+                for all neighbours. By default they get node ids, for evaluation from full neighbourhoods layer by layer.
+
+        Raises:
+            InputError: ``eval_sampler`` is given for a task whose examples are not nodes, or does not fit the data.
         """
         super().__init__(batch_size, seed)
+        if eval_sampler is not None:
+            if not self.of_vertices:
+                raise InputError(f"eval_sampler with {type(self).__name__}: it is for tasks on nodes, such as task: nodes; leave it out")
+            eval_sampler.check_data(data)
         self.data: Any = data
+        self.eval_sampler: Sampler[Any, Any] | None = eval_sampler
         self.sampler: Sampler[Any, Any] = _balanced(data, sampler) if class_balanced_sampling else sampler
         self.num_workers: int = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
         places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "gpu_cache": gpu_cache}
@@ -284,20 +340,33 @@ class SampledDataModule(SharedDataModule):
         super().restore_position(loader, state)
         self.sampler.load_state({name: tensor.numpy() for name, tensor in state["sampler"].items()})
 
-    def val_dataloader(self) -> DataLoader[NodeBatch]:
+    def val_dataloader(self) -> DataLoader[NodeBatch] | EpochLoader[Any]:
         """Return this rank's share of the validation split; an empty loader if there is none."""
         return self._node_batches(self.data.splits.get("val", np.empty(0, np.int64)))
 
-    def test_dataloader(self) -> DataLoader[NodeBatch]:
+    def test_dataloader(self) -> DataLoader[NodeBatch] | EpochLoader[Any]:
         """Return this rank's share of the test split."""
         return self._node_batches(self.data.split("test"))
 
-    def predict_dataloader(self) -> DataLoader[NodeBatch]:
-        """Return this rank's share of all nodes."""
-        return self._node_batches(np.arange(self.data.num_seed_nodes))
+    def predict_dataloader(self) -> DataLoader[NodeBatch] | EpochLoader[Any]:
+        """Return this rank's share of ``predict_ids``, by default of all nodes."""
+        return self._node_batches(self.items_to_predict())
 
-    def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch]:
-        """Return a loader of one batch per rank, so that all ranks make the same number of steps; shares are contiguous and in order."""
+    def every_item(self) -> Array:
+        """Return the ids (V,) of all nodes, or of those of the type with labels."""
+        return np.arange(self.data.num_seed_nodes)
+
+    def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch] | EpochLoader[Any]:
+        """Return a loader of one batch per rank, so that all ranks make the same number of steps; shares are contiguous and in order.
+
+        With an ``eval_sampler`` return a loader of its mini-batches, in the order of the nodes.
+        """
+        if self.eval_sampler is not None and len(nodes):
+            rank, world_size = self._place
+            options: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "rank": rank, "world_size": world_size}
+            loader: EpochLoader[Any] = SampleLoader(self.data, self.eval_sampler, split=nodes, shuffle=False, **options)
+            loader.repeats = True  # every evaluation draws the same neighbours
+            return loader
         mine = self.share(nodes)
         y = None if self.data.y is None else torch.from_numpy(np.take(self.data.y, mine, axis=0))
         batches = [NodeBatch(torch.from_numpy(mine.astype(np.int64)), y)] if len(nodes) else []
@@ -319,13 +388,25 @@ def open_data(data: str | Data, load: Callable[..., Data], **options: Any) -> Da
         return load(data, **options)
     kind: type[Data] = get_type_hints(load)["return"]
     if not isinstance(data, kind):
-        is_pyg = hasattr(kind, "from_pyg") and (hasattr(data, "edge_index") or isinstance(data, list))
-        remedy = f"convert it with {kind.__name__}.from_pyg(data)" if is_pyg else "give one of these"
+        remedy = f"convert it with {call}" if (call := _conversion(data, kind)) else "give one of these"
         raise InputError(f"the data set is a {type(data).__name__}: it must be a name, or a {kind.__name__} in memory; {remedy}")
     for name, value in options.items():
         if value != signature(load).parameters[name].default:
             raise InputError(f"{name} is {value} with data in memory: it applies only to a data set opened by name; leave it out")
     return data
+
+
+def _conversion(data: Any, kind: type[Any]) -> str | None:
+    """Return the call that converts an object of PyG, DGL or networkx to a data set, of class ``kind`` if it can be; None for other objects."""
+    classes = {base.__name__: base.__module__.partition(".")[0] for base in type(data).__mro__}
+    if "HeteroData" in classes:
+        return "HeteroDataset.from_pyg(data)"
+    if isinstance(data, list) or "torch_geometric" in classes.values():
+        has_many, needs_many = isinstance(data, list) or "Dataset" in classes, kind.__name__ == "SmallGraphs"
+        argument = "data" if has_many == needs_many else "[data]" if needs_many else "data[0]"
+        return f"{kind.__name__}.from_pyg({argument})"
+    library = next((library for library in ("dgl", "networkx") if library in classes.values() and hasattr(kind, f"from_{library}")), None)
+    return library and f"{kind.__name__}.from_{library}(data)"
 
 
 @rank_zero_only

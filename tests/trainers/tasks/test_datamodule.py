@@ -10,13 +10,15 @@ import pytest
 import torch
 from cases.mistakes import Mistake, each_of, refused
 from cuda_case import needs_cuda
+from pytorch_lightning import Trainer
+from torch_geometric.data import Data, HeteroData
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.datasets.images.load import ImageSet
 from hoptrain.engine.datasets.small_graphs import SmallGraphs
 from hoptrain.engine.transforms.made_features import degree_features, walk_features
 from hoptrain.samplers import LinkSampler, NeighborSampler
-from hoptrain.trainers import NodeDataModule
+from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.tasks.items.graphs import GraphDataModule
 from hoptrain.trainers.tasks.items.images import ImageDataModule
 from hoptrain.trainers.tasks.items.sign import SIGNDataModule
@@ -96,6 +98,28 @@ def test_every_task_takes_data_in_memory(folders, dataset):
     assert sorted(len(batch.x.x) for batch in graphs.train_dataloader()) == [4, 8]
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+def test_an_eval_sampler_of_all_neighbours_gives_the_metrics_of_exact_evaluation(dataset):
+    torch.manual_seed(0)
+    task, found = NodeClassifier(7, 3, 2, hidden_channels=8), []
+    for eval_sampler in (None, NeighborSampler([-1, -1])):
+        module = NodeDataModule(dataset, NeighborSampler([3, 3]), num_workers=0, batch_size=16, seed=1, eval_sampler=eval_sampler)
+        trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
+        found.append(trainer.test(task, module, verbose=False)[0])
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    seeds = [batch.seeds for batch in module.val_dataloader()]
+    assert np.concatenate(seeds).tolist() == dataset.splits["val"].tolist()
+    sampled = NodeDataModule(dataset, NeighborSampler([3]), num_workers=0, eval_sampler=NeighborSampler([2])).val_dataloader()
+    for one, other in zip(*([batch.blocks[0].indices.tolist() for batch in sampled] for _ in range(2)), strict=True):
+        assert one == other  # every evaluation draws the same neighbours
+
+
+def test_a_batch_of_exact_evaluation_says_where_mini_batches_come_from(dataset):
+    (batch,) = NodeDataModule(dataset, NeighborSampler([3]), num_workers=0).val_dataloader()
+    with pytest.raises(AttributeError, match=r"no 'to_pyg': .* eval_sampler"):
+        batch.to_pyg()
+
+
 def on_gpu(number):
     """Return a stub of the trainer on a GPU."""
     return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda", number)))
@@ -164,6 +188,24 @@ MISTAKES = {
     ),
     "a scale with data in memory": Mistake(
         lambda dataset: SIGNDataModule(dataset, scale=0.5), value="scale is 0.5", rule="data memory name", remedy="leave out"
+    ),
+    "graphs of PyG": Mistake(
+        lambda: GraphDataModule([Data(x=torch.ones(2, 1))]), value="list", rule="SmallGraphs memory", remedy="SmallGraphs.from_pyg(data)"
+    ),
+    "one graph of PyG for small graphs": Mistake(
+        lambda: GraphDataModule(Data(x=torch.ones(2, 1))), value="Data", rule="SmallGraphs memory", remedy="SmallGraphs.from_pyg([data])"
+    ),
+    "a heterogeneous graph of PyG": Mistake(
+        lambda: NodeDataModule(HeteroData(), NeighborSampler([3])),
+        value="HeteroData",
+        rule="Dataset",
+        remedy="HeteroDataset.from_pyg(data)",
+    ),
+    "an eval_sampler for links": Mistake(
+        lambda dataset: LinkDataModule(dataset, LinkSampler(NeighborSampler([3])), eval_sampler=NeighborSampler([3])),
+        value="LinkDataModule",
+        rule="eval_sampler nodes",
+        remedy="leave out",
     ),
     "a fold with data in memory": Mistake(
         lambda dataset: GraphDataModule(rings(dataset), fold=3), value="fold is 3", rule="data memory name", remedy="leave out"

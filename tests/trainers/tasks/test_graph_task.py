@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.nn import GraphSAGE, SAGEConv
 
 from hoptrain.samplers import LaborSampler, NeighborSampler, VRGCNSampler
-from hoptrain.trainers import AdaptiveNodeClassifier, NodeClassifier, NodeDataModule
+from hoptrain.trainers import AdaptiveNodeClassifier, NodeClassifier, NodeDataModule, layerwise_inference
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
@@ -49,6 +49,17 @@ class Scaled(Blocks):
         return super().forward(x, blocks) / (1 + degrees[: blocks[-1].num_dst, None])
 
 
+class Edges(nn.Module):
+    """A model over ``edge_index`` that does not tell how many layers it has."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = GraphSAGE(7, 8, 2, 3)
+
+    def forward(self, x, edge_index):
+        return self.inner(x, edge_index)
+
+
 def quiet(epochs=1):
     return Trainer(
         max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
@@ -81,8 +92,9 @@ def on_the_whole_graph(model, dataset):
             "edge_index",
             "GraphSAGE is evaluated from full neighbourhoods, on batches of all neighbours over 2 hops",
         ),
+        (lambda: Edges(), "edge_index", "over 2 hops, since it has no method layer; this is exact for at most 2 layers"),
     ],
-    ids=["blocks", "layers", "degrees", "edge_index"],
+    ids=["blocks", "layers", "degrees", "edge_index", "layers of unknown number"],
 )
 def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, forward_inputs, how):
     torch.manual_seed(0)  # with some initial weights, all outputs are 0 and nothing is learnt
@@ -106,6 +118,17 @@ def test_inference_over_all_neighbours_is_that_on_the_whole_graph(dataset):
         scores = torch.cat(quiet().predict(task, NodeDataModule(dataset, LaborSampler([3, 3]), num_workers=0)))
         expected = on_the_whole_graph(model, dataset)
         torch.testing.assert_close(scores, expected if forward_inputs == "edge_index" else expected.relu())
+
+
+def test_a_pyg_model_of_more_layers_than_hops_is_evaluated_over_all_of_its_layers(dataset):
+    model = GraphSAGE(7, 8, 3, 3).eval()
+    task = NodeClassifier(model=model, forward_inputs="edge_index")
+    scores = torch.cat(quiet().predict(task, NodeDataModule(dataset, NeighborSampler([3, 3]), num_workers=0)))
+    torch.testing.assert_close(scores, on_the_whole_graph(model, dataset))
+    nodes = np.array([77, 0])
+    torch.testing.assert_close(layerwise_inference(model, dataset, nodes, forward_inputs="edge_index"), scores[nodes])
+    with refused("Edges", "num_hops layers num_layers", "give number hops"):
+        layerwise_inference(Edges(), dataset, nodes, forward_inputs="edge_index")
 
 
 def test_a_checkpoint_has_the_weights_and_asks_for_the_module(dataset, tmp_path):

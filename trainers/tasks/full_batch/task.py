@@ -11,7 +11,7 @@ from torch import Tensor
 from hoptrain.engine import Address, Dataset, InputError, Schedule
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import NeighborSampler
-from hoptrain.trainers.models.inference import CHUNK_EDGES
+from hoptrain.trainers.models.inference import CHUNK_EDGES, offers_layers
 from hoptrain.trainers.models.layered import LayerwiseModule
 from hoptrain.trainers.tasks.full_batch.part import WholePart, partition_bounds
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemLoader
@@ -94,7 +94,7 @@ class WholeGraphClassifier(NodeClassifier):
         super().setup(stage)
         if stage != "fit":
             return
-        if not self._is_exact:
+        if not offers_layers(self.model, self.forward_inputs):
             raise InputError(
                 f"{type(self.model).__name__} with task full_batch: the model needs a method layer(i, x, ...); add it, or use task nodes"
             )

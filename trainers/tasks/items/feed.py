@@ -32,12 +32,14 @@ class ItemBatch(NamedTuple):
         y: classes (B,) int64, or labels or targets in the layout of ``SmallGraphs``.
         num_step_items: number of items of this step over all ranks.
         address: address of a training batch; None in evaluation.
+        seeds: ids (B,) of the items in evaluation; None in training.
     """
 
     x: Any
     y: Tensor
     num_step_items: int
     address: Address | None = None
+    seeds: Array | None = None
 
     @property
     def num_edges(self) -> int:
@@ -148,8 +150,8 @@ class ItemDataModule(SharedDataModule):
         return self._in_order(self._split("test"))
 
     def predict_dataloader(self) -> DataLoader[ItemBatch]:
-        """Return this rank's share of all items, in order."""
-        return self._in_order(self.every_item())
+        """Return this rank's share of ``predict_ids``, by default of all items, in order."""
+        return self._in_order(self.items_to_predict())
 
     def every_item(self) -> Array:
         """Return the numbers (N,) of all items."""
@@ -179,4 +181,4 @@ class _Batches:
 
     def __getitem__(self, number: int) -> ItemBatch:
         x, y = self._collate(self._shares[number], None)
-        return ItemBatch(x, y, len(y))
+        return ItemBatch(x, y, len(y), seeds=self._shares[number])

@@ -33,7 +33,7 @@ from hoptrain.trainers.models.ranks import Bounds
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.linked import LinkBatch
 from hoptrain.trainers.tasks.nodes.data import HeteroSizes, NodeDataModule, check_within_reach
-from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, open_data
+from hoptrain.trainers.tasks.shared_data import SampledDataModule, open_data
 
 if TYPE_CHECKING:
     from hoptrain.samplers import HeteroLinkSampler
@@ -379,10 +379,10 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         names = list(map(relation_name, self.sampler.relations))  # type: ignore[attr-defined]
         return names[0] if len(names) == 1 else names
 
-    def predict_dataloader(self) -> DataLoader[NodeBatch]:
-        """Return this rank's share of the nodes of all types that links join, type by type."""
+    def every_item(self) -> Array:
+        """Return numbers (N,) of the nodes of all types that links join, type by type."""
         relations = self.sampler.relations  # type: ignore[attr-defined]
-        return self._node_batches(np.arange(sum(self.data.graph.num_nodes[kind] for kind in types_of(relations))))
+        return np.arange(sum(self.data.graph.num_nodes[kind] for kind in types_of(relations)))
 
 
 def _with_all_edges(sampler: Sampler) -> HeteroLinkSampler:

@@ -24,7 +24,8 @@ Features = Literal["stored", "degrees", "walks"]
 class NodeDataModule(SampledDataModule):
     """A data module for node-level tasks: it loads a data set and trains on mini-batches from sampler processes.
 
-    Validation, test and predict loaders give node ids: the model evaluates them from full neighbourhoods.
+    Validation, test and predict loaders give node ids: the model evaluates them from full neighbourhoods. With an ``eval_sampler`` they give mini-batches.
+    To predict, data need no labels and may have other nodes than in training.
 
     Examples:
         >>> from hoptrain import NodeDataModule, NeighborSampler
@@ -37,7 +38,7 @@ class NodeDataModule(SampledDataModule):
 
     data: Dataset
     needs_features: ClassVar[bool] = True
-    of_vertices: ClassVar[bool] = True
+    of_vertices = True
 
     def __init__(
         self,
@@ -108,16 +109,27 @@ class NodeDataModule(SampledDataModule):
         return data
 
     def prepare(self, data: Dataset) -> Dataset:
-        """Return the data to train on. It is called before features are computed from the graph.
+        """Return the data to train on. It is called before features are computed from the graph."""
+        warn_of_overlaps(data.name, data.splits, "nodes")
+        return data
+
+    def check_labels(self) -> None:
+        """Raise InputError if the data set has no labels. Only prediction, and a LightningModule of your own, need none.
 
         Raises:
             InputError: the data set has no labels.
         """
+        data = self.data
         if data.y is None:
             tasks = "task: graphs classifies its graphs" if "graph_ptr" in data.meta.get("not_carried", ()) else "task: links needs none"
             raise InputError(f"{data.name} has no labels: node classification needs labels; {tasks}, or choose another data set")
-        warn_of_overlaps(data.name, data.splits, "nodes")
-        return data
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, labels or targets."""
+        if not self.data.num_classes and self.of_vertices:
+            self.check_labels()
+        return self.data.num_classes
 
     @property
     def num_features(self) -> int:
@@ -198,6 +210,8 @@ def check_within_reach(data: HeteroDataset, seed_types: Sequence[str], num_hops:
 class HeteroDataModule(HeteroSizes):
     """A data module that loads a heterogeneous data set and trains on mini-batches from a sampler of heterogeneous graphs.
 
+    To predict, data need no labels.
+
     Examples:
         >>> import numpy as np
         >>> from hoptrain import HeteroDataModule, HeteroDataset, HeteroGraph, HeteroSampler
@@ -209,6 +223,8 @@ class HeteroDataModule(HeteroSizes):
         >>> next(iter(module.train_dataloader())).node_ids
         {'user': array([0, 1], dtype=int32), 'item': array([0, 2, 1], dtype=int32)}
     """
+
+    of_vertices = True
 
     def __init__(
         self,
@@ -227,7 +243,7 @@ class HeteroDataModule(HeteroSizes):
         Args:
             dataset: name of a data set ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a
                 ``HeteroDataset``.
-            sampler: a ``HeteroSampler`` with its fanouts and the seeds' type.
+            sampler: a ``HeteroSampler`` with its fanouts; its ``seed_type`` is by default that of the data set.
             root: folder with the data sets' files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set relative to the real one.
             add_reverse: add the reverse of each relation NAME as a relation rev_NAME.
@@ -237,7 +253,7 @@ class HeteroDataModule(HeteroSizes):
             feed: further options of ``SampledDataModule``, such as batch_size and num_workers.
 
         Raises:
-            InputError: the data set has no labels, or the sampler does not fit it; see also ``check_within_reach`` and ``with_metapaths``.
+            InputError: the sampler does not fit the data set; see also ``check_within_reach`` and ``with_metapaths``.
         """
         from hoptrain.samplers import HeteroPinSAGESampler  # not imported for the other data modules
 
@@ -251,19 +267,35 @@ class HeteroDataModule(HeteroSizes):
         if metapaths is not None:
             data = with_metapaths(data, metapaths)
         sampler.check_data(data)
+        if isinstance(sampler, BaseHeteroSampler):
+            sampler = sampler.with_seed_type(data.seed_type)
         if (own := getattr(sampler, "seed_type", None)) != data.seed_type:
             raise InputError(
                 f"the sampler's seed_type is {own!r}, that of {data.name} is {data.seed_type!r}: set the sampler's to {data.seed_type!r}"
             )
-        if data.y is None:
-            raise InputError(f"{data.name} has no labels: task hetero learns labels of the nodes of type {data.seed_type}; give a y")
         check_within_reach(data, [data.seed_type], sampler.num_hops)
         super().__init__(data, sampler, **feed)
+
+    def check_labels(self) -> None:
+        """Raise InputError if the data set has no labels. Only prediction, and a LightningModule of your own, need none.
+
+        Raises:
+            InputError: the data set has no labels.
+        """
+        if self.data.y is None:
+            raise InputError(f"{self.data.name} has no labels: task hetero learns labels of the nodes of type {self.seed_type}; give a y")
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, labels or targets."""
+        if not self.data.num_classes:
+            self.check_labels()
+        return int(self.data.num_classes)
 
     @property
     def is_multilabel(self) -> bool:
         """True if a node may have several labels."""
-        return bool(self.data.y.ndim == 2 and self.data.y.dtype.kind != "f")
+        return bool(self.data.is_multilabel)
 
     @property
     def seed_type(self) -> str:

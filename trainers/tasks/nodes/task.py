@@ -15,6 +15,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
+from hoptrain.samplers.batch.minibatch import SampledBatch
 from hoptrain.trainers.models.batches import ForwardInputs, HeteroForwardInputs, apply_hetero_model, chunk_of
 from hoptrain.trainers.models.features import with_edge_features
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
@@ -35,10 +36,25 @@ _OF_ANY_MODEL = {"normalize_features", "lr", "weight_decay"}
 class NodeTask(LabelMixin, ExactTask):
     """A base class of tasks that learn labels of nodes."""
 
+    forward_inputs: Any
+
     def match_node_labels(self) -> None:
-        """Compare the model's labels with those of the data's nodes; a model without labels adopts those of the data."""
-        data = self._datamodule.data
-        self.match_labels(data.name, data.y, data.num_classes, data.splits.get("train"))
+        """Compare the model's labels with those of the data's nodes; a model without labels adopts those of the data.
+
+        Raises:
+            InputError: the data have labels of another kind, more classes than the model, or, unless the trainer predicts, no labels; or the
+                ``eval_sampler`` has another number of hops than a model over blocks needs.
+        """
+        module, data = self._datamodule, self._datamodule.data
+        hops, eval_hops = module.num_hops, module.num_hops if module.eval_sampler is None else module.eval_sampler.num_hops
+        if eval_hops != hops and self.forward_inputs != "edge_index":
+            raise InputError(
+                f"eval_sampler has {eval_hops} hops, sampler {hops}: a model over blocks needs as many in evaluation; give {hops} fanouts"
+            )
+        if not self.trainer.predicting:
+            module.check_labels()
+        if data.y is not None:
+            self.match_labels(data.name, data.y, data.num_classes, data.splits.get("train"))
 
     def node_step(self, batch: MiniBatch | HeteroMiniBatch, weights: Tensor | None) -> Tensor:
         """Return the loss of a mini-batch with ``weights`` (B,) of its seeds. The average over ranks is the mean over the step's seeds."""
@@ -48,9 +64,9 @@ class NodeTask(LabelMixin, ExactTask):
         self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
         return total * (self.trainer.world_size / batch.num_step_seeds)
 
-    def evaluate(self, stage: str, batch: NodeBatch) -> None:
-        """Evaluate this rank's share of a split."""
-        logits = self.infer(batch.node_ids.cpu().numpy())
+    def evaluate(self, stage: str, batch: NodeBatch | SampledBatch) -> None:
+        """Evaluate this rank's share of a split: node ids, or a mini-batch of the data module's ``eval_sampler``."""
+        logits = self.outputs_of(batch)
         if batch.y is not None and len(batch.y):
             self.compute_loss(stage, logits, batch.y.to(self.device))
 
@@ -152,7 +168,7 @@ class NodeClassifier(NodeTask, GraphTask):
     def chunks_to_predict(self, batch: NodeBatch, is_first: bool) -> Iterator[Chunk]:
         """Yield chunks of nodes with their full neighbourhoods; those of the first stage have features."""
         data = self._datamodule.data
-        for part in neighborhoods(data, batch.node_ids.cpu().numpy(), self._datamodule.num_hops):
+        for part in neighborhoods(data, batch.seeds.cpu().numpy(), self._datamodule.num_hops):
             x = take_rows(data.x, part.node_ids) if is_first and data.x is not None else None
             yield self._chunk(replace(part, x=x).to(self.device), 0)
 

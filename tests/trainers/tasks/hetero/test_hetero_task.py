@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from reference.typed import ENDS, NUM_NODES, hetero_classifier, hetero_data, hetero_graph, hetero_module, sizes_of
 
 from hoptrain.engine import Dataset, HeteroGraph
-from hoptrain.samplers import HeteroSampler, NeighborSampler
+from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
 from hoptrain.trainers import HeteroClassifier, HeteroDataModule
 from hoptrain.trainers.commands.lightning import run
 from hoptrain.trainers.pipeline import PipelineStrategy
@@ -146,6 +146,26 @@ def test_splits_by_name():
     assert {name: len(ids) for name, ids in module.data.splits.items()} == {"train": 50, "val": 20, "test": 20}
 
 
+def test_the_type_of_seeds_is_that_of_the_data_unless_it_is_given():
+    data, given = hetero_data(), HeteroSampler([2])
+    module = HeteroDataModule(data, given, num_workers=0, seed=0, batch_size=8)
+    assert (module.sampler.seed_type, given.seed_type) == ("paper", None)
+    one, other = (next(iter(SampleLoader(data, sampler, batch_size=8))) for sampler in (given, HeteroSampler([2], "paper")))
+    assert one.node_ids["paper"].tolist() == other.node_ids["paper"].tolist()
+    assert f"x.author {one.x['author'].shape}" in repr(one)
+    assert f"y {one.y.shape}" in repr(one)
+
+
+def test_nodes_of_a_graph_without_labels_are_predicted():
+    torch.manual_seed(0)
+    module, bare = hetero_module(hetero_data()), hetero_module(hetero_data(y=None, splits={}))
+    task = hetero_classifier(module)
+    scores = [torch.cat(quiet_trainer().predict(task, own)) for own in (module, bare)]
+    assert torch.equal(*scores)
+    bare.predict_ids = [3, 1]
+    torch.testing.assert_close(torch.cat(quiet_trainer().predict(task, bare)), scores[0][[3, 1]])
+
+
 def load(**changes):
     """Return a data module of the data with changes."""
     return hetero_module(hetero_data(**changes)).train_dataloader()
@@ -182,7 +202,9 @@ def run_in_a_pipeline():
 
 
 MISTAKES = {
-    "no labels": Mistake(lambda: load(y=None), value="typed", rule="no labels hetero type paper", remedy="give y"),
+    "no labels": Mistake(
+        lambda: hetero_module(hetero_data(y=None)).num_classes, value="typed", rule="no labels hetero type paper", remedy="give y"
+    ),
     "a relation without edges": Mistake(
         lambda: load(graph=without("of")), value="subject:of:paper", rule="relation no edges learnt", remedy="remove"
     ),
@@ -208,10 +230,7 @@ MISTAKES = {
         rule="seed_type typed 'paper'",
         remedy="sampler data",
     ),
-    "a sampler without a type of seeds": Mistake(
-        lambda: HeteroDataModule(hetero_data(), HeteroSampler([2])), value="None", rule="seed_type typed 'paper'", remedy="set sampler"
-    ),
-    "data of one type": Mistake(data_of_one_type, value="a Dataset", rule="data", remedy="name HeteroDataset HeteroDataset.from_pyg"),
+    "data of one type": Mistake(data_of_one_type, value="a Dataset", rule="data name HeteroDataset", remedy="give one"),
     "a model of fewer nodes": Mistake(
         fit_a_model_of_fewer_vertices, value="{'subject': 11}", rule="model num_nodes typed 12", remedy="data sampler"
     ),
