@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hoptrain.benchmarks.common import pages
-from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG, LEFT_OUT, read_lines
+from hoptrain.benchmarks.common.grid import read_lines
 from hoptrain.benchmarks.common.harness import Result
 from hoptrain.benchmarks.common.tables import markdown
 from hoptrain.benchmarks.study import plots, what_if
 from hoptrain.benchmarks.study.table import NAMES, Row, rows_of, summarize
 from hoptrain.engine import InputError
 
-_STACK_LINES = 12
 _GPU_STEP_S = 0.005
 _GPU_CORES = 16
 
@@ -46,11 +45,15 @@ def write(folder: Path) -> None:
     """Write ``report.md`` and ``report.html`` into the folder of a study.
 
     Raises:
-        InputError: it holds none.
+        InputError: it holds none, or one of another benchmark.
     """
     lines = read_lines(folder)
     if not lines:
         raise InputError(f"{folder} holds no study: cells.jsonl is missing or empty; run 'hoptrain bench scale --out {folder}' first")
+    if "ranks" not in lines[0]["cell"]:
+        raise InputError(
+            f"{folder} holds no study of 'hoptrain bench scale': 'hoptrain bench trainings' writes its own report; start it once more"
+        )
     text = "\n\n".join(part.rstrip() for part in _parts(folder, lines) if part) + "\n"
     (folder / "report.md").write_text(text, encoding="utf-8")
     (folder / "report.html").write_text(pages.html(text, folder), encoding="utf-8")
@@ -70,11 +73,11 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"## {claim}\n\n![{claim}]({name}.png)"
     yield "## Measured"
     yield _TABLE_TEXT
-    yield markdown([_result(row) for row in rows])
+    yield markdown([_result(row) for row in rows], keys=2)
     yield "## What each rank did"
     yield "Seeds and sampled edges of an epoch, rank by rank: a loader that did not share the seeds out would show here."
-    yield markdown([_work(row) for row in rows if row["epoch_s"] is not None])
-    yield from _bad_cells(folder, lines)
+    yield markdown([_work(row) for row in rows if row["epoch_s"] is not None], keys=2)
+    yield from pages.bad_cells(folder, lines)
     if is_scale:
         yield from _predictions(rows, lines[0]["machine"]["cores"])
     yield "## How it was measured"
@@ -84,48 +87,39 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _about(lines: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
-    last = lines[-1]
-    machine = last["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in last["versions"].items() if version)
-    sets = ", ".join(dict.fromkeys(f"{row['dataset']} at scale {row['scale']:g}" for row in rows))
-    common = ", ".join(f"{name} {_values(lines, name)}" for name in ("hidden", "epochs", "lr", "dropout", "fanouts"))
-    commits = ", ".join(dict.fromkeys(str(line["commit"])[:12] + ("-dirty" if "dirty" in str(line["commit"]) else "") for line in lines))
     devices = ", ".join(dict.fromkeys(str(row["device"]) for row in rows if row.get("device")))
-    return (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory'] / 1e9:.0f} GB; training on {devices or 'nothing'}. {sets}; {common}. "
-        f"Python {machine['python']}, {versions}. Commit {commits}. {last['date'][:10]}."
-    )
-
-
-def _values(lines: Sequence[Mapping[str, Any]], name: str) -> str:
-    """All values that the cells have of an option."""
-    return " or ".join(dict.fromkeys(str(line["cell"][name]) for line in lines))
+    sets = ", ".join(dict.fromkeys(f"{row['dataset']} at scale {row['scale']:g}" for row in rows))
+    return f"{pages.surroundings(lines)} Training on {devices or 'nothing'}. {sets}; {pages.options(lines, ('hidden', 'epochs', 'lr', 'dropout', 'fanouts'))}."
 
 
 def _result(row: Row) -> dict[str, Any]:
     place = {"system": NAMES[row["system"]], "cell": plots.place_of(row)}
     if row["epoch_s"] is None:
-        return place | {"s/epoch": row["outcome"], "note": _code(row["why"])}
+        return place | {"epoch s": row["outcome"]}
     epoch = row["epoch_s"]
     return place | {
-        "s/epoch": f"{epoch:.2f}",
-        "spread": f"{row['spread']:.0%}",
-        "best peer": f"{row['speedup']:.2f} x" if row["speedup"] else "",
-        "waiting": f"{row['wait_s'] / epoch:.0%}",
-        "copying": f"{row['copy_s'] / epoch:.0%}",
-        "fwd+bwd": f"{row['train_s'] / epoch:.0%}",
-        "all-reduce": f"{row['all_reduce_s'] / epoch:.0%}",
-        "sampling/epoch": f"{row['sample_s'] / epoch:.0%}" if row["workers"] == 0 else "",
+        "epoch s": f"{epoch:.2f}",
+        "spread %": _percent(row["spread"]),
+        "best peer x": f"{row['speedup']:.2f}" if row["speedup"] else "",
+        "waiting %": _percent(row["wait_s"] / epoch),
+        "copying %": _percent(row["copy_s"] / epoch),
+        "fwd+bwd %": _percent(row["train_s"] / epoch),
+        "all-reduce %": _percent(row["all_reduce_s"] / epoch),
+        "sampling %": _percent(row["sample_s"] / epoch) if row["workers"] == 0 else "",
         "sampling s": f"{row['sample_s']:.2f}",
         "gathering s": f"{row['gather_s']:.2f}",
         "first epoch s": f"{row['first_epoch_s']:.1f}",
-        "GB": f"{row['pss'] / 1e9:.2f}",
+        "memory GB": f"{row['pss'] / 1e9:.2f}",
         "shared GB": f"{row['shared'] / 1e9:.2f}",
         "sum of peak RSS GB": f"{row['peak_rss'] / 1e9:.2f}",
         **({"GPU GB": f"{row['gpu_bytes'] / 1e9:.2f}"} if row["gpu_bytes"] else {}),
-        "accuracy": "" if row["accuracy"] is None else f"{row['accuracy']:.4f}",
+        "accuracy %": "" if row["accuracy"] is None else f"{100 * row['accuracy']:.2f}",
         "rounds": str(row["rounds"]),
     }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"
 
 
 def _work(row: Row) -> dict[str, Any]:
@@ -140,30 +134,6 @@ def _work(row: Row) -> dict[str, Any]:
         "threads": str(row["threads"]),
         "pinned": "yes" if row["pinned"] else "no",
     }
-
-
-def _bad_cells(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    bad = [line for line in lines if line["outcome"] in (HUNG, FAILED, LEFT_OUT)]
-    yield "## What hung, failed or was skipped"
-    if not bad:
-        yield f"Nothing: all {sum(line['outcome'] == COMPLETED for line in lines)} runs were completed."
-        return
-    yield markdown([_bad(line) for line in bad])
-    for line in bad:
-        stacks = (folder / line["log"]).with_suffix(".stacks")
-        if stacks.exists():
-            text = "\n".join([str(line["cell"]), *stacks.read_text(errors="replace").splitlines()[:_STACK_LINES]])
-            yield f"```\n{text}\n```"
-
-
-def _bad(line: Mapping[str, Any]) -> dict[str, Any]:
-    cell = " ".join(str(line["cell"][name]) for name in ("system", "arch", "ranks", "workers", "batch_size"))
-    return {"cell": cell, "round": str(line["round"]), "outcome": line["outcome"], "why": _code(line["why"]), "log": line["log"]}
-
-
-def _code(text: str | None) -> str:
-    """Return the text as inline code of Markdown; nothing for no text."""
-    return f"`{text}`" if text else ""
 
 
 def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
@@ -186,31 +156,31 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
                 "cell": plots.place_of(row),
                 "measured s": f"{row['measured_s']:.2f}",
                 "predicted s": f"{row['predicted_s']:.2f}",
-                "error": f"{row['error']:+.0%}",
+                "error %": f"{100 * row['error']:+.0f}",
             }
             for row in checked
         ],
     )
     yield f"Prediction: seconds of an epoch on {_GPU_CORES} such cores, training on them."
-    yield markdown([_predicted(row) for row in what_if.table(rows, cores, cores=_GPU_CORES)])
+    yield markdown([_predicted(row) for row in what_if.table(rows, cores, cores=_GPU_CORES)], keys=3)
     yield f"Prediction: likewise with a GPU for each rank, on which a step is assumed to take {1e3 * _GPU_STEP_S:g} ms."
     links = (what_if.NVLINK, what_if.ETHERNET)
     on_gpus = [row for link in links for row in what_if.table(rows, cores, cores=_GPU_CORES, link=link, device_step_s=_GPU_STEP_S)]
-    yield markdown([_predicted(row) for row in on_gpus])
+    yield markdown([_predicted(row) for row in on_gpus], keys=3)
 
 
 def _predicted(one: Mapping[str, Any]) -> dict[str, Any]:
     """A column for each number of ranks."""
     cell = f"{one['arch']}, batch {one['batch_size']}, {one['workers']} workers a rank"
-    epochs = {f"{ranks} rank{'s' if ranks > 1 else ''}": f"{seconds:.2f}" for ranks, seconds in one["epochs_s"].items()}
+    epochs = {f"{ranks} rank{'s' if ranks > 1 else ''} s": f"{seconds:.2f}" for ranks, seconds in one["epochs_s"].items()}
     return {"system": NAMES[one["system"]], "cell": cell, "link": one["link"], **epochs}
 
 
 _TABLE_TEXT = (
-    "Medians over the rounds; spread is the range of the rounds over the median. 'best peer' is the fastest peer's epoch over "
+    "Medians over the rounds; spread is the range of the rounds over the median. 'best peer x' is the fastest peer's epoch over "
     "hoptrain's under the same conditions, formed within a round. Waiting, copying, forward and backward (with the optimiser) and "
     "all-reduce are shares of the slowest rank's epoch. Sampling and gathering are seconds of work of a rank's loader in an epoch, "
-    "all of its processes together: with workers they run beside the training, without workers they are part of the waiting. GB is "
+    "all of its processes together: with workers they run beside the training, without workers they are part of the waiting. Memory is "
     "what all processes hold together after training, shared pages counted once."
 )
 

@@ -1,5 +1,9 @@
 """How does training scale with ranks, workers and batch sizes, fed by hoptrain's, PyG's and DGL's loaders?
 
+With a grid of other sampling algorithms (configs/bench/end_to_end.yaml) it shows what another sampler changes in the same training, as "The Case for
+Sampling on Very Large Graphs" (Serafini & Guan 2021) asks. Without workers the share of sampling in an epoch is the paper's Table 2; the ratio to the best
+peer is its Table 3.
+
 Every cell of the grid runs in processes of its own, with a time limit, in turns with all others, round after round; ``hoptrain.benchmarks.study.run``
 says what a cell does, ``hoptrain.benchmarks.study.peer_feeds`` how each loader is set up. Systems differ in their loader alone: model, optimiser, loop and
 evaluation are the same code. Stopped and started again with the same --out, the study goes on where it was. The report lies beside the results, as
@@ -24,7 +28,7 @@ from hoptrain.benchmarks.study.table import rows_of, summarize
 from hoptrain.engine import InputError, load_dataset
 
 GLANCE: dict[str, Any] = {
-    "rounds": 1,
+    "rounds": 3,
     "limit": 60,
     "all": {"dataset": "synthetic:reddit", "scale": 0.02, "hidden": 16, "batch_size": 512, "epochs": 1},
     "grids": [{"system": ["hoptrain", "pyg", "dgl"], "workers": [2]}],
@@ -35,26 +39,27 @@ GLANCE: dict[str, Any] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="the grid, see configs/bench; with --quick one round of it, or a small one of its own")
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the grid, see configs/bench; with --quick three rounds of it, or a small one of its own",
+    )
     add("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="only the cells of these (default: all)")
     add("--again", action="store_true", help="run once more what hung, failed or was skipped before")
+    add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Run what is left of the grid, and write the report; see the module's docstring."""
-    return run_study(args, GLANCE)
-
-
-def run_study(args: argparse.Namespace, glance: dict[str, Any], root: Path | None = None) -> Result:
-    """Run the grid that the options name, or with ``--quick`` alone the ``glance``; data sets are looked for in ``root``.
+    """Run what is left of the grid, and write the report; see the module's docstring.
 
     Raises:
         InputError: no grid, or one that cannot be run.
     """
-    grid = _grid(args, glance)
+    grid = read(args)
     warn_if_busy()
     places = dict.fromkeys((cell.dataset, cell.scale) for cell in grid.cells)
-    folders = {(name, scale): load_dataset(name, root=root, scale=scale).path for name, scale in places}
+    folders = {(name, scale): load_dataset(name, root=args.root, scale=scale).path for name, scale in places}
 
     def command(cell: Cell) -> Sequence[str]:
         folder = folders[cell.dataset, cell.scale]
@@ -69,10 +74,15 @@ def run_study(args: argparse.Namespace, glance: dict[str, Any], root: Path | Non
     return Result(records=rows, summary=summarize(rows), seeds=sorted({cell.seed for cell in grid.cells}))
 
 
-def _grid(args: argparse.Namespace, glance: dict[str, Any]) -> Grid[Cell]:
+def read(args: argparse.Namespace) -> Grid[Cell]:
+    """Return the grid that the options name, or with ``--quick`` alone ``GLANCE``.
+
+    Raises:
+        InputError: no grid is named, or it is not one.
+    """
     if args.config is None and not args.quick:
         raise InputError("no grid is named: give --config FILE, one of configs/bench for instance, or --quick")
-    grid = parse_grid(glance, Cell, "--quick") if args.config is None else read_grid(args.config, Cell)
+    grid = parse_grid(GLANCE, Cell, "--quick") if args.config is None else read_grid(args.config, Cell)
     return Grid(
-        cells=[cell for cell in grid.cells if cell.system in args.systems], rounds=1 if args.quick else grid.rounds, limit=grid.limit
+        cells=[cell for cell in grid.cells if cell.system in args.systems], rounds=3 if args.quick else grid.rounds, limit=grid.limit
     )

@@ -1,6 +1,6 @@
 """The list of the samplers that are compared: how each is timed by ``hoptrain bench algorithms``, and trained with by ``hoptrain bench accuracy``.
 
-``hoptrain bench end-to-end`` takes some of them too, with numbers of its own configuration.
+``configs/bench/end_to_end.yaml`` takes some of them too, with numbers of its own configuration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A grid of cells, each tried in fresh processes with a time limit, round after round.
 
-What a cell gave is kept as a line of ``cells.jsonl``, with the machine, the versions and the commit. A study that is started again goes on where
-it was left: a cell and round that has a line is not run again. What hung or failed is a result like any other; its log and its stacks are kept.
+What a cell gave is kept as a line of ``cells.jsonl``, with the machine, its load by other programs before the round, the versions and the commit. A study
+that is started again goes on where it was left: a cell and round that has a line is not run again. What hung or failed is a result like any other; its
+log and its stacks are kept.
 
 A grid is a YAML file::
 
@@ -27,7 +28,7 @@ from typing import Any, Generic, TypeVar
 
 import yaml
 
-from hoptrain.benchmarks.common.harness import commit, machine, versions
+from hoptrain.benchmarks.common.harness import commit, load, machine, versions
 from hoptrain.benchmarks.common.trial import RAISED, Trial, run_trial
 from hoptrain.engine import InputError
 from hoptrain.engine.files.untrusted_yaml import read_yaml
@@ -125,12 +126,17 @@ def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Pa
     _refuse_other_machine(lines.values(), facts["machine"], folder)
     if path.exists() and not path.read_text(encoding="utf-8").endswith("\n"):
         path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")  # its last line was cut short
+    loads: dict[int, dict[str, float]] = {}
     wanted = [(key_of(cell), number, cell) for number in range(grid.rounds) for cell in _turned(grid.cells, number)]
     for i, (key, number, cell) in enumerate(wanted, start=1):
         if (key, number) in lines:
             continue
+        if number not in loads:
+            loads[number] = load()
         log = folder / "logs" / f"{key}-{number}.log"
-        line = {"key": key, "round": number, "cell": asdict(cell)} | _try(command_of(cell), grid.limit, log) | facts
+        line = (
+            {"key": key, "round": number, "cell": asdict(cell)} | _try(command_of(cell), grid.limit, log) | facts | {"load": loads[number]}
+        )
         text = json.dumps(line | {"date": datetime.now(UTC).isoformat(timespec="seconds")})
         lines[key, number] = json.loads(text)  # as it will be read
         with path.open("a", encoding="utf-8") as file:

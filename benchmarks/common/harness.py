@@ -1,4 +1,4 @@
-"""The result of a benchmark, and the file that it is written to.
+"""The result of a benchmark, and the files that it is written to: ``results.json``, and its records as ``results.csv``.
 
 A benchmark is a module beside this one. The first line of its docstring is its question; ``run(args)`` returns a ``Result``; an optional
 ``add_arguments(parser)`` adds options of its own. ``args`` always has ``quick``.
@@ -6,7 +6,9 @@ A benchmark is a module beside this one. The first line of its docstring is its 
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
+import io
 import json
 import math
 import os
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import psutil  # PyG needs it too
 
 from hoptrain.engine import InputError
 from hoptrain.engine.machine import allowed_cores
@@ -33,6 +36,8 @@ _SUMMARY = (int, float), "a summary is flat, a name and a finite number; put any
 HOPTRAIN = "hoptrain"
 """The name that our own systems have in every table."""
 
+_LOOK_S = 0.25
+"""Seconds for which ``load`` sleeps."""
 _CHECKOUT = Path(__file__).resolve().parents[2]
 """Where the repository begins, behind the links that the packages are imported by."""
 PACKAGES = (
@@ -68,13 +73,31 @@ class Result:
     seeds: Sequence[int]
 
 
-def write_results(folder: Path, name: str, result: Result, *, quick: bool, command: str, revision: str | None = None) -> Path:
-    """Write ``folder/results.json`` in whole or not at all, with what is needed to repeat and to judge the numbers; returns its path.
+def write_results(
+    folder: Path,
+    name: str,
+    result: Result,
+    *,
+    quick: bool,
+    command: str,
+    revision: str | None = None,
+    load: Mapping[str, float] | None = None,
+) -> Path:
+    """Write ``results.csv`` with the records, and ``results.json`` with all that is needed to repeat and to judge them; return the path of the latter.
 
-    ``revision`` is the ``commit()`` that ran; by default that of now, which may be another after a long run.
+    Each file is written in whole or not at all.
+
+    Args:
+        folder: where to write.
+        name: name of the benchmark.
+        result: its result.
+        quick: whether it ran at a small scale.
+        command: the command that ran.
+        revision: ``commit()`` before the run; by default that of now, which may be another after a long run.
+        load: how busy the machine was before the run (``load()``).
 
     Raises:
-        InputError: a record or the summary holds something else than plain, finite values, or the file cannot be written.
+        InputError: a record or the summary holds something else than plain, finite values, or a file cannot be written.
     """
     content = {
         "benchmark": name,
@@ -84,6 +107,7 @@ def write_results(folder: Path, name: str, result: Result, *, quick: bool, comma
         "commit": revision or commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
+        "load": dict(load or {}),
         "seeds": [int(seed) for seed in result.seeds],
         "records": [_plain(f"records[{number}]", record, *_RECORD) for number, record in enumerate(result.records)],
         "summary": _plain("summary", result.summary, *_SUMMARY),
@@ -92,11 +116,21 @@ def write_results(folder: Path, name: str, result: Result, *, quick: bool, comma
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _replace(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        _replace(path.with_suffix(".csv"), _comma_separated(content["records"]))
     except OSError as error:
         raise InputError(
             f"{path} cannot be written ({error.strerror}): results need a folder of your own; name another with --out"
         ) from error
     return path
+
+
+def _comma_separated(records: Sequence[Record]) -> str:
+    """Return a line for each record, with a column for each name; a value that is missing or None is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for record in records for name in record)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
 
 
 def _replace(path: Path, text: str) -> None:
@@ -131,6 +165,13 @@ def machine() -> dict[str, Any]:
         "gpus": gpus,
         "python": platform.python_version(),
     }
+
+
+def load() -> dict[str, float]:
+    """Return how much other programs use the machine: ``busy_cores`` of this process's cores while it sleeps, and the ``load_average`` of a minute."""
+    shares = psutil.cpu_percent(_LOOK_S, percpu=True)
+    busy = sum(shares[core] for core in os.sched_getaffinity(0) if core < len(shares)) / 100
+    return {"busy_cores": round(busy, 2), "load_average": round(os.getloadavg()[0], 2)}
 
 
 def _cpu_model() -> str:

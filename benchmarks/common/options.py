@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from hoptrain.benchmarks.common import harness
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule, load_dataset
 from hoptrain.engine.datasets.load import load_any
 from hoptrain.engine.machine import allowed_cores
@@ -18,7 +18,7 @@ GRAPHS = ("synthetic:reddit", "synthetic:products")
 FANOUTS = ((25, 10), (15, 10, 5))
 QUICK_SCALE = 0.02
 _IDLE = 0.5
-"""Load average up to which a machine counts as idle."""
+"""Load average, or cores that others use, up to which a machine counts as idle."""
 _TOLERANCE = 0.05
 """Difference in sampled edges, relative, that chance may make."""
 
@@ -98,10 +98,13 @@ def check_threads(threads: Sequence[int]) -> None:
 
 
 def warn_if_busy() -> None:
-    """Say so where others use the machine."""
-    load_average = os.getloadavg()[0]
-    if load_average > _IDLE:
-        print(f"the load average is {load_average:.1f}: others use this machine, so figures of several threads will not tell much")
+    """Print a warning if other programs use the machine."""
+    found = harness.load()
+    if max(found.values()) > _IDLE:
+        print(
+            f"others use {found['busy_cores']:.1f} cores of this machine, and its load average is {found['load_average']:.1f}: "
+            "figures of several threads will not tell much; run again when it is idle"
+        )
 
 
 def num_rounds(args: argparse.Namespace) -> int:

@@ -1,12 +1,20 @@
-"""A page in Markdown as one of HTML that holds its pictures in itself."""
+"""Pages of studies (``hoptrain.benchmarks.common.grid``): what surrounded the figures, and a page in Markdown as one of HTML that holds its pictures."""
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
+from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG, LEFT_OUT
 from hoptrain.engine import InputError
+
+Line: TypeAlias = Mapping[str, Any]
+"""A line of ``cells.jsonl``."""
+
+_STACK_LINES = 12
 
 _STYLE = (
     ":root{color-scheme:light dark}body{font:15px/1.5 sans-serif;max-width:100em;margin:2em auto;padding:0 1em;color:#222}p{max-width:72em}"
@@ -31,7 +39,7 @@ def html(text: str, folder: Path) -> str:
         raise InputError("report.html needs markdown, which is not installed: install it with 'pip install hoptrain[bench]'") from error
 
     body = markdown(text, extensions=["tables", "fenced_code"])
-    body = re.sub(r'(?<=src=")\w+\.png(?=")', lambda name: f"data:image/png;base64,{_base64(folder / name[0])}", body)
+    body = re.sub(r'(?<=src=")[\w-]+\.png(?=")', lambda name: f"data:image/png;base64,{_base64(folder / name[0])}", body)
     title = text.partition("\n")[0].removeprefix("# ")
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
@@ -41,3 +49,48 @@ def html(text: str, folder: Path) -> str:
 
 def _base64(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
+
+
+def surroundings(lines: Sequence[Line]) -> str:
+    """Return the sentences on the machine, its load by other programs, the versions, the commits and the date of a study's lines."""
+    last = lines[-1]
+    machine = last["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in last["versions"].items() if version)
+    commits = ", ".join(dict.fromkeys(str(line["commit"])[:12] + ("-dirty" if "dirty" in str(line["commit"]) else "") for line in lines))
+    hardware = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory'] / 1e9:.0f} GB."
+    return f"{hardware} {_load(lines)} Python {machine['python']}, {versions}. Commit {commits}. {last['date'][:10]}."
+
+
+def _load(lines: Sequence[Line]) -> str:
+    """Return a sentence on how much other programs used the machine before each round."""
+    loads = [line["load"] for line in lines if line.get("load")]
+    if not loads:
+        return "Its load by other programs was not recorded."
+    least, most = min(one["busy_cores"] for one in loads), max(one["busy_cores"] for one in loads)
+    average = max(one["load_average"] for one in loads)
+    return f"Before each round other programs kept {least:.1f} to {most:.1f} of its cores busy; the largest load average was {average:.1f}."
+
+
+def options(lines: Sequence[Line], names: Sequence[str]) -> str:
+    """Return the values that a study's cells have of some options, as text."""
+    return ", ".join(f"{name} {' or '.join(dict.fromkeys(str(line['cell'][name]) for line in lines))}" for name in names)
+
+
+def bad_cells(folder: Path, lines: Sequence[Line]) -> Iterator[str]:
+    """Yield a heading and a list of what hung, failed or was skipped, with the stacks of what hung."""
+    bad = [line for line in lines if line["outcome"] in (HUNG, FAILED, LEFT_OUT)]
+    yield "## What hung, failed or was skipped"
+    if not bad:
+        yield f"Nothing: all {sum(line['outcome'] == COMPLETED for line in lines)} runs were completed."
+        return
+    yield "\n".join(f"* {_brief(line)}, round {line['round']}: {line['outcome']}, `{line['why']}` ({line['log']})" for line in bad)
+    for line in bad:
+        stacks = (folder / line["log"]).with_suffix(".stacks")
+        if stacks.exists():
+            text = "\n".join([str(line["cell"]), *stacks.read_text(errors="replace").splitlines()[:_STACK_LINES]])
+            yield f"```\n{text}\n```"
+
+
+def _brief(line: Line) -> str:
+    shown = ("system", "arch", "hidden", "dataset", "ranks", "workers", "threads", "batch_size")
+    return " ".join(f"{name} {line['cell'][name]}" for name in shown if line["cell"].get(name) is not None)

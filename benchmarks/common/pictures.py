@@ -35,18 +35,29 @@ def figure(width: float, height: float, title: str = "") -> Any:
 
 
 def write(path: Path, make: Callable[..., Any], *args: Any) -> None:
-    """Write the figure that ``make(*args)`` returns as a PNG; where matplotlib is not installed, say so instead."""
+    """Write the figure that ``make(*args)`` returns as a PNG or SVG, by the name's ending; where matplotlib is not installed, say so instead."""
     if not can_draw():
         print(f"skipped {path.name}: matplotlib is not installed; install it with 'pip install hoptrain[bench]'")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(png(make(*args)))
+    drawn = make(*args)
+    path.write_bytes(svg(drawn) if path.suffix == ".svg" else png(drawn))
 
 
 def png(drawn: Any) -> bytes:
     """A figure as a PNG."""
     buffer = BytesIO()
     drawn.savefig(buffer, format="png", dpi=_DPI)
+    return buffer.getvalue()
+
+
+def svg(drawn: Any) -> bytes:
+    """A figure as an SVG whose ground is transparent and whose text is text."""
+    from matplotlib import rc_context
+
+    buffer = BytesIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hoptrain"}):  # the same figure gives the same bytes
+        drawn.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return buffer.getvalue()
 
 

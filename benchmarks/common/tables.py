@@ -5,9 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+WIDTH = 120
+"""Columns of text of the widest table, unless one of its columns is wider."""
 
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table with its columns in the order in which their names first appear; nothing stands for None and for what is missing."""
+
+def markdown(rows: Sequence[Mapping[str, Any]], keys: int = 1) -> str:
+    """Return a table with its columns in the order in which their names first appear; None and missing values are empty.
+
+    A table that is wider than ``WIDTH`` goes on in another one below it, which repeats the first ``keys`` columns.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [["" if row.get(name) is None else str(row[name]).replace("|", "/") for name in names] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in [names, ["---"] * len(names), *cells] if names)
+    cells = {name: [name, "---", *("" if row.get(name) is None else str(row[name]).replace("|", "/") for row in rows)] for name in names}
+    tables = [names[:keys]]
+    for name in names[keys:]:
+        if _width([cells[one] for one in (*tables[-1], name)]) > WIDTH and len(tables[-1]) > keys:
+            tables.append(names[:keys])
+        tables[-1] = [*tables[-1], name]
+    return "\n".join(_table([cells[name] for name in own]) for own in tables if own)
+
+
+def _table(columns: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in zip(*columns, strict=True))
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    return max(map(len, _table(columns).splitlines()))

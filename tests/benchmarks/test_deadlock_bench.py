@@ -35,7 +35,7 @@ def test_torch_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "IDLE_S", 2.0)
     monkeypatch.setattr(deadlock, "QUICK_S", 3.0)
     [row], summary = bench(tmp_path, "--cases", "stop", "--systems", "torch")
-    assert (row["case"], row["system"], row["outcome"]) == ("stop", "torch", "hung")
+    assert (row["case"], row["system"], row["limit_s"], row["outcome"]) == ("stop", "torch", 3.0, "hung")
     assert "trainer: " in row["waits"]
     assert "other: stopped" in row["waits"]
     assert "state T" in (tmp_path / "cases" / "stop-torch.stacks").read_text()
@@ -45,6 +45,7 @@ def test_torch_hangs(tmp_path, monkeypatch):
 def test_hoptrain_does_not(tmp_path):
     [row], summary = bench(tmp_path, "--cases", "kill", "--systems", "hoptrain")
     assert (row["outcome"], row["batches"], row["orphans"], row["waits"]) == ("completed", "equal", 0, None)
+    assert row["limit_s"] == deadlock.QUICK_S  # as of the other systems
     assert "was killed by SIGKILL: it is replaced" in (tmp_path / "cases" / "kill-hoptrain.log").read_text()
     assert (summary["cases"], summary["hoptrain_hangs"], summary["hoptrain_different"]) == (1, 0, 0)
 

@@ -106,10 +106,10 @@ def test_a_peer_that_samples_less_is_left_out(folder, tmp_path, monkeypatch, cap
 
 def test_absent_peers_are_named(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
-    monkeypatch.setattr(options.os, "getloadavg", lambda: (0.7, 0.0, 0.0))
+    monkeypatch.setattr(options.harness, "load", lambda: {"busy_cores": 0.1, "load_average": 0.7})
     run(folder, tmp_path / "out", "--threads", "1")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("the load average is 0.7: ")
+    assert lines[0].startswith("others use 0.1 cores of this machine, and its load average is 0.7: ")
     assert lines[1:4] == [f"skipped {name}: not installed" for name in ("dgl", "pyg-lib", "torch-sparse")]
 
 

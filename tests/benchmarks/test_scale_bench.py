@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from cases.mistakes import Mistake, each_of
 
-from hoptrain.benchmarks import report
+from hoptrain.benchmarks import report, scale
 from hoptrain.benchmarks.common import processes
 from hoptrain.benchmarks.common.grid import read_grid
 from hoptrain.benchmarks.study import plots, what_if
@@ -83,6 +84,17 @@ def test_mistakes(tmp_path, capsys):
     assert "no grid is named" in capsys.readouterr().err
     assert main(["bench", "report", str(tmp_path), "--out", str(tmp_path)]) == 2
     assert "holds no study" in capsys.readouterr().err
+    other = {"key": "a", "round": 0, "cell": {"system": "fit"}}
+    (tmp_path / "cells.jsonl").write_text(json.dumps(other) + "\n")
+    assert main(["bench", "report", str(tmp_path), "--out", str(tmp_path)]) == 2
+    assert "holds no study of 'hoptrain bench scale'" in capsys.readouterr().err
+
+
+def test_quick_takes_three_rounds(tmp_path):
+    config = tmp_path / "grid.yaml"
+    config.write_text("rounds: 7\ngrids: [{system: [hoptrain]}]")
+    for file in (None, config):
+        assert scale.read(Namespace(quick=True, config=file, systems=["hoptrain"])).rounds == 3
 
 
 def test_seeds_of_an_epoch(dataset):
@@ -141,6 +153,7 @@ def line(system, epoch_s, number=0, *, workers=2, ranks=1, accuracy=0.9, outcome
     found |= dict.fromkeys(("peak_rss", "pss", "shared", "gpu_bytes", "loss", "parameters", "gradient_bytes", "threads"), 1)
     key = f"{system}{workers}{ranks}{arch}"
     facts = {"machine": {"cpu": "c", "cores": 4, "memory": 8e9, "python": "3"}, "versions": {"torch": "2"}, "commit": "abc", "date": "2026"}
+    facts |= {"load": {"busy_cores": 0.0 if ranks == 1 else 1.5, "load_average": 1.0 * ranks}}
     why = None if outcome == "completed" else "it slept"
     base = {"key": key, "round": number, "cell": cell, "outcome": outcome, "why": why, "log": f"logs/{key}.log"} | facts
     return base | {"found": found | changes if outcome == "completed" else None}
@@ -188,7 +201,10 @@ def test_report_of_what_went_wrong(tmp_path):
         assert "it slept" in page
         assert "What hung, failed or was skipped" in page
     assert "sleep (&lt;here&gt; &amp; there)" in page
-    assert "5.00 x" in page
+    assert "5.00" in page
+    tables = [row for row in (tmp_path / "report.md").read_text().splitlines() if row.startswith("|")]
+    assert max(map(len, tables)) <= 120
+    assert "other programs kept 0.0 to 1.5 of its cores busy; the largest load average was 2.0" in page
 
 
 @pytest.mark.promise

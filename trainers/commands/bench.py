@@ -1,4 +1,4 @@
-"""``hoptrain bench NAME``: runs one benchmark, prints its table, and writes its ``results.json``.
+"""``hoptrain bench NAME``: runs one benchmark, prints its table, and writes its ``results.json`` and ``results.csv``.
 
 A benchmark is a module or package in ``hoptrain.benchmarks`` that defines ``run``. Only the chosen one is imported.
 """
@@ -11,7 +11,6 @@ import importlib.util
 import pkgutil
 import re
 import shlex
-import sys
 import textwrap
 from pathlib import Path
 from shutil import get_terminal_size
@@ -21,6 +20,8 @@ from hoptrain.trainers.commands.arguments import Parser
 from hoptrain.trainers.commands.table import table
 
 PACKAGE = "hoptrain.benchmarks"
+_WIDTH = 120
+"""Columns of text of the widest table."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -32,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "bench",
         help="run a benchmark",
-        description="Run one benchmark, print its table and write results.json.\n'hoptrain bench NAME --help' shows its options.",
+        description="Run one benchmark, print its table, and write results.json and results.csv.\n'hoptrain bench NAME --help' shows its options.",
         epilog="\n".join(["benchmarks, with the question that each answers:", *lines]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         InputError: the benchmark does not exist, does not have one of the options, or its results cannot be written.
     """
     # Imported here, so that other commands do not wait for it.
-    from hoptrain.benchmarks.common.harness import commit, write_results
+    from hoptrain.benchmarks.common.harness import commit, load, write_results
     from hoptrain.engine import InputError
     from hoptrain.engine.errors import did_you_mean
 
@@ -60,16 +61,15 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.benchmark!r} is no benchmark: it must be one of {', '.join(known) or 'none'}; {hint}")
     module = importlib.import_module(f"{PACKAGE}.{args.benchmark.replace('-', '_')}")
     options = option_parser(args.benchmark, known[args.benchmark], module).parse_args(args.options)
-    revision = commit()  # before the run, since the working tree may change during a long one
+    revision, before = commit(), load()  # before the run, since the working tree may change during a long one
     result = module.run(options)
     command = shlex.join(["hoptrain", "bench", args.benchmark, *args.options])
-    print(
-        table(result.records, get_terminal_size(fallback=(sys.maxsize, 0)).columns)
-    )  # before the file is written, so that a full disk does not lose the results of a long run
+    # Printed before the files are written, so that a full disk does not lose the results of a long run.
+    print(table(result.records, min(_WIDTH, get_terminal_size(fallback=(_WIDTH, 0)).columns)))
     print()
     print(table([{"summary": name, "value": value} for name, value in result.summary.items()]))
-    path = write_results(options.out, args.benchmark, result, quick=options.quick, command=command, revision=revision)
-    print(f"\nwritten to {path}")
+    path = write_results(options.out, args.benchmark, result, quick=options.quick, command=command, revision=revision, load=before)
+    print(f"\nwritten to {path} and {path.with_suffix('.csv').name}")
     return 0
 
 
@@ -95,13 +95,13 @@ def _sources() -> dict[str, Path]:
 def option_parser(name: str, question: str, module: Any) -> argparse.ArgumentParser:
     """Return a parser for the options that all benchmarks have, and those that this benchmark's module adds."""
     parser = Parser(prog=f"hoptrain bench {name}", description=question)
-    parser.add_argument("--quick", action="store_true", help="run at a small scale, in less than a minute")
+    parser.add_argument("--quick", action="store_true", help="run at a small scale, in a few minutes at most")
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("runs", "bench", name),
         metavar="DIR",
-        help="folder to write results.json to (default: %(default)s)",
+        help="folder to write results.json and results.csv to (default: %(default)s)",
     )
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)

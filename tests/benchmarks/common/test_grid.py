@@ -125,6 +125,7 @@ def test_goes_on_where_it_was(tmp_path, monkeypatch):
     lines = run_grid(whole, lambda cell: [cell.name], tmp_path)
     assert ran == ["a", "bad", "c", "bad", "c", "a"]  # rounds begin with another cell each
     assert lines[:2] == first
+    assert all(line["load"].keys() == {"busy_cores", "load_average"} for line in lines)
     assert [(line["key"], line["round"]) for line in lines[:3]] == [(key_of(cell), 0) for cell in cells]
     ran.clear()
     run_grid(whole, lambda cell: [cell.name], tmp_path, again=True)

@@ -23,11 +23,19 @@ def test_results(tmp_path):
     path = write_results(tmp_path / "new" / "folder", "sampler", RESULT, quick=True, command="hoptrain bench sampler --quick")
     assert path == tmp_path / "new" / "folder" / "results.json"
     content = json.loads(path.read_text())
-    assert list(content) == ["benchmark", "quick", "machine", "versions", "commit", "date", "command", "seeds", "records", "summary"]
+    names = ["benchmark", "quick", "machine", "versions", "commit", "date", "command", "load", "seeds", "records", "summary"]
+    assert list(content) == names
     assert (content["benchmark"], content["quick"], content["command"]) == ("sampler", True, "hoptrain bench sampler --quick")
     assert (content["records"], content["summary"], content["seeds"]) == (RESULT.records, RESULT.summary, RESULT.seeds)
     assert datetime.fromisoformat(content["date"]).utcoffset().total_seconds() == 0
-    assert [file.name for file in path.parent.iterdir()] == ["results.json"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["results.csv", "results.json"]
+    assert path.with_suffix(".csv").read_text() == "name,seconds,edges,note\na,0.5,,\nb,,7,\n"
+
+
+def test_load():
+    found = harness.load()
+    assert found.keys() == {"busy_cores", "load_average"}
+    assert 0 <= found["busy_cores"] <= harness.allowed_cores()
 
 
 def test_numpy_scalars_become_plain(tmp_path):
@@ -75,7 +83,7 @@ def test_earlier_results_are_replaced_in_whole_or_kept(tmp_path, monkeypatch):
     with refused("results.json", "not written space left", "folder --out"):
         write_results(tmp_path, "third", RESULT, quick=False, command="")
     assert json.loads((tmp_path / "results.json").read_text())["benchmark"] == "second"
-    assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["results.csv", "results.json"]
 
 
 def test_a_folder_that_is_a_file(tmp_path):

@@ -74,9 +74,14 @@ def test_help_lists_the_questions(benchmarks, capsys):
 def test_run(benchmarks, tmp_path, capsys):
     assert bench_command("toy-speed", "--out", str(tmp_path / "out"), "--size", "2") == 0
     path = tmp_path / "out" / "results.json"
-    assert capsys.readouterr().out == f"row  half\n  0     0\n  1   0.5\n\nsummary  value\nrows         2\n\nwritten to {path}\n"
+    assert (
+        capsys.readouterr().out
+        == f"row  half\n  0     0\n  1   0.5\n\nsummary  value\nrows         2\n\nwritten to {path} and results.csv\n"
+    )
     content = json.loads(path.read_text())
     assert content["command"] == f"hoptrain bench toy-speed --out {tmp_path}/out --size 2"
+    assert content["load"].keys() == {"busy_cores", "load_average"}
+    assert (tmp_path / "out" / "results.csv").read_text() == "row,half\n0,0.0\n1,0.5\n"
     assert (content["benchmark"], content["quick"], content["seeds"], content["summary"]) == ("toy-speed", False, [7], {"rows": 2})
 
 
