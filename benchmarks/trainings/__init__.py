@@ -1,0 +1,159 @@
+"""How fast are whole trainings by hoptrain, PyG and DGL, each as its own example writes them?
+
+Every system has its own loader, layers and loop, with the settings that its documentation recommends (``hoptrain.benchmarks.trainings``: ``fit``, ``pyg`` and
+``dgl`` have a function each). The scripts of PyG and DGL also run with hoptrain's loader by a changed import line, and with hoptrain's layers by another.
+
+A training is repeated in fresh processes, in turns with all others. Round 0 tries every number of workers and threads. Each system then goes on with the
+setting that was the fastest in it, its best, and ratios are formed within a round. A step's time is that of an epoch over its steps, in the median
+epoch; the first one, which starts workers and compiles, does not count. ``cpu_ms`` is the CPU time of all processes. All systems have the same seeds and equal
+epochs. Each then finds its accuracy on the same test nodes, through its own sampler, and accuracies that differ are reported.
+
+* PyG expands on each hop the nodes that the hop before found, and so does hoptrain.pyg; DGL, hoptrain.dgl and hoptrain expand all nodes found so far.
+* GCN normalises by the degrees of the batch in PyG and DGL, by those of the graph in hoptrain.
+* Where tcmalloc is installed, the scripts of PyG and DGL run with it, with whatever loader, as both advise.
+
+Stopped and started again with the same --out, it goes on where it was. It leaves ``report.md``, ``report.html`` and a picture for each model there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hoptrain.benchmarks.baselines.installed import tcmalloc
+from hoptrain.benchmarks.common.grid import COMPLETED, Grid, run_grid
+from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.common.options import warn_if_busy
+from hoptrain.benchmarks.trainings import report
+from hoptrain.benchmarks.trainings.cell import ARCHS, DEVICES, FEATURES, SYSTEMS, Cell
+from hoptrain.benchmarks.trainings.program import command_of
+from hoptrain.benchmarks.trainings.table import place_of, rows_of, summarize
+from hoptrain.engine import InputError, load_dataset
+from hoptrain.engine.machine import allowed_cores
+
+FANOUTS: Mapping[str, tuple[int, ...]] = {
+    "synthetic:products": (15, 10, 5),
+    "synthetic:reddit": (25, 10),
+    "synthetic:arxiv": (10, 10, 10),
+}
+"""Data sets by default, with the fanouts of the examples for them."""
+LIMIT_S = 900.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    add = parser.add_argument
+    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these (default: all)")
+    add("--graphs", nargs="+", metavar="NAME", help=f"data sets by name or path (default: {' '.join(FANOUTS)}; with --quick the first)")
+    add("--scale", type=float, help="scale of a synthetic: set, in (0, 1] (default 0.2, with --quick 0.05)")
+    add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
+    add(
+        "--fanouts",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="neighbours per hop, as many as layers (default: those of the examples, else 15 10 5)",
+    )
+    add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a step (default 1024)")
+    add("--arch", nargs="+", choices=ARCHS, help="layers (default: all; with --quick sage)")
+    add("--hidden", type=int, nargs="+", metavar="C", help="widths between layers (default 64 256; with --quick 64)")
+    add(
+        "--workers",
+        type=int,
+        nargs="+",
+        metavar="W",
+        help="numbers of loader processes to try (default: 0, 1, 2, 4 and so on to the cores)",
+    )
+    add("--device", choices=DEVICES, default="cpu", help="where to train (default cpu)")
+    add("--features", nargs="+", choices=FEATURES, help="where features lie on a GPU (default: device and pinned)")
+    add("--steps", type=int, metavar="N", help="steps of an epoch at most (default 16, with --quick 8)")
+    add("--epochs", type=int, default=2, metavar="N", help="epochs that count, after one that does not (default 2)")
+    add("--rounds", type=int, default=3, metavar="R", help="rounds (default 3)")
+    add("--again", action="store_true", help="run once more what hung, failed or was skipped before")
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Run what is left of the trainings, and write the report; see the module's docstring.
+
+    Raises:
+        InputError: CUDA is asked for and there is no GPU, or an option is out of range.
+    """
+    cells = cells_of(args)
+    _check_device(args.device)
+    warn_if_busy()
+    folders = {(name, scale): _folder(name, scale, args.root) for name, scale in {(cell.dataset, cell.scale) for cell in cells}}
+    preload = ["env", f"LD_PRELOAD={tcmalloc()}"] if tcmalloc() else []
+
+    def command(cell: Cell) -> Sequence[str]:
+        return [*(preload if cell.system != "fit" else []), *command_of(cell, folders[cell.dataset, cell.scale])]
+
+    lines = run_grid(Grid(cells=cells, rounds=1, limit=LIMIT_S), command, args.out, again=args.again)
+    if best := best_settings(lines):
+        lines += run_grid(Grid(cells=best, rounds=args.rounds, limit=LIMIT_S), command, args.out)[len(best) :]
+    rows = rows_of(lines)
+    report.write(args.out, lines, rows)
+    return Result(records=rows, summary=summarize(rows), seeds=sorted({cell.seed for cell in cells}))
+
+
+def cells_of(args: argparse.Namespace) -> list[Cell]:
+    """Return the trainings that the options ask for."""
+    quick = args.quick
+    names = args.graphs or (list(FANOUTS)[:1] if quick else list(FANOUTS))
+    common: dict[str, Any] = {"batch_size": args.batch_size, "epochs": args.epochs, "device": args.device}
+    common["steps"] = args.steps if args.steps is not None else 8 if quick else 16
+    features = args.features or (["device", "pinned"] if args.device == "cuda" else ["host"])
+    archs, widths = args.arch or (["sage"] if quick else ARCHS), args.hidden or ([64] if quick else [64, 256])
+    scale = args.scale or (0.05 if quick else 0.2)
+    return [
+        Cell(
+            system=system,
+            dataset=name,
+            scale=scale if name.startswith("synthetic:") else 1.0,
+            fanouts=tuple(args.fanouts or FANOUTS.get(name, (15, 10, 5))),
+            arch=arch,
+            hidden=hidden,
+            features=place,
+            workers=workers,
+            threads=threads,
+            **common,
+        )
+        for name, arch, hidden, place in product(names, archs, widths, features)
+        for workers, threads in settings(args.workers, quick=quick)
+        for system in args.systems
+    ]
+
+
+def settings(workers: Sequence[int] | None, *, quick: bool) -> list[tuple[int, int]]:
+    """Return the numbers of workers and of torch's threads to try: with workers all cores as threads, and only those that workers leave, at least one."""
+    cores = allowed_cores()
+    numbers = workers or [0, *([] if quick else [2**i for i in range(cores.bit_length()) if 2**i < cores]), cores]
+    pairs = [(number, threads) for number in numbers for threads in ((max(1, cores - number), cores) if number else (cores,))]
+    return list(dict.fromkeys(pairs))
+
+
+def best_settings(lines: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    """Return for each system and training the cell whose step was the shortest in the first round."""
+    best: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for line in lines:
+        if line["outcome"] == COMPLETED:
+            key = (line["cell"]["system"], *place_of(line["cell"]))
+            best[key] = min(best.get(key, line), line, key=lambda one: float(one["found"]["step_s"]))
+    return [Cell(**line["cell"] | {"fanouts": tuple(line["cell"]["fanouts"])}) for line in best.values()]
+
+
+def _check_device(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError("--device cuda: torch finds no GPU; give cpu")
+
+
+def _folder(name: str, scale: float, root: Path | None) -> Path:
+    folder = load_dataset(name, root=root, scale=scale).path
+    if folder is None:
+        raise InputError(f"{name} has not been saved: trainings share its files; convert it ('hoptrain data convert')")
+    return folder

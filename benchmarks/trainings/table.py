@@ -1,0 +1,127 @@
+"""From the lines of ``hoptrain bench trainings`` to its table and its summary: medians over the rounds, ratios formed within a round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG
+from hoptrain.benchmarks.common.harness import HOPTRAIN
+from hoptrain.benchmarks.trainings.cell import SYSTEMS
+
+Line: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = dict[str, Any]
+Place: TypeAlias = tuple[Any, ...]
+
+PLACE = ("dataset", "scale", "arch", "hidden", "device", "features")
+"""Fields that distinguish trainings in addition to the system and its setting."""
+SETTING = ("workers", "threads")
+TOLERANCE = 2.0
+"""Points by which the accuracies of a training may differ."""
+
+
+def place_of(cell: Mapping[str, Any]) -> Place:
+    """Return the training that a cell or row belongs to."""
+    return tuple(cell[name] for name in PLACE)
+
+
+def rows_of(lines: Sequence[Line]) -> list[Row]:
+    """Return a row for each system and training: its best setting, which is the one with the most rounds. What is not available has no numbers."""
+    groups: dict[Place, dict[str, dict[Place, list[Line]]]] = {}
+    for line in lines:
+        cell = line["cell"]
+        of_system = groups.setdefault(place_of(cell), {}).setdefault(cell["system"], {})
+        of_system.setdefault(tuple(cell[name] for name in SETTING), []).append(line)
+    return [row for place, systems in groups.items() for row in _rows(place, {name: _best(found) for name, found in systems.items()})]
+
+
+def _best(settings: Mapping[Place, Sequence[Line]]) -> Sequence[Line]:
+    return max(settings.values(), key=lambda lines: (len(lines), -min(_by_round(lines, "step_s").values(), default=float("inf"))))
+
+
+def _rows(place: Place, systems: Mapping[str, Sequence[Line]]) -> list[Row]:
+    steps = {name: _by_round(lines, "step_s") for name, lines in systems.items()}
+    baselines = [found for name, found in steps.items() if SYSTEMS[name].family != HOPTRAIN]
+    rows = [_row(place, name, systems[name], _ratio(steps[name], baselines)) for name in SYSTEMS if name in systems]
+    most = max((row["accuracy"] for row in rows if row["accuracy"] is not None), default=0.0)
+    for row in rows:
+        row["is_equal"] = None if row["accuracy"] is None else 100 * (most - row["accuracy"]) <= TOLERANCE
+    return rows
+
+
+def _row(place: Place, system: str, lines: Sequence[Line], faster: float | None) -> Row:
+    found = [line["found"] for line in lines if line["outcome"] == COMPLETED]
+    middle = {name: statistics.median(one[name] for one in found) if found else None for name in ("step_s", "cpu_s", "accuracy")}
+    step_ms = None if middle["step_s"] is None else 1e3 * middle["step_s"]
+    outcomes = [line["outcome"] for line in lines]
+    return {
+        "system": SYSTEMS[system].name,
+        **dict(zip(PLACE, place, strict=True)),
+        "outcome": next((bad for bad in (HUNG, FAILED) if bad in outcomes), outcomes[0]),
+        "step_ms": step_ms,
+        "spread": (max(one["step_s"] for one in found) - min(one["step_s"] for one in found)) / middle["step_s"] if found else None,
+        "cpu_ms": None if middle["cpu_s"] is None else 1e3 * middle["cpu_s"],
+        "faster": faster,
+        "memory_gb": max(one["pss"] for one in found) / 1e9 if found else None,
+        "gpu_gb": max(one["gpu"] for one in found) / 1e9 if found else None,
+        "accuracy": middle["accuracy"],
+        **{name: lines[0]["cell"][name] if found else None for name in SETTING},
+        "first_epoch_s": statistics.median(one["first_epoch_s"] for one in found) if found else None,
+        "steps": found[0]["steps"] if found else None,
+        "rounds": len(found),
+        "why": next((line["why"] for line in lines if line["why"]), None),
+    }
+
+
+def _by_round(lines: Sequence[Line], name: str) -> dict[int, float]:
+    return {line["round"]: line["found"][name] for line in lines if line["outcome"] == COMPLETED}
+
+
+def _ratio(own: Mapping[int, float], baselines: Sequence[Mapping[int, float]]) -> float | None:
+    """Return the fastest baseline's step over this system's, round by round, then the median."""
+    others = {number: [found[number] for found in baselines if number in found] for number in own}
+    ratios = [min(others[number]) / step for number, step in own.items() if others[number]]
+    return statistics.median(ratios) if ratios else None
+
+
+_COMPARED = {"": (HOPTRAIN, ("PyG", "DGL")), "_pyg": ("hoptrain.pyg", "PyG"), "_dgl": ("hoptrain.dgl", "DGL")}
+"""Beginnings of the names of hoptrain's systems and of those that they are compared with, by the end of the summary's name."""
+
+
+def _fastest(rows: Iterable[Row]) -> Row | None:
+    return min(rows, key=lambda row: float(row["step_ms"]), default=None)
+
+
+def summarize(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the numbers that answer the question; those for which nothing was measured are left out.
+
+    Returns:
+        ``min_faster``: how many times as fast as the fastest baseline hoptrain's fastest system is, the least over the trainings;
+        ``min_faster_pyg`` and ``min_faster_dgl``: how many times as fast hoptrain.pyg is as PyG, and hoptrain.dgl as DGL, by their medians;
+        ``min_cpu_ratio``: CPU time of the fastest baseline's step over that of hoptrain's fastest system;
+        ``accuracy_gap``: the largest difference of accuracies in a training, in points; ``unequal``: rows that are more than 2 points below the best one;
+        ``bad_rows``: systems that hung or failed in a training; ``absent``: systems that are not available.
+    """
+    groups: dict[Place, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(place_of(row), []).append(row)
+    answers: dict[str, list[float]] = {}
+    for group in groups.values():
+        measured = [row for row in group if row["step_ms"] is not None]
+        for name, (ours, theirs) in _COMPARED.items():
+            own = _fastest(row for row in measured if row["system"].startswith(ours))
+            other = _fastest(row for row in measured if row["system"].startswith(theirs))
+            if own is not None and other is not None:
+                ratio = other["step_ms"] / own["step_ms"] if name else own["faster"]
+                answers.setdefault(f"min_faster{name}", []).append(ratio)
+                if not name:
+                    answers.setdefault("min_cpu_ratio", []).append(other["cpu_ms"] / own["cpu_ms"])
+    scores = [[row["accuracy"] for row in group if row["accuracy"] is not None] for group in groups.values()]
+    gaps = [100 * (max(found) - min(found)) for found in scores if len(found) > 1]
+    counts = {
+        "unequal": sum(row["is_equal"] is False for row in rows),
+        "bad_rows": sum(row["outcome"] in (HUNG, FAILED) for row in rows),
+        "absent": len({row["system"] for row in rows if row["outcome"] == "skipped"}),
+    }
+    return {name: min(values) for name, values in answers.items()} | ({"accuracy_gap": max(gaps)} if gaps else {}) | counts
