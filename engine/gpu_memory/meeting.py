@@ -13,7 +13,7 @@ from hoptrain.engine.deadline import Deadline
 PATIENCE_S = 300.0
 """Seconds that a rank waits for the others, some of which may have more data to read."""
 _LOOK_S = 0.005
-_numbers = itertools.count()  # numbers of meetings; every rank creates the same meetings in the same order
+_numbers = itertools.count()  # numbers the all-gather objects, which every rank creates in the same order
 
 
 class Meeting:

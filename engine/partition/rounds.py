@@ -48,7 +48,7 @@ class WindowRows:
         rows, here, size = self._rows, self._exchange.rank, self._exchange.size
         owners = rows.owner(wanted)
         asks = [wanted[owners == part] if part != here else wanted[:0] for part in range(size)]
-        rows.put({})  # the previous window's rows were used
+        rows.put({})  # drop the rows of the previous window, which were used
         to = [NOTHING if part == here else self._message(self._owed[part], rows.numbers(asks[part], part)) for part in range(size)]
         self._take(self._exchange.exchange(to))
         self._asked = asks

@@ -25,8 +25,8 @@ Spec = tuple[str, np.dtype[Any], tuple[int, ...]]
 Allocate = Callable[[Sequence[Spec]], dict[str, Array]]
 """Type of a function that returns writable arrays with the given names, dtypes and shapes; their contents are undefined."""
 
-_ALIGN = 64  # a cache line, and the alignment that torch and NumPy give their own arrays
-_GRAIN = 2 << 20  # a huge page
+_ALIGN = 64  # size of a cache line, and the alignment of arrays in torch and NumPy
+_GRAIN = 2 << 20  # size of a huge page
 _NOTHING: Array = np.empty(0, np.uint8)
 
 

@@ -58,7 +58,7 @@ def _die_with(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     ended = select.poll()
     ended.register(lifeline, 0)
-    if ended.poll(0):  # closed before the kernel knew the receiver of the signal
+    if ended.poll(0):  # the pipe was closed before the receiver of the signal was set
         os._exit(0)
 
 
@@ -97,7 +97,7 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
         except Exception as error:
             notice = _failure(generation, step, error)
             free.append(place)
-            generation, steps = -1, range(0)  # the run has ended, even if it is extended later
+            generation, steps = -1, range(0)  # no further steps after an error, even if steps are appended
         connection.send(notice)
 
 

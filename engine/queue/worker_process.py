@@ -299,7 +299,7 @@ class WorkerProcess:
         if _is_stopped(self.process.pid):
             return "the process is stopped (SIGSTOP, or a debugger)"
         os.ftruncate(self._stack, 0)
-        os.lseek(self._stack, 0, os.SEEK_SET)  # shared by the process and its predecessors
+        os.lseek(self._stack, 0, os.SEEK_SET)  # the file is shared with predecessors of the process
         if self.is_alive():
             os.kill(self.process.pid, signal.SIGUSR1)  # faulthandler writes the stack, also during compiled code
         deadline = time.monotonic() + _STACK_S

@@ -119,7 +119,7 @@ class RowPlan:
 
     def forget(self) -> None:
         """Drop all future steps and steps in flight, since other steps follow."""
-        self._step += len(self._rows)  # so that old numbers in first_use lie in the past
+        self._step += len(self._rows)  # so that old step numbers in first_use are in the past
         if self._in_flight:
             self.landed = self._in_flight[-1].tag
         for steps in (self._rows, self._nexts, self._in_flight):
@@ -195,7 +195,7 @@ def plan_together(plans: Sequence[RowPlan], tags: Iterable[int], wait: Callable[
     for tag in tags:
         if not plans[0].num_known or (max(plan.make_room() for plan in plans) > middle and found):
             break
-        wait(max(plan.landed for plan in plans))  # before slots of rows in use are reassigned
+        wait(max(plan.landed for plan in plans))  # wait before slots of rows in use are reassigned
         found.append([plan.next(tag) for plan in plans])
     return [list(reads) for reads in zip(*found, strict=True)]
 

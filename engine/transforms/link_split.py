@@ -273,7 +273,7 @@ def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float
     ids, keys = graph.ids_of(np.arange(graph.num_edges)), link_keys(graph)
     ids, keys = ids[is_labelled[ids]], keys[is_labelled[ids]]
     links, of_edge = np.unique(keys, return_inverse=True)
-    begin = int(len(links) > 0 and links[0] < 0)  # self loops
+    begin = int(len(links) > 0 and links[0] < 0)  # self loops have a negative key
     order = begin + permutation(len(links) - begin, seed, 0, HOP_HELD_OUT)
     part, names, begin = np.zeros(len(links), np.int64), ["train", *shares], 0
     for i, number in enumerate(_numbers(shares, len(order)).values(), 1):

@@ -202,7 +202,7 @@ def ask_packed(neighbors, begin, end, known, start, words, part_bits, span, most
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
         slot = ask_word(words, part_bits, b, neighbors[b, e], start[b] + known + e, start[b] + span, most_probes)
         if slot < 0:
-            slot = ~slot  # belongs to another node, which has a local id, so later reads stay within bounds
+            slot = ~slot  # this word is of another node, whose local id keeps later reads within bounds
             cuda.atomic.max(unplaced, b, 1)
         neighbors[b, e] = 2 * slot
 

@@ -93,7 +93,7 @@ class _Owners:
         ends = np.cumsum([0, *(len(own.nodes) for own in asked)])
         nodes = np.concatenate([np.empty(0, self.columns.graph.indices.dtype), *(own.nodes for own in asked)])
         owners = self.columns.owner(nodes)
-        order = np.argsort(owners, kind="stable")  # within an owner batch after batch
+        order = np.argsort(owners, kind="stable")  # sorted by owner, and by batch for the same owner
         bounds = np.searchsorted(owners[order], np.arange(self.exchange.size + 1))
         questions = []
         for first, last in pairwise(bounds):

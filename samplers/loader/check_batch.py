@@ -94,7 +94,7 @@ def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: boo
 
 def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict[str, int], is_on_host: bool) -> None:
     """Check that sources of a hop are destinations of the previous one, the first block has all nodes, and the last leads to the seeds."""
-    known, limit = num_nodes, num_nodes  # a type that is no destination of the hop before has as many sources at most
+    known, limit = num_nodes, num_nodes  # bounds for types that are no destination of the previous hop
     for i, hop in enumerate(batch.hops):
         ends: dict[str, int] = {}
         for relation, block in hop.items():

@@ -172,7 +172,7 @@ class DeviceFeed(Generic[SomeBatch]):
         first = task.schedule.batch_number(steps[0])
         address = {"seed": task.schedule.seed, "epoch": epoch, "first_batch": first}
         finish = task.sampler.start_bulk(task.graph, seeds, **address, workspace=workspace)
-        if len(self._workspaces) == 1:  # the graph is copied by now, and both read it
+        if len(self._workspaces) == 1:  # the first bulk has copied the graph, which both workspaces share
             self._workspaces.appendleft(workspace.twin())
         return finish
 

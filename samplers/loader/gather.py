@@ -55,7 +55,9 @@ def with_columns(rows: Mapping[str, Any], columns: Mapping[str, QuantParams]) ->
         rows: arrays by their names in the batch, as ``named_rows`` has them.
         columns: scales of the quantised stores, by name.
     """
-    of = {name: columns.get(name.rpartition(".")[0] if name.startswith("edge_attr") else name) for name in rows}  # of edges by hop
+    of = {
+        name: columns.get(name.rpartition(".")[0] if name.startswith("edge_attr") else name) for name in rows
+    }  # edge features have one array per hop
     return {name: own if (by := of[name]) is None else QuantizedRows(own, by) for name, own in rows.items()}
 
 

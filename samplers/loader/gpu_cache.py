@@ -68,10 +68,10 @@ def keep_hot_rows(
     row_bytes = prod(store.shape[1:]) * store.itemsize
     own = num_cached(size, len(store), row_bytes)
     need = own * row_bytes + len(store) * 4
-    task.sampler.driver(task.graph, task.workspace)  # copies the graph first; the cache gets what it leaves
+    task.sampler.driver(task.graph, task.workspace)  # copies the graph first, since the cache gets the memory that is left
     _check_room(size, need)
     counts, number, of = count_rows(task, len(store), bulk, epoch, counted)
-    _check_room(size, need)  # again, after sampling has allocated its memory
+    _check_room(size, need)  # checked again, after sampling has allocated its memory
     meeting, parts, hot = task.workspace.meeting, None, hottest(counts, own)
     group = [0] if meeting is None else peer_group(meeting)
     if meeting is not None:

@@ -209,7 +209,7 @@ class BatchMaker:
         yield from map(hooks.on_device, batches, repeat(feed))  # map keeps no reference to a batch while it waits for the next one
 
     def _by_workers(self, epoch: int, steps: Iterator[int], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
-        for first in steps:  # the rehearsal needs its items; the pool asks for all others
+        for first in steps:  # the rehearsal needs the first items; the pool takes all others
             ahead = steps_under_way(self.num_workers, self._queue)
             yield from self._from_slots(self.start(epoch).run_given(epoch, chain([first], steps), ahead), hooks)
 

@@ -76,7 +76,7 @@ def batch_of_walks(walks: Array, graph: Graph, seeds: Array, workspace: Workspac
     local[...] = walks
     flat = local.reshape(-1)
     ended = flat < 0
-    flat[ended] = seeds[0]  # already a node of the batch, so relabelling adds nothing
+    flat[ended] = seeds[0]  # the seed is a node of the batch, so relabelling adds no node
     frontier.relabel(flat)
     flat[ended] = -1
     return MiniBatch(node_ids=frontier.nodes(), blocks=(), num_seeds=len(seeds), extra={"walks": local})

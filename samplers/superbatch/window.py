@@ -61,7 +61,7 @@ def grow_together(
         asked = [loop.send(of_batch) for loop, of_batch in zip(loops, drawn, strict=True)]
     made = []
     for batch in growing:
-        batch.workspace = Workspace()  # arrays that are made from now on belong to the batch
+        batch.workspace = Workspace()  # arrays allocated from now on belong to the batch
         nodes = {kind: ids.copy() for kind, ids in batch.nodes().items()}
         made.append(sampler.addressed(sampler.finished(graph, batch, nodes), batch.address))
     return made

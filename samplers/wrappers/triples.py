@@ -85,7 +85,7 @@ class TripleSampler(Sampler):
         numbers = check_ids(seeds, len(self._rows), "triple", "triple", "triples")
         heads, relations, tails = self._rows[numbers].T
         ends = np.concatenate([heads, tails, self.negatives(graph.num_nodes, address)]).astype(graph.indices.dtype)
-        nodes = distinct_ends(graph.num_nodes, ends, workspace)  # now they are local ids
+        nodes = distinct_ends(graph.num_nodes, ends, workspace)  # distinct_ends has turned ends into local ids
         heads, tails, negatives = np.split(ends, [len(numbers), 2 * len(numbers)])
         extra = {"triples": np.stack([heads, relations, tails]), "negatives": negatives}
         if self._messages is None:

@@ -75,7 +75,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         """Check the seeds, and compute bounds of the sizes of a batch."""
         self.asked = [self.seeds_of(some) for some in seeds]
         self.seeds = [np.concatenate([ids for ids, _ in asked.by_type.values()] or [_NONE]) for asked in self.asked]
-        if any(asked.kind is None for asked in self.asked):  # the size "repeated" has a position without its type
+        if any(asked.kind is None for asked in self.asked):  # the position in "repeated" does not tell the node type
             for ids in (ids for asked in self.asked for ids, _ in asked.by_type.values()):
                 values, counts = np.unique(ids, return_counts=True)
                 if len(values) < len(ids):

@@ -37,7 +37,7 @@ class _Evenly(FixedSizeSampler):
         hop, bits = len(self.schedule), self.lane_bits
         self._order(requests, capacity, draw)
         self.pieces = self.matrix("pieces", capacity << bits, self.dtype)
-        if self.order.grouped:  # requests on nodes without edges are in no group
+        if self.order.grouped:  # groups contain no requests for nodes without edges
             self.launch.rows(fill_rows, self.pieces.shape[1], self.pieces, 0)
         self.rule = *requests, *self.order, self.targets[hop], draw[2], bits, self.pieces
         self._launch_ordered(self.order, kernels.count_kept, capacity << bits, *self.graph.arrays()[:2], *self.rule)
