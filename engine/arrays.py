@@ -1,5 +1,6 @@
 """Array types, the choice of int32 or int64 for ids, and checks and conversions of feature and label arrays."""
 
+import logging
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,6 +10,7 @@ from hoptrain.engine.errors import InputError
 
 Array: TypeAlias = NDArray[Any]
 
+_log = logging.getLogger(__name__)
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
@@ -60,14 +62,21 @@ def as_weights(weights: Any) -> Array:
     return wide
 
 
-def as_labels(y: Array) -> Array:
-    """Convert labels of PyG or DGL: (V, 1) to (V,), and floats that are all whole numbers to integers, with NaN as -1 (no label)."""
+def as_labels(name: str, y: Array, num_classes: int) -> Array:
+    """Convert labels of PyG or DGL: (V, 1) to (V,), and floats that are all whole numbers to integers, with NaN as -1 (no label).
+
+    Numbers (V,) stay targets if ``num_classes`` is 1. Warnings use the data set's ``name``.
+    """
     y = y.reshape(-1) if y.shape[1:] == (1,) else y
-    if y.dtype.kind != "f":
+    if y.dtype.kind != "f" or (y.ndim == 1 and num_classes == 1):
         return y
     with np.errstate(invalid="ignore"):  # of infinities, which the comparison below rejects
         whole = np.nan_to_num(y, nan=-1).astype(np.int64)
-    return whole if np.array_equal(whole, np.nan_to_num(y, nan=-1)) else y
+    if not np.array_equal(whole, np.nan_to_num(y, nan=-1)):
+        return y
+    if y.ndim == 1:
+        _log.warning(f"{name}: y is {y.dtype} with whole numbers only, which are taken as classes; for a regression give num_classes=1")
+    return whole
 
 
 def id_dtype(count: int) -> np.dtype[Any]:

@@ -75,7 +75,7 @@ class BaseDataset(ABC):
 
     def _normalise_labels_and_splits(self) -> None:
         """Convert labels to arrays and splits to node ids, and count the classes if ``num_classes`` is 0."""
-        y = None if self.y is None else as_labels(as_feature_array(self.y))
+        y = None if self.y is None else as_labels(self.name, as_feature_array(self.y), self.num_classes)
         self._set(y=y, num_classes=self.num_classes or (0 if y is None else num_classes_of(y)))
         splits = by_split_name(self.name, self.splits)
         self._set(splits={split: as_ids(self.name, split, as_array(ids), self.num_seed_nodes) for split, ids in splits.items()})
@@ -247,7 +247,8 @@ class Dataset(BaseDataset):
             where some are unknown; or (V,) or (V, num_classes) float32 regression targets, NaN for none; or None.
         splits: node ids (N,) int64 by name: ``train``, ``val`` (also ``valid`` or ``validation``), ``test`` or any other identifier. Boolean masks
             (V,) are converted.
-        num_classes: number of classes or targets; 0 to count them from the labels, and 0 without labels.
+        num_classes: number of classes or targets; 0 to count them from the labels, and 0 without labels. Floats (V,) that are all whole numbers are
+            classes, except with 1, which makes them regression targets.
         edge_y: (R,) edge labels by edge id, encoded as ``y``, except that floats are always regression targets; or None.
         edge_splits: edge ids (N,) int64 by split name, for tasks on edges or links: edges to train on and to evaluate.
         negatives: negative pairs of nodes for link evaluation, by the name of a split with N edges: (2, M) int64 for the whole split, or

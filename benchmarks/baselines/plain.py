@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from hoptrain import samplers
 from hoptrain.engine import Dataset
-from hoptrain.trainers.metrics import LOWER_IS_BETTER
 from hoptrain.trainers.metrics.labels import Labels, kind_of
 from hoptrain.trainers.tasks.edges import EdgeDataModule
 from hoptrain.trainers.tasks.items.graphs import GraphDataModule
@@ -56,7 +55,7 @@ def plain_score(config: Mapping[str, Any], seed: int) -> float:
     )
     score, checkpoint, trainer = options.get("metric", "acc"), config.get("checkpoint", {}), config["trainer"]
     monitor = checkpoint.get("monitor", f"val_{score}")
-    sign = -1 if checkpoint.get("mode", "min" if score in LOWER_IS_BETTER else "max") == "min" else 1
+    sign = -1 if checkpoint.get("mode", "min" if plain.labels.make_score(score).higher_is_better is False else "max") == "min" else 1
     best, found = -np.inf, 0.0
     for epoch in range(trainer["max_epochs"]):
         plain.model.train()

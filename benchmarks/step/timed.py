@@ -17,7 +17,8 @@ from hoptrain.benchmarks.common.options import SEED
 from hoptrain.engine import Dataset, InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers import NodeClassifier, NodeDataModule
-from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, ThroughputMonitor
+from hoptrain.trainers.callbacks.callbacks import ThroughputMonitor
+from hoptrain.trainers.callbacks.finite_loss import NonFiniteLossMonitor
 from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 
 WARMUP = 5

@@ -13,7 +13,7 @@ from hoptrain.benchmarks.trainings.epochs import Epochs, accuracy
 from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.trainers import NodeClassifier, NodeDataModule
-from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, ThroughputMonitor
+from hoptrain.trainers.callbacks.callbacks import ThroughputMonitor
 from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 
 
@@ -44,7 +44,7 @@ def train(cell: Cell, data: Dataset, epochs: Epochs) -> float:
         accelerator="gpu" if cell.device == "cuda" else "cpu",
         devices=1,
         max_epochs=epochs.number,
-        callbacks=[BatchTraceCallback(), ThroughputMonitor(), NonFiniteLossMonitor(), _Clock(epochs)],
+        callbacks=[BatchTraceCallback(), ThroughputMonitor(), _Clock(epochs)],
         limit_val_batches=0,
         use_distributed_sampler=False,
         logger=False,

@@ -56,7 +56,7 @@ class SmallGraphs:
     validate: InitVar[bool] = True
 
     def __post_init__(self, validate: bool) -> None:
-        y = as_labels(as_array(self.y))
+        y = as_labels(self.name, as_array(self.y), self.num_classes)
         object.__setattr__(self, "ptr", as_array(self.ptr))
         object.__setattr__(self, "splits", {split: as_array(ids) for split, ids in by_split_name(self.name, self.splits).items()})
         object.__setattr__(self, "num_classes", self.num_classes or num_classes_of(y))

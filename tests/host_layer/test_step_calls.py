@@ -11,7 +11,8 @@ from pytorch_lightning import Callback, Trainer
 from hoptrain.engine import Dataset
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers import NodeClassifier, NodeDataModule
-from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, ThroughputMonitor
+from hoptrain.trainers.callbacks.callbacks import ThroughputMonitor
+from hoptrain.trainers.callbacks.finite_loss import NonFiniteLossMonitor
 from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 from hoptrain.trainers.cli import main
 from host_layer.record import Record, read

@@ -71,5 +71,8 @@ def test_models_data_and_loops_of_one_s_own(tmp_path, monkeypatch):
     names = names_of((DOCS / "your_own_model.md").read_text())
     assert names["scores"]["test_acc"] > 0.8
     assert names["of_pyg"]["test_acc"] > 0.8
+    assert {"test_f1", "test_kappa", "test_loss"} == names["of_own"].keys()
+    assert names["of_own"]["test_f1"] > 0.8
+    assert "val_acc" in names["trainer"].callback_metrics
     assert names["accuracy"] > 0.8
     assert next(iter(names["groups"].train_dataloader())).num_seeds == 64

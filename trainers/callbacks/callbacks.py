@@ -1,8 +1,7 @@
-"""Callbacks that show a run: throughput, progress bar, warnings and summary."""
+"""Callbacks that show a run: throughput, progress bar and summary."""
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from datetime import timedelta
@@ -20,7 +19,6 @@ from rich.text import Text
 from hoptrain.engine.storage.filler import Filled
 from hoptrain.samplers.loader.epochs import EpochLoader
 
-_log = logging.getLogger(__name__)
 _SHOWN = {
     "wait_%": ("wait", "{:.0f}%"),
     "hit_%": ("hit", "{:.0f}%"),
@@ -219,37 +217,6 @@ class _Times(ProgressColumn):
 
 def _clock(seconds: float | None) -> str:
     return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
-
-
-class NonFiniteLossMonitor(Callback):
-    """A callback that logs a warning once when the training loss is NaN or infinite. It checks at logged steps and at the end of epochs."""
-
-    def setup(self, trainer: Trainer, module: LightningModule, stage: str) -> None:
-        """Reset the callback: no warning was logged yet."""
-        self._has_said = False
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Check the loss of the step, at steps that are logged."""
-        every = getattr(trainer, "log_every_n_steps", 0)  # missing in the stubs of Trainer
-        if every and trainer.global_step % every == 0:
-            self._look(trainer, "train_loss_step")
-
-    def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Check the loss of the previous epoch."""
-        self._look(trainer, "train_loss")
-
-    def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
-        """Check the loss of the last epoch."""
-        self._look(trainer, "train_loss")
-
-    def _look(self, trainer: Trainer, name: str) -> None:
-        loss = None if self._has_said else trainer.callback_metrics.get(name)
-        if loss is not None and not math.isfinite(loss):
-            self._has_said = True
-            _log.warning(
-                f"the loss is NaN or infinite at step {trainer.global_step}, so the weights are unusable: lower model.lr, set "
-                "trainer.gradient_clip_val, or normalise very large features and targets"
-            )
 
 
 class Summary(ModelSummary):

@@ -26,7 +26,7 @@ from hoptrain import samplers
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import printable
 from hoptrain.engine.trace import check_trace_path, trace_path
-from hoptrain.trainers.callbacks.callbacks import NonFiniteLossMonitor, ProgressBar, Summary, ThroughputMonitor
+from hoptrain.trainers.callbacks.callbacks import ProgressBar, Summary, ThroughputMonitor
 from hoptrain.trainers.callbacks.interruption import raise_lost_interrupts
 from hoptrain.trainers.callbacks.layer_options import LayerOption  # noqa: F401 - so that trainer.callbacks finds its subclasses by name
 from hoptrain.trainers.callbacks.predictions import PredictionWriter, read_nodes
@@ -39,7 +39,6 @@ from hoptrain.trainers.commands import short_help
 from hoptrain.trainers.commands.configs import with_run_config
 from hoptrain.trainers.commands.parser import OptionParser, causes
 from hoptrain.trainers.lightning_package import ignore_wrong_advice
-from hoptrain.trainers.metrics import LOWER_IS_BETTER
 from hoptrain.trainers.resume.checkpoints import (
     BestAndLast,
     CheckpointFiles,
@@ -186,15 +185,10 @@ class HoptrainCLI(LightningCLI):
         """Adapt the configuration before classes are built.
 
         Take out the file of the timeline: other commands reuse the run's copy of the configuration, and must not overwrite that file.
-        Monitor the model's own metric, unless another one was named.
         """
         options = self.config[self.subcommand]
         self._timeline: str | None = options.pop("timeline", None)
         self._out: str | None = options.get("out") if self.subcommand == "predict" else None
-        metric = options.model.get("metric")
-        if metric not in (None, self._task.metric) and options.checkpoint.monitor == f"val_{self._task.metric}":
-            options.checkpoint.monitor = f"val_{metric}"
-            options.checkpoint.mode = "min" if metric in LOWER_IS_BETTER else "max"
 
     def instantiate_classes(self) -> None:
         """Build data module, model and trainer, and find the checkpoint for ``--ckpt_path last``.
@@ -236,7 +230,6 @@ class HoptrainCLI(LightningCLI):
             Termination(),
             BatchTraceCallback(self._timeline),
             ThroughputMonitor(),
-            NonFiniteLossMonitor(),
             PredictionWriter(self._out),
             RankWatch(),
             self._report,
@@ -274,9 +267,7 @@ class HoptrainCLI(LightningCLI):
         if "test" in self.datamodule.data.splits:
             check_share("limit_test_batches", self.trainer.limit_test_batches, len(self.datamodule.test_dataloader()), "test")
         self._resume_after_an_exception()
-        kept = self._kept
-        if kept is not None and kept.monitor == f"val_{self._task.metric}":  # no metric was named: the data may have its own
-            kept.monitor = f"val_{self.model.score_name}"
+        self._monitor_metric()
         if "val" not in (splits := self.datamodule.data.splits):
             self._checkpoint().monitor = None
             _print_rank_zero(
@@ -284,6 +275,14 @@ class HoptrainCLI(LightningCLI):
             )
             warnings.filterwarnings("ignore", message="Total length of `DataLoader` across ranks is zero")
         rejoin_process_group(self.trainer)
+
+    def _monitor_metric(self) -> None:
+        """Keep the checkpoints with the best value of the model's metric, which may be an object or the data set's, unless a monitor was named."""
+        monitor, kept = f"val_{self.model.score_name}", self._kept
+        if kept is not None and kept.monitor == f"val_{self._task.metric}" != monitor:
+            kept.set_monitor(monitor, self.model.monitor_mode)
+            options = self.config[self.subcommand].checkpoint  # the run's copy of the configuration
+            options.monitor, options.mode = kept.monitor, kept.mode
 
     def _resume_after_an_exception(self) -> None:
         """Log the file of ``OnExceptionCheckpoint`` that Lightning resumes from if no checkpoint is given, and keep the folder of its run."""

@@ -6,7 +6,7 @@ The errors of jsonargparse describe its own types and parsers. This module repla
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -179,6 +179,8 @@ def _words(kind: Any) -> str:
 def _word(part: Any) -> str:
     if part in _PLAIN:
         return _PLAIN[part]
+    if get_origin(part) is Callable:
+        return "a class or a function"
     if isinstance(part, type) and get_origin(part) is None:
         return f"a {part.__name__}"
     return f"a list of {_inner(part)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,10 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, M
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.trainers.metrics.each_label import PerLabelMetric
+from hoptrain.trainers.metrics.own import row_losses
 
 Kind = Literal["classes", "labels", "targets"]
 _Scores = dict[str, tuple[str, Callable[[int], Metric]]]
-KEEP_ALL = ("auc", "ap")
-"""Metrics that store all outputs until they are computed. Training does not use them: checkpoints within an epoch would contain the outputs."""
 
 # The data set has checked the labels. If torchmetrics checked each batch, it would sort labels and synchronise with a GPU.
 _SCORES: dict[Kind, _Scores] = {
@@ -81,11 +80,14 @@ class Labels(NamedTuple):
     def _score(self, metric: str) -> tuple[str, Callable[[int], Metric]]:
         if self.kind == "classes" and self.number < 2:
             raise InputError(
-                f"num_classes is {self.number} with score {metric}: there must be at least two classes; for regression set score to rmse, mae or r2"
+                f"num_classes is {self.number} with metric {metric}: there must be at least two classes; for regression set metric to rmse, mae or r2"
             )
         scores = _SCORES[self.kind]
         if metric not in scores:
-            raise InputError(f"score is {metric!r} and the labels are {self.kind}: it must be one of {', '.join(scores)}; choose one")
+            names = ", ".join(scores)
+            raise InputError(
+                f"metric is {metric!r} and the labels are {self.kind}: it must be one of {names}, or a metric of torchmetrics; choose one"
+            )
         return scores[metric]
 
     def prepare(self, y: Tensor) -> Tensor:
@@ -106,9 +108,23 @@ class Labels(NamedTuple):
             return F.cross_entropy(outputs, y, reduction="none", weight=class_weights)
         if self.kind == "targets":
             return F.mse_loss(outputs, y.to(outputs.dtype), reduction="none").mean(1)
-        known = y >= 0
-        losses = F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none") * known
-        return losses.sum(1) / known.sum(1).clamp(min=1)
+        return _of_known(F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none"), y)
+
+    def losses_by(self, loss: Any, outputs: Tensor, y: Tensor, *, rows_needed: bool = False) -> Tensor:
+        """Return the examples' losses (N,) by a user's own loss (see ``row_losses``), which gets several labels and targets as floats.
+
+        Unknown labels (-1) do not count if the loss returns one value for each label.
+        """
+        losses = row_losses(loss, outputs, y if self.kind == "classes" else y.to(outputs.dtype), rows_needed=rows_needed)
+        if self.kind == "labels" and losses.shape == y.shape:
+            return _of_known(losses, y)
+        return losses.reshape(len(y), -1).mean(1)
+
+
+def _of_known(losses: Tensor, y: Tensor) -> Tensor:
+    """Return the means (N,) of ``losses`` (N, C) over the known labels; 0 without any."""
+    known = y >= 0
+    return (losses * known).sum(1) / known.sum(1).clamp(min=1)
 
 
 def kind_of(metric: str, multilabel: bool) -> Kind:

@@ -29,8 +29,20 @@ def title_of(metric: str) -> str:
     if metric in TITLES:
         return TITLES[metric]
     if _HITS.fullmatch(metric) is None and not top_of(metric):
-        raise InputError(f"score is {metric!r}: it must be one of {', '.join(TITLES)}, hits@K, {NAMES}, with K at least 1; choose one")
+        raise InputError(f"metric is {metric!r}: it must be one of {', '.join(TITLES)}, hits@K, {NAMES}, with K at least 1; choose one")
     return metric.upper() if metric.startswith("ndcg") else metric.capitalize()
+
+
+def check_ranked(metric: str) -> str:
+    """Return the readable name of a metric of ranks.
+
+    Raises:
+        InputError: the metric is unknown, or not one of ranks.
+    """
+    title = title_of(metric)
+    if metric in ("auc", "ap") or top_of(metric):
+        raise InputError(f"metric is {metric}: answers are ranked here; give mrr, hits@K with K at least 1, or a metric of torchmetrics")
+    return title
 
 
 class PooledScore(Metric):
@@ -94,7 +106,7 @@ class RankScore(Metric):
         super().__init__()
         title_of(metric)
         if metric in ("auc", "ap"):
-            raise InputError(f"score is {metric}: each link is ranked among its own negatives here; give mrr or hits@K, or {NAMES}")
+            raise InputError(f"metric is {metric}: each link is ranked among its own negatives here; give mrr or hits@K, or {NAMES}")
         self.metric = metric
         for name in ("total", "number"):
             self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 
 _TOP = re.compile(r"(recall|precision|ndcg)@([1-9]\d*)")
 NAMES = "recall@K, precision@K or ndcg@K"
@@ -18,6 +18,12 @@ def top_of(score: str) -> int:
     """Return K of a metric's name; 0 for other metrics."""
     match = _TOP.fullmatch(score)
     return int(match[2]) if match else 0
+
+
+def most_of(metrics: MetricCollection) -> int:
+    """Return the largest K of metrics of ``torch_geometric.metrics``; 0 for other metrics."""
+    numbers = [getattr(each, "k", 0) for each in metrics.children() if type(each).__module__.startswith("torch_geometric.metrics")]
+    return max(numbers, default=0)
 
 
 def make_top_score(score: str) -> Metric:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from inspect import signature
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
+from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import Block, HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.batch.union import union_of
@@ -30,6 +32,30 @@ HeteroForwardInputs = Literal["blocks", "edge_index"]
 * ``edge_index``: ``x_dict`` and ``edge_index_dict`` as for PyG's models (also those of ``to_hetero(...)``), all hops together. The model returns
   {type: (S_t, C)}, or (S_t, C) of the seed type. Only the seeds' rows are used.
 """
+
+
+def choose_inputs(model: Any, given: str | None, choices: Any) -> Any:
+    """Return the inputs of a model's ``forward``: ``given``, or by default those that the names of its parameters suggest.
+
+    Args:
+        model: a user's own model; None for a built-in one.
+        given: one of the values of ``choices``, or None.
+        choices: ``ForwardInputs`` or ``HeteroForwardInputs``.
+
+    Raises:
+        InputError: ``given`` is unknown, or describes a built-in model.
+    """
+    if given is not None:
+        check_choice("forward_inputs", given, get_args(choices))
+    if model is None and given not in (None, "blocks"):
+        raise InputError(f"forward_inputs is {given} without model: it describes the inputs of your own model; give model, or leave it out")
+    if model is None or given is not None:
+        return given or "blocks"
+    try:
+        names = signature(model.forward).parameters
+    except (AttributeError, TypeError, ValueError):  # it is no module, or has no signature
+        return "blocks"
+    return "edge_index" if any(name.startswith(("edge_index", "adj")) for name in names) else "blocks"
 
 
 def apply_model(model: nn.Module, forward_inputs: ForwardInputs, x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:

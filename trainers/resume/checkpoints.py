@@ -44,6 +44,11 @@ def last_checkpoint(*folders: str, below: str = "") -> str | None:
 class BestAndLast(ModelCheckpoint):
     """Lightning's ``ModelCheckpoint``, except that ``last.ckpt`` is the latest state. Lightning writes it only when the metric improved."""
 
+    def set_monitor(self, monitor: str, mode: str) -> None:
+        """Set the metric that decides which checkpoint is best, and whether its best value is the min or the max."""
+        self.monitor, self.mode = monitor, mode
+        self.kth_value = torch.tensor(torch.inf if mode == "min" else -torch.inf)
+
     def _save_topk_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         super()._save_topk_checkpoint(trainer, monitor_candidates)
         if self.save_last:

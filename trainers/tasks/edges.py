@@ -16,6 +16,7 @@ from hoptrain.engine.features.checks import num_classes_of
 from hoptrain.engine.transforms.link_split import check_apart, share_out_edges
 from hoptrain.samplers import LinkSampler, MiniBatch, Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
+from hoptrain.trainers.metrics.own import AnyMetric
 from hoptrain.trainers.models.decoders import PairMLP
 from hoptrain.trainers.models.ranks import MOST_NUMBERS
 from hoptrain.trainers.tasks import TASKS
@@ -176,7 +177,7 @@ class EdgePredictor(LabelMixin, GraphTask):
         edge_channels: int = 0,
         hidden_channels: int = 128,
         out_channels: int = 64,
-        metric: str = TASKS["edges"].metric,
+        metric: AnyMetric = TASKS["edges"].metric,
         class_weight: Literal["balanced"] | None = None,
         **options: Any,
     ) -> None:
@@ -191,16 +192,14 @@ class EdgePredictor(LabelMixin, GraphTask):
             hidden_channels: width of the hidden layers (over all attention heads together).
             out_channels: width of the nodes' output vectors.
             metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
-                r2.
+                r2. Or a metric of torchmetrics, or a collection.
             class_weight: balanced weights each class of the training split inversely to its frequency.
-            options: further options of ``GraphTask``, such as arch and lr.
+            options: further options of ``GraphTask``, such as arch, lr, loss and optimizer.
 
         Raises:
             InputError: an option is out of range or unknown, or class weights are given without classes.
         """
-        super().__init__(
-            in_channels, out_channels, num_layers, None, hidden_channels=hidden_channels, edge_channels=edge_channels, **options
-        )
+        super().__init__(in_channels, out_channels, num_layers, hidden_channels=hidden_channels, edge_channels=edge_channels, **options)
         self.define_labels(num_classes, multilabel, metric, class_weight)
         self.decoder: PairMLP = PairMLP(out_channels, num_classes, edge_channels)
 

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_info
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.batch.minibatch import SampledBatch
 from hoptrain.trainers.feedback import Apply, Feedback, feedback_for
+from hoptrain.trainers.metrics.own import AnyLoss
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.batches import ForwardInputs, apply_model
+from hoptrain.trainers.models.batches import ForwardInputs, apply_model, choose_inputs
 from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.inference import hetero_layerwise_inference
-from hoptrain.trainers.models.hetero.layers import READ_EDGES
+from hoptrain.trainers.models.hetero.layers import READ_EDGES, HeteroArch
 from hoptrain.trainers.models.inference import layerwise_inference, offers_layers
 from hoptrain.trainers.models.layered import LayerwiseModule
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.models.lightgcn import LightGCN
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.scored import ScoredModule
+from hoptrain.trainers.tasks.scored import LRSchedulerCallable, OptimizerCallable, ScoredModule
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule
 
 
@@ -73,15 +72,17 @@ class GraphTask(ExactTask):
         in_channels: int,
         num_outputs: int,
         num_layers: int,
-        metric: Callable[[], Metric] | None,
         model: Any = None,
-        forward_inputs: ForwardInputs = "blocks",
+        forward_inputs: ForwardInputs | None = None,
         *,
         arch: Arch | str = "sage",
         hidden_channels: int = 256,
         normalize_features: bool = False,
         lr: float = 0.003,
         weight_decay: float = 0.0,
+        loss: AnyLoss | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
         **gnn: Any,
     ) -> None:
         """Build the model.
@@ -90,38 +91,38 @@ class GraphTask(ExactTask):
             in_channels: number of features of a node.
             num_outputs: width of the model's output.
             num_layers: number of layers, which equals the sampler's hops.
-            metric: function that makes the metric of a stage; None if ``setup`` calls ``make_scores``.
             model: a custom ``nn.Module`` to train instead of a ``GNN``. Then the three sizes may be 0, and come from the data.
-            forward_inputs: inputs of the custom module's ``forward`` in addition to the features.
+            forward_inputs: inputs of the custom module's ``forward`` in addition to the features; by default from the names of its parameters.
             arch: layer type of the GNN: sage, gat, gcn, gin or lightgcn; gine, gatv2, transformer or nnconv, which read edge features; or
                 torch_geometric.nn.CLASS.
             hidden_channels: width of the hidden layers (over all attention heads together).
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
+            loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
+            optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
+            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
             gnn: further options of ``GNN``.
 
         Raises:
             InputError: a number is out of range, or neither sizes nor a module are given.
         """
         check_training(lr=lr, weight_decay=weight_decay, **gnn)
-        check_choice("forward_inputs", forward_inputs, get_args(ForwardInputs))
-        super().__init__(metric)
+        inputs: ForwardInputs = choose_inputs(model, forward_inputs, ForwardInputs)
+        super().__init__(loss=loss, optimizer=optimizer, lr_scheduler=lr_scheduler)
         of_a_gnn = [] if model is None else ["arch", "hidden_channels"]
-        self.save_hyperparameters(ignore=["num_outputs", "metric", "model", *of_a_gnn])
+        self.save_hyperparameters(ignore=["num_outputs", "model", *of_a_gnn])
+        self.hparams["forward_inputs"] = inputs
         if model is None:
             if not (in_channels and num_outputs and num_layers):
-                raise InputError(f"{type(self).__name__} has neither a model nor its sizes: give in_channels, num_classes and num_layers")
-            if arch == "lightgcn":
-                model = LightGCN(in_channels, hidden_channels, num_outputs, num_layers, **dict(gnn))
-            else:
-                model = GNN(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn)
-            forward_inputs = "blocks+degrees"
+                raise InputError(no_sizes(type(self).__name__, "in_channels, num_classes and num_layers"))
+            model = make_gnn(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn)
+            inputs = "blocks+degrees"
             self.note_defaults(type(model))
         else:
             self.note_module(model)
         self.model: nn.Module = model
-        self.forward_inputs: ForwardInputs = forward_inputs
+        self.forward_inputs: ForwardInputs = inputs
         self.normalize_features = normalize_features
         self._degrees = torch.empty(0)
         self.feedback: nn.ModuleDict = nn.ModuleDict()
@@ -146,6 +147,11 @@ class GraphTask(ExactTask):
         if not isinstance(self.model, GNN | LightGCN):
             rank_zero_info(f"{type(self.model).__name__} is evaluated from full neighbourhoods, {self._how_evaluated()}")
         if stage == "fit":
+            if self.loss is not None and "gradient-norms" in module.sampler.feedback:
+                raise InputError(
+                    f"loss is {self.hparams['loss']} with {type(module.sampler).__name__}: the sampler needs gradient norms of the task's own loss; use "
+                    "another sampler, or leave loss out"
+                )
             asked = feedback_for(module.sampler, self.model, data, normalize=self.normalize_features)
             self.feedback = nn.ModuleDict(asked).to(self.device)
 
@@ -232,6 +238,68 @@ class GraphTask(ExactTask):
 class HeteroTask(ExactTask):
     """A task on a heterogeneous graph. A subclass makes its ``model``: a ``HeteroGNN``, or a custom module."""
 
+    def __init__(
+        self,
+        model: Any,
+        *,
+        normalize_features: bool = False,
+        lr: float = 0.003,
+        weight_decay: float = 0.0,
+        loss: AnyLoss | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        **gnn: Any,
+    ) -> None:
+        """Store the options of the training, and those of the ``HeteroGNN``.
+
+        Args:
+            model: a custom module; None for a ``HeteroGNN``.
+            normalize_features: divide each node's features by their sum.
+            lr: Adam's learning rate.
+            weight_decay: Adam's L2 penalty; it does not apply to node embeddings.
+            loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
+            optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
+            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+            gnn: further options of ``HeteroGNN``.
+
+        Raises:
+            InputError: an option is out of range, or is one of a ``HeteroGNN`` with a custom module.
+        """
+        check_training(lr=lr, weight_decay=weight_decay, **gnn)
+        if isinstance(model, nn.Module) and gnn:
+            raise InputError(f"{next(iter(gnn))} with your own model: it is an option of the built-in HeteroGNN; leave it out")
+        super().__init__(loss=loss, optimizer=optimizer, lr_scheduler=lr_scheduler)
+        self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
+        self._gnn = gnn
+
+    def make_gnn(
+        self,
+        arch: HeteroArch,
+        in_channels: Mapping[str, int],
+        num_nodes: Mapping[str, int],
+        relations: Sequence[str],
+        seed_types: Sequence[str],
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int,
+        embeddings: bool,
+    ) -> HeteroGNN:
+        """Build a ``HeteroGNN`` over relations ``source:name:destination``.
+
+        Raises:
+            InputError: a node type has no features, and ``embeddings`` is false.
+        """
+        self.note_defaults(HeteroGNN)
+        ends: Any = [tuple(relation.split(":")) for relation in relations]
+        model = HeteroGNN(arch, in_channels, num_nodes, ends, seed_types, hidden_channels, out_channels, num_layers, **self._gnn)
+        bare = next(iter(model.tables.keys()), None)
+        if bare is not None and not embeddings:
+            raise InputError(
+                f"nodes of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
+                f"{num_nodes[bare]:,} nodes"
+            )
+        return model
+
     def compare(self, names: Sequence[str]) -> None:
         """Compare the model's arguments ``names``, which come from the data, with those of the data module.
 
@@ -259,15 +327,13 @@ class HeteroTask(ExactTask):
         return hetero_layerwise_inference(self.model, self._datamodule.data, nodes, **options, **self._ranks())
 
 
-def check_embeddings(model: HeteroGNN, num_nodes: Mapping[str, int], embeddings: bool) -> None:
-    """Raise InputError if the model needs embeddings of nodes that the user did not enable.
+def no_sizes(name: str, sizes: str) -> str:
+    """Return the message for a task without a model and without its sizes."""
+    return f"{name} has neither a model nor its sizes: give {sizes}, or build it by {name}.from_data(data_module)"
 
-    Raises:
-        InputError: a node type has no features, and ``embeddings`` is false.
-    """
-    bare = next(iter(model.tables.keys()), None)
-    if bare is not None and not embeddings:
-        raise InputError(
-            f"nodes of type {bare} have no features: give them some, or set embeddings: true, which learns a vector for each of the "
-            f"{num_nodes[bare]:,} nodes"
-        )
+
+def make_gnn(arch: str, in_channels: int, hidden_channels: int, num_outputs: int, num_layers: int, **gnn: Any) -> GNN | LightGCN:
+    """Build a ``GNN``, or with arch lightgcn a ``LightGCN``."""
+    if arch == "lightgcn":
+        return LightGCN(in_channels, hidden_channels, num_outputs, num_layers, **dict(gnn))
+    return GNN(arch, in_channels, hidden_channels, num_outputs, num_layers, **gnn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import log
 from typing import Any, NamedTuple, get_args
 
@@ -17,17 +16,18 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.triples import Named, Triples, load_triples
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.wrappers.triples import TripleSampler
-from hoptrain.trainers.metrics.links import RankScore, title_of
+from hoptrain.trainers.metrics.links import RankScore, check_ranked, title_of
+from hoptrain.trainers.metrics.own import AnyLoss, AnyMetric, row_losses
 from hoptrain.trainers.models.hetero.relations import ScoreName, TripleScore, score_named
 from hoptrain.trainers.models.hetero.triples import EntityEncoder, exact_vectors
 from hoptrain.trainers.models.ranks import MOST_NUMBERS, KnownTails, ranks_but
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
+from hoptrain.trainers.tasks.scored import STAGES, LRSchedulerCallable, OptimizerCallable, ScoredModule, metric_of
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, open_data
 
-_FURTHER = ("hits@1", "hits@3", "hits@10")
-"""Metrics that are logged in addition to the mean reciprocal rank."""
+_LOGGED = ("mrr", "hits@1", "hits@3", "hits@10")
+"""Metrics that are always logged."""
 
 
 class QueryBatch(NamedTuple):
@@ -130,6 +130,10 @@ class TriplePredictor(ScoredModule):
     answer among all entities. If only K of V entities are drawn for a batch, each stands for V / K of them, which estimates the sum over entities
     without bias. Other true answers are not removed from the loss.
 
+    A user's own loss gets logits of entities (N, V) and the answers (N,), their numbers. If only K are drawn, it gets logits (N, 1 + K) in training,
+    that of the answer first, and zeros; a drawn entity that is the answer has the logit -inf. A user's own metric gets the logits (N, V) of validation
+    or test, -inf for other known answers, and the answers (N,).
+
     It logs ``train_loss``, and for validation and test the loss, ``mrr`` (the mean of 1 / rank), ``hits@1``, ``hits@3`` and ``hits@10``. Ranks are
     filtered: among all entities except for those that any split knows to be true too (Bordes et al. 2013, "Translating embeddings for modeling
     multi-relational data"). With ties, the rank is the mean of the best and the worst one.
@@ -148,7 +152,7 @@ class TriplePredictor(ScoredModule):
     data_class = TripleDataModule
     learns_from = "triples"
     score_name: str = TASKS["kg"].metric
-    score_title: str = title_of(score_name)
+    score_title = title_of(score_name)
     scored: tuple[str, ...] = STAGES[1:]
     predicted = "the vectors of all entities"
 
@@ -163,6 +167,10 @@ class TriplePredictor(ScoredModule):
         dropout: float = 0.0,
         lr: float = 0.01,
         weight_decay: float = 0.0,
+        metric: AnyMetric = TASKS["kg"].metric,
+        loss: AnyLoss | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
         """Build the model. The first three arguments come from the data on the command line.
 
@@ -176,13 +184,21 @@ class TriplePredictor(ScoredModule):
             dropout: share of each layer's input, and of the decoder's input, to drop.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty; it does not apply to entity embeddings.
+            metric: metric that selects the best checkpoint: mrr or hits@K; or a metric of torchmetrics, or a collection.
+            loss: your own loss instead of the cross-entropy: a loss of torch for classes, or a function of logits and answers.
+            optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
+            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
 
         Raises:
             InputError: a number is out of range, or the decoder is unknown.
         """
         check_training(lr=lr, weight_decay=weight_decay, dropout=dropout)
-        super().__init__(partial(RankScore, self.score_name))
-        self.further.update({f"{stage}_{name}": RankScore(name) for stage in self.scored for name in _FURTHER})
+        super().__init__(loss=loss, optimizer=optimizer, lr_scheduler=lr_scheduler)
+        self.define_metric(metric)
+        if isinstance(metric, str):
+            self.score_title = check_ranked(metric)
+        self.make_scores(lambda: RankScore(self.score_name))
+        self.further.update({f"{stage}_{name}": RankScore(name) for stage in self.scored for name in _LOGGED if name != self.score_name})
         self.save_hyperparameters()
         self.triple_score: TripleScore = score_named(decoder, hidden_channels)
         self.encoder: EntityEncoder = EntityEncoder(num_nodes, 2 * num_relations, hidden_channels, num_layers, num_blocks, dropout)
@@ -223,7 +239,11 @@ class TriplePredictor(ScoredModule):
         given, answers = torch.cat([heads, tails]), torch.cat([tails, heads])
         asked = self.relations(torch.cat([relations, self.hparams["num_relations"] + relations]))
         queries = self.triple_score.query(vectors[given], asked)
-        losses = self.cross_entropies(queries, vectors, answers, batch.extra["negatives"].long())
+        negatives = batch.extra["negatives"].long()
+        if self.loss is None:
+            losses = self.cross_entropies(queries, vectors, answers, negatives)
+        else:
+            losses = row_losses(self.loss, *self._logits(queries, vectors, answers, negatives))
         self.count("fit", losses, losses, losses.sum())
         return losses.mean()
 
@@ -232,6 +252,14 @@ class TriplePredictor(ScoredModule):
         others = self.triple_score.match(queries, vectors[negatives]).masked_fill(negatives == answers[:, None], -torch.inf)
         own = self.triple_score.match_own(queries, vectors[answers])
         return F.softplus(others.logsumexp(1) + log(self.hparams["num_nodes"] / len(negatives)) - own)
+
+    def _logits(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits and targets for the user's own loss; see the class."""
+        others = self.triple_score.match(queries, vectors[negatives])
+        if self._datamodule.sampler.num_negatives is None:  # all entities in order
+            return others, torch.argsort(negatives)[answers]
+        own = self.triple_score.match_own(queries, vectors[answers])
+        return torch.cat([own[:, None], others.masked_fill(negatives == answers[:, None], -torch.inf)], 1), torch.zeros_like(answers)
 
     def vectors(self) -> Tensor:
         """Compute the vectors (V, C) of all entities. Every rank must call it."""
@@ -246,11 +274,14 @@ class TriplePredictor(ScoredModule):
             if len(queries):
                 heads, relations, tails = queries.T
                 scores = self.triple_score.match(self.triple_score.query(vectors[heads], self.relations(relations)), vectors)
-                loss = F.cross_entropy(scores, tails, reduction="sum")
+                total = F.cross_entropy(scores, tails, reduction="sum") if self.loss is None else row_losses(self.loss, scores, tails).sum()
+                own = scores.gather(1, tails[:, None])
                 ranks = ranks_but(scores, tails, *self._datamodule.known.places(heads.cpu().numpy(), relations.cpu().numpy()))
-                self.count(stage, ranks, torch.ones_like(ranks), loss)
-                for name in _FURTHER:
-                    metric_of(self.further, f"{stage}_{name}").update(ranks, torch.ones_like(ranks))
+                found = (scores.scatter_(1, tails[:, None], own), tails) if self.has_own_metric else (ranks, torch.ones_like(ranks))
+                self.count(stage, *found, total)
+                for key in self.further:
+                    if key.startswith(f"{stage}_"):
+                        metric_of(self.further, key).update(ranks, torch.ones_like(ranks))
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Return vectors (N, C) float32 on the CPU of this rank's share of the entities."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from lightning_utilities.core.rank_zero import rank_zero_info
 from torch import Tensor
 
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.trainers.metrics.labels import KEEP_ALL, Labels, class_weights, kind_of, labels_of
-from hoptrain.trainers.tasks.scored import STAGES, ScoredModule
+from hoptrain.trainers.metrics.labels import Labels, class_weights, kind_of, labels_of
+from hoptrain.trainers.metrics.own import AnyMetric
+from hoptrain.trainers.tasks.scored import ScoredModule
 
 
 class LabelMixin(ScoredModule):
@@ -22,32 +25,37 @@ class LabelMixin(ScoredModule):
 
     example = "node"
     labels: Labels | None = None
+    _num_classes = 0
     _class_weights: Tensor | None = None
 
-    def define_labels(self, num_classes: int, multilabel: bool, metric: str, class_weight: str | None) -> None:
-        """Set the metric, the class weighting and, if their number is known, the labels.
+    def define_labels(self, num_classes: int, multilabel: bool, metric: AnyMetric, class_weight: str | None) -> None:
+        """Set the metric, the class weighting and, if their number and kind are known, the labels.
 
         Args:
             num_classes: number of classes, labels or targets; 0 takes it from the data.
             multilabel: whether an example may have several labels.
-            metric: name of the metric; a regression metric makes the model learn targets.
+            metric: the metric. A name of a regression metric makes the model learn targets; with a user's own metric the data decide.
             class_weight: "balanced" weights classes inversely to their frequency; None weights all examples alike.
 
         Raises:
-            InputError: ``class_weight`` is unknown, or the metric does not exist for such labels.
+            InputError: ``class_weight`` is unknown or given with a loss, or the metric does not exist for such labels.
         """
         if class_weight not in (None, "balanced"):
             raise InputError(f"class_weight is {class_weight!r}: it must be balanced; give balanced or leave it out")
-        self.name_score(metric)
-        self._is_balanced = class_weight is not None
-        if num_classes:
+        if class_weight is not None and self.loss is not None:
+            raise InputError(
+                f"class_weight is {class_weight} with your own loss: the weights of classes are the loss's, as in torch.nn.CrossEntropyLoss(weight=...); "
+                "leave class_weight out"
+            )
+        self.define_metric(metric)
+        self._is_balanced, self._num_classes = class_weight is not None, num_classes
+        if num_classes and isinstance(metric, str):
             self._state_labels(Labels(kind_of(metric, multilabel), num_classes))
 
     def _state_labels(self, labels: Labels) -> None:
         self.labels = labels
-        self.score_title: str = labels.title(self.score_name)
-        if self.score_name in KEEP_ALL:
-            self.scored: tuple[str, ...] = STAGES[1:]
+        if not self.has_own_metric:
+            self.score_title: str = labels.title(self.score_name)
         self.make_scores(lambda: labels.make_score(self.score_name))
 
     def match_labels(self, name: str, y: Any, number: int, train: Array | None) -> None:
@@ -63,14 +71,16 @@ class LabelMixin(ScoredModule):
             InputError: the data have labels of another kind, or more classes than the model.
         """
         theirs = labels_of(y, number)
+        if self.trainer.training and (hint := _hint(y, theirs, self.example)):
+            rank_zero_info(f"{name}: {hint}")
         if self.labels is None:
-            self._state_labels(theirs)
+            self._state_labels(Labels(theirs.kind, self._num_classes or theirs.number))
         mine = self.labels or theirs
         is_wider = mine.kind == theirs.kind == "classes" and mine.number > theirs.number
         if mine != theirs and not is_wider:
             a = "an" if self.example[0] in "aeiou" else "a"
             raise InputError(
-                f"the model predicts {mine} {a} {self.example}, {name} has {theirs} {a} {self.example}: choose a score for such "
+                f"the model predicts {mine} {a} {self.example}, {name} has {theirs} {a} {self.example}: choose a metric for such "
                 "labels, and in Python take num_classes and multilabel from the data module (num_classes, is_multilabel)"
             )
         if self._is_balanced and train is not None:
@@ -81,7 +91,23 @@ class LabelMixin(ScoredModule):
         if self.labels is None:
             raise RuntimeError("the labels are unknown before setup")
         y = self.labels.prepare(y)
-        losses = self.labels.losses(self.check_outputs(outputs, len(y), self.labels.number), y, self._class_weights)
+        outputs = self.check_outputs(outputs, len(y), self.labels.number)
+        if self.loss is None:
+            losses = self.labels.losses(outputs, y, self._class_weights)
+        else:
+            losses = self.labels.losses_by(self.loss, outputs, y, rows_needed=weights is not None)
         total = losses.sum() if weights is None else losses @ weights
         self.count(stage, outputs, y, total)
         return total
+
+
+def _hint(y: Array, labels: Labels, example: str) -> str:
+    """Return how labels are learnt that may be meant otherwise; empty for others."""
+    if labels.kind == "labels" and labels.number > 1 and (y.sum(1) == 1).all() and y.min() >= 0:
+        return (
+            f"each {example} has exactly one of {labels.number} labels, and each label is learnt by itself; to learn one class a {example}, give the "
+            "data y.argmax(1)"
+        )
+    if labels.kind == "classes" and 2 * (found := np.count_nonzero(np.bincount(y[y >= 0]))) <= labels.number:
+        return f"only {found} of the {labels.number} classes occur; to learn no others, number them anew, as np.unique(y, return_inverse=True)[1] does"
+    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -14,13 +14,16 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.trainers.metrics.links import PooledScore, RankScore, title_of
-from hoptrain.trainers.metrics.top import make_top_score, top_of
+from hoptrain.trainers.metrics.own import AnyLoss, AnyMetric, check_loss, name_of, row_losses
+from hoptrain.trainers.metrics.top import NAMES, make_top_score, most_of, top_of
 from hoptrain.trainers.models.decoders import DecoderName, make_decoder
 from hoptrain.trainers.models.ranks import Bounds, best_of_sources, ranks_among, ranks_among_all, scores_in_parts
 from hoptrain.trainers.tasks.graph_task import ExactTask
 from hoptrain.trainers.tasks.scored import STAGES, metric_of
 
-Loss = Literal["bce", "bpr"]
+LossName = Literal["bce", "bpr"]
+Loss: TypeAlias = LossName | AnyLoss
+"""A loss of links by name, or the user's own: a function of logits (P,) and labels (P,), 1 for links and 0 for negatives."""
 
 
 class LinkBatch(NamedTuple):
@@ -55,8 +58,12 @@ class LinkTaskMixin(ExactTask):
     """A mixin for tasks that predict links. A subclass computes node vectors; its data module is a ``HeldOutLinks``.
 
     The training loss is the binary cross-entropy, averaged over pairs. With ``bpr`` it is the mean over negatives of -log sigmoid(logit of the link -
-    logit of its negative). In evaluation the loss is the binary cross-entropy, with links and negatives weighted equally; if links are ranked among
-    all nodes, it is averaged over links alone.
+    logit of its negative). A user's own loss gets the logits and the labels (P + P k,) of a batch, P links and then the k negatives of each. In
+    evaluation the loss is the user's own, else the binary cross-entropy, with links and negatives weighted equally; if links are ranked among all
+    nodes, it is averaged over links alone.
+
+    A user's own metric gets logits and labels (1 or 0) of all held-out links and negatives. Metrics of ``torch_geometric.metrics`` get the best
+    destinations of each source, as ``recall@K`` does.
 
     Attributes:
         decoder: module that computes a pair's logit from its two vectors; a list of modules if there are several relations.
@@ -64,20 +71,25 @@ class LinkTaskMixin(ExactTask):
 
     scored: tuple[str, ...] = STAGES[1:]
 
-    def decode(self, decoder: DecoderName, width: int, metric: str, hard_negatives: int | None, loss: Loss, number: int = 1) -> None:
+    def decode(self, decoder: DecoderName, width: int, metric: AnyMetric, hard_negatives: int | None, loss: Loss, number: int = 1) -> None:
         """Make the decoders for vectors of ``width`` channels, one for each of ``number`` relations, and set the loss and the metric.
 
         Raises:
             InputError: the decoder, the metric or the loss is unknown, or ``hard_negatives`` is below 1.
         """
-        check_choice("loss", loss, get_args(Loss))
+        if isinstance(loss, str):
+            check_choice("loss", loss, get_args(LossName))
+        else:
+            self.loss = check_loss(loss)
+        self.hparams["loss"] = loss if isinstance(loss, str) else name_of(loss)
         if hard_negatives is not None and hard_negatives < 1:
             raise InputError(f"hard_negatives is {hard_negatives}: it must be at least 1; give 1 or more, or leave it out")
-        self.name_score(metric)
-        self.score_title: str = title_of(metric)
+        self.define_metric(metric)
+        if isinstance(metric, str):
+            self.score_title: str = title_of(metric)
         made = [make_decoder(decoder, width) for _ in range(number)]
         self.decoder: Any = made[0] if number == 1 else nn.ModuleList(made)
-        self._loss, self._hard_negatives = loss, hard_negatives
+        self._is_bpr, self._hard_negatives = loss == "bpr", hard_negatives
 
     @property
     def decoders(self) -> list[Any]:
@@ -111,13 +123,21 @@ class LinkTaskMixin(ExactTask):
         super().setup(stage)
         data = self._datamodule
         others = [held.others for held in data.held_out.values()]
-        self._ranked = any(own is None or (own.ndim == 3 and self.score_name not in ("auc", "ap")) for own in others)
-        self._top = top_of(self.score_name)
+        is_pooled = self.has_own_metric or self.score_name in ("auc", "ap")
+        self._ranked = any(own is None or (own.ndim == 3 and not is_pooled) for own in others)
+        self._top = top_of(self.score_name) if self._clone_own is None else most_of(self._clone_own())
+        if self.has_own_metric and not self._top and self._ranked:
+            raise InputError(
+                f"metric is {self.score_name} and links are ranked among all nodes: your own metric gets links and their negatives; give mrr, hits@K, "
+                f"{NAMES} or a metric of torch_geometric.metrics, or set eval_negatives to uniform"
+            )
         data.check_score(self.score_name, self._top)
         make: Any = make_top_score if self._top else RankScore if self._ranked else PooledScore
         self.make_scores(lambda: make(self.score_name))
-        names = filter(None, data.relation_names)
-        self.further.update({own_score(stage, self.score_name, name): make(self.score_name) for name in names for stage in self.scored})
+        for stage in self.scored:
+            for name in filter(None, data.relation_names):
+                own_metrics = self.collection_of(stage).clone().items()
+                self.further.update({own_score(stage, key, name): metric for key, metric in own_metrics})
         self.scores.to(self.device)
         self.further.to(self.device)
         self._check_negatives(data.sampler)
@@ -125,7 +145,7 @@ class LinkTaskMixin(ExactTask):
     def _check_negatives(self, sampler: Any) -> None:
         """Raise InputError if the sampler draws too few negatives, or unsuitable ones, for the loss."""
         number = sampler.num_negatives
-        if self._loss == "bpr" and sampler.negatives == "pairs":
+        if self._is_bpr and sampler.negatives == "pairs":
             raise InputError(
                 'loss is bpr and the sampler\'s negatives "pairs": bpr compares destinations of one source; set negatives "uniform", or loss: bce'
             )
@@ -142,17 +162,25 @@ class LinkTaskMixin(ExactTask):
     def loss_of(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch's pairs, P links and P k negatives (P + P k,), and update the training metrics."""
         scores, labels = with_hard_negatives(scores, labels, self._hard_negatives)
-        if self._loss == "bpr":
+        if self._is_bpr:
             num_links = int(labels.sum())
             links, others = scores[:num_links, None], scores[num_links:]
             total = -F.logsigmoid(links - others.view(num_links, len(others) // num_links)).sum()
             scores, labels = others, labels[num_links:]  # the mean is over the comparisons
             if not len(labels):  # with negatives "in_batch", a batch of one link has no negatives
                 return total
+        elif self.loss is not None:
+            total = self._pair_losses(scores, labels).sum()
         else:
             total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         self.count("fit", scores, labels, total)
         return total / len(labels)
+
+    def _pair_losses(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return the losses (N,) of pairs in evaluation, and in training with the user's own loss."""
+        if self.loss is not None:
+            return row_losses(self.loss, scores, labels)
+        return F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
 
     def evaluate(self, stage: str, batch: LinkBatch) -> None:
         """Evaluate this rank's share of a split's links from full neighbourhoods."""
@@ -169,14 +197,14 @@ class LinkTaskMixin(ExactTask):
         scores = torch.empty_like(labels)
         for name, decoder, _, which in self.by_relation(torch.from_numpy(pairs)):
             scores[which] = scores_in_parts(decoder, vectors, local[:, which]).float()
-            self._count_own(stage, name, scores[which], labels[which])
-        losses = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
+            self._count_own(stage, name, scores[which], labels[which].long())
+        losses = self._pair_losses(scores, labels)
         if self._ranked:
             ranks = ranks_among(scores[:number], scores[number:].reshape(shape))
             losses = (losses[:number] + losses[number:].reshape(shape).mean(1)) / 2
             self.count(stage, ranks, labels[:number], losses.sum())
         else:
-            self.count(stage, scores, labels, losses.sum())
+            self.count(stage, scores, labels.long(), losses.sum())
 
     def _evaluate_among_all(self, stage: str, links: Tensor) -> None:
         data = self._datamodule
@@ -187,21 +215,23 @@ class LinkTaskMixin(ExactTask):
             own = links[:, which]
             if not own.shape[1]:
                 continue
-            loss = F.softplus(-scores_in_parts(decoder, vectors, own))
+            scores = scores_in_parts(decoder, vectors, own)
+            loss = F.softplus(-scores) if self.loss is None else row_losses(self.loss, scores, torch.ones_like(scores))
             if not self._top:
                 ranks = ranks_among_all(decoder, vectors, own, data.known, ends)
                 self.count(stage, ranks, torch.ones_like(ranks), loss.repeat(2).sum())
                 self._count_own(stage, name, ranks, torch.ones_like(ranks))
                 continue
             for found in best_of_sources(decoder, vectors, own, ends[1], data.passed, self._top):
-                metric_of(self.scores, stage).update(*found)
+                self.update_scores(stage, *found)
                 self._count_own(stage, name, *found)
             metric_of(self.losses, stage).update(loss)
 
     def _count_own(self, stage: str, name: str, *found: Tensor) -> None:
-        """Update the metric of the relation ``name``, if it has its own."""
-        if (key := own_score(stage, self.score_name, name)) in self.further:
-            metric_of(self.further, key).update(*found)
+        """Update the metrics of the relation ``name``, if it has its own."""
+        for metric in self.collection_of(stage):
+            if (key := own_score(stage, str(metric), name)) in self.further:
+                metric_of(self.further, key).update(*found)
 
 
 def own_score(stage: str, metric: str, relation: str) -> str:

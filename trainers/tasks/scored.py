@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 import os
+import sys
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
-from typing import Any, ClassVar
+from types import FrameType
+from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
-from pytorch_lightning import LightningModule
+from lightning_utilities.core.rank_zero import rank_zero_info
+from pytorch_lightning import Callback, LightningModule
 from pytorch_lightning.plugins.precision import MixedPrecision
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, Metric
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from hoptrain.engine import InputError
 from hoptrain.samplers.batch.minibatch import SampledBatch
+from hoptrain.trainers.callbacks.finite_loss import NonFiniteLossMonitor
+from hoptrain.trainers.metrics.own import (
+    AnyLoss,
+    check_loss,
+    collect,
+    collect_named,
+    compute_metrics,
+    keeps_outputs,
+    metrics_in,
+    name_of,
+    update_metrics,
+)
 from hoptrain.trainers.models.hetero.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.models.layered import address_seed, seed_generators
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles
+from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 STAGES = ("fit", "val", "test")
-_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "metric", "default_metric", "hard_negatives", "class_weight"}
+_FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "metric", "default_metric", "hard_negatives", "class_weight", "loss"}
 """Arguments in which a checkpoint may differ from the model: they do not change the shape of any weight."""
+_OBJECTS = ("metric", "loss", "optimizer", "lr_scheduler")
+"""Arguments that may be objects, of which a checkpoint holds the name at most."""
+OptimizerCallable: TypeAlias = Callable[[Iterable[Any]], Optimizer]
+LRSchedulerCallable: TypeAlias = Callable[[Optimizer], LRScheduler]
+"""Types of Lightning's command line, which makes such a function of a class path and its arguments. Importing them from there takes longer."""
 
 
 class ScoredModule(LightningModule):
@@ -37,6 +60,7 @@ class ScoredModule(LightningModule):
         score_name: name of the metric; it is logged after the stage's name.
         score_title: readable name of the metric.
         scored: stages that have a metric.
+        loss: the user's own loss, see ``row_losses``; None for that of the task.
         predicted: readable description of the output of ``hoptrain predict``.
         further: additional metrics by their logged name, such as ``val_auc``; a subclass makes and updates them.
         tables_of_rank: names of buffers that each rank keeps for itself, and that a checkpoint stores.
@@ -50,15 +74,42 @@ class ScoredModule(LightningModule):
     predicted: str = "all outputs"
     tables_of_rank: Sequence[str] = ()
 
-    def __init__(self, score: Callable[[], Metric] | None) -> None:
-        """Make the metrics. If ``score`` is None, ``make_scores`` must be called later."""
+    def __init__(
+        self,
+        *,
+        loss: AnyLoss | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+    ) -> None:
+        """Store what the training uses instead of the task's own. A subclass calls ``define_metric`` and ``make_scores``.
+
+        Args:
+            loss: your own loss instead of the task's: a loss of torch such as ``torch.nn.CrossEntropyLoss``, or a function of outputs and targets that
+                returns the loss of each row, or the rows' mean.
+            optimizer: function of the parameters that returns a torch optimiser, such as ``functools.partial(torch.optim.SGD, lr=0.1)``, or on the
+                command line a class and its arguments. The options lr and weight_decay are then not used.
+            lr_scheduler: function of the optimiser that returns a schedule of torch, called after each epoch; on the command line a class and its
+                arguments. ReduceLROnPlateau monitors val_loss, Lightning's ReduceLROnPlateau its argument monitor.
+
+        Raises:
+            InputError: an argument is something else.
+        """
         super().__init__()
+        for name, given in (("optimizer", optimizer), ("lr_scheduler", lr_scheduler)):
+            if given is not None and not callable(given):
+                raise InputError(
+                    f"{name} is {name_of(given)}(...): it must be a class or a function that makes one, since hoptrain calls it for each training; "
+                    "give for instance functools.partial of the class and its arguments"
+                )
+        self._optimizer, self._lr_scheduler = optimizer, lr_scheduler
+        self.loss: Any = None if loss is None else check_loss(loss)
+        if loss is not None:
+            self.hparams["loss"] = name_of(loss)
+        self._clone_own: Callable[[], MetricCollection] | None = None
         # The default nan_strategy would synchronise with the device at each loss, and skip NaN.
         self.losses: nn.ModuleDict = nn.ModuleDict({stage: MeanMetric(nan_strategy="disable") for stage in STAGES})
         self.scores: nn.ModuleDict = nn.ModuleDict()
         self.further: nn.ModuleDict = nn.ModuleDict()
-        if score is not None:
-            self.make_scores(score)
         self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the current batch
 
     @classmethod
@@ -86,22 +137,64 @@ class ScoredModule(LightningModule):
         saved = self.state_dict(keep_vars=True)
         return [*self.tables_of_rank, *(name for name, _ in self.named_buffers() if name not in saved)]
 
-    def name_score(self, score: object) -> None:
-        """Set the name of the metric.
+    @classmethod
+    def from_data(cls, data: SharedDataModule, **options: Any) -> Self:
+        """Build the task with the sizes that a data module knows, as the command line does.
+
+        Args:
+            data: the data module that the task will run with.
+            options: further arguments of the class. With your own ``model`` the sizes come from the data when the training starts.
 
         Raises:
-            InputError: ``score`` is not a string. A Metric object would become a submodule, and the class's default metric would be logged.
+            InputError: ``data`` is not a data module of this task.
         """
-        if not isinstance(score, str):
-            raise InputError(
-                f"score is {score!r}: it must be a name, such as {type(self).score_name}; for a metric of torchmetrics override make_scores in a "
-                "subclass of " + type(self).__name__
-            )
-        self.score_name = score
+        if not isinstance(data, cls.data_class):
+            raise InputError(f"data is a {type(data).__name__}: {cls.__name__} runs with a {cls.data_class.__name__}; give one")
+        models = {task.model: task.from_data for task in TASKS.values()}
+        sizes = next(models[each.__name__] for each in cls.__mro__ if each.__name__ in models)
+        known = {} if options.get("model") is not None else {target: getattr(data, source) for source, target in sizes.items()}
+        return cls(**known | options)
+
+    def save_hyperparameters(self, *args: Any, ignore: Any = (), frame: FrameType | None = None, logger: bool = True) -> None:
+        """Save the arguments of ``__init__``, without objects: a checkpoint has plain values only, such as the names of metric and loss."""
+        names = {name: self.hparams[name] for name in _OBJECTS if name in self.hparams}  # Lightning deletes those to be ignored
+        super().save_hyperparameters(*args, ignore=[*ignore, *_OBJECTS], frame=frame or sys._getframe(1), logger=logger)
+        self.hparams.update(names)
+
+    def define_metric(self, metric: object) -> None:
+        """Set the metric: the name of one of the task's, or a user's own metrics, of which the first counts.
+
+        Raises:
+            InputError: it is something else.
+        """
+        self._clone_own = None
+        if isinstance(metric, str):
+            self.score_name = self.hparams["metric"] = metric
+            return
+        own = collect(metric)
+        self.score_name = self.score_title = str(next(iter(own.keys())))
+        self.hparams["metric"] = name_of(metric)
+        self._clone_own = own.clone
+        if keeps_outputs(own):  # a checkpoint within an epoch would contain all outputs
+            self.scored = [stage for stage in self.scored if stage != "fit"]
+
+    @property
+    def has_own_metric(self) -> bool:
+        """True if the metric is the user's own."""
+        return self._clone_own is not None
 
     def make_scores(self, score: Callable[[], Metric]) -> None:
-        """Make the metric of each stage in ``scored``."""
-        self.scores = nn.ModuleDict({stage: score() for stage in self.scored})
+        """Make the metrics of each stage in ``scored``: the user's own, or the one that ``score`` makes."""
+        make = self._clone_own or (lambda: collect_named(self.score_name, score()))
+        if not self.has_own_metric and "fit" in self.scored and keeps_outputs(make()):
+            self.scored = STAGES[1:]
+        self.scores = nn.ModuleDict({stage: make() for stage in self.scored})
+
+    @property
+    def monitor_mode(self) -> str:
+        """The best value of the metric, min or max, as ``ModelCheckpoint`` takes it."""
+        first = next(iter(metrics_in(self.scores if self._clone_own is None else self._clone_own()).values()), None)
+        return "min" if first is not None and first.higher_is_better is False else "max"
 
     def note_defaults(self, model: type[nn.Module]) -> None:
         """Add the default values of the model's options to the hyperparameters, so that a checkpoint describes the whole model."""
@@ -109,14 +202,15 @@ class ScoredModule(LightningModule):
             if option.default is not option.empty:
                 self.hparams.setdefault(name, option.default)
 
-    def note_module(self, model: object) -> None:
-        """Store the class name of a custom module in the hyperparameters; a checkpoint has only this name and the weights."""
+    def note_module(self, model: object) -> nn.Module:
+        """Return a custom module, and store its class name in the hyperparameters; a checkpoint has only this name and the weights."""
         if not isinstance(model, nn.Module):
             raise InputError(
                 f"model is {model!r}: it must be an nn.Module, which a checkpoint or a command line cannot hold; give the nn.Module in Python, "
                 f"as {type(self).__name__}(model=...) or load_from_checkpoint(path, model=...)"
             )
         self.hparams["model"] = type(model).__name__
+        return model
 
     @property
     def _datamodule(self) -> Any:
@@ -143,14 +237,43 @@ class ScoredModule(LightningModule):
         return [weight for table in tables for weight in table.parameters()]
 
     def setup(self, stage: str) -> None:
-        """Raise InputError if the trainer clips sparse gradients."""
+        """Raise InputError if the trainer clips sparse gradients. Make them dense for an optimiser that does not take sparse ones."""
+        if self._optimizer is not None and self.sparse_tables() and not _takes_sparse_gradients(self._optimizer):
+            rank_zero_info("embeddings get dense gradients, since the optimiser takes no sparse ones: each step updates all rows")
+            for module in self.modules():
+                if isinstance(module, nn.Embedding):
+                    module.sparse = False
         if self.trainer.gradient_clip_val and self.sparse_tables():
             raise InputError(
                 "gradient_clip_val with embeddings: torch cannot clip their sparse gradients; leave it out, or make the gradients dense if the "
                 "task has an option for it"
             )
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_callbacks(self) -> list[Callback]:
+        """Return the callback that warns of a loss that is NaN or infinite, unless the trainer has it."""
+        callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        return [] if any(isinstance(each, NonFiniteLossMonitor) for each in callbacks) else [NonFiniteLossMonitor()]
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimiser, and the schedule of its learning rate if there is one, in a form that Lightning takes."""
+        optimizer = self.default_optimizer() if self._optimizer is None else self._own_optimizer(self._optimizer)
+        if self._lr_scheduler is None:
+            return optimizer
+        scheduler = self._lr_scheduler(optimizer)
+        monitor = {"monitor": getattr(scheduler, "monitor", "val_loss")} if isinstance(scheduler, ReduceLROnPlateau) else {}
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, **monitor}}
+
+    def _own_optimizer(self, make: OptimizerCallable) -> Optimizer:
+        optimizer = make(self.parameters())
+        if not isinstance(optimizer, Optimizer):
+            raise InputError(
+                f"optimizer returned {name_of(optimizer)}(...): it must return a torch optimiser of the parameters that it gets; change it"
+            )
+        rate = optimizer.param_groups[0].get("lr")
+        rank_zero_info(f"the optimiser is {name_of(optimizer)} with lr {rate}; the options lr and weight_decay of the model are not used")
+        return optimizer
+
+    def default_optimizer(self) -> Optimizer:
         """Return Adam, fused on CUDA. Embeddings with sparse gradients get torch's ``SparseAdam``, which updates only the batch's rows."""
         options: dict[str, Any] = {"lr": self.hparams["lr"], "weight_decay": self.hparams["weight_decay"]}
         tables = self.sparse_tables()
@@ -209,6 +332,8 @@ class ScoredModule(LightningModule):
 
     def _set_rates(self, checkpoint: dict[str, Any], theirs: dict[str, Any]) -> None:
         """Apply a changed learning rate or weight decay to a resumed run; the optimiser's saved state would restore the old values."""
+        if self._optimizer is not None:
+            return
         changed = {name: self.hparams[name] for name in ("lr", "weight_decay") if name in theirs and theirs[name] != self.hparams[name]}
         if "lr" in changed and checkpoint.get("lr_schedulers"):
             raise InputError(
@@ -236,8 +361,19 @@ class ScoredModule(LightningModule):
     def _update(self, stage: str, outputs: Tensor, y: Tensor, total: Tensor) -> None:
         # The mean is repeated for each example, since torchmetrics takes no weights with nan_strategy disable.
         metric_of(self.losses, stage).update((total / len(y)).expand(len(y)))
+        self.update_scores(stage, outputs, y)
+
+    def update_scores(self, stage: str, *found: Tensor) -> None:
+        """Update the metrics of a stage, if it has some."""
         if stage in self.scores:
-            metric_of(self.scores, stage).update(outputs, y)
+            (update_metrics if self.has_own_metric else MetricCollection.update)(self.collection_of(stage), *found)
+
+    def collection_of(self, stage: str) -> MetricCollection:
+        """Return the metrics of a stage by name."""
+        metrics = self.scores[stage]
+        if not isinstance(metrics, MetricCollection):
+            raise TypeError(f"{stage} is a {type(metrics).__name__}, not a MetricCollection")
+        return metrics
 
     def commit(self) -> None:
         """Count the finished batch; see ``hoptrain.trainers.resume.exact_resume.Stateful``."""
@@ -253,8 +389,9 @@ class ScoredModule(LightningModule):
         """Restore the state that ``rank_state`` returned, without a batch that was interrupted."""
         self._counted.clear()
         for key, (metric, name, old) in self._figures().items():
-            setattr(metric, name, state[key].to(old.device))
-            metric._update_count = 1  # else the metric warns that compute is called before update
+            if key in state:  # the run may have been resumed with another metric, which counts the rest of the epoch
+                setattr(metric, name, state[key].to(old.device))
+                metric._update_count = 1  # else the metric warns that compute is called before update
 
     def _figures(self) -> dict[str, tuple[Metric, str, Tensor]]:
         """Return the state tensors of the training metrics, as (metric, attribute, value) by name."""
@@ -266,7 +403,10 @@ class ScoredModule(LightningModule):
         }
 
     def _fit_metrics(self) -> dict[str, Metric]:
-        return {name: metric_of(metrics, "fit") for name, metrics in (("loss", self.losses), ("score", self.scores)) if "fit" in metrics}
+        parts = {"loss": self.losses, "score": self.scores}
+        return {
+            f"{kind}.{name}": metric for kind, part in parts.items() if "fit" in part for name, metric in metrics_in(part["fit"]).items()
+        }
 
     def check_outputs(self, outputs: object, rows: int, columns: int) -> Tensor:
         """Return a model's output if it is a floating tensor of shape (``rows``, ``columns``). A subclass may use any model.
@@ -286,10 +426,11 @@ class ScoredModule(LightningModule):
         loss = metric_of(self.losses, stage)
         self.log(f"{name}_loss", loss.compute(), prog_bar=True)
         if stage in self.scores:
-            self.log(f"{name}_{self.score_name}", metric_of(self.scores, stage).compute(), prog_bar=True)
+            for key, value in compute_metrics(self.collection_of(stage)).items():
+                self.log(f"{name}_{key}", value, prog_bar=True)
         if stage != "fit":
-            for metrics in (self.losses, self.scores):
-                metric_of(metrics, stage).reset()
+            loss.reset()
+            self.collection_of(stage).reset()
             for key in self.further:
                 if key.startswith(f"{name}_"):
                     self.log(key, metric_of(self.further, key).compute())
@@ -305,6 +446,17 @@ def may_fuse(module: LightningModule) -> bool | None:
     trainer = module._trainer
     clips = trainer is not None and trainer.gradient_clip_val and isinstance(trainer.precision_plugin, MixedPrecision)
     return True if module.device.type == "cuda" and not clips else None
+
+
+def _takes_sparse_gradients(make: OptimizerCallable) -> bool:
+    """Return whether an optimiser can make a step on a parameter with a sparse gradient."""
+    parameter = nn.Parameter(torch.zeros(2, 1))
+    parameter.grad = torch.zeros(2, 1).to_sparse(1)
+    try:
+        make([parameter]).step()
+    except (RuntimeError, ValueError, TypeError):
+        return False
+    return True
 
 
 def metric_of(metrics: nn.ModuleDict, stage: str) -> Metric:

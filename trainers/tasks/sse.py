@@ -15,6 +15,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.take import finish_rows
 from hoptrain.samplers import Block, MiniBatch, Workspace
+from hoptrain.trainers.metrics.own import AnyLoss, AnyMetric
 from hoptrain.trainers.models.features import model_input
 from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import address_seed
@@ -23,6 +24,7 @@ from hoptrain.trainers.models.sums import aggregate
 from hoptrain.trainers.tasks.nodes.data import NodeDataModule
 from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.scored import LRSchedulerCallable, OptimizerCallable
 
 
 class SteadyDataModule(NodeDataModule):
@@ -104,8 +106,11 @@ class SteadyStateClassifier(NodeClassifier):
         normalize_features: bool = False,
         lr: float = 0.003,
         weight_decay: float = 0.0,
-        metric: str = "acc",
+        metric: AnyMetric = "acc",
         class_weight: Literal["balanced"] | None = None,
+        loss: AnyLoss | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
         """Build the model. The first five arguments come from the data on the command line.
 
@@ -123,22 +128,21 @@ class SteadyStateClassifier(NodeClassifier):
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
-            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
-                r2.
+            metric: metric: acc, macro_f1 or auc; for several labels also micro_f1 or ap; for regression rmse, mae or r2. Or one of torchmetrics.
             class_weight: balanced weights each class of the training split inversely to its frequency.
+            loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
+            optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
+            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
 
         Raises:
             InputError: a number is out of range, or the sampler has several hops.
         """
-        _check(
-            num_layers,
-            {"state_channels": state_channels, "hidden_channels": hidden_channels, "num_updates": num_updates},
-            update_rate,
-            dropout,
-        )
+        widths = {"state_channels": state_channels, "hidden_channels": hidden_channels, "num_updates": num_updates}
+        _check(num_layers, widths, update_rate, dropout)
         model = SteadyState(in_channels, state_channels, hidden_channels, num_classes, dropout)
-        options: dict[str, Any] = {"normalize_features": normalize_features, "lr": lr, "weight_decay": weight_decay}
-        super().__init__(in_channels, num_classes, num_layers, multilabel, model, metric=metric, class_weight=class_weight, **options)
+        options: dict[str, Any] = {"normalize_features": normalize_features, "lr": lr, "weight_decay": weight_decay, "metric": metric}
+        options |= {"class_weight": class_weight, "loss": loss, "optimizer": optimizer, "lr_scheduler": lr_scheduler}
+        super().__init__(in_channels, num_classes, num_layers, multilabel, model, **options)
         self.steady = model
         self.num_updates, self.update_rate = num_updates, update_rate
         self.register_buffer("states", torch.zeros(num_nodes, state_channels))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,16 +14,17 @@ from hoptrain.engine.datasets.events import Events, load_events
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.samplers import MiniBatch, SampleLoader
 from hoptrain.samplers.wrappers.events import EventSampler, EventSchedule
-from hoptrain.trainers.metrics.links import TITLES, PooledScore, RankScore
+from hoptrain.trainers.metrics.links import TITLES, PooledScore, RankScore, check_ranked
+from hoptrain.trainers.metrics.own import AnyLoss, AnyMetric, row_losses
 from hoptrain.trainers.models.ranks import ranks_among
 from hoptrain.trainers.models.tgn import TGN, EventMemory, EventTensors
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.options import check_training
-from hoptrain.trainers.tasks.scored import STAGES, ScoredModule, metric_of
+from hoptrain.trainers.tasks.scored import STAGES, LRSchedulerCallable, OptimizerCallable, ScoredModule, metric_of
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, open_data, share_of
 
-_FURTHER = {"auc": PooledScore, "mrr": RankScore}
-"""Metrics that are logged in addition to the average precision."""
+_LOGGED = {"ap": PooledScore, "auc": PooledScore, "mrr": RankScore}
+"""Metrics that are always logged."""
 
 
 class EventDataModule(SharedDataModule):
@@ -157,7 +157,7 @@ class EventPredictor(ScoredModule):
 
     It logs the losses, and three metrics of validation and test. ``ap`` is the average precision over events and one negative each. ``auc`` is the
     area under the ROC curve of the same pairs. ``mrr`` is the mean of 1 / rank of an event among itself and all of its negatives; half of the ties
-    rank above it.
+    rank above it. A user's own loss and metric get the logits and the labels (1 for events) of events and one negative each.
 
     Examples:
         >>> import numpy as np
@@ -175,7 +175,7 @@ class EventPredictor(ScoredModule):
     data_class = EventDataModule
     learns_from = "events"
     score_name: str = TASKS["temporal_links"].metric
-    score_title: str = TITLES[score_name]
+    score_title = TITLES[score_name]
     scored: tuple[str, ...] = STAGES[1:]
 
     def __init__(
@@ -189,6 +189,10 @@ class EventPredictor(ScoredModule):
         dropout: float = 0.1,
         lr: float = 1e-4,
         weight_decay: float = 0.0,
+        metric: AnyMetric = TASKS["temporal_links"].metric,
+        loss: AnyLoss | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
         """Build the model. The first two arguments come from the data on the command line.
 
@@ -202,16 +206,26 @@ class EventPredictor(ScoredModule):
             dropout: share of attention weights to drop.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
+            metric: metric that selects the best checkpoint: ap, auc, mrr or hits@K; or a metric of torchmetrics, or a collection.
+            loss: your own loss instead of the binary cross-entropy: a loss of torch, or a function of the pairs' logits and labels.
+            optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
+            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
 
         Raises:
-            InputError: a number is out of range.
+            InputError: a number is out of range, or the metric is unknown.
         """
         check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
         sizes = {"memory_channels": memory_channels, "time_channels": time_channels, "hidden_channels": hidden_channels, "heads": heads}
         if min(sizes.values()) < 1 or hidden_channels % heads:
             raise InputError(f"{sizes}: all must be at least 1, and hidden_channels a multiple of heads; change them")
-        super().__init__(partial(PooledScore, self.score_name))
-        self.further.update({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in _FURTHER.items()})
+        super().__init__(loss=loss, optimizer=optimizer, lr_scheduler=lr_scheduler)
+        self.define_metric(metric)
+        if isinstance(metric, str):
+            self.score_title = TITLES[metric] if metric in ("ap", "auc") else check_ranked(metric)
+        self._is_ranked = not self.has_own_metric and self.score_name not in ("ap", "auc")
+        self.make_scores(lambda: (RankScore if self._is_ranked else PooledScore)(self.score_name))
+        others = {name: kind for name, kind in _LOGGED.items() if name != self.score_name}
+        self.further.update({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in others.items()})
         self.save_hyperparameters()
         self.model: TGN = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
         # Every rank computes the same memory itself; by default DDP would broadcast rank 0's at every step.
@@ -243,12 +257,18 @@ class EventPredictor(ScoredModule):
         if begin == 0:
             memory.reset_state()
         scores, labels = self(batch), batch.extra["labels"]
-        total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
+        total = self._loss(scores, labels)
         self.count("fit", scores, labels, total)
         with torch.no_grad():
             memory.update(begin, end)
         loss: Tensor = total * (self.trainer.world_size / (2 * (end - begin)))
         return loss
+
+    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return the sum of the losses of pairs (P,)."""
+        if self.loss is not None:
+            return row_losses(self.loss, scores, labels).sum()
+        return F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
 
     def on_validation_epoch_start(self) -> None:
         """Copy the training's memory for the evaluation."""
@@ -270,9 +290,12 @@ class EventPredictor(ScoredModule):
         events, others = scores[:number], scores[number:].view(number, -1)
         one = torch.cat([events, others[:, 0]])
         halves = torch.cat([labels[:number], torch.zeros_like(events)])
-        self.count(stage, one, halves, F.binary_cross_entropy_with_logits(one, halves, reduction="sum"))
-        metric_of(self.further, f"{stage}_auc").update(one, halves)
-        metric_of(self.further, f"{stage}_mrr").update(ranks_among(events, others), labels[:number])
+        pairs, ranks = (one, halves.long()), (ranks_among(events, others), labels[:number])
+        total = self._loss(one, halves)
+        self.count(stage, *((*ranks, total / 2) if self._is_ranked else (*pairs, total)))
+        for key in self.further:
+            if key.startswith(f"{stage}_"):
+                metric_of(self.further, key).update(*(ranks if key.endswith("mrr") else pairs))
 
     def on_validation_epoch_end(self) -> None:
         """Log the loss and the metrics over all ranks, and delete the memory's copy."""

@@ -142,22 +142,22 @@ def fit_targets_with_norms_of_errors():
 
 MISTAKES = {
     "an unknown score": Mistake(
-        lambda: fitted(classes, metric="macro"), value="'macro'", rule="score labels classes", remedy="acc macro_f1 auc"
+        lambda: fitted(classes, metric="macro"), value="'macro'", rule="metric labels classes", remedy="acc macro_f1 auc"
     ),
     "labels scored as targets": Mistake(
         lambda: fitted(several, metric="r2"),
         value="3 targets",
         rule="model data 3 labels",
-        remedy="score num_classes multilabel",
+        remedy="metric num_classes multilabel",
     ),
     "a target scored as classes": Mistake(
-        lambda: fitted(lambda x: x[:, 0]), value="num_classes is 1", rule="score acc classes two regression", remedy="rmse mae r2"
+        lambda: fitted(lambda x: x[:, 0]), value="num_classes is 1", rule="metric acc classes two regression", remedy="rmse mae r2"
     ),
     "two targets scored as classes": Mistake(
         lambda: fitted(lambda x: x[:, :2]),
         value="2 classes",
         rule="model data 2 targets",
-        remedy="score num_classes multilabel",
+        remedy="metric num_classes multilabel",
     ),
     "weights of classes for several labels": Mistake(
         lambda: fitted(several, class_weight="balanced"),

@@ -97,7 +97,7 @@ def test_ranks_of_a_run_add_up(kind, score):
 def test_names():
     assert [title_of(name) for name in ("auc", "ap", "mrr", "hits@20")] == ["ROC AUC", "average precision", "MRR", "Hits@20"]
     for wrong in ("hits", "hits@0", "hits@-1", "hits@2.5", "mr", ""):
-        with refused(f"'{wrong}'", "score one", "auc ap mrr hits@K recall@K"):
+        with refused(f"'{wrong}'", "metric one", "auc ap mrr hits@K recall@K"):
             PooledScore(wrong)
-    with refused("score is auc", "link ranked own negatives", "mrr hits@K"):
+    with refused("metric is auc", "link ranked own negatives", "mrr hits@K"):
         RankScore("auc")

@@ -178,7 +178,7 @@ MISTAKES = {
         lambda: fitted(data(), metric="r2"),
         value="2 targets",
         rule="model data 2 classes",
-        remedy="score num_classes multilabel",
+        remedy="metric num_classes multilabel",
     ),
 }
 

@@ -196,7 +196,7 @@ MISTAKES = {
     ),
     "a score that has no ranks": Mistake(
         lambda: judged(groups(), {"metric": "auc"}, eval_negatives="all"),
-        value="score is auc",
+        value="metric is auc",
         rule="link ranked own negatives",
         remedy="mrr hits@K recall@K precision@K ndcg@K",
     ),
@@ -228,7 +228,7 @@ MISTAKES = {
         lambda: LinkPredictor(4, 2, hard_negatives=0), value="hard_negatives is 0", rule="must least 1", remedy="leave out"
     ),
     "a score without its K": Mistake(
-        lambda: LinkPredictor(4, 2, metric="recall"), value="'recall'", rule="score one", remedy="auc ap mrr hits@K recall@K"
+        lambda: LinkPredictor(4, 2, metric="recall"), value="'recall'", rule="metric one", remedy="auc ap mrr hits@K recall@K"
     ),
     "data without a graph": Mistake(
         fit_data_without_a_graph, value="LinkPredictor", rule="needs graph", remedy="trainer.fit(model, datamodule=LinkDataModule("

@@ -67,7 +67,7 @@ def fit(tmp_path, model, y):
 
 
 THREE_CLASSES, FOUR_LABELS = np.arange(50) % 3, np.ones((50, 4), np.uint8)
-OTHER_LABELS = "score num_classes multilabel"
+OTHER_LABELS = "metric num_classes multilabel"
 NO_SAMPLER = {"rule": "sampler homogeneous graphs", "remedy": "NeighborSampler([10, 10])"}
 MISTAKES = {
     "a word for features": Mistake(

@@ -1,13 +1,10 @@
 """Outputs of a model are checked before the loss, since a wrong shape could broadcast, and a wrong width add classes."""
 
-from functools import partial
-
 import pytest
 import torch
 from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer
 from torch import nn
-from torchmetrics.classification import MulticlassF1Score
 
 from hoptrain.samplers import LinkSampler, NeighborSampler
 from hoptrain.trainers import NodeClassifier, NodeDataModule
@@ -57,19 +54,6 @@ def test_weights_on_cuda_are_updated_in_one_kernel(monkeypatch, make):
     assert other.configure_optimizers().defaults["fused"] is None
 
 
-def test_a_metric_of_ones_own(dataset, tmp_path):
-    """A subclass overrides make_scores, as the error message suggests."""
-    dataset.save(tmp_path / "data")
-    module = NodeDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=1)
-
-    class Own(NodeClassifier):
-        def make_scores(self, metric):
-            super().make_scores(lambda: MulticlassF1Score(self.hparams.num_classes))
-
-    fit(model := Own(7, 3, 2), module)
-    assert isinstance(model.scores["val"], MulticlassF1Score)
-
-
 def fit_with_changed_scores(dataset, change):
     module = NodeDataModule(dataset, NeighborSampler([3]), batch_size=16, num_workers=0, seed=4)
     model = Model(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
@@ -112,15 +96,6 @@ MISTAKES = {
     "narrower vectors of links": Mistake(
         fit_links_with_narrower_vectors, value=", 3)", rule="LinkPredictor torch.float32 floating , 4)", remedy="forward"
     ),
-    **{
-        f"a metric as the score of {kind}": Mistake(
-            lambda make=make: make(7, num_layers=2, metric=MulticlassF1Score(3)),
-            value="MulticlassF1Score()",
-            rule="score name acc",
-            remedy="torchmetrics make_scores subclass",
-        )
-        for kind, make in (("nodes", partial(NodeClassifier, num_classes=3)), ("links", LinkPredictor))
-    },
 }
 
 

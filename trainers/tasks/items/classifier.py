@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hoptrain.trainers.metrics.own import AnyLoss, AnyMetric
 from hoptrain.trainers.models.layered import Chunk, address_seed, seed_generators
 from hoptrain.trainers.tasks.items.feed import ItemBatch, ItemDataModule
 from hoptrain.trainers.tasks.labelled import LabelMixin
-from hoptrain.trainers.tasks.scored import may_fuse
+from hoptrain.trainers.tasks.scored import LRSchedulerCallable, OptimizerCallable, may_fuse
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 
@@ -27,13 +28,45 @@ class ItemClassifier(LabelMixin):
     example = "item"
 
     def __init__(
-        self, model: nn.Module, num_classes: int, multilabel: bool = False, metric: str = "acc", class_weight: str | None = None
+        self,
+        model: nn.Module,
+        num_classes: int,
+        multilabel: bool = False,
+        *,
+        metric: AnyMetric = "acc",
+        class_weight: Literal["balanced"] | None = None,
+        loss: AnyLoss | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        super().__init__(None)
+        """Store the model, and define labels, metric and loss.
+
+        Args:
+            model: module that maps a batch's ``x`` to outputs.
+            num_classes: number of classes, labels or targets.
+            multilabel: whether an item may have several labels.
+            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
+                r2. Or a metric of torchmetrics, or a collection.
+            class_weight: balanced weights each class of the training split inversely to its frequency.
+            loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
+            optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
+            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+        """
+        super().__init__(loss=loss, optimizer=optimizer, lr_scheduler=lr_scheduler)
         self.model = model
         self.define_labels(num_classes, multilabel, metric, class_weight)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def setup(self, stage: str) -> None:
+        """Compare the model's labels with those of the data.
+
+        Raises:
+            InputError: the data have labels of another kind, or more classes than the model.
+        """
+        super().setup(stage)
+        data = self._datamodule.data
+        self.match_labels(data.name, data.y, self._datamodule.num_classes, data.splits.get("train"))
+
+    def default_optimizer(self) -> torch.optim.Optimizer:
         """Return AdamW, whose weight decay is decoupled from the gradient."""
         return torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["weight_decay"], fused=may_fuse(self))
 

@@ -19,7 +19,6 @@ from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.edge_layers import OF_EDGES
 from hoptrain.trainers.models.gnn import Norm
 from hoptrain.trainers.models.layers import Arch, Dropout
-from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.items.feed import ItemDataModule, Joined
 from hoptrain.trainers.tasks.options import check_training
@@ -227,10 +226,9 @@ class GraphClassifier(ItemClassifier):
         norm: Norm = "batch",
         dropout: float = 0.5,
         heads: int = 8,
-        metric: str = TASKS["graphs"].metric,
-        class_weight: Literal["balanced"] | None = None,
         lr: float = 0.003,
         weight_decay: float = 0.0,
+        **options: Any,
     ) -> None:
         """Build the model. The first six arguments come from the data on the command line.
 
@@ -248,11 +246,9 @@ class GraphClassifier(ItemClassifier):
             norm: normalisation between layers: none, batch or layer.
             dropout: share of hidden inputs to drop.
             heads: number of attention heads of gat, gatv2 and transformer.
-            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
-                r2.
-            class_weight: balanced weights each class of the training split inversely to its frequency.
             lr: AdamW's learning rate.
             weight_decay: AdamW's weight decay.
+            options: further options of ``ItemClassifier``: metric, class_weight, loss, optimizer and lr_scheduler.
 
         Raises:
             InputError: an option is out of range or unknown, or edge features are given with a convolution that ignores them.
@@ -265,10 +261,10 @@ class GraphClassifier(ItemClassifier):
                 f"{OF_EDGES[-1]}, or set data.edge_features: false"
             )
         widths = hidden_channels if node_categories else in_channels, hidden_channels if edge_categories else edge_channels
-        options: dict[str, Any] = {"dropout": dropout, "heads": heads, "norm": norm, "edge_channels": widths[1]}
-        gnn = GNN(arch, widths[0], hidden_channels, hidden_channels, num_layers, **options)
+        layers: dict[str, Any] = {"dropout": dropout, "heads": heads, "norm": norm, "edge_channels": widths[1]}
+        gnn = GNN(arch, widths[0], hidden_channels, hidden_channels, num_layers, **layers)
         model = GraphModel(gnn, hidden_channels, num_classes, readout, dropout, tuple(node_categories), tuple(edge_categories))
-        super().__init__(model, num_classes, multilabel, metric, class_weight)
+        super().__init__(model, num_classes, multilabel, **options)
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
@@ -277,11 +273,10 @@ class GraphClassifier(ItemClassifier):
         Raises:
             InputError: the model was built for other data.
         """
-        super().setup(stage)
         module = self._datamodule
         for name, own in (("in_channels", module.num_features), ("edge_channels", module.num_edge_features)):
             if self.hparams[name] != own:
                 raise InputError(
                     f"the model's {name} is {self.hparams[name]}, {module.data.name} has {own}: use the data that the model was built for"
                 )
-        self.match_labels(module.data.name, module.data.y, module.num_classes, module.data.splits.get("train"))
+        super().setup(stage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,10 +14,12 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.images.load import ImageSet, load_images
 from hoptrain.kernels.cpu.shuffle import random_words
 from hoptrain.kernels.shared.philox import HOP_IMAGES
+from hoptrain.trainers.metrics.own import AnyLoss, AnyMetric
 from hoptrain.trainers.models.vig.gnn import ViG
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.items.feed import ItemDataModule
 from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.scored import LRSchedulerCallable, OptimizerCallable
 from hoptrain.trainers.tasks.shared_data import open_data
 
 
@@ -96,9 +98,21 @@ class ImageClassifier(ItemClassifier):
     """
 
     data_class = ImageDataModule
+    example = "image"
 
     def __init__(
-        self, image_shape: tuple[int, int, int], num_classes: int, *, lr: float = 0.001, weight_decay: float = 0.05, **options: Any
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        lr: float = 0.001,
+        weight_decay: float = 0.05,
+        metric: AnyMetric = "acc",
+        class_weight: Literal["balanced"] | None = None,
+        loss: AnyLoss | None = None,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        **options: Any,
     ) -> None:
         """Build the model. The first two arguments come from the data on the command line.
 
@@ -107,9 +121,15 @@ class ImageClassifier(ItemClassifier):
             num_classes: number of classes.
             lr: AdamW's learning rate.
             weight_decay: AdamW's weight decay.
+            metric: metric: acc, macro_f1 or auc; or a metric of torchmetrics, or a collection.
+            class_weight: balanced weights each class of the training split inversely to its frequency.
+            loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
+            optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
+            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
             options: further options of ``ViG``.
         """
         check_training(lr=lr, weight_decay=weight_decay)
-        super().__init__(ViG(image_shape, num_classes, **options), num_classes)
+        own: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "lr_scheduler": lr_scheduler}
+        super().__init__(ViG(image_shape, num_classes, **options), num_classes, metric=metric, class_weight=class_weight, **own)
         self.save_hyperparameters()
         self.note_defaults(ViG)

@@ -5,6 +5,8 @@ A batch is any set of nodes and needs no neighbours. It can be divided at will, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -151,6 +153,7 @@ class SIGNClassifier(ItemClassifier):
     """
 
     data_class = SIGNDataModule
+    example = "node"
 
     def __init__(
         self,
@@ -162,6 +165,7 @@ class SIGNClassifier(ItemClassifier):
         dropout: float = 0.5,
         lr: float = 0.001,
         weight_decay: float = 0.0,
+        **options: Any,
     ) -> None:
         """Build the model. The first three arguments come from the data on the command line.
 
@@ -174,9 +178,10 @@ class SIGNClassifier(ItemClassifier):
             dropout: share of features and of hidden values to drop.
             lr: AdamW's learning rate.
             weight_decay: AdamW's weight decay.
+            options: further options of ``ItemClassifier``: metric, class_weight, loss, optimizer and lr_scheduler.
         """
         check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
         if num_layers < 1 or hidden_channels < 1:
             raise InputError(f"num_layers is {num_layers} and hidden_channels {hidden_channels}: both must be at least 1; give 1 or more")
-        super().__init__(SIGN(in_channels, num_classes, num_hops, hidden_channels, num_layers, dropout), num_classes)
+        super().__init__(SIGN(in_channels, num_classes, num_hops, hidden_channels, num_layers, dropout), num_classes, False, **options)
         self.save_hyperparameters()

@@ -13,14 +13,13 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
+from hoptrain.trainers.metrics.own import AnyMetric
 from hoptrain.trainers.models.decoders import DecoderName
-from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.layers import HeteroArch
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import GraphTask, HeteroTask, check_embeddings
+from hoptrain.trainers.tasks.graph_task import GraphTask, HeteroTask
 from hoptrain.trainers.tasks.linked import LinkTaskMixin, Loss
 from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule, LinkDataModule, types_of
-from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import NodeBatch
 
 Embeddings = Literal["none", "sparse", "dense"]
@@ -54,7 +53,7 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
         out_channels: int = 64,
         dropout: float = 0.0,
         decoder: DecoderName = "dot",
-        metric: str | None = None,
+        metric: AnyMetric | None = None,
         default_metric: str = TASKS["links"].metric,
         hard_negatives: int | None = None,
         embeddings: Embeddings = "none",
@@ -74,16 +73,16 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
             decoder: how a pair's logit is computed: dot (inner product), distmult (inner product with learned channel weights), complex (the same
                 with complex numbers), mlp (an MLP on both vectors), or hadamard (an MLP on their product).
             metric: metric of validation and test: auc, ap, mrr or hits@K, such as hits@20 (``hoptrain.trainers.metrics.links``); or recall@K,
-                precision@K or ndcg@K (``hoptrain.trainers.metrics.top``).
+                precision@K or ndcg@K (``hoptrain.trainers.metrics.top``). Or a metric of torchmetrics or torch_geometric.metrics, or a collection.
             default_metric: metric if ``metric`` is not given.
             hard_negatives: number of each link's negatives that count in the loss, those with the highest logits (Zhang et al. 2013, "Optimizing
                 top-n collaborative filtering via dynamic negative item sampling"); by default all.
             embeddings: for nodes without features, learn an embedding of ``hidden_channels`` per node: sparse uses ``SparseAdam``, which updates only
                 the batch's rows and has no weight decay; dense uses Adam, which updates all rows at every step.
-            loss: bce (binary cross-entropy) or bpr (Bayesian personalised ranking, Rendle et al. 2009).
+            loss: bce (binary cross-entropy), bpr (Bayesian personalised ranking, Rendle et al. 2009), or your own, of the pairs' logits and labels.
             l2: penalty of embeddings: the loss of a batch grows by l2 times the sum of squares of its ends' embeddings, divided by the number of
                 links.
-            options: further options of ``GraphTask``, such as arch and lr.
+            options: further options of ``GraphTask``, such as arch, lr and optimizer.
 
         Raises:
             InputError: an option is unknown or out of range, or nodes have no features and ``embeddings`` is none.
@@ -94,12 +93,11 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
             in_channels if embeddings == "none" else hidden_channels,
             out_channels,
             num_layers,
-            metric=None,
             hidden_channels=hidden_channels,
             dropout=dropout,
             **options,
         )
-        self.decode(decoder, out_channels, metric or default_metric, hard_negatives, loss)
+        self.decode(decoder, out_channels, default_metric if metric is None else metric, hard_negatives, loss)
         self.table: Any = _make_table(embeddings, num_nodes, hidden_channels)
 
     def setup(self, stage: str) -> None:
@@ -199,15 +197,12 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         hidden_channels: int = 64,
         out_channels: int = 64,
         decoder: DecoderName = "dot",
-        metric: str = TASKS["hetero_links"].metric,
+        metric: AnyMetric = TASKS["hetero_links"].metric,
         hard_negatives: int | None = None,
         loss: Loss = "bce",
         arch: HeteroArch = "rgcn",
         embeddings: bool = False,
-        normalize_features: bool = False,
-        lr: float = 0.003,
-        weight_decay: float = 0.0,
-        **gnn: Any,
+        **options: Any,
     ) -> None:
         """Build the model. The first five arguments come from the data on the command line.
 
@@ -221,31 +216,22 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
             out_channels: width of the vectors that the decoder takes.
             decoder: how a pair's logit is computed: dot (inner product), distmult (inner product with learned channel weights), complex (the same
                 with complex numbers), mlp (an MLP on both vectors), or hadamard (an MLP on their product).
-            metric: metric of validation and test: auc, ap, mrr or hits@K, such as hits@20; or recall@K, precision@K or ndcg@K.
+            metric: metric: auc, ap, mrr or hits@K, such as hits@20; or recall@K, precision@K or ndcg@K; or a metric of torchmetrics or PyG.
             hard_negatives: number of each link's negatives that count in the loss, those with the highest logits; by default all.
-            loss: bce (binary cross-entropy) or bpr (Bayesian personalised ranking, Rendle et al. 2009).
+            loss: bce (binary cross-entropy), bpr (Bayesian personalised ranking, Rendle et al. 2009), or your own, of the pairs' logits and labels.
             arch: layer type: rgcn, gat, gin, graphconv, hgt or han; or gatv2 or transformer, which read edge features.
             embeddings: learn an embedding for each node of the types without features.
-            normalize_features: divide each node's features by their sum.
-            lr: Adam's learning rate.
-            weight_decay: Adam's L2 penalty; it does not apply to node embeddings.
-            gnn: further options of ``HeteroGNN``.
+            options: further options of ``HeteroTask`` and ``HeteroGNN``, such as lr, optimizer and dropout.
 
         Raises:
             InputError: a number is out of range, an option is unknown, or a type without features needs ``embeddings``.
         """
-        check_training(lr=lr, weight_decay=weight_decay, **gnn)
-        super().__init__(None)
-        self.save_hyperparameters()
-        self.note_defaults(HeteroGNN)
+        super().__init__(None, **options)
         names = [link_relation] if isinstance(link_relation, str) else link_relation
         self._relations: Any = [tuple(name.split(":")) for name in names]
         self.decode(decoder, out_channels, metric, hard_negatives, loss, len(names))
-        known: Any = [tuple(relation.split(":")) for relation in relations]
-        self.model = HeteroGNN(
-            arch, in_channels, num_nodes, known, types_of(self._relations), hidden_channels, out_channels, num_layers, **gnn
-        )
-        check_embeddings(self.model, num_nodes, embeddings)
+        sizes = hidden_channels, out_channels, num_layers
+        self.model = self.make_gnn(arch, in_channels, num_nodes, relations, types_of(self._relations), *sizes, embeddings)
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data, and make the metrics.

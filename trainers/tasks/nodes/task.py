@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.take import take_rows
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.batch.minibatch import SampledBatch
-from hoptrain.trainers.models.batches import ForwardInputs, HeteroForwardInputs, apply_hetero_model, chunk_of
+from hoptrain.trainers.metrics.own import AnyMetric
+from hoptrain.trainers.models.batches import ForwardInputs, HeteroForwardInputs, apply_hetero_model, choose_inputs, chunk_of
 from hoptrain.trainers.models.features import with_edge_features
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.inference import hetero_neighborhood_logits
@@ -24,13 +24,12 @@ from hoptrain.trainers.models.hetero.layers import HeteroArch
 from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import Chunk
 from hoptrain.trainers.tasks import TASKS
-from hoptrain.trainers.tasks.graph_task import ExactTask, GraphTask, HeteroTask, check_embeddings
+from hoptrain.trainers.tasks.graph_task import ExactTask, GraphTask, HeteroTask, no_sizes
 from hoptrain.trainers.tasks.labelled import LabelMixin
 from hoptrain.trainers.tasks.nodes.data import HeteroDataModule, NodeDataModule
-from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SharedDataModule
 
-_OF_ANY_MODEL = {"normalize_features", "lr", "weight_decay"}
+_OF_ANY_MODEL = {"normalize_features", "lr", "weight_decay", "loss", "optimizer", "lr_scheduler"}
 
 
 class NodeTask(LabelMixin, ExactTask):
@@ -97,8 +96,8 @@ class NodeClassifier(NodeTask, GraphTask):
         num_layers: int = 0,
         multilabel: bool = False,
         model: Any = None,
-        forward_inputs: ForwardInputs = "blocks",
-        metric: str = TASKS["nodes"].metric,
+        forward_inputs: ForwardInputs | None = None,
+        metric: AnyMetric = TASKS["nodes"].metric,
         class_weight: Literal["balanced"] | None = None,
         **options: Any,
     ) -> None:
@@ -111,22 +110,18 @@ class NodeClassifier(NodeTask, GraphTask):
             multilabel: whether a node may have several labels.
             model: your own ``nn.Module`` to train instead of a ``GNN``, in Python only. It returns logits (B, num_classes) for a batch's seeds.
             forward_inputs: inputs of your module's ``forward`` in addition to the features: blocks, blocks+degrees or edge_index
-                (``hoptrain.trainers.models.batches``).
+                (``hoptrain.trainers.models.batches``). By default edge_index if ``forward`` has a parameter of this name, else blocks.
             metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
-                r2, with the mean squared error as loss. auc and ap are not computed in training.
+                r2, with the mean squared error as loss. auc and ap are not computed in training. Or a metric of torchmetrics, or a collection.
             class_weight: balanced weights each class of the training split inversely to its frequency.
-            options: further options of ``GraphTask``, such as arch, hidden_channels and lr.
+            options: further options of ``GraphTask``, such as arch, hidden_channels, lr, loss and optimizer.
 
         Raises:
             InputError: an option is out of range or unknown, options of a ``GNN`` are given with another model, or class weights without classes.
         """
         if model is not None and (unused := sorted(options.keys() - _OF_ANY_MODEL)):
             raise InputError(f"{unused[0]} with your own model: it is an option of the built-in GNN; leave it out")
-        if model is None and forward_inputs != "blocks":
-            raise InputError(
-                f"forward_inputs is {forward_inputs} without model: it describes the inputs of your own model; give model, or leave it out"
-            )
-        super().__init__(in_channels, num_classes, num_layers, None, model, forward_inputs, **options)
+        super().__init__(in_channels, num_classes, num_layers, model, forward_inputs, **options)
         self.define_labels(num_classes, multilabel, metric, class_weight)
 
     def setup(self, stage: str) -> None:
@@ -210,16 +205,13 @@ class HeteroClassifier(NodeTask, HeteroTask):
         num_layers: int = 0,
         multilabel: bool = False,
         model: Any = None,
-        forward_inputs: HeteroForwardInputs = "blocks",
-        metric: str = TASKS["hetero"].metric,
+        forward_inputs: HeteroForwardInputs | None = None,
+        metric: AnyMetric = TASKS["hetero"].metric,
         class_weight: Literal["balanced"] | None = None,
         arch: HeteroArch = "rgcn",
         hidden_channels: int = 64,
         embeddings: bool = False,
-        normalize_features: bool = False,
-        lr: float = 0.003,
-        weight_decay: float = 0.0,
-        **gnn: Any,
+        **options: Any,
     ) -> None:
         """Build the model. The first seven arguments come from the data on the command line, and with ``model`` if they are left out.
 
@@ -232,34 +224,28 @@ class HeteroClassifier(NodeTask, HeteroTask):
             num_layers: number of layers, which equals the sampler's hops.
             multilabel: whether a node may have several labels.
             model: your own ``nn.Module`` to train instead of a ``HeteroGNN``, in Python only. Options of ``HeteroGNN`` do not apply to it.
-            forward_inputs: inputs of your module's ``forward``: blocks or edge_index (``hoptrain.trainers.models.batches``).
-            metric: metric: acc or macro_f1; for several labels also micro_f1 or ap; for regression rmse, mae or r2.
+            forward_inputs: inputs of your module's ``forward``, blocks or edge_index; by default edge_index if a parameter's name begins so.
+            metric: metric: acc or macro_f1; for several labels also micro_f1 or ap; for regression rmse, mae or r2. Or one of torchmetrics.
             class_weight: balanced weights each class of the training split inversely to its frequency.
             arch: layer type: rgcn, gat, gin, graphconv, hgt or han; or gatv2 or transformer, which read edge features.
             hidden_channels: width of all layers (over all attention heads together).
             embeddings: learn an embedding for each node of the types without features.
-            normalize_features: divide each node's features by their sum.
-            lr: Adam's learning rate.
-            weight_decay: Adam's L2 penalty; it does not apply to node embeddings.
-            gnn: further options of ``HeteroGNN``.
+            options: further options of ``HeteroTask`` and ``HeteroGNN``, such as lr, loss, optimizer and dropout.
 
         Raises:
             InputError: a number is out of range, a type without features needs ``embeddings``, or neither sizes nor a model are given.
         """
-        check_training(lr=lr, weight_decay=weight_decay, **gnn)
-        _check_model(model, forward_inputs, bool(relations and num_layers and num_classes), gnn)
-        super().__init__(None)
-        self.save_hyperparameters(ignore=["model", *([] if model is None else ["arch", "embeddings", "hidden_channels"])])
-        self.forward_inputs, self.model = forward_inputs, model
+        if model is None and not (relations and num_layers and num_classes):
+            raise InputError(no_sizes("HeteroClassifier", "in_channels, relations, seed_type, num_classes and num_layers"))
+        super().__init__(model, **options)
+        self.hparams["forward_inputs"] = self.forward_inputs = choose_inputs(model, forward_inputs, HeteroForwardInputs)
         self.define_labels(num_classes, multilabel, metric, class_weight)
         if model is not None:
-            self.note_module(model)
+            self.model = self.note_module(model)
             return
-        self.note_defaults(HeteroGNN)
         self.hparams["num_nodes"] = bare = num_nodes or {}
-        ends: Any = [tuple(relation.split(":")) for relation in relations or []]
-        self.model = HeteroGNN(arch, in_channels or {}, bare, ends, [seed_type], hidden_channels, num_classes, num_layers, **gnn)
-        check_embeddings(self.model, bare, embeddings)
+        sizes = hidden_channels, num_classes, num_layers
+        self.model = self.make_gnn(arch, in_channels or {}, bare, relations or [], [seed_type], *sizes, embeddings)
 
     def setup(self, stage: str) -> None:
         """Compare the model with the data; the number of classes comes from the data if it was not given.
@@ -293,21 +279,6 @@ class HeteroClassifier(NodeTask, HeteroTask):
         options = {"normalize": self.hparams["normalize_features"], "device": self.device}
         apply = partial(apply_hetero_model, self.model, self.forward_inputs)
         return hetero_neighborhood_logits(apply, module.data, nodes, num_hops=module.num_hops, **options)
-
-
-def _check_model(model: Any, forward_inputs: HeteroForwardInputs, has_sizes: bool, gnn: dict[str, Any]) -> None:
-    """Raise InputError if options of a ``HeteroGNN`` are given with another module, or the reverse."""
-    check_choice("forward_inputs", forward_inputs, get_args(HeteroForwardInputs))
-    if isinstance(model, nn.Module) and gnn:
-        raise InputError(f"{next(iter(gnn))} with your own model: it is an option of the built-in HeteroGNN; leave it out")
-    if model is None and forward_inputs != "blocks":
-        raise InputError(
-            f"forward_inputs is {forward_inputs} without model: it describes the inputs of your own model; give model, or leave it out"
-        )
-    if model is None and not has_sizes:
-        raise InputError(
-            "HeteroClassifier has neither a model nor its sizes: give in_channels, relations, seed_type, num_classes and num_layers"
-        )
 
 
 def _refuse_links(batch: MiniBatch | HeteroMiniBatch) -> None:

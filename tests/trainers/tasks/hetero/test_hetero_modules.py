@@ -237,14 +237,14 @@ MISTAKES = {
     "a score of other labels": Mistake(
         lambda: hetero_classifier(hetero_module(DATA), embeddings=True, metric="ap"),
         value="'ap'",
-        rule="score labels classes",
+        rule="metric labels classes",
         remedy="acc macro_f1 auc",
     ),
     "targets for a model of classes": Mistake(
         fit_three_classes_to_targets,
         value="3 classes",
         rule="typed 1 targets node",
-        remedy="score num_classes multilabel",
+        remedy="metric num_classes multilabel",
     ),
 }
 

@@ -206,10 +206,10 @@ MISTAKES = {
         lambda: fitted(module_of(classes), arch="gine", metric="rmse"),
         value="3 targets",
         rule="model graphs 3 classes",
-        remedy="score num_classes multilabel",
+        remedy="metric num_classes multilabel",
     ),
     "targets scored as classes": Mistake(
-        lambda: fitted(module_of(target), arch="gine"), value="num_classes is 1", rule="score acc classes two", remedy="rmse mae r2"
+        lambda: fitted(module_of(target), arch="gine"), value="num_classes is 1", rule="metric acc classes two", remedy="rmse mae r2"
     ),
     "weights of classes for several labels": Mistake(
         lambda: fitted(module_of(several), arch="gine", class_weight="balanced"),
