@@ -247,7 +247,7 @@ def wide_ids(values: Array, name: str) -> Array:
 
 
 def _as_int64(ids: Array, name: str) -> Array:
-    if ids.dtype == np.uint64 and ids.max(initial=0) > np.iinfo(np.int64).max:  # would become negative
+    if ids.dtype == np.uint64 and ids.max(initial=0) > np.iinfo(np.int64).max:  # such ids would become negative as int64
         bad = int(ids.argmax())
         raise InputError(f"{name}[{bad}] is node {ids[bad]}: node ids must be below 2**63; drop it")
     return ids.astype(np.int64, copy=False)

@@ -114,7 +114,7 @@ def check_num_nodes(num_nodes: int, most: int) -> None:
     """
     if not 0 <= num_nodes <= most:
         raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {most} nodes; number them from 0 without large gaps")
-    if (size := 16 * num_nodes) > (free := available_memory()):  # int64 offsets and counters
+    if (size := 16 * num_nodes) > (free := available_memory()):  # bytes of int64 offsets and counters
         raise InputError(
             f"num_nodes is {num_nodes:,}: the column offsets take {size / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are available; number the "
             "nodes 0 to V - 1, for example with np.unique(edges, return_inverse=True)"

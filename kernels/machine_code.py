@@ -71,7 +71,7 @@ def _with_checksums(files):
         def _load_data(self, name):
             path = self._data_path(name)
             if unsealed(path) is None:
-                raise OSError(f"{path} is damaged")  # Numba then recompiles and overwrites the file
+                raise OSError(f"{path} is damaged")  # the error makes Numba recompile and overwrite the file
             return super()._load_data(name)
 
         @contextlib.contextmanager

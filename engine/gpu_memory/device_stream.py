@@ -163,7 +163,7 @@ class DeviceStream:
         def replay() -> None:
             _ask(driver.cuGraphLaunch, whole, stream)
 
-        weakref.finalize(replay, driver.cuGraphExecDestroy, whole).atexit = False  # freed at process exit anyway
+        weakref.finalize(replay, driver.cuGraphExecDestroy, whole).atexit = False  # the driver frees graphs at process exit anyway
         return replay
 
     def synchronize(self) -> None:

@@ -63,7 +63,7 @@ def check_method(graph: Graph, num_parts: int, method: str) -> None:
 
 def vertex_sizes(graph: Graph) -> Array:
     """Return the load of each node, (V, 2) int64: one row, and its expected requests in an epoch with fan-out 10, in units of 1 / ``ONE``."""
-    requests = np.full(graph.num_nodes, ONE, np.int64)  # one request as a seed
+    requests = np.full(graph.num_nodes, ONE, np.int64)  # each node is requested once as a seed
     count_requests(graph.indptr, graph.indices, EXPECTED_FANOUT, requests)
     return np.stack([np.ones(graph.num_nodes, np.int64), requests], axis=1)
 

@@ -54,7 +54,7 @@ def _build_column(weights, total, share, stack, threshold, alias):
             above += 1
             stack[below] = high
             below += 1
-    for i in range(below):  # left over only because of rounding: their exact share is 1
+    for i in range(below):  # these edges remain only because of rounding: their exact share is 1
         _keep(stack[i], threshold, alias)
     for i in range(above, degree):
         _keep(stack[i], threshold, alias)

@@ -24,9 +24,9 @@ class Thresholds:
     lanes: int = 32  # maximum threads of a request in the sample-parallel schedule: a warp reads an adjacency list in whole sectors
 
     # Maximum work of a transit in each class, in units (draw.py). Above the last one a transit gets several blocks.
-    thread_work: int = 4  # so few units that most lanes of a warp would be idle
-    warp_work: int = 128  # four units a lane
-    block_work: int = 8192  # 32 units a thread
+    thread_work: int = 4  # so few units of work that most lanes of a warp would be idle
+    warp_work: int = 128  # four units of work per lane
+    block_work: int = 8192  # 32 units of work per thread
 
     # Shared memory for adjacency lists. With these sizes an SM holds 32 blocks of a warp, or eight of 256 threads.
     warp_stage_bytes: int = 4096

@@ -88,7 +88,7 @@ class Negatives(NamedTuple):
         elif self.name == "pairs":
             both = workspace.array("link_both", out.size, out.dtype)
             kernels.uniform_negatives(numbers, 2 * count, end, at, both)
-            for half, ends in enumerate((heads, tails)):  # of the 2 k draws of a link the first k are heads
+            for half, ends in enumerate((heads, tails)):  # the first k of the 2 k draws of a link are heads
                 ends.reshape(number, count)[:] = both.reshape(number, 2, count)[:, half]
         else:
             if self.tables is None:

@@ -127,7 +127,7 @@ def test_asgcn_draws_by_transition_probability_times_score(small, with_scores):
     scores = np.random.default_rng(2).integers(1, 2**8 + 1, 60) / 2**8 if with_scores else np.ones(60)
     scores[0] = 1
     if with_scores:
-        sampler.set_scores(scores * 12)  # only their ratios count
+        sampler.set_scores(scores * 12)  # only ratios of scores count
     check_law(small, sampler, SEEDS, law(small, SEEDS, "mean", power=1, scores=scores))
 
 
