@@ -245,8 +245,8 @@ class Dataset(BaseDataset):
             (``Graph.edge_ids``), so rows follow the order of ``edge_index``. R must exceed the largest id. (R,) is taken as (R, 1).
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels, int8 with -1
             where some are unknown; or (V,) or (V, num_classes) float32 regression targets, NaN for none; or None.
-        splits: node ids (N,) int64 by name: ``train``, ``val`` (also ``valid`` or ``validation``), ``test`` or any other identifier. Boolean masks
-            (V,) are converted.
+        splits: node ids (N,) int64 by name: ``train``, ``val``, ``test`` or any other identifier. Boolean masks (V,) are converted. ``valid``,
+            ``validation``, ``dev``, ``Training`` and the like become the first three.
         num_classes: number of classes or targets; 0 to count them from the labels, and 0 without labels. Floats (V,) that are all whole numbers are
             classes, except with 1, which makes them regression targets.
         edge_y: (R,) edge labels by edge id, encoded as ``y``, except that floats are always regression targets; or None.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hoptrain.engine.datasets.small_graphs import SmallGraphs
     from hoptrain.engine.datasets.triples import Triples, load_triples
     from hoptrain.engine.datasets.tables.folders import read_hetero_tables
+    from hoptrain.engine.datasets.tables.frames import from_pandas
     from hoptrain.trainers.callbacks.callbacks import ThroughputMonitor, ProgressBar
     from hoptrain.trainers.callbacks.layer_options import ActivationCheckpointing, CompiledLayers
     from hoptrain.trainers.callbacks.predictions import PredictionWriter
@@ -46,6 +47,7 @@ _NAMES = {
     "engine.datasets.small_graphs": "SmallGraphs",
     "engine.datasets.triples": "Triples load_triples",
     "engine.datasets.tables.folders": "read_hetero_tables",
+    "engine.datasets.tables.frames": "from_pandas",
     "samplers": "ASGCNSampler Block ClusterSampler FastGCNSampler HeteroLinkSampler HeteroSampler LaborSampler LadiesSampler LinkSampler "
     "MVSSampler MetapathWalk MiniBatch NeighborSampler Node2Vec PinSAGESampler RandomWalk RippleWalkSampler SaintEdgeSampler "
     "SaintNodeSampler SaintWalkSampler SampleLoader Sampler SamplingProgram ShadowPPRSampler ShadowSampler TemporalSampler VRGCNSampler "

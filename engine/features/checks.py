@@ -129,6 +129,27 @@ def check_labels(name: str, y: Array | None, number: int, num_classes: int, what
         )
 
 
+def label_notes(y: Array | None, num_classes: int) -> list[str]:
+    """Return a line for each property of labels that is often a mistake: classes that no node has, one-hot labels, targets that are whole numbers."""
+    if y is None or not len(y):
+        return []
+    if y.ndim == 2 and y.dtype.kind != "f":
+        is_one_hot = y.shape[1] > 1 and ((y == 1).sum(axis=1) == 1).all()
+        return (
+            ["labels: each row has exactly one 1, but is learnt as several labels per node; for classes give y.argmax(axis=1)"]
+            if is_one_hot
+            else []
+        )
+    if y.dtype.kind == "f":
+        return []
+    found = len(np.unique(y[y >= 0]))
+    many = found > 20 and 2 * found > int((y >= 0).sum())
+    notes = [f"labels: {num_classes:,} classes, of which {num_classes - found:,} have no node; number classes from 0 without gaps"] * (
+        found < num_classes
+    )
+    return notes + ["labels: most nodes have a class of their own; for targets give numbers with a fraction, such as 3.5"] * many
+
+
 def check_split(name: str, split: str, ids: Array, number: int, y: Array | None, what: str = "node") -> None:
     """Raise InputError if a split is not a list of distinct, labelled nodes (or edges) in [0, number)."""
     if not split.isidentifier():

@@ -12,22 +12,22 @@ from hoptrain.engine.errors import InputError, an
 from hoptrain.kernels.cpu.shuffle import permutation
 
 SPLITS = ("train", "val", "test")
-_VALIDATION = ("valid", "validation")
-"""Other names of ``val``."""
-MASKS = tuple(f"{split}_mask" for split in (*SPLITS, *_VALIDATION))
-"""Names of masks in the objects of PyG, DGL and networkx."""
+_SYNONYMS = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
+MASKS = tuple(f"{split}_mask" for split in (*SPLITS, "valid", "validation"))
+"""Names of masks in tables, and in the objects of PyG, DGL and networkx."""
 Value = TypeVar("Value")
 
 
 def split_name(name: str) -> str:
-    """Return the name under which a split is stored: ``val`` for ``valid`` and ``validation``, also before a suffix such as ``_60``.
+    """Return the name under which a split is stored: ``train``, ``val`` or ``test`` for other words for these, also before a suffix such as ``_60``.
 
     Examples:
-        >>> split_name("valid_60"), split_name("test")
-        ('val_60', 'test')
+        >>> split_name("valid_60"), split_name("Training"), split_name("fold1")
+        ('val_60', 'train', 'fold1')
     """
     first, joint, rest = name.partition("_")
-    return f"val{joint}{rest}" if first in _VALIDATION else name
+    first = first.lower()
+    return f"{_SYNONYMS.get(first, first)}{joint}{rest}" if first in _SYNONYMS or first in SPLITS else name
 
 
 def by_split_name(owner: str, splits: Mapping[str, Value]) -> dict[str, Value]:
@@ -45,9 +45,7 @@ def by_split_name(owner: str, splits: Mapping[str, Value]) -> dict[str, Value]:
     named: dict[str, Value] = {}
     for name, value in splits.items():
         if split_name(name) in named:
-            raise InputError(
-                f"{owner}: two splits are named {name} and {split_name(name)}: both are the validation split; leave one of them out"
-            )
+            raise InputError(f"{owner}: two splits are named {name} and {split_name(name)}: both are the same split; leave one of them out")
         named[split_name(name)] = value
     return named
 

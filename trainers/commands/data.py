@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from textwrap import shorten, wrap
 from typing import Any
 
 import numpy as np
 
+from hoptrain.engine.arrays import as_float32
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import Entry, list_datasets
 from hoptrain.engine.datasets.load import load_any, open_either
+from hoptrain.engine.datasets.tables.encodings import Encoding, encodings_in
 from hoptrain.engine.errors import InputError
+from hoptrain.engine.features.checks import label_notes
 from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import relation_name
@@ -21,6 +26,11 @@ from hoptrain.engine.partition.folder import open_partition
 from hoptrain.engine.store import kind_of
 from hoptrain.trainers.commands import import_tables, partition
 from hoptrain.trainers.commands.table import aligned, megabytes
+
+_WIDTH = 120
+"""Characters of a line of ``data info``."""
+_MOST_COLUMNS = 20
+"""Columns of features whose ranges are printed one by one."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -125,7 +135,12 @@ def run_info(args: argparse.Namespace) -> int:
         return _print_partition(args)
     path = load_any(args.name, root=args.root, scale=args.scale).path
     data = open_either(Path(str(path)), verify=True)
-    print(aligned(facts(data) if isinstance(data, Dataset) else hetero_facts(data)))
+    print(aligned(_wrapped(facts(data) if isinstance(data, Dataset) else hetero_facts(data))))
+    for what, rows in data.stores().items():
+        if what != "y":
+            print(f"\n{_ranges(what, rows, encodings_in(data.meta, what.partition('.')[2] or what))}")
+    for note in label_notes(data.y, data.num_classes):
+        print(f"\n{note}")
     print("checksums ok")
     if args.feature_cache is not None:
         batch_size = 1024 if args.batch_size is None else args.batch_size
@@ -212,6 +227,35 @@ def hetero_facts(data: HeteroDataset) -> list[list[str]]:
     return lines + _split_facts(data) + _meta_facts(data)
 
 
+def _wrapped(rows: list[list[str]]) -> list[list[str]]:
+    """Return (name, value) rows with long values divided over several rows, so that a line has at most ``_WIDTH`` characters."""
+    width = _WIDTH - 2 - max(len(name) for name, _ in rows)
+    return [[name if not i else "", line] for name, value in rows for i, line in enumerate(wrap(value, max(width, 20)) or [""])]
+
+
+def _ranges(what: str, rows: Rows, encodings: Mapping[str, Encoding]) -> str:
+    """Return a table with the range of each column of features, read in blocks of rows. Of many columns the last ones are summarised."""
+    names = [f"{name} {i}" if own.width > 1 else name for name, own in encodings.items() for i in range(own.width)]
+    names = names if len(names) == rows.shape[1] else [str(i) for i in range(rows.shape[1])]
+    low, high, total = np.full(len(names), np.inf), np.full(len(names), -np.inf), np.zeros(len(names))
+    for begin in range(0, len(rows), 1 << 16):
+        block = as_float32(np.asarray(rows[begin : begin + (1 << 16)]))
+        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+        total += block.sum(axis=0, dtype=np.float64)
+    if not len(rows) or not names:
+        return f"{what}: no values"
+    shown = len(names) if len(names) <= _MOST_COLUMNS else _MOST_COLUMNS - 1
+    lines = [[what, "min", "mean", "max", ""]]
+    for i, name in enumerate(names[:shown]):
+        what_it_is = "constant" if low[i] == high[i] else shorten(encodings.get(name, Encoding()).told(), 48, placeholder=" ...")
+        lines.append([name[:32], *(f"{value:.6g}" for value in (low[i], total[i] / len(rows), high[i])), what_it_is])
+    if shown < len(names):
+        low, total, high = low[shown:], total[shown:], high[shown:]
+        numbers = (f"{value:.6g}" for value in (low.min(), total.mean() / len(rows), high.max()))
+        lines.append([f"{len(low):,} more", *numbers, f"{(low == high).sum():,} constant" if (low == high).any() else ""])
+    return aligned(lines, right=(1, 2, 3))
+
+
 def _split_facts(data: Dataset | HeteroDataset) -> list[list[str]]:
     order = {split: position for position, split in enumerate(("train", "val", "test"))}
     splits = sorted(data.splits, key=lambda split: (order.get(split, len(order)), split))
@@ -219,7 +263,7 @@ def _split_facts(data: Dataset | HeteroDataset) -> list[list[str]]:
 
 
 def _meta_facts(data: Dataset | HeteroDataset) -> list[list[str]]:
-    return [[f"meta {key}", value if isinstance(value, str) else json.dumps(value)] for key, value in data.meta.items()]
+    return [[f"meta {key}", value if isinstance(value, str) else json.dumps(value)] for key, value in data.meta.items() if key != "columns"]
 
 
 def count_isolated(data: Dataset) -> int:

@@ -6,9 +6,12 @@ import argparse
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from hoptrain.engine.datasets.tables.encodings import Missing, encodings_in
 from hoptrain.engine.errors import InputError, printable
+from hoptrain.engine.features.checks import label_notes
+from hoptrain.engine.features.splits import SPLITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +28,7 @@ examples:
       --features x.npy --labels y.npy --split random --out events
 
 then train on it:
-  hoptrain fit --data.dataset mine --data.sampler NeighborSampler \\
-      --data.sampler.fanouts "[10, 10]"
+  hoptrain fit --config own_data --data.dataset mine
 """
 
 
@@ -64,28 +66,60 @@ def add_parser(actions: Any) -> None:
         action="store_true",
         help="add the reverse of each edge; of several rows for one pair of nodes, keep the first, unless edges have times",
     )
-    add = parser.add_argument_group("how tables are read").add_argument
+    _add_reading(parser.add_argument_group("how tables are read").add_argument)
+    parser.set_defaults(run=run)
+
+
+def _add_reading(add: Any) -> None:
+    """Add the options of how tables are read."""
     add(
         "--columns",
         metavar="A,B,...",
         help="meaning of each column of --edges: src, dst, weight, time, the name of a feature, or - to ignore it (default: from the header)",
     )
+    add(
+        "--missing",
+        choices=get_args(Missing),
+        default="error",
+        help="features and weights that are missing: report them (error, the default), or fill in the column's mean or 0; in a category they become one "
+        "of its categories",
+    )
+    add(
+        "--categories",
+        default="",
+        metavar="A,B,...",
+        help="feature columns that are categories although their cells look like numbers or names",
+    )
+    add(
+        "--like",
+        type=Path,
+        metavar="FOLDER",
+        help="an imported data set whose columns, categories, fillings and classes are used, for prediction",
+    )
     add("--drop", default="", metavar="A,B,...", help="names of columns to ignore, in any table")
     add("--delimiter", metavar="CHAR", help="separator of cells: one character, tab or space (default: detected in the first line)")
     add("--header", action=argparse.BooleanOptionalAction, help="whether the first line names the columns (default: detected)")
     add("--ids", choices=("auto", "text"), default="auto", help="text: treat ids as text, even if all of them look like numbers")
-    add("--skip-bad-rows", action="store_true", help="report rows that cannot be read and leave them out, instead of stopping")
-    parser.set_defaults(run=run)
+    add(
+        "--skip-bad-rows",
+        type=_share,
+        nargs="?",
+        const=0.05,
+        metavar="SHARE",
+        help="report rows that cannot be read and leave them out, at most this share of a file (default: 0.05), instead of stopping",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Read and check the tables, and write the data set; return 0."""
     from hoptrain.engine.dataset import Dataset
     from hoptrain.engine.datasets.tables.bad_rows import BadRows
+    from hoptrain.engine.datasets.tables.encodings import Reading
     from hoptrain.engine.datasets.tables.plain import IDS, read_plain, write_ids
     from hoptrain.engine.store import create_new_folder
 
     bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
+    reading = Reading(args.missing, _names(args.categories), None if args.like is None else Dataset.open(args.like).meta)
     split = args.split if args.split in (None, "random") else Path(args.split)
     with create_new_folder(args.out, Dataset.kind) as writer, _progress() as progress:
         data, ids = read_plain(
@@ -99,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
             header=args.header,
             is_text=args.ids == "text",
             undirected=args.undirected,
+            reading=reading,
             name=args.name or args.out.name,
             scratch=writer.folder,
             bad=bad,
@@ -107,12 +142,36 @@ def run(args: argparse.Namespace) -> int:
         data.write_to(writer)
         if ids is not None:
             write_ids(writer.folder, ids)
-    left = {"unreadable rows left out": sum(bad.skipped.values()), "repeated edges left out": data.meta.get("repeated_rows", 0)}
-    print(f"{args.out}: {data}{_of_edges(data)}" + "".join(f"; {what}: {number:,}" for what, number in left.items() if number))
+    print(f"{args.out}: {data}{_of_edges(data)}")
+    for name, (count, number) in bad.counts.items():
+        print(f"{name}: {count:,} of {number:,} rows cannot be read and are left out")
+    if repeated := data.meta.get("repeated_rows"):
+        print(f"{args.edges.name}: {repeated:,} repeated edges are left out")
+    for line in [*_of_columns(data), *label_notes(data.y, data.num_classes)]:
+        print(printable(line))
     if ids is not None:
         print(f"your id of each node: {args.out / IDS}")
-    print(f"details: hoptrain data info {args.out}")
+    print(f"details: hoptrain data info {args.out}\n{_next_step(args.out, data)}")
     return 0
+
+
+def _of_columns(data: Dataset) -> list[str]:
+    """Return a line for each column that was not simply numbers: how it became some."""
+    lines = []
+    for what, of in (("x", ""), ("edge_attr", " of edges")):
+        lines += [f"feature {name}{of}: {how}" for name, own in encodings_in(data.meta, what).items() if (how := own.told())]
+    return lines
+
+
+def _next_step(folder: Path, data: Dataset) -> str:
+    """Return the command that trains on the data set, or what it needs first."""
+    features = "" if data.num_features else " --data.features walks"
+    if data.y is None:
+        return f"train link prediction, which needs no labels: hoptrain fit --config own_links --data.dataset {folder}{features}"
+    if missing := [split for split in SPLITS if not len(data.splits.get(split, ()))]:
+        return f"to train, first import it with --split random, or name the nodes of each split: it has no split {', '.join(missing)}"
+    metric = " --model.metric r2" if data.is_regression else ""
+    return f"train: hoptrain fit --config own_data --data.dataset {folder}{features}{metric}"
 
 
 def _of_edges(data: Dataset) -> str:
@@ -121,6 +180,13 @@ def _of_edges(data: Dataset) -> str:
     features = [f"features ({number})"] if number else []
     found = [name for name in ("weights", "times") if getattr(graph, name) is not None] + features
     return f", edges with {', '.join(found)}" if found else ""
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: it must be a share from 0 to 1; give for example 0.05")
+    return share
 
 
 def _names(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from hoptrain.engine.features.take import finish_rows
 from hoptrain.samplers import MiniBatch, NeighborSampler, Sampler, Workspace
 from hoptrain.trainers.feedback import Apply, Feedback
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.features import model_input
+from hoptrain.trainers.models.features import Standardize, model_input
 from hoptrain.trainers.models.inference import chunks
 from hoptrain.trainers.models.pyg_layers import SAGELayer
 from hoptrain.trainers.models.sums import aggregate
@@ -96,6 +96,10 @@ class VarianceReduction(Feedback):
         if not isinstance(model, GNN) or len(layers) < model.num_layers:
             raise InputError(
                 "VRGCNSampler with another model than arch sage, conv pyg: its estimates are means; use arch sage and conv pyg"
+            )
+        if isinstance(model.standardize, Standardize):
+            raise InputError(
+                "standardize_features with VRGCNSampler: its means are of the features as stored; leave it out, or standardise the data set's x"
             )
         self.history = History(data.graph.num_nodes, model.widths[1:-1])
         self.register_buffer("means", feature_means(data, normalize), persistent=False)

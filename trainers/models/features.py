@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError
-from hoptrain.engine.arrays import Array
-from hoptrain.engine.features.take import take_rows
+from hoptrain.engine.arrays import Array, as_float32
+from hoptrain.engine.features.take import finish_rows, take_rows
 from hoptrain.samplers.base import SomeBatch
 from hoptrain.samplers.batch.minibatch import named
 from hoptrain.samplers.batch.transfer import as_tensor
+
+_ROWS = 1 << 16
+"""Number of rows from which mean and standard deviation are computed at once."""
+
+
+class Standardize(nn.Module):
+    """A layer that subtracts its mean from each feature and divides by its standard deviation.
+
+    Both are buffers: checkpoints and exported models contain them, so predictions on other data use the same numbers.
+    """
+
+    def __init__(self, num_features: int) -> None:
+        """Start with mean 0 and standard deviation 1."""
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(num_features))
+        self.register_buffer("std", torch.ones(num_features))
+        self.mean: Tensor
+        self.std: Tensor
+
+    def fit(self, x: Any, nodes: Array) -> None:
+        """Compute mean and standard deviation of features ``x`` (V, F) over ``nodes`` (N,), in blocks of rows. A constant feature becomes 0."""
+        count, mean, squares = 0, np.zeros(x.shape[1]), np.zeros(x.shape[1])
+        for begin in range(0, len(nodes), _ROWS):
+            rows = as_float32(take_rows(x, nodes[begin : begin + _ROWS])).astype(np.float64)
+            change = rows.mean(axis=0) - mean
+            share = len(rows) / (count + len(rows))
+            squares += len(rows) * rows.var(axis=0) + change**2 * count * share
+            mean += change * share
+            count += len(rows)
+        finish_rows(x)
+        std = np.sqrt(squares / max(1, count))
+        std[std <= 1e-6 * np.abs(mean)] = 1  # constant up to the rounding of float32
+        self.mean.copy_(torch.from_numpy(mean))
+        self.std.copy_(torch.from_numpy(std))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return standardised features (S, F)."""
+        return (x - self.mean) / self.std
 
 
 def to_input(x: Tensor, normalize: bool) -> Tensor:

@@ -12,6 +12,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import NEED_EDGE_FEATURES, OF_EDGES, WITH_HEADS
+from hoptrain.trainers.models.features import Standardize
 from hoptrain.trainers.models.layers import Arch, Dropout
 
 Conv = Literal["pyg", "dgl"]
@@ -45,6 +46,7 @@ class GNN(nn.Module):
         *,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
+        standardize_features: bool = False,
         heads: int = 8,
         out_heads: int = 1,
         norm: Norm = "none",
@@ -63,6 +65,7 @@ class GNN(nn.Module):
             num_layers: number of layers, and of blocks of a mini-batch.
             dropout: share of hidden inputs (and of attention weights) to drop.
             input_dropout: share of features to drop.
+            standardize_features: subtract from each feature its mean over the training nodes, and divide by their standard deviation.
             heads: number of attention heads of gat, gatv2 and transformer, which divide ``hidden_channels`` among them.
             out_heads: number of attention heads in the last layer, which are averaged.
             norm: normalisation between layers: none, batch or layer.
@@ -76,10 +79,7 @@ class GNN(nn.Module):
         super().__init__()
         for option, value, choices in (("norm", norm, Norm), ("conv", conv, Conv)):
             check_choice(option, value, get_args(choices))
-        if num_layers < 1 or min(in_channels, hidden_channels, out_channels) < 1:
-            raise InputError(
-                f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all must be at least 1"
-            )
+        _check_sizes(num_layers, in_channels, hidden_channels, out_channels)
         _check_arch(arch, hidden_channels, heads, out_heads, edge_channels)
         widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         self.widths: list[int] = widths
@@ -94,6 +94,7 @@ class GNN(nn.Module):
         self.activation: nn.Module = nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
         self.dropout: Dropout = Dropout(dropout)
         self.input_dropout: Dropout = Dropout(input_dropout)
+        self.standardize: nn.Module = Standardize(in_channels) if standardize_features else nn.Identity()
 
     def forward(self, x: Tensor, blocks: Sequence[Block], degrees: Tensor) -> Tensor:
         """Compute the logits of the last block's destinations.
@@ -112,7 +113,7 @@ class GNN(nn.Module):
 
     def layer(self, i: int, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Apply layer ``i`` with its dropout, normalisation and activation: (num_src, C) in, (num_dst, C') out."""
-        x = self.dropout(x) if i else self.input_dropout(x)
+        x = self.dropout(x) if i else self.input_dropout(self.standardize(x))
         x = self.layers[i](x, block, degrees)
         return self.activation(self.norms[i](x)) if i < len(self.norms) else x
 
@@ -122,12 +123,19 @@ class GNN(nn.Module):
 
     def modules_of(self, i: int) -> tuple[str, ...]:
         """Return the names of the submodules that only layer ``i`` uses."""
-        return (f"layers.{i}", f"norms.{i}") if i < len(self.norms) else (f"layers.{i}",)
+        return (f"layers.{i}", *[f"norms.{i}"] * (i < len(self.norms)), *["standardize"] * (i == 0))
 
     @property
     def num_layers(self) -> int:
         """Number of layers, and of blocks that ``forward`` takes."""
         return len(self.layers)
+
+
+def _check_sizes(num_layers: int, in_channels: int, hidden_channels: int, out_channels: int) -> None:
+    if min(num_layers, in_channels, hidden_channels, out_channels) < 1:
+        raise InputError(
+            f"a model of {num_layers} layers from {in_channels} over {hidden_channels} to {out_channels} channels: all must be at least 1"
+        )
 
 
 def _check_arch(arch: str, hidden_channels: int, heads: int, out_heads: int, edge_channels: int) -> None:

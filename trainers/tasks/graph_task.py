@@ -20,7 +20,7 @@ from hoptrain.trainers.feedback import Apply, Feedback, feedback_for
 from hoptrain.trainers.metrics.own import AnyLoss
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.batches import ForwardInputs, apply_model, choose_inputs
-from hoptrain.trainers.models.features import to_input
+from hoptrain.trainers.models.features import Standardize, to_input
 from hoptrain.trainers.models.hetero.gnn import HeteroGNN
 from hoptrain.trainers.models.hetero.inference import hetero_layerwise_inference
 from hoptrain.trainers.models.hetero.layers import READ_EDGES, HeteroArch
@@ -152,6 +152,9 @@ class GraphTask(ExactTask):
                     f"loss is {self.hparams['loss']} with {type(module.sampler).__name__}: the sampler needs gradient norms of the task's own loss; use "
                     "another sampler, or leave loss out"
                 )
+            standardize = getattr(self.model, "standardize", None)
+            if isinstance(standardize, Standardize) and data.x is not None:
+                standardize.fit(data.x, data.splits.get("train", np.arange(data.num_seed_nodes)))
             asked = feedback_for(module.sampler, self.model, data, normalize=self.normalize_features)
             self.feedback = nn.ModuleDict(asked).to(self.device)
 
@@ -316,6 +319,15 @@ class HeteroTask(ExactTask):
                     f"the model has {name} {ours[name]}, {module.data.name} with this sampler {theirs}: use the data set and the sampler that "
                     "the model was built for"
                 )
+
+    def setup(self, stage: str) -> None:
+        """Compute mean and standard deviation of the features if the model standardises them."""
+        super().setup(stage)
+        data = self._datamodule.data
+        for kind, standardize in self.model.standardize.items() if stage == "fit" and isinstance(self.model, HeteroGNN) else ():
+            if kind in data.x and data.x[kind].shape[1] == len(standardize.mean):  # the subclass raises for other data
+                train = data.splits.get("train") if kind == data.seed_type else None
+                standardize.fit(data.x[kind], np.arange(data.graph.num_nodes[kind]) if train is None else train)
 
     def inputs(self, batch: HeteroMiniBatch) -> dict[str, Tensor]:
         """Return the model's input rows (S_t, F_t) by node type: the features of the batch's nodes."""

@@ -1,54 +1,98 @@
-"""Handling of table rows that cannot be read: raise at the first, report each and raise at the end of the file, or skip them."""
+"""Handling of table rows that cannot be read: one line for each column and rule, then an error, or rows that are left out up to a share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
+import numpy as np
+
+from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 
-SHOWN = 20
-"""Number of bad rows per file that are reported one by one."""
+
+@dataclass
+class _Group:
+    """Bad rows of one file with one wrong column and one broken rule: their number, and the first of them."""
+
+    place: int
+    value: str
+    count: int = 0
 
 
 class BadRows:
-    """A collector of table rows that cannot be read: it raises, reports or skips them.
+    """A collector of table rows that cannot be read.
 
     Args:
-        tell: function that receives one line of text for each of the first ``SHOWN`` bad rows of a file; None to raise at the first bad row.
-        skip: True to skip bad rows; False to raise an ``InputError`` at the end of their file.
+        tell: function that receives a line of text for each wrong column of a file and the rule that it breaks; None to raise the first one.
+        skip: largest share of a file's rows that may be left out; None to leave no row out.
     """
 
-    def __init__(self, tell: Callable[[str], None] | None = None, *, skip: bool = False) -> None:
+    def __init__(self, tell: Callable[[str], None] | None = None, *, skip: float | None = None) -> None:
         """Start without bad rows."""
         self.tell, self.skip = tell, skip
-        self.skipped: dict[str, int] = {}
-        self._here = 0
+        self._groups: dict[tuple[Path, str, str], _Group] = {}
+        self._places: dict[Path, list[Array]] = {}
+        self._rows: dict[Path, int] = {}
 
-    def add(self, path: Path, place: str, what: str) -> None:
-        """Record a bad row by its ``place`` ("line 3"). ``what`` has its value, the rule and the remedy.
+    def add(self, path: Path, places: Sequence[int] | Array, what: str, values: Sequence[object] | Array, rule: str) -> None:
+        """Record bad rows.
+
+        Args:
+            path: their file.
+            places: their line or row numbers (N,).
+            what: what is wrong, such as ``weight is``.
+            values: the wrong values (N,).
+            rule: the rule that they break, and the remedy.
+        """
+        if len(places):
+            group = self._groups.setdefault((path, what, rule), _Group(int(places[0]), str(values[0])[:60]))
+            group.count += len(places)
+            self._places.setdefault(path, []).append(np.asarray(places, np.int64))
+
+    def end(self, path: Path, unit: str, number: int) -> None:
+        """Report the bad rows of a file so far.
+
+        Args:
+            path: the file.
+            unit: how rows are counted in messages, ``line`` or ``row``.
+            number: number of the file's rows, good and bad.
 
         Raises:
-            InputError: the row is bad, and rows are neither reported nor skipped.
+            InputError: there are bad rows, which are neither reported nor left out.
         """
-        line = f"{path}, {place}: {what}"
-        if self.tell is None and not self.skip:
-            raise InputError(line)
-        self._here += 1
-        if self.tell is not None and self._here <= SHOWN:
-            self.tell(line)
+        self._rows[path] = number
+        ended = {key: group for key, group in self._groups.items() if key[0] == path}
+        for key, group in sorted(ended.items(), key=lambda entry: entry[1].place):
+            _, what, rule = key
+            del self._groups[key]
+            more = f" and {group.count - 1:,} more of {number:,} rows" if group.count > 1 else ""
+            line = f"{path}, {unit} {group.place}{more}: {what} {group.value!r}: {rule}"
+            if self.tell is not None:
+                self.tell(line)
+            elif self.skip is None:
+                raise InputError(line)
 
-    def end(self, path: Path) -> None:
-        """Finish a file.
+    @property
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Number of bad rows, and of all rows, of each file with bad rows."""
+        found = {path: len(np.unique(np.concatenate(places))) for path, places in self._places.items()}
+        return {path.name: (count, self._rows[path]) for path, count in found.items()}
+
+    def finish(self) -> None:
+        """Check that all bad rows may be left out.
 
         Raises:
-            InputError: the file has bad rows, and they are not skipped.
+            InputError: rows are bad and none may be left out, or a file has a larger share of bad rows than ``skip``.
         """
-        count, self._here = self._here, 0
-        if not count:
-            return
-        if self.tell is not None and count > SHOWN:
-            self.tell(f"{path}: and {count - SHOWN:,} more rows")
-        if not self.skip:
-            raise InputError(f"{path}: {count:,} row{'s' * (count > 1)} cannot be read; edit them, or skip them with --skip-bad-rows")
-        self.skipped[path.name] = self.skipped.get(path.name, 0) + count
+        told = ", ".join(f"{count:,} of {number:,} rows of {name}" for name, (count, number) in self.counts.items())
+        if told and self.skip is None:
+            raise InputError(f"{told} cannot be read: correct them as the lines above say, or leave them out with --skip-bad-rows")
+        for name, (count, number) in self.counts.items():
+            if self.skip is not None and count > self.skip * number:
+                raise InputError(
+                    f"{count:,} of {number:,} rows of {name} cannot be read: at most {self.skip:.0%} may be left out of a file; correct them, or "
+                    f"allow more with --skip-bad-rows {ceil(100 * count / number) / 100:g}"
+                )

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import Kind
+from hoptrain.engine.datasets.tables.encodings import AS_THEY_ARE, RULES, SECONDS_A_DAY, Encoding, Reading, as_features, read_numbers, scan
 from hoptrain.engine.datasets.tables.nodes import Vertices
 from hoptrain.engine.datasets.tables.rows import Progress, Table
 from hoptrain.engine.errors import InputError
 
-KNOWN: Mapping[str, Kind] = {"weight": "weight", "time": "time"}
+KNOWN = ("weight", "time")
 
 
 def features_of(table: Table) -> list[str]:
     """Return the feature columns: all except ``src``, ``dst``, ``weight`` and ``time``."""
     return [name for name in table.names if name not in ("src", "dst", *KNOWN)]
+
+
+class EdgeColumns(NamedTuple):
+    """How the columns of an edge table other than ``src`` and ``dst`` become numbers.
+
+    Attributes:
+        features: encodings of the features by column, in their order.
+        known: encodings of ``weight`` and, if it has dates, of ``time``.
+    """
+
+    features: Mapping[str, Encoding]
+    known: Mapping[str, Encoding]
+
+    @classmethod
+    def of(cls, table: Table, features: Iterable[str] = (), reading: Reading = AS_THEY_ARE) -> EdgeColumns:
+        """Read the columns of a table once, and decide how they become numbers."""
+        known = scan(table, [name for name in KNOWN if name in table.names], Reading(reading.missing), "known")
+        if "time" in known and known["time"].kind != "date":
+            del known["time"]
+        return cls(
+            scan(table, features, reading, "edge_attr"),
+            {name: replace(own, fill=None) if name == "time" else own for name, own in known.items()},
+        )
 
 
 def edge_pieces(
@@ -27,13 +53,13 @@ def edge_pieces(
     destinations: Vertices,
     bad: BadRows,
     *,
-    features: Collection[str] = (),
+    columns: EdgeColumns,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Array]]:
     """Yield the rows of a table with columns ``src`` and ``dst``, some at a time.
 
-    Each piece has ``src`` and ``dst`` (N,) int64, numbered by ``Vertices.codes``, and if present ``weights`` (N,) float32, ``times`` (N,) int64 and
-    ``features`` (N, D) float32.
+    Each piece has ``src`` and ``dst`` (N,) int64, numbered by ``Vertices.codes``, and if present ``weights`` (N,) float32, ``times`` (N,) int64, dates
+    as seconds since 1970, and ``features`` (N, D) float32.
 
     Raises:
         InputError: a column is missing, or ``bad`` raises for a row.
@@ -43,31 +69,31 @@ def edge_pieces(
         raise InputError(
             f"{table.path} has no column {missing[0]}: an edge table needs src and dst, and has {', '.join(table.names)}; correct the header"
         )
-    kinds: dict[str, Kind] = {"src": sources.kind, "dst": destinations.kind}
-    kinds |= {name: kind for name, kind in KNOWN.items() if name in table.names} | dict.fromkeys(features, "number")
-    for piece in table.pieces(kinds, bad, progress):
-        ends = {}
-        good = np.ones(len(piece.places), bool)
-        for name, vertices in (("src", sources), ("dst", destinations)):
-            ends[name] = vertices.codes(piece.columns[name])
-            if vertices.is_open:
-                continue
-            wrong = good & (ends[name] < 0)
+    kinds: dict[str, Kind] = {"src": sources.kind, "dst": destinations.kind} | ({"time": "time"} if "time" in table.names else {})
+    encodings = {**columns.known, **columns.features}
+    for piece in table.pieces(kinds | {name: own.cells for name, own in encodings.items()}, bad, progress):
+        numbers, good = read_numbers(encodings, piece.columns, table, piece.places, bad)
+        if "weight" in numbers:
+            wrong = numbers["weight"] < 0
             good &= ~wrong
-            for row in np.flatnonzero(wrong):
-                value = str(piece.columns[name][row])
-                bad.add(
-                    table.path,
-                    f"{table.unit} {piece.places[row]}",
-                    f"{name} is {value!r}: {vertices.rule()}; add it there, or drop the row",
-                )
+            bad.add(table.path, piece.places[wrong], "weight is", piece.columns["weight"][wrong], RULES.weight)
+        numbers, ends = {name: values[good] for name, values in numbers.items()}, {}
+        good = np.flatnonzero(good)
+        is_known = np.ones(len(good), bool)
+        for name, vertices in (("src", sources), ("dst", destinations)):
+            ids = piece.columns[name][good]
+            ends[name] = vertices.codes(ids)
+            wrong = (ends[name] < 0) & (not vertices.is_open)
+            is_known &= ~wrong
+            bad.add(table.path, piece.places[good[wrong]], f"{name} is", ids[wrong], f"{vertices.rule()}; add it there, or drop the row")
         made = dict(ends)
-        if "weight" in kinds:
-            made["weights"] = piece.columns["weight"].astype(np.float32)
-        if "time" in kinds:
-            made["times"] = piece.columns["time"]
-        if features:
-            columns = [piece.columns[name] for name in features]
-            made["features"] = np.concatenate([each if each.ndim == 2 else each[:, None] for each in columns], axis=1, dtype=np.float32)
-        yield made if good.all() else {name: values[good] for name, values in made.items()}
-    bad.end(table.path)
+        if "weight" in numbers:
+            made["weights"] = numbers["weight"].astype(np.float32)
+        if "time" in numbers:
+            made["times"] = np.rint(numbers["time"] * SECONDS_A_DAY).astype(np.int64)
+        elif "time" in kinds:
+            made["times"] = piece.columns["time"][good]
+        if columns.features:
+            made["features"] = as_features({name: numbers[name] for name in columns.features})
+        yield made if is_known.all() else {name: values[is_known] for name, values in made.items()}
+    bad.end(table.path, table.unit, table.num_rows)

@@ -3,8 +3,8 @@
 ``nodes/paper.csv`` has a column ``id`` of distinct numbers or texts; nodes are numbered in the order of rows. ``label`` has classes, integers of 0 or more
 or names, empty for none. ``split`` has the name of a node's split, empty for none. All other columns are features, in their order; Parquet columns may be
 lists of equal length. ``edges/author__writes__paper.csv`` has ``src`` and ``dst``, ids of both types, and optionally ``weight`` and ``time``. Edge ids are
-row numbers. Other columns of edges are dropped. ``nodes.csv`` and ``edges.csv`` instead of these folders are a homogeneous graph, whose edges may have
-features (``plain.py``).
+row numbers. Other columns of edges are their features; columns that cannot become numbers (``encodings.py``) are left out with a warning. ``nodes.csv`` and
+``edges.csv`` instead of these folders are a homogeneous graph (``plain.py``).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import fingerprint, open_cached
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
-from hoptrain.engine.datasets.tables.edges import features_of
+from hoptrain.engine.datasets.tables.edges import EdgeColumns, features_of
 from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, splits_of
-from hoptrain.engine.datasets.tables.plain import read_edges, read_plain
+from hoptrain.engine.datasets.tables.plain import EDGE_NAMES, VERTEX_NAMES, read_edges, read_plain, renamed
 from hoptrain.engine.datasets.tables.rows import Table
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, not_carried
 from hoptrain.engine.hetero_dataset import HeteroDataset
-from hoptrain.engine.hetero_graph import HeteroGraph, Relation
+from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
-_VERSION = 2
+_VERSION = 3
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
@@ -139,26 +139,24 @@ def read_hetero_tables(
     _check_relations(relations, nodes)
     types = {kind: _Type(Path(path)) for kind, path in nodes.items()}
     seed_type = _seed_type(name, {kind: own.y is not None for kind, own in types.items()}, seed_type)
-    ends: dict[Relation, tuple[Array, Array]] = {}
-    options: dict[str, dict[Relation, Array]] = {"weights": {}, "times": {}}
-    left: list[str] = []
-    for relation, path in relations.items():
-        table = Table(path, header=True)
-        others = features_of(table)
-        table.leave_out(others)
-        left += [f"{path.name}: {column}" for column in others]
-        own = read_edges(table, types[relation[0]].numbers, types[relation[2]].numbers, BadRows())
-        ends[relation] = own.pop("src"), own.pop("dst")
-        for option, values in own.items():
-            options[option][relation] = values
+    tables = {relation: _Edges(path, types[relation[0]].numbers, types[relation[2]].numbers) for relation, path in relations.items()}
+    by_option = {
+        option: {relation: own.rest[option] for relation, own in tables.items() if option in own.rest} for option in ("weights", "times")
+    }
+    encodings = {kind: own.encodings for kind, own in types.items()} | {relation_name(key): own.encodings for key, own in tables.items()}
     seeds = types[seed_type]
     meta: dict[str, Any] = {"source": f"tables: {', '.join(Path(path).name for path in (*nodes.values(), *edges.values()))}"}
-    meta |= ({} if seeds.classes is None else {"classes": seeds.classes}) | ({"not_carried": left} if left else {})
+    meta |= {} if seeds.classes is None else {"classes": seeds.classes}
+    meta |= not_carried(name, "HeteroDataset", [column for own in tables.values() for column in own.left])
+    meta["columns"] = {what: {column: each.as_json() for column, each in own.items()} for what, own in encodings.items() if own}
     return HeteroDataset(
         name=name,
-        graph=HeteroGraph.from_edges({kind: len(own.numbers) for kind, own in types.items()}, ends, **options),
+        graph=HeteroGraph.from_edges(
+            {kind: len(own.numbers) for kind, own in types.items()}, {relation: own.ends for relation, own in tables.items()}, **by_option
+        ),
         seed_type=seed_type,
         x={kind: own.x for kind, own in types.items() if own.x is not None},
+        edge_attr={relation: own.x for relation, own in tables.items() if own.x is not None},
         y=seeds.y,
         splits=seeds.splits,
         meta=meta,
@@ -197,16 +195,34 @@ def _relation(path: Path) -> Relation:
 
 
 class _Type:
-    """A node type's table: node numbers, features, labels and splits."""
+    """A node type's table: node numbers, features and their encodings, labels and splits."""
 
     def __init__(self, path: Path) -> None:
         """Read the type's table."""
         bad = BadRows()
-        table = VertexTable(Table(path, header=True), bad)
+        file = Table(path, header=True)
+        file.rename(renamed(file.names, VERTEX_NAMES))
+        table = VertexTable(file, bad)
         self.numbers = Vertices(table.ids, source=path.name)
-        self.x = table.x
+        self.x, self.encodings = table.x, table.encodings
         self.y: Array | None = None
         self.classes: list[str] | None = None
         if "label" in table.texts:
             self.y, self.classes = labels_of(table)
-        self.splits = splits_of(table, np.arange(len(table.ids))) if "split" in table.texts else {}
+        self.splits = splits_of(table, np.arange(len(table.ids))) if table.texts.keys() - {"label"} else {}
+
+
+class _Edges:
+    """A relation's table: the numbers of both ends, features and their encodings, and ``weights`` and ``times`` in ``rest``."""
+
+    def __init__(self, path: Path, sources: Vertices, destinations: Vertices) -> None:
+        """Read the relation's table. ``left`` are its columns that cannot become features, which edge tables may have for other purposes."""
+        table = Table(path, header=True)
+        table.rename(renamed(table.names, EDGE_NAMES))
+        columns = EdgeColumns.of(table, features_of(table))
+        self.encodings = {column: own for column, own in columns.features.items() if own.kind != "none" and not own.missing}
+        self.left = [f"{path.name}: {column}" for column in columns.features if column not in self.encodings]
+        self.rest = read_edges(table, sources, destinations, BadRows(), columns=columns._replace(features=self.encodings))
+        self.ends = self.rest.pop("src"), self.rest.pop("dst")
+        x = self.rest.pop("features", np.empty((0, sum(own.width for own in self.encodings.values())), np.float32))
+        self.x = x if self.encodings else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,14 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.source import narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
-from hoptrain.engine.datasets.tables.cells import WHOLE, Kind, are_whole
+from hoptrain.engine.datasets.tables.cells import WHOLE, Kind, are_whole, as_number
+from hoptrain.engine.datasets.tables.encodings import AS_THEY_ARE, Reading, as_features, is_missing, read_numbers, scan
 from hoptrain.engine.datasets.tables.rows import Progress, Table
 from hoptrain.engine.errors import InputError
-from hoptrain.engine.features.splits import SPLITS
+from hoptrain.engine.features.splits import MASKS, split_name
 
-KNOWN: Mapping[str, Kind] = {"label": "text", "split": "text"}
+KNOWN: Mapping[str, Kind] = dict.fromkeys(("label", "split", *MASKS), "text")
+_TRUE, _FALSE = ["1", "true", "1.0"], ["0", "false", "0.0"]
 
 
 class VertexTable:
@@ -25,38 +27,41 @@ class VertexTable:
         path: path of the file.
         ids: (N,) distinct, non-empty texts.
         places: (N,) line or row numbers.
-        texts: the columns ``label`` and ``split`` as texts (N,), if present.
-        x: features (N, F) float32 or uint8, all other columns in their order; or None.
+        texts: the columns ``label``, ``split`` and ``train_mask`` and so on as texts (N,), if present.
+        encodings: how each other column became features, in their order.
+        x: features (N, F) float32 or uint8, or None.
     """
 
-    def __init__(self, table: Table, bad: BadRows, progress: Progress | None = None) -> None:
-        """Read the columns ``id``, ``label``, ``split`` and features of a table.
+    def __init__(self, table: Table, bad: BadRows, progress: Progress | None = None, reading: Reading = AS_THEY_ARE) -> None:
+        """Read the columns ``id``, ``label``, ``split``, masks and features of a table.
 
         Raises:
-            InputError: there is no column ``id``, or ``bad`` raises for a row.
+            InputError: there is no column ``id``, the columns differ from those of ``reading.like``, or ``bad`` raises for a row.
         """
-        self.path, self.unit, self._bad = table.path, table.unit, bad
+        self.path, self.unit, self._bad, self._table = table.path, table.unit, bad, table
         if "id" not in table.names:
             raise InputError(f"{table.path} has no column id: a node table needs one, and has {', '.join(table.names)}; correct the header")
-        features = [name for name in table.names if name != "id" and name not in KNOWN]
-        kinds: dict[str, Kind] = {name: "key" if name == "id" else KNOWN.get(name, "number") for name in table.names}
+        others = [name for name in table.names if name != "id" and name not in KNOWN]
+        self.encodings = scan(table, others, reading, "x") if others else {}
+        kinds: dict[str, Kind] = {name: "key" if name == "id" else KNOWN[name] for name in table.names if name == "id" or name in KNOWN}
+        kinds |= {name: encoding.cells for name, encoding in self.encodings.items()}
         parts: dict[str, list[Array]] = {name: [np.empty(0, object)] for name in ("id", *KNOWN) if name in table.names}
-        rows: list[Array] = []
+        rows = [np.empty((0, sum(encoding.width for encoding in self.encodings.values())), np.float32)]
         places = [np.empty(0, np.int64)]
         for piece in table.pieces(kinds, bad, progress):
+            numbers, good = read_numbers(self.encodings, piece.columns, table, piece.places, bad)
+            good |= bad.skip is None  # their ids are known, so that no edge is reported for them
             for name, own in parts.items():
-                own.append(piece.columns[name])
-            if features:
-                columns = [piece.columns[name] for name in features]
-                rows.append(np.concatenate([each if each.ndim == 2 else each[:, None] for each in columns], axis=1, dtype=np.float32))
-            places.append(piece.places)
+                own.append(piece.columns[name][good])
+            if self.encodings:
+                rows.append(as_features(numbers)[good])
+            places.append(piece.places[good])
+        bad.end(table.path, table.unit, table.num_rows)
         texts = {name: np.concatenate(own) for name, own in parts.items()}
         kept = self._without_repeats(texts["id"], np.concatenate(places))
         self.ids, self.places = texts.pop("id")[kept], np.concatenate(places)[kept]
         self.texts = {name: own[kept] for name, own in texts.items()}
-        if features and not rows:
-            rows.append(np.empty((0, len(features)), np.float32))
-        self.x = narrow_features(np.concatenate(rows)[kept]) if rows else None
+        self.x = narrow_features(np.concatenate(rows)[kept]) if self.encodings else None
 
     def _without_repeats(self, ids: Array, places: Array) -> Any:
         """Return a selection of the rows without repeated ids, and report each repetition to ``bad``."""
@@ -65,61 +70,77 @@ class VertexTable:
         again = pandas.Series(ids, dtype=object).duplicated().to_numpy(bool)
         if not again.any():
             return slice(None)
-        for row in np.flatnonzero(again):
-            self._bad.add(
-                self.path, f"{self.unit} {places[row]}", f"id is {ids[row]!r}: each node must have one row; give another id or drop the row"
-            )
-        self._bad.end(self.path)
+        self.report(places[again], "id", ids[again], "each node must have one row; give another id or drop the row")
         return ~again
 
+    def report(self, places: Array, column: str, values: Array, rule: str) -> None:
+        """Report rows whose values (N,) of a column break a rule.
 
-def labels_of(table: VertexTable) -> tuple[Array, list[str] | None]:
+        Raises:
+            InputError: there are such rows, and they are neither reported nor left out.
+        """
+        self._bad.add(self.path, places, f"{column} is", values, rule)
+        self._bad.end(self.path, self.unit, self._table.num_rows)
+
+
+def labels_of(table: VertexTable, classes: Sequence[str] | None = None) -> tuple[Array, list[str] | None]:
     """Convert ``texts["label"]`` to labels (N,), and return the names of the classes if they have names.
 
     Integers become int64 classes, -1 for none. Other numbers become float32 targets, NaN for none. Other texts are class names, numbered in
-    alphabetical order.
+    alphabetical order, or in the order of ``classes`` if these are known.
 
     Raises:
-        InputError: a class is below -1.
+        InputError: a class is below -1 or unknown, or a target is not a number.
     """
     texts = table.texts["label"]
-    given = texts != ""
+    given = ~is_missing(texts)
+    y = np.full(len(texts), -1, np.int64)
+    if classes is not None:
+        import pandas
+
+        y[given] = pandas.Index(list(classes), dtype=object).get_indexer(texts[given])
+        table.report(table.places[given & (y < 0)], "label", texts[given & (y < 0)], "it is not among the classes of --like; correct it")
+        return y, list(classes)
     if are_whole(texts[given]):
-        y = np.full(len(texts), -1, np.int64)
         y[given] = texts[given].astype(np.int64)
-        wrong = np.flatnonzero(y < -1)
-        if len(wrong):
-            raise InputError(
-                f"{table.path}, {table.unit} {table.places[wrong[0]]}: label is {y[wrong[0]]}: classes must be 0 or more, and empty or -1 for none; "
-                "give such a class"
-            )
+        table.report(table.places[y < -1], "label", y[y < -1], "classes must be 0 or more, and empty or -1 for none; give such a class")
         return y, None
     targets = np.full(len(texts), np.nan, np.float32)
-    try:
-        targets[given] = texts[given].astype(np.float64)
-    except ValueError:
-        pass
-    else:
+    targets[given] = [as_number(text) for text in texts[given]]
+    wrong = given & ~np.isfinite(targets)
+    if not wrong.any():
         return targets, None
-    y = np.full(len(texts), -1, np.int64)
-    classes, y[given] = np.unique(texts[given].astype(str), return_inverse=True)
-    return y, classes.tolist()
+    if 2 * wrong.sum() < given.sum() and any("." in text for text in texts[given & ~wrong]):
+        table.report(table.places[wrong], "label", texts[wrong], "other labels are targets, so all must be finite numbers; correct it")
+        return targets, None
+    names, y[given] = np.unique(texts[given].astype(str), return_inverse=True)
+    return y, names.tolist()
 
 
 def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
-    """Return the nodes of each split by name, ascending. ``numbers`` (N,) are the rows' node numbers, -1 to ignore a row.
+    """Return the nodes of each split by name, ascending, from the column ``split`` or from masks.
+
+    Other words for ``train``, ``val`` and ``test``, such as ``Training`` or ``valid``, become these (``split_name``).
+
+    Args:
+        table: the table.
+        numbers: node numbers (N,) of its rows, -1 to ignore a row.
 
     Raises:
-        InputError: a name resembles ``train``, ``val`` or ``test`` but differs, such as ``Training``.
+        InputError: a mask has a cell that is neither true nor false, or there are masks and a column ``split``.
     """
-    texts = table.texts["split"]
-    for name in dict.fromkeys(texts):
-        meant = next((own for own in SPLITS if name != own and name.lower().startswith(own) and not name.startswith(f"{own}_")), None)
-        if meant is not None:
-            line = table.places[np.flatnonzero(texts == name)[0]]
-            raise InputError(
-                f"{table.path}, {table.unit} {line}: split is {name!r}: splits for training must be named {', '.join(SPLITS)}; write {meant}"
-            )
+    masks = [name for name in MASKS if name in table.texts]
+    if masks and "split" in table.texts:
+        raise InputError(f"{table.path} has the columns split and {masks[0]}: splits must have one source; --drop one of them")
+    splits: dict[str, Array] = {}
+    for mask in masks:
+        texts = np.array([text.lower() for text in table.texts[mask]], object)
+        wrong = ~(np.isin(texts, _TRUE + _FALSE) | is_missing(texts))
+        table.report(table.places[wrong], mask, texts[wrong], "a mask must be true or false, or 1 or 0; correct it")
+        splits[split_name(mask.removesuffix("_mask"))] = np.sort(numbers[np.isin(texts, _TRUE) & (numbers >= 0)])
+    if masks:
+        return splits
+    texts = np.array([split_name(text) for text in table.texts["split"]], object)
     texts, numbers = texts[numbers >= 0], numbers[numbers >= 0]
     return {str(name): np.sort(numbers[texts == name]) for name in dict.fromkeys(texts) if name != ""}
 
@@ -222,11 +243,9 @@ def _ranks_in(ids: Array) -> Callable[[Array], Array]:
     return lambda values: table[values - low]
 
 
-def numbers_of(texts: Array, vertices: Vertices, table: VertexTable, bad: BadRows) -> Array:
-    """Return the node numbers (N,) of a table's rows. Rows with unknown ids are reported to ``bad`` and get -1."""
+def numbers_of(texts: Array, vertices: Vertices, table: VertexTable) -> Array:
+    """Return the node numbers (N,) of a table's rows. Rows with unknown ids are reported and get -1."""
     ids, good = vertices.as_ids(texts)
     numbers = np.where(good, vertices.codes(ids), -1)
-    for row in np.flatnonzero(numbers < 0):
-        bad.add(table.path, f"{table.unit} {table.places[row]}", f"id is {texts[row]!r}: {vertices.rule()}; add it there, or drop the row")
-    bad.end(table.path)
+    table.report(table.places[numbers < 0], "id", texts[numbers < 0], f"{vertices.rule()}; add it there, or drop the row")
     return numbers

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,28 +17,35 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
-from hoptrain.engine.datasets.tables.edges import edge_pieces, features_of
+from hoptrain.engine.datasets.tables.edges import EdgeColumns, edge_pieces, features_of
+from hoptrain.engine.datasets.tables.encodings import AS_THEY_ARE, Encoding, Reading
 from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, numbers_of, splits_of
-from hoptrain.engine.datasets.tables.rows import Progress, Table
+from hoptrain.engine.datasets.tables.rows import FrameTable, Progress, Table
 from hoptrain.engine.errors import InputError, one_line
-from hoptrain.engine.features.splits import labelled_nodes, random_splits
+from hoptrain.engine.features.splits import MASKS, labelled_nodes, random_splits
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph
 
 _ID_NAMES = ("id", "node", "node_id", "vertex", "nodeid")
-_EDGE_NAMES = {name: name for name in ("src", "dst", "weight", "time")}
-_EDGE_NAMES |= {"source": "src", "from": "src", "target": "dst", "destination": "dst", "to": "dst", "timestamp": "time"}
-_VERTEX_NAMES = ("label", "split")
-"""Names of special columns, compared without case."""
+EDGE_NAMES = {
+    "src": ("src", "source", "from"),
+    "dst": ("dst", "target", "destination", "to"),
+    "weight": ("weight", "weights", "edge_weight"),
+    "time": ("time", "times", "timestamp", "datetime", "date", "edge_time"),
+}
+VERTEX_NAMES = {"label": ("label", "labels", "class", "y", "target"), "split": ("split",)} | {name: (name,) for name in MASKS}
+"""Usual names of special columns, compared without case; the first that a table has is taken."""
 _PIECE = 1 << 22
+Frame: TypeAlias = Any
+"""A ``pandas.DataFrame``, which this module need not import."""
 IDS = "ids.csv"
 """File in the folder of an imported data set that has the nodes' ids in the tables, if they differ from the node numbers."""
 
 
 def read_plain(
-    edges: Path,
+    edges: Path | Frame,
     *,
-    features: Path | None = None,
+    features: Path | Frame | None = None,
     labels: Path | None = None,
     split: Path | str | None = None,
     columns: Sequence[str] | None = None,
@@ -47,6 +54,7 @@ def read_plain(
     header: bool | None = None,
     is_text: bool = False,
     undirected: bool = False,
+    reading: Reading = AS_THEY_ARE,
     name: str = "data",
     scratch: Path | None = None,
     bad: BadRows | None = None,
@@ -57,8 +65,8 @@ def read_plain(
     The nodes are the rows of ``features``, in their order. Without ``features`` they are all nodes that occur in the tables, in ascending order of ids.
 
     Args:
-        edges: edge table with columns ``src`` and ``dst`` (or ``source``, ``target``, ...; else the first two), optionally ``weight`` and ``time``;
-            all others are edge features. Edge ids are row numbers.
+        edges: edge table, a file or data frame: ``src`` and ``dst`` (or ``source``, ``target``, ...; else the first two columns), optionally ``weight``
+            and ``time``; all others are edge features. Edge ids are row numbers.
         features: node table with ``id`` (else its first column) and optionally ``label`` and ``split``; or ``.npy`` (V, F) with row i for node i.
         labels: table of ids and labels, or ``.npy``.
         split: table of ids and names of splits, or "random" for 60/20/20 of the labelled nodes.
@@ -67,8 +75,8 @@ def read_plain(
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
-        undirected: True to add the reverse of each edge that is not a loop, with ids after all others. Unless edges have times, repeated pairs, in either
-            order, are merged into the first row that has them; ``meta`` has the number of repeated rows.
+        undirected: True to add the reverse of each edge that is not a loop, with ids after all others. Unless edges have times, repeated pairs are merged.
+        reading: how cells of feature columns are read that are not numbers.
         name: name of the data set.
         scratch: folder for temporary files that hold the edges: 16 bytes per edge, more with weights, times and features.
         bad: handling of rows that cannot be read; by default the first one raises.
@@ -78,23 +86,26 @@ def read_plain(
         InputError: a file or row cannot be read, or the data set is invalid.
     """
     bad = bad or BadRows()
-    own_split = split if isinstance(split, Path) else None
-    opened, without = partial(Table, delimiter=delimiter, header=header), _Without(drop)
-    table = without(_edge_table(opened(edges), columns))
-    about = _about({"features": features, "label": labels, "split": own_split}, opened, without, bad, progress)
-    _check_sources(about, split)
-    tables = [own for own in about.values() if isinstance(own, VertexTable)]
+    opened, without = partial(_opened, delimiter=delimiter, header=header), _Without(drop)
+    table = without(_edge_table(opened(edges, "edges"), columns))
+    files = {"features": features, "label": labels, "split": split}
+    about = _about(files, opened, without, bad, progress, reading)
     vertices = _vertices(about, is_number=not is_text, or_by=table)
-    own = read_edges(table, vertices, vertices, bad, features=features_of(table), scratch=scratch, progress=progress)
-    _number(own, tables, vertices, edges)
-    y, splits, classes = _of_vertices(tables, vertices, bad)
-    y = of_labels if isinstance(of_labels := about.get("label"), np.ndarray) else y
+    encoded = EdgeColumns.of(table, features_of(table), reading)
+    own = read_edges(table, vertices, vertices, bad, columns=encoded, scratch=scratch, progress=progress)
+    _number(own, about, vertices, table.path)
+    y, splits, classes = _of_vertices(about, vertices, (reading.like or {}).get("classes"))
+    bad.finish()
     graph, edge_attr, repeats = _graph(own, len(vertices), undirected, scratch)
-    meta = _meta((edges, features, labels, own_split), classes, bad, repeats)
+    x, of_nodes = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), VertexTable) else (rows, {})
+    meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_nodes, "edge_attr": encoded.features})
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
-    x = rows.x if isinstance(rows := about.get("features"), VertexTable) else rows
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), vertices.ids()
+
+
+def _opened(source: Path | Frame, name: str, *, delimiter: str | None, header: bool | None) -> Table:
+    return Table(source, delimiter=delimiter, header=header) if isinstance(source, Path) else FrameTable(source, name)
 
 
 def read_edges(
@@ -103,55 +114,65 @@ def read_edges(
     destinations: Vertices,
     bad: BadRows,
     *,
-    features: Sequence[str] = (),
+    columns: EdgeColumns,
     scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Array]:
     """Return the arrays of ``edge_pieces`` for a whole table, kept in temporary files in ``scratch``."""
     with _spools(scratch) as spools:
-        for piece in edge_pieces(table, sources, destinations, bad, features=features, progress=progress):
+        for piece in edge_pieces(table, sources, destinations, bad, columns=columns, progress=progress):
             for key, values in piece.items():
                 spools[key].append(values)
         return {key: spool.array() for key, spool in spools.items()}
 
 
 def _about(
-    paths: Mapping[str, Path | None],
-    opened: Callable[[Path], Table],
+    sources: Mapping[str, Path | Frame | str | None],
+    opened: Callable[[Path | Frame, str], Table],
     without: _Without,
     bad: BadRows,
     progress: Progress | None,
+    reading: Reading,
 ) -> dict[str, VertexTable | Array]:
     """Read the given files about nodes by role: tables, or arrays with a row per node."""
     about: dict[str, VertexTable | Array] = {}
-    for role, path in paths.items():
-        if path is None:
-            continue
-        if path.suffix == ".npy" and role == "split":
-            raise InputError(f"{path}: a split must be a table of ids and names of splits, or 'random'; write it as text")
-        if path.suffix == ".npy":
-            about[role] = narrow_features(_npy(path)) if role == "features" else _npy(path)
-        else:
-            about[role] = VertexTable(without(_vertex_table(opened(path), None if role == "features" else role)), bad, progress)
+    for role, source in sources.items():
+        is_array = isinstance(source, Path) and source.suffix == ".npy"
+        if is_array and role == "split":
+            raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random'; write it as text")
+        if is_array:
+            about[role] = narrow_features(_npy(source)) if role == "features" else _npy(source)
+        elif source is not None and not isinstance(source, str):
+            table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role))
+            about[role] = VertexTable(table, bad, progress, reading)
     without.check()
+    _check_sources(about, is_random=isinstance(sources["split"], str))
     return about
 
 
-def _check_sources(about: Mapping[str, VertexTable | Array], split: Path | str | None) -> None:
+def _check_sources(about: Mapping[str, VertexTable | Array], is_random: bool) -> None:
     """Raise InputError if several inputs have labels, or several have splits."""
-    for role in _VERTEX_NAMES:
-        sources = [own.path.name for own in about.values() if isinstance(own, VertexTable) and role in own.texts]
+    for role, names in (("label", {"label"}), ("split", {"split", *MASKS})):
+        sources = [own.path.name for own in about.values() if isinstance(own, VertexTable) and names & own.texts.keys()]
         sources += ["--labels"] if role == "label" and isinstance(about.get(role), np.ndarray) else []
-        sources += ["--split random"] if role == "split" and split == "random" else []
+        sources += ["--split random"] if role == "split" and is_random else []
         if len(sources) > 1:
             raise InputError(
                 f"{' and '.join(sources)} have a {role} column of nodes: only one file may; leave the column out of the others"
             )
 
 
-def _meta(paths: Sequence[Path | None], classes: list[str] | None, bad: BadRows, repeats: int) -> dict[str, Any]:
-    source = f"tables: {', '.join(path.name for path in paths if path is not None)}"
-    told = {"classes": classes, "skipped_rows": bad.skipped, "repeated_rows": repeats}
+def _meta(
+    files: Sequence[Path | Frame | str | None],
+    classes: list[str] | None,
+    bad: BadRows,
+    repeats: int,
+    encodings: Mapping[str, Mapping[str, Encoding]],
+) -> dict[str, Any]:
+    source = f"tables: {', '.join(file.name if isinstance(file, Path) else 'nodes' for file in files if not isinstance(file, str | None))}"
+    skipped = {file: count for file, (count, _) in bad.counts.items()}
+    columns = {what: {name: own.as_json() for name, own in each.items()} for what, each in encodings.items() if each}
+    told = {"classes": classes, "skipped_rows": skipped, "repeated_rows": repeats, "columns": columns}
     return {"source": source} | {name: value for name, value in told.items() if value}
 
 
@@ -166,9 +187,11 @@ def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_b
     return Vertices(is_number=is_number and or_by.begins_with_numbers(["src", "dst"]))
 
 
-def _number(own: Mapping[str, Array], tables: Sequence[VertexTable], vertices: Vertices, edges: Path) -> None:
+def _number(own: Mapping[str, Array], about: Mapping[str, VertexTable | Array], vertices: Vertices, edges: Path) -> None:
     """Replace codes of sources and destinations with node numbers, in place, when all ids are known. Raise InputError without any node."""
-    for table in tables if vertices.is_open else ():
+    for table in about.values() if vertices.is_open else ():
+        if not isinstance(table, VertexTable):
+            continue
         ids, good = vertices.as_ids(table.ids)
         vertices.codes(ids[good])
     final = vertices.close()
@@ -241,29 +264,35 @@ def _edge_table(table: Table, columns: Sequence[str] | None) -> Table:
             )
         table.rename(["src", "dst"])
     else:
-        names = [_EDGE_NAMES.get(own.lower(), own) for own in table.names]
-        if not {"src", "dst"} <= set(names) or len(set(names)) < len(names):
+        names = renamed(table.names, EDGE_NAMES)
+        if not {"src", "dst"} <= set(names):
             if len(names) < 2:
                 raise InputError(f"{table.path} has the one column {names[0]}: an edge needs two; give another --delimiter")
-            names = ["src", "dst", *table.names[2:]]
+            names = ["src", "dst", *renamed(table.names[2:], {role: EDGE_NAMES[role] for role in ("weight", "time")})]
         table.rename(names)
     return table
 
 
+def renamed(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return column names in which, for each role, the first usual name that occurs is replaced by the role."""
+    lower = [name.lower() for name in names]
+    found = {next((lower.index(own) for own in usual if own in lower), -1): role for role, usual in roles.items()}
+    return [found.get(i, name) for i, name in enumerate(names)]
+
+
 def _vertex_table(table: Table, role: str | None = None) -> Table:
-    """Rename a node table's columns to ``id``, ``label`` and ``split``. A table with role ``label`` or ``split`` has no features."""
+    """Rename a node table's columns to ``id``, ``label``, ``split`` and so on. A table with role ``label`` or ``split`` has no features."""
     lower = [own.lower() for own in table.names]
-    names = [own if own in _VERTEX_NAMES else given for own, given in zip(lower, table.names, strict=True)]
     at = next((lower.index(own) for own in _ID_NAMES if own in lower), 0)
-    names[at] = "id"
+    names = renamed([own if i != at else "id" for i, own in enumerate(table.names)], VERTEX_NAMES)
     if role is not None:
         others = [i for i in range(len(names)) if i != at]
         own = names.index(role) if role in names else others[0] if len(others) == 1 else None
-        if own is None:
+        if own is None and not (role == "split" and {*MASKS} & {*names}):
             raise InputError(
                 f"{table.path} has the columns {', '.join(table.names)}: it needs two, id and {role}, or one named {role}; rename it"
             )
-        names = ["id" if i == at else role if i == own else name if name in _VERTEX_NAMES else f"- {i}" for i, name in enumerate(names)]
+        names = ["id" if i == at else role if i == own else name if name in VERTEX_NAMES else f"- {i}" for i, name in enumerate(names)]
     table.rename(names)
     return table
 
@@ -297,18 +326,19 @@ def _npy(path: Path) -> Array:
 
 
 def _of_vertices(
-    tables: Sequence[VertexTable], vertices: Vertices, bad: BadRows
+    about: Mapping[str, VertexTable | Array], vertices: Vertices, known: Sequence[str] | None
 ) -> tuple[Array | None, dict[str, Array], list[str] | None]:
-    """Return labels (V,), splits and the names of classes from node tables."""
-    y, splits, classes = None, {}, None
-    for table in tables:
-        numbers = numbers_of(table.ids, vertices, table, bad)
+    """Return labels (V,) or (V, C), splits and the names of classes from node tables or arrays. ``known`` are names of classes that are known."""
+    splits, classes = {}, None
+    y = labels if isinstance(labels := about.get("label"), np.ndarray) else None
+    for table in (own for own in about.values() if isinstance(own, VertexTable)):
+        numbers = numbers_of(table.ids, vertices, table)
         good = numbers >= 0
         if "label" in table.texts:
-            own, classes = labels_of(table)
+            own, classes = labels_of(table, known)
             y = np.full(len(vertices), np.nan if own.dtype.kind == "f" else -1, own.dtype)
             y[numbers[good]] = own[good]
-        if "split" in table.texts:
+        if table.texts.keys() - {"label"}:
             splits = splits_of(table, numbers)
     return y, splits, classes
 

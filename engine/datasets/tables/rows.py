@@ -10,19 +10,20 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
-from hoptrain.engine.datasets.tables.cells import DTYPES, EXACT, WHOLE, Kind, is_good, mistake, parsed
+from hoptrain.engine.datasets.tables.cells import DTYPES, EXACT, RULES, WHOLE, Kind, as_number, is_good, parsed
 from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import open_regular
 
@@ -32,7 +33,10 @@ _LONGEST = 16 << 20
 """Maximum number of bytes of a line, because a small compressed file may expand to a line of many GB."""
 _COMMENTS = (b"#", b"%")
 _MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
-_HEADS = {"src", "dst", "source", "target", "destination", "from", "to", "id", "node", "vertex", "label", "class", "y", "split", "weight", "time"}  # fmt: skip
+_HEADS = {
+    *("src", "dst", "source", "target", "destination", "from", "to", "id", "node", "vertex"),
+    *("label", "class", "y", "split", "weight", "time", "timestamp", "date"),
+}
 """Column names that identify the first line of a text file as a header."""
 Progress = Callable[[Path, float, int], None]
 """A callback that receives the file, the share of it that was read, and the number of rows so far."""
@@ -54,7 +58,10 @@ class Table:
         names: names of the columns; "0", "1" and so on without a header.
         unit: how rows are counted in messages: ``line`` for text files, ``row`` for Parquet.
         has_header: whether the first line has the column names.
+        num_rows: number of the rows read so far, good and bad.
     """
+
+    num_rows = 0
 
     def __init__(self, path: Path, *, delimiter: str | None = None, header: bool | None = None) -> None:
         """Open a table and detect its delimiter and header from the first lines.
@@ -83,9 +90,12 @@ class Table:
             self.names = cells if self.has_header else [str(place) for place in range(len(cells))]
             self._first_row = dict(zip(self.names, below if self.has_header else cells, strict=False))
         self._all = list(self.names)
+        self._check_names()
+
+    def _check_names(self) -> None:
         if len(set(self.names)) < len(self.names):
             raise InputError(
-                f"{path} has two columns of one name: names must be unique, but are {', '.join(self.names)}; correct the header"
+                f"{self.path} has two columns of one name: names must be unique, but are {', '.join(self.names)}; correct the header"
             )
 
     def rename(self, names: Sequence[str]) -> None:
@@ -100,8 +110,8 @@ class Table:
     def begins_with_numbers(self, names: Sequence[str]) -> bool:
         """Return whether these columns contain integers in the first row."""
         if self.unit == "row":
-            types = [str(self._file.schema_arrow.field(self._all.index(name)).type) for name in names]
-            return all(kind.startswith(("int", "uint")) for kind in types)
+            types = self._types()
+            return all(types[self._all.index(name)].startswith(("int", "uint")) for name in names)
         return all(WHOLE.fullmatch(self._first_row.get(name, "0").strip()) for name in names)
 
     def pieces(self, kinds: Mapping[str, Kind], bad: BadRows, progress: Progress | None = None) -> Iterator[Piece]:
@@ -110,13 +120,13 @@ class Table:
         Raises:
             InputError: the file cannot be read, or ``bad`` raises for a row.
         """
-        rows = 0
-        for piece, share in self._parquet_pieces(kinds, bad) if self.unit == "row" else self._text_pieces(kinds, bad):
+        rows = self.num_rows = 0
+        for piece, share in self._frame_pieces(kinds, bad) if self.unit == "row" else self._text_pieces(kinds, bad):
             rows += len(piece.places)
             if progress:
                 progress(self.path, share, rows)
             yield piece
-        bad.end(self.path)
+        bad.end(self.path, self.unit, self.num_rows)
 
     def _stream(self) -> tuple[Any, Any]:
         """Return the file and a stream of its decompressed bytes. The file's position measures progress."""
@@ -168,6 +178,7 @@ class Table:
                         kept, is_header = kept[1:], False
                     places, block = line + np.array(kept, np.int64), b"\n".join(lines[i] for i in kept)
                 line += count
+                self.num_rows += len(places)
                 yield self._text_piece(block, places, kinds, bad), raw.tell() / size
 
     def _text_piece(self, block: bytes, places: Array, kinds: Mapping[str, Kind], bad: BadRows) -> Piece:
@@ -186,9 +197,9 @@ class Table:
         if "id" in kinds.values() and _has_leading_zeros(block):
             return None  # pandas would read 007 as 7
         if not block:
-            return {name: np.empty(0, object if DTYPES[kind] is str else DTYPES[kind]) for name, kind in kinds.items()}
-        options = {"header": None, "names": self._all, "index_col": False, "keep_default_na": False, "na_values": []}
-        dtypes = {name: DTYPES[kinds[name]] if name in kinds else str for name in self._all}
+            return {name: np.empty(0, np.int64 if DTYPES[kind] is np.int64 else object) for name, kind in kinds.items()}
+        options = {"header": None, "names": self._all, "index_col": False, "keep_default_na": False, "na_values": [], "low_memory": False}
+        dtypes = {name: DTYPES[kinds[name]] if name in kinds else str for name in self._all if kinds.get(name) != "cell"}
         mark = r"\s+" if self.delimiter == " " else self.delimiter
         try:
             with warnings.catch_warnings():
@@ -199,9 +210,13 @@ class Table:
         whole = [frame[name].to_numpy() for name, kind in kinds.items() if DTYPES[kind] is np.int64]
         if any((np.abs(values) >= EXACT).any() for values in whole) and re.search(rb"[.eE]", block):
             return None  # pandas would read a column with 7.0 as float64
-        if frame.iloc[:, -1].dtype.kind not in "if" and frame.iloc[:, -1].isna().any():
-            return None  # rows with fewer cells
-        texts = [name for name, kind in kinds.items() if DTYPES[kind] is str]
+        last = frame.iloc[:, -1]
+        is_whole = b'"' not in block and block.count(self.delimiter.encode()) == len(frame) * (len(self._all) - 1)
+        if last.dtype.kind not in "iufb" and (last.isna() | (last == "")).any() and not is_whole:
+            return None  # perhaps rows with fewer cells
+        of_truth = [name for name, kind in kinds.items() if kind == "cell" and frame[name].dtype == bool]
+        frame = frame.astype(dict.fromkeys(of_truth, str))
+        texts = [name for name in kinds if frame[name].dtype.kind not in "iuf"]
         for name in texts if b" " in block else ():
             frame[name] = frame[name].str.strip()
         return {name: frame[name].to_numpy(object if name in texts else None) for name in kinds}
@@ -212,52 +227,92 @@ class Table:
         at = {name: self._all.index(name) for name in kinds}
         for line, place in zip(_lines(block) if block else [], places, strict=True):
             row = self._row(line, kinds, at)
-            if isinstance(row, str):
-                bad.add(self.path, f"line {place}", row)
+            if isinstance(row, _Wrong):
+                bad.add(self.path, [place], row.what, [row.value], row.rule)
                 continue
             kept.append(place)
             for name, value in zip(kinds, row, strict=True):
                 values[name].append(value)
-        arrays = {name: np.array(values[name], object if DTYPES[kind] is str else DTYPES[kind]) for name, kind in kinds.items()}
+        arrays = {name: np.array(values[name], np.int64 if DTYPES[kind] is np.int64 else object) for name, kind in kinds.items()}
         return Piece(arrays, np.array(kept, np.int64))
 
-    def _row(self, line: bytes, kinds: Mapping[str, Kind], at: Mapping[str, int]) -> list[Any] | str:
-        """Parse a line. Return its values, or a message that says what is wrong."""
+    def _row(self, line: bytes, kinds: Mapping[str, Kind], at: Mapping[str, int]) -> list[Any] | _Wrong:
+        """Parse a line. Return its values, or what is wrong."""
         try:
             text = line.decode().removesuffix("\r")
         except UnicodeDecodeError:
-            return f"it is {line[:40]!r}: text must be UTF-8; convert the file"
+            return _Wrong("it is", line[:40].decode(errors="replace"), "text must be UTF-8; convert the file")
         if text.count('"') % 2:
-            return f"it is {text[:60]!r}: quotes must be closed in the same line; close the quote"
+            return _Wrong("it is", text, "quotes must be closed in the same line; close the quote")
         cells = self._cells(text)
         if len(cells) != len(self._all):
-            return (
-                f"it has {len(cells)} cells: it must have {len(self._all)}, as the first line; add or drop cells, or give the --delimiter"
-            )
+            rule = f"it must have {len(self._all)}, as the first line; add or drop cells, or give the --delimiter"
+            return _Wrong("it has", f"{len(cells)} cells", rule)
         row = []
         for name, kind in kinds.items():
             value = parsed(kind, cells[at[name]])
             if value is None:
-                return mistake(name, kind, cells[at[name]])
+                return _Wrong(f"{name} is", cells[at[name]], RULES[kind])
             row.append(value)
         return row
 
-    def _parquet_pieces(self, kinds: Mapping[str, Kind], bad: BadRows) -> Iterator[tuple[Piece, float]]:
-        first, total = 1, max(self._file.metadata.num_rows, 1)
-        own = dict(zip(self._all, self._file.schema_arrow.names, strict=True))
-        for batch in self._file.iter_batches(batch_size=1 << 18, columns=[own[name] for name in kinds]):
-            frame = batch.to_pandas(integer_object_nulls=True)
-            frame = frame.rename(columns={own[name]: name for name in kinds})
-            columns = {name: _of_parquet(self.path, name, kind, frame[name].to_numpy()) for name, kind in kinds.items()}
+    def _frame_pieces(self, kinds: Mapping[str, Kind], bad: BadRows) -> Iterator[tuple[Piece, float]]:
+        first = 1
+        for frame, total in self._frames([self._all.index(name) for name in kinds]):
+            frame.columns = list(kinds)
+            columns = {name: _of_frame(self.path, name, kind, frame[name].to_numpy()) for name, kind in kinds.items()}
             good = np.ones(len(frame), bool)
-            for name, kind in kinds.items():
-                wrong = good & ~is_good(kind, columns[name])
-                good &= ~wrong
-                for row in np.flatnonzero(wrong):
-                    bad.add(self.path, f"row {first + row}", mistake(name, kind, frame[name].iloc[row]))
+            for name in (name for name, kind in kinds.items() if kind == "key"):
+                wrong = np.flatnonzero(columns[name] == "")
+                good[wrong] = False
+                bad.add(self.path, first + wrong, f"{name} is", columns[name][wrong], RULES["key"])
             places = first + np.flatnonzero(good)
             first += len(frame)
+            self.num_rows += len(frame)
             yield Piece({name: values if good.all() else values[good] for name, values in columns.items()}, places), (first - 1) / total
+
+    def _types(self) -> list[str]:
+        """Return the types of all columns as texts, such as ``int64``."""
+        return [str(field.type) for field in self._file.schema_arrow]
+
+    def _frames(self, places: Sequence[int]) -> Iterator[tuple[Any, int]]:
+        """Yield data frames of the columns at ``places``, some rows at a time, with the number of all rows."""
+        names = [self._file.schema_arrow.names[place] for place in places]
+        for batch in self._file.iter_batches(batch_size=1 << 18, columns=names):
+            yield batch.to_pandas(integer_object_nulls=True)[names], max(self._file.metadata.num_rows, 1)
+
+
+class FrameTable(Table):
+    """A table in memory, a ``pandas.DataFrame``. Its index is ignored."""
+
+    def __init__(self, frame: Any, name: str) -> None:
+        """Take a data frame; ``name`` is its name in messages.
+
+        Raises:
+            InputError: ``frame`` is no data frame, or has repeated column names.
+        """
+        import pandas
+
+        if not isinstance(frame, pandas.DataFrame):
+            raise InputError(f"{name} is a {type(frame).__name__}: it must be a pandas.DataFrame; convert it")
+        self.path, self.unit, self.has_header, self._frame, self._first_row = Path(name), "row", True, frame, {}
+        self.names = [str(column) for column in frame.columns]
+        self._all = list(self.names)
+        self._check_names()
+
+    def _types(self) -> list[str]:
+        return [str(kind).lower() for kind in self._frame.dtypes]
+
+    def _frames(self, places: Sequence[int]) -> Iterator[tuple[Any, int]]:
+        yield self._frame.iloc[:, list(places)].copy(deep=False), max(len(self._frame), 1)
+
+
+class _Wrong(NamedTuple):
+    """Why a line cannot be read: what is wrong with it, the wrong value, and the rule with its remedy."""
+
+    what: str
+    value: str
+    rule: str
 
 
 def _lines(block: bytes) -> list[bytes]:
@@ -285,7 +340,7 @@ def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
 
 
 def _is_text(cell: str) -> bool:
-    return parsed("number", cell) is None
+    return not math.isfinite(as_number(cell))
 
 
 def _opened(read: Callable[[], Any], path: Path) -> Any:
@@ -306,12 +361,10 @@ def _parquet() -> Any:
     return parquet
 
 
-def _of_parquet(path: Path, name: str, kind: Kind, values: Array) -> Array:
-    """Convert a Parquet column to its kind's dtype. Missing numbers become NaN, missing texts ""."""
-    if kind in ("key", "text"):
-        if values.dtype.kind == "f":
-            raise InputError(f"{path}: column {name} is {values.dtype}: it must hold integers or texts; convert it")
-        return np.array(["" if value is None or value != value else str(value) for value in values], object)
+def _of_frame(path: Path, name: str, kind: Kind, values: Array) -> Array:
+    """Convert a column of a data frame to its kind's dtype. Missing numbers become NaN, missing texts "", dates their ISO notation."""
+    import pandas
+
     if kind in ("id", "time"):
         if values.dtype.kind not in "iu":
             raise InputError(f"{path}: column {name} is {values.dtype} or has missing values: it must hold integers; convert it")
@@ -323,7 +376,11 @@ def _of_parquet(path: Path, name: str, kind: Kind, values: Array) -> Array:
         if len(widths) > 1:
             raise InputError(f"{path}: column {name} has lists of {len(widths)} lengths: lists must be of equal length; pad them")
         return np.stack(values.tolist()).astype(np.float64)
-    try:
-        return values.astype(np.float64)
-    except (ValueError, TypeError):
-        raise InputError(f"{path}: column {name} is {values.dtype}: it must hold numbers; encode it, or leave the column out") from None
+    if kind == "cell" and values.dtype.kind in "iuf":
+        return values
+    if values.dtype.kind == "M":
+        texts = np.datetime_as_string(values.astype("datetime64[us]")).astype(object)
+    else:
+        cells = values.tolist()
+        texts = np.array([str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell) for cell in cells], object)
+    return np.where(pandas.isna(values), "", texts)

@@ -14,6 +14,7 @@ from hoptrain.engine.errors import check_choice
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import temporary_pyg_files
+from hoptrain.trainers.models.features import Standardize
 from hoptrain.trainers.models.hetero.layers import READ_EDGES, Blocks, HeteroArch, Hidden, make_hetero_layer
 from hoptrain.trainers.models.layers import Dropout
 
@@ -44,6 +45,7 @@ class HeteroGNN(nn.Module):
         *,
         dropout: float = 0.5,
         input_dropout: float = 0.0,
+        standardize_features: bool = False,
         heads: int = 4,
         num_bases: int = 0,
         edge_channels: dict[str, int] | None = None,
@@ -61,10 +63,10 @@ class HeteroGNN(nn.Module):
             num_layers: number of layers, which equals the hops of a mini-batch.
             dropout: share of hidden inputs to drop (and of the attention weights of gat and han).
             input_dropout: share of features to drop.
+            standardize_features: subtract from each feature its mean over the training nodes (all nodes of other types), and divide by their deviation.
             heads: number of attention heads, which divide ``hidden_channels`` among them.
             num_bases: number of matrices that rgcn's relations share; 0 gives each relation its own.
-            edge_channels: number of features of an edge, by relation (``source:name:destination``), for relations with edge features; gatv2 and
-                transformer read them.
+            edge_channels: number of features of an edge, by relation (``source:name:destination``), which gatv2 and transformer read.
 
         Raises:
             InputError: sizes do not fit, or an option is unknown.
@@ -88,6 +90,7 @@ class HeteroGNN(nn.Module):
         self.heads = ModuleDict({name: nn.Linear(hidden_channels, out_channels) for name in self.seed_types})
         self.activation: nn.Module = nn.Identity() if arch in ("hgt", "han") else nn.ELU() if arch in ("gat", "gatv2") else nn.ReLU()
         self.dropout, self.input_dropout = Dropout(dropout), Dropout(input_dropout)
+        self.standardize = ModuleDict({name: Standardize(in_channels[name]) for name in self.inputs if standardize_features})
         self._freeze_unused(hidden_channels)
 
     def _freeze_unused(self, channels: int) -> None:
@@ -120,6 +123,7 @@ class HeteroGNN(nn.Module):
 
     def embed(self, x: Hidden, node_ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute input rows (S_t, H) of layer 0 by type, from features ``x`` and ids ``node_ids`` of the given types."""
+        x = {name: self.standardize[name](rows) if name in self.standardize else rows for name, rows in x.items()}
         made = {name: F.relu(linear(self.input_dropout(x[name]))) for name, linear in self.inputs.items() if name in x}
         return made | {name: table(node_ids[name].long()) for name, table in self.tables.items() if name in node_ids}
 

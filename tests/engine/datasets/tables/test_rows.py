@@ -10,9 +10,10 @@ from cases.mistakes import Mistake, each_of
 
 from hoptrain.engine.datasets.tables import rows
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
+from hoptrain.engine.datasets.tables.cells import as_number
 from hoptrain.engine.datasets.tables.rows import Table
 
-KINDS = {"a": "id", "b": "key", "w": "weight", "t": "time", "f": "number", "l": "text"}
+KINDS = {"a": "id", "b": "key", "w": "cell", "t": "time", "f": "cell", "l": "text"}
 GOOD = {"a": "7", "b": "ann", "w": "0.5", "t": "-3", "f": "1e-3", "l": ""}
 ODD = {
     "a": ["007", "x", "", "7.0", "-2", "1e2", "7.5", "9" * 25, str(2**60 + 1)],
@@ -39,18 +40,22 @@ def text_of(number, seed):
 
 def read(path, **options):
     told = []
-    pieces = list(Table(path, **options).pieces(KINDS, BadRows(told.append, skip=True)))
-    columns = {name: np.concatenate([piece.columns[name] for piece in pieces]) for name in KINDS}
-    # float32, as data sets store them, since pandas and Python round some doubles differently.
-    columns = {name: (own.astype(np.float32) if own.dtype == np.float64 else own).tolist() for name, own in columns.items()}
+    pieces = list(Table(path, **options).pieces(KINDS, BadRows(told.append, skip=1.0)))
+    columns = {name: [cell for piece in pieces for cell in piece.columns[name].tolist()] for name in KINDS}
+    columns |= {name: list(map(as_stored, columns[name])) for name, kind in KINDS.items() if kind == "cell"}
     return columns, np.concatenate([piece.places for piece in pieces]).tolist(), told
+
+
+def as_stored(cell):
+    """The number of a cell as data sets have it, since pandas and Python differ in the last place of some doubles; or its text."""
+    number = as_number(str(cell))
+    return float(np.float32(number)) if np.isfinite(number) else str(cell)
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("size", [1, 200, 1 << 20])
 def test_pieces_by_pandas_are_those_line_by_line(seed, size, tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "BYTES", size)
-    monkeypatch.setattr("hoptrain.engine.datasets.tables.bad_rows.SHOWN", 1000)
     text = text_of(300, seed)
     (tmp_path / "t.csv").write_text(text)
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
@@ -60,7 +65,7 @@ def test_pieces_by_pandas_are_those_line_by_line(seed, size, tmp_path, monkeypat
     assert fast[:2] == slow[:2] == zipped[:2]
     assert fast[2] == slow[2]
     assert len(fast[1]) > 200
-    assert len(fast[2]) > 20
+    assert len(fast[2]) > 3
     lines = text.split("\n")
     first = [lines[place - 1].split(",")[0] for place in fast[1]]
     assert [int(cell) if cell.lstrip("-").isdigit() else int(float(cell)) for cell in first] == fast[0]["a"]
@@ -100,9 +105,10 @@ def test_spaces_around_a_cell_do_not_count(is_fast, tmp_path, monkeypatch):
     if not is_fast:
         monkeypatch.setattr(Table, "by_pandas", lambda *_: None)
     table = Table(tmp_path / "t.csv")
-    [piece] = table.pieces({"src": "key", "dst": "key", "a": "number"}, BadRows())
+    [piece] = table.pieces({"src": "key", "dst": "key", "a": "cell"}, BadRows())
     assert table.names == ["src", "dst", "a"]
-    assert [piece.columns[name].tolist() for name in table.names] == [["a", "b", "c"], ["b", "c", "a b"], [1, 2, 3]]
+    assert [piece.columns[name].tolist() for name in ("src", "dst")] == [["a", "b", "c"], ["b", "c", "a b"]]
+    assert [as_number(str(cell)) for cell in piece.columns["a"]] == [1, 2, 3]
 
 
 def two_columns_of_one_name(tmp_path):

@@ -9,7 +9,7 @@ from hoptrain.engine.datasets import list_datasets
 from hoptrain.engine.datasets.tables import rows
 from hoptrain.engine.datasets.tables.folders import read_hetero_tables
 
-PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,val\n7,4,0,graphs,test\n"
+PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,Valid\n7,4,0,graphs,test\n"
 AUTHORS = "id,a\n10,1\n-3,0\n12,1\n"
 WRITES = "src,dst,weight,time,note\n12,7,0.5,30,x\n10,p1,1,10,y\n12,007,2,20,z\n"
 
@@ -68,7 +68,8 @@ def test_a_typed_graph(tmp_path):
     data = load_hetero_dataset(str(folder))
     check(data)
     check(load_hetero_dataset("mine", root=tmp_path))
-    assert data.meta["not_carried"] == ["author__writes__paper.csv: note"]
+    assert data.meta["columns"]["author:writes:paper"]["note"] == {"kind": "category", "categories": ["x", "y", "z"]}
+    assert data.edge_attr["author", "writes", "paper"].tolist() == [[0], [1], [2]]
     assert load_hetero_dataset(str(folder)).path == data.path
     assert [entry.about for entry in list_datasets(tmp_path) if entry.name == "mine"] == ["tables of nodes and edges"]
     write(folder, **{"edges/paper__cites__paper": "src,dst\np1,7\n7,7\n"})
@@ -219,20 +220,20 @@ MISTAKES = {
     "a text as a feature": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n-3,0\n12,KDD\n"),
         value="a is 'KDD'",
-        rule="author.csv, line 4 finite",
-        remedy="encode leave column",
+        rule="author.csv, line 4 finite numbers",
+        remedy="correct leave column --categories",
     ),
     "an empty feature": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n-3,\n12,2\n"),
         value="a is ''",
-        rule="author.csv, line 3 finite",
-        remedy="encode leave column",
+        rule="author.csv, line 3 value",
+        remedy="fill --missing leave column",
     ),
     "an infinite feature": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,inf\n-3,1\n12,2\n"),
         value="a is 'inf'",
-        rule="author.csv, line 2 finite",
-        remedy="encode leave column",
+        rule="author.csv, line 2 finite numbers",
+        remedy="correct leave column",
     ),
     "a row with more cells": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n-3,1,4\n12,2\n"),
@@ -242,13 +243,13 @@ MISTAKES = {
     ),
     "a text in a column without a name of ours": Mistake(
         lambda tmp_path: paper(tmp_path, PAPERS.replace("label", "venue_")),
-        value="venue_ is 'graphs'",
-        rule="paper.csv, line 2 finite",
-        remedy="encode leave column",
+        value="venue_ is ''",
+        rule="paper.csv, line 3 value",
+        remedy="fill leave column",
     ),
     "a negative label": Mistake(
         lambda tmp_path: paper(tmp_path, "id,label\n7,1\np1,-2\n007,\n"),
-        value="label is -2",
+        value="label is '-2'",
         rule="paper.csv, line 3 classes",
         remedy="give",
     ),
@@ -264,11 +265,11 @@ MISTAKES = {
         rule="split train label (-1)",
         remedy="drop",
     ),
-    "an unknown split": Mistake(
-        lambda tmp_path: paper(tmp_path, PAPERS.replace("trees,val", "trees,valid")),
-        value="split is 'valid'",
-        rule="line 4 train, test",
-        remedy="write val",
+    "two splits of one meaning": Mistake(
+        lambda tmp_path: Dataset(edge_index=[[0], [1]], x=np.eye(2), splits={"val": np.array([0]), "valid": np.array([1])}),
+        value="val, valid",
+        rule="two mean same",
+        remedy="leave out",
     ),
     "an edge of a table without nodes": Mistake(
         edge_of_a_table_without_vertices, value="src is 'Ada'", rule="writes__paper.csv, line 2 author.csv", remedy="add drop row"

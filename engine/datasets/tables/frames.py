@@ -1,0 +1,56 @@
+"""Data sets from pandas data frames, by the rules of ``hoptrain data import``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hoptrain.engine.dataset import Dataset
+from hoptrain.engine.datasets.tables.encodings import Missing, Reading
+from hoptrain.engine.datasets.tables.plain import read_plain
+
+if TYPE_CHECKING:
+    from pandas import DataFrame  # type: ignore[import-untyped]
+
+
+def from_pandas(
+    edges: DataFrame,
+    nodes: DataFrame | None = None,
+    *,
+    split: str | None = None,
+    undirected: bool = False,
+    missing: Missing = "error",
+    categories: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    like: Dataset | None = None,
+    name: str = "data",
+) -> Dataset:
+    """Build a data set from data frames, whose columns have the names and rules of the tables of ``hoptrain data import``.
+
+    Args:
+        edges: a row per edge: ``src`` and ``dst`` (or ``source`` and ``target``, ...; else the first two columns), optionally ``weight`` and ``time``.
+            All other columns are edge features.
+        nodes: a row per node: ``id`` (else the first column), optionally ``label``, and ``split`` or ``train_mask``, ``val_mask`` and ``test_mask``. All
+            other columns are features. Without it, nodes are the ids in ``edges``, in ascending order.
+        split: "random" for 60/20/20 of the labelled nodes.
+        undirected: add the reverse of each edge.
+        missing: what to do with missing features: error, mean or zero.
+        categories: columns that are categories although they have numbers or many different texts.
+        drop: columns to leave out.
+        like: a data set whose columns, categories, fillings and classes are used, such as the one that a model was trained on.
+        name: name of the data set.
+
+    Raises:
+        InputError: a cell is invalid; the message names column, row, value and rule.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from hoptrain import from_pandas
+        >>> people = pd.DataFrame({"name": ["ann", "bob", "cid"], "age": [31, None, 27], "town": ["Rome", "Oslo", "Rome"], "label": ["x", "y", "x"]})
+        >>> knows = pd.DataFrame({"who": ["ann", "bob"], "whom": ["bob", "cid"]})
+        >>> data = from_pandas(knows, people, missing="mean")
+        >>> data.x.tolist(), data.y.tolist(), data.meta["columns"]["x"]["town"]
+        ([[31, 1], [29, 0], [27, 1]], [0, 1, 0], {'kind': 'category', 'categories': ['Oslo', 'Rome']})
+    """
+    reading = Reading(missing, categories, None if like is None else like.meta)
+    return read_plain(edges, features=nodes, split=split, drop=drop, undirected=undirected, reading=reading, name=name)[0]
