@@ -24,6 +24,8 @@ FOLDER = Path(__file__).parents[2] / "configs"
 _COLUMNS = "name", "task", "size", "minutes", "files", "data", "about"
 _DATA = "dataset", "images", "triples", "events"
 """Options of data modules that name a data set."""
+OWN = "mine"
+"""Name of the data set in configurations for the user's own data."""
 _SIZES = {
     "cifar10": "60,000 images",
     "digits": "1,797 images",
@@ -41,7 +43,7 @@ _SIZES = {
 """Sizes of data sets that are not in the registry, or have no counts there."""
 _LEGEND = """\
 minutes: measured on 2 cores, without a GPU, and rounded up; empty if not measured
-files: ready (nothing to fetch), download (fetched at the first use), or missing: the file itself says what you have to provide"""
+files: ready (nothing to fetch), download (fetched at the first use), yours (--data.dataset FOLDER), or missing: the file itself says what you have to provide"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -68,10 +70,10 @@ def _row(name: str, path: Path) -> list[str]:
     text = path.read_text(encoding="utf-8")
     config = yaml.safe_load(text)
     data = next(config["data"][option] for option in _DATA if option in config["data"])
+    size, files = ("", "yours") if data == OWN else (size_of(data, config["data"].get("scale", 1)), files_of(data))
     minutes = re.search(r"^# Minutes: (\d+)", text, re.MULTILINE)
     about = text.partition("\n")[0].removeprefix("# ")
-    scale = config["data"].get("scale", 1)
-    return [name, config.get("task", "nodes"), size_of(data, scale), minutes[1] if minutes else "", files_of(data), data, about]
+    return [name, config.get("task", "nodes"), size, minutes[1] if minutes else "", files, data, about]
 
 
 def size_of(data: str, scale: float = 1) -> str:

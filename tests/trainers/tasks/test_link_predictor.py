@@ -62,7 +62,7 @@ def test_a_run_learns(folder, tmp_path, capsys, monkeypatch):
     assert cli.trainer.checkpoint_callback.monitor == "val_auc"
     assert cli.trainer.checkpoint_callback.best_model_score > 0.8
     monkeypatch.setattr(RichProgressBar, "get_metrics", lambda *_: {"val_loss": 1.0, "val_auc": 0.5})
-    assert ProgressBar().get_metrics(cli.trainer, cli.model) == {"val": "0.500"}
+    assert ProgressBar().get_metrics(cli.trainer, cli.model) == {"val auc": "0.500"}
     assert f"test ROC AUC {cli.trainer.callback_metrics['test_auc']:.3f}" in capsys.readouterr().out
 
 

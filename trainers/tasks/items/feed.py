@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -32,14 +33,14 @@ class ItemBatch(NamedTuple):
         y: classes (B,) int64, or labels or targets in the layout of ``SmallGraphs``.
         num_step_items: number of items of this step over all ranks.
         address: address of a training batch; None in evaluation.
-        seeds: ids (B,) of the items in evaluation; None in training.
+        seeds: ids (B,) int64 of the items in evaluation; None in training.
     """
 
     x: Any
     y: Tensor
     num_step_items: int
     address: Address | None = None
-    seeds: Array | None = None
+    seeds: Tensor | None = None
 
     @property
     def num_edges(self) -> int:
@@ -181,4 +182,4 @@ class _Batches:
 
     def __getitem__(self, number: int) -> ItemBatch:
         x, y = self._collate(self._shares[number], None)
-        return ItemBatch(x, y, len(y), seeds=self._shares[number])
+        return ItemBatch(x, y, len(y), seeds=torch.from_numpy(np.array(self._shares[number])))

@@ -202,7 +202,7 @@ MISTAKES = {
         lambda tmp_path: load_images("cifar10", root=tmp_path),
         value="'cifar10'",
         rule="not machine looked",
-        remedy="put cifar-10-batches-py .tar.gz 'digits'",
+        remedy="put cifar-10-python.tar.gz 'digits'",
     ),
     "images without a folder": Mistake(
         lambda: load_images("cats"), value="'cats'", rule="not machine root $HOPTRAIN_DATA", remedy="put cats.npz 'digits'"
