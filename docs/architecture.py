@@ -31,12 +31,8 @@ class Layer(NamedTuple):
 
 LAYERS = (
     Layer(("benchmarks",), "a module or a folder for each question", "#5f6770", "#f2f3f5"),
-    Layer(
-        ("trainers", "pyg", "dgl"),
-        "Lightning, tasks, models, ranks; loaders of PyG and DGL",
-        "#6b4fa0",
-        "#f1edf9",
-    ),
+    Layer(("pyg", "dgl"), "loaders and layers of PyG and DGL", "#8a3f6b", "#f9edf4"),
+    Layer(("trainers",), "Lightning, tasks, models, ranks", "#6b4fa0", "#f1edf9"),
     Layer(("samplers",), "algorithms, the batch, the loader", "#26774a", "#e8f5ee"),
     Layer(
         ("engine",),

@@ -22,6 +22,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put, without
 from hoptrain.pyg.feed import LoaderMixin
+from hoptrain.pyg.outputs import put_blocks
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.loader.given import BatchSource
 
@@ -141,9 +142,12 @@ class HopLoaderMixin(LoaderMixin):
         kept = self.data, self.transform, self.hops.perm
         self.data, self.transform, self.hops.perm = whole, None, perm
         try:
-            return cast(Any, self).filter_fn(out)
+            made = cast(Any, self).filter_fn(out)
         finally:
             self.data, self.transform, self.hops.perm = kept
+        if cast(Any, self).transform_sampler_output is None:
+            put_blocks(made, out)
+        return made
 
 
 class NodeLoaderMixin(HopLoaderMixin):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import HeteroMiniBatch
 from hoptrain.samplers.batch.minibatch import Block, SampledBatch, dotted
+from hoptrain.trainers.models.sums.edge_index import Hop, SampledEdges
 
 
 def as_output(batch: SampledBatch, *, with_trees: bool, with_hop_counts: bool) -> Any:
@@ -40,7 +41,37 @@ def as_output(batch: SampledBatch, *, with_trees: bool, with_hop_counts: bool) -
         fields["num_sampled_nodes"] = {kind: _differences([count[kind] for count in counts]) for kind in batch.nodes}
         fields["num_sampled_edges"] = {relation: _differences([hop[relation].num_edges for hop in hops]) for relation in outermost}
     output = HeteroSamplerOutput if isinstance(batch, HeteroMiniBatch) else SamplerOutput
-    return output(**{name: batch.joined(by_key) for name, by_key in fields.items()})
+    made = output(**{name: batch.joined(by_key) for name, by_key in fields.items()})
+    if isinstance(made, SamplerOutput):
+        made.blocks = KnownBlocks.of(batch, made)  # type: ignore[attr-defined]
+    return made
+
+
+class KnownBlocks(NamedTuple):
+    """The blocks of a ``SamplerOutput``, as arguments of ``SampledEdges``.
+
+    Attributes:
+        row: sources of the output that has these blocks.
+        indptr: offsets of the outermost block.
+        hops: sizes of the blocks, outermost first.
+    """
+
+    row: Tensor
+    indptr: Tensor
+    hops: list[Hop]
+
+    @classmethod
+    def of(cls, batch: SampledBatch, output: SamplerOutput) -> KnownBlocks:
+        """Return the blocks of a batch, from which ``output`` was made."""
+        hops = [Hop(block.num_src, block.num_dst, block.num_edges) for block in batch.blocks]
+        return cls(output.row, _copy_int64(batch.blocks[0].indptr), hops)
+
+
+def put_blocks(made: Any, output: Any) -> None:
+    """Make the ``edge_index`` of a ``Data``, which PyG made of a sampler's output, ``SampledEdges``, unless it has other edges than the sampled ones."""
+    known = getattr(output, "blocks", None)
+    if known is not None and known.row is output.row and "edge_index" in made:
+        made.edge_index = SampledEdges(made.edge_index, known.indptr, known.hops)
 
 
 def _destinations(block: Block) -> Tensor:

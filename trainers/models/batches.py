@@ -16,6 +16,7 @@ from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.batch.union import union_of
 from hoptrain.trainers.models.features import to_input
 from hoptrain.trainers.models.layered import Chunk, address_seed
+from hoptrain.trainers.models.sums.edge_index import SampledEdges
 
 ForwardInputs = Literal["blocks", "blocks+degrees", "edge_index"]
 """Inputs of a model's ``forward`` in addition to the features x (S, F) of the input nodes:
@@ -109,8 +110,8 @@ def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool, k
 
 
 def edge_index_of(batch: MiniBatch) -> Tensor:
-    """Return the edges (2, M) int64 of ``to_pyg()``: sources above destinations, local ids."""
-    return batch.blocks[0].edge_index() if batch.nested else union_of(batch, ONLY).edge_index
+    """Return the edges (2, M) int64 of ``to_pyg()``: sources above destinations, local ids. The layers of ``hoptrain.pyg.nn`` know their blocks."""
+    return SampledEdges.of(batch.blocks) if batch.nested else union_of(batch, ONLY).edge_index
 
 
 def side_inputs(forward_inputs: ForwardInputs, block: Block, degrees: Tensor) -> tuple[Any, ...]:

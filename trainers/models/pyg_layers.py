@@ -14,10 +14,7 @@ from torch import Tensor, nn
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
 from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
-from hoptrain.trainers.models.sums import aggregate
-
-_ADDITION = 8
-"""Cost of adding a neighbour's value, in multiplications of a dense product: the value is read from a random address in memory."""
+from hoptrain.trainers.models.sums import aggregate, narrows_first
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
@@ -38,7 +35,7 @@ class SAGELayer(nn.Module):
         """Compute the outputs (num_dst, C') of one block: with the mean over its edges, or with its estimate if edges have weights."""
         if block.weights is not None:
             out = self.combine(aggregate(block, x, mean_weights(block, degrees)), x[: block.num_dst])
-        elif _narrows_first(block, x.shape[1], self.lin_l.out_features):
+        elif narrows_first(block, x.shape[1], self.lin_l.out_features):
             narrow, own = self._narrow(x, block.num_dst)
             out = aggregate(block, narrow, reduce="mean") + self.lin_l.bias + own
         else:
@@ -65,14 +62,6 @@ def _draw_again(*layers: nn.Linear) -> None:
     """Draw the weights a second time, as PyG's convolutions do, so that a seed gives PyG's weights."""
     for layer in layers:
         layer.reset_parameters()
-
-
-def _narrows_first(block: Block, in_channels: int, out_channels: int) -> bool:
-    """Return whether multiplying all sources before averaging is less work than averaging first; both give the same result."""
-    if torch.compiler.is_compiling():
-        return out_channels < in_channels  # sizes are symbolic
-    first = block.num_src * in_channels * out_channels + _ADDITION * block.num_edges * out_channels
-    return first < block.num_dst * in_channels * out_channels + _ADDITION * block.num_edges * in_channels
 
 
 class GINLayer(nn.Module):

@@ -17,7 +17,8 @@ from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.layers import gcn_weights
-from hoptrain.trainers.models.pyg_layers import SAGELayer, _narrows_first, make_layer
+from hoptrain.trainers.models.pyg_layers import SAGELayer, make_layer
+from hoptrain.trainers.models.sums import narrows_first
 
 ARCHS = ("sage", "gat", "gcn", "gin")
 
@@ -112,7 +113,7 @@ def test_sage_in_either_order_is_pygs(simple_graph, channels):
     torch.manual_seed(0)
     layer = SAGELayer(*channels).double()
     block = NeighborSampler([3]).sample(simple_graph, np.arange(9)).to("cpu").blocks[0]
-    assert _narrows_first(block, *channels) == (channels[0] > channels[1])
+    assert narrows_first(block, *channels) == (channels[0] > channels[1])
     x = torch.randn(block.num_src, channels[0], dtype=torch.float64)
     size = (block.num_src, block.num_dst)
     outputs = layer(x, block, None), sage_of_pyg(layer)((x, x[: block.num_dst]), block.edge_index(), size=size)

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from hoptrain.samplers import Block
 
+_ADDITION = 8
+"""Cost of adding a neighbour's value, in multiplications of a dense product: the value is read from a random address in memory."""
+
 
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
     """Sum (or average) the rows of ``x`` (num_src, C), times ``weights``, over each destination's edges: (num_dst, C), at least float32.
@@ -52,3 +55,11 @@ def _plain_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal
         rows = rows * (weights[:, None] if weights.dim() == 1 else weights.repeat_interleave(x.shape[1] // weights.shape[1], 1))
     out = rows.new_zeros(block.num_dst, x.shape[1]).index_add(0, owner, rows)
     return out if reduce == "sum" else out / degrees.clamp(min=1)[:, None]
+
+
+def narrows_first(block: Block, in_channels: int, out_channels: int) -> bool:
+    """Return whether multiplying all sources by a matrix before adding them is less work than adding first; both give the same result."""
+    if torch.compiler.is_compiling():
+        return out_channels < in_channels  # sizes are symbolic
+    first = block.num_src * in_channels * out_channels + _ADDITION * block.num_edges * out_channels
+    return first < block.num_dst * in_channels * out_channels + _ADDITION * block.num_edges * in_channels

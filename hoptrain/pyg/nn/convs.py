@@ -1,0 +1,151 @@
+"""PyG's convolutions, which on a batch of ``hoptrain.pyg`` compute only the rows that are read.
+
+PyG finds the arguments of ``propagate`` in comments of the classes, once for each class name. So these classes repeat the comments of PyG's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+import torch_geometric.nn as pyg
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.nn.dense.linear import Linear
+
+from hoptrain.pyg.nn.neighbours import Neighbours, reduction_of
+from hoptrain.trainers.models.sums import narrows_first
+from hoptrain.trainers.models.sums.edge_index import SampledEdges, changes
+
+
+class SAGEConv(pyg.SAGEConv):
+    """A drop-in replacement for ``torch_geometric.nn.SAGEConv`` that is faster on batches of ``hoptrain.pyg``."""
+
+    # propagate_type: (x: OptPairTensor)
+
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
+        """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
+        near, reduction = Neighbours.of(self, pyg.SAGEConv, x, edge_index), reduction_of(self)
+        if near is None or size is not None:
+            return super().forward(x, edge_index, size)
+        if reduction is None:
+            return near.apply(lambda x, edges, _: super(SAGEConv, self).forward(x, edges), x, None, list(self.parameters()))
+        sources = self.lin(x).relu() if self.project else x
+        if _is_plain(self.lin_l) and narrows_first(near.block, sources.shape[1], self.out_channels):
+            out = near.reduce(F.linear(sources, self.lin_l.weight), reduce=reduction)
+            out = out if self.lin_l.bias is None else out + self.lin_l.bias
+        else:
+            out = self.lin_l(near.reduce(sources, reduce=reduction))
+        if self.root_weight:
+            out = out + self.lin_r(near.own(x))
+        return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
+
+
+class GraphConv(pyg.GraphConv):
+    """A drop-in replacement for ``torch_geometric.nn.GraphConv`` that is faster on batches of ``hoptrain.pyg``."""
+
+    # propagate_type: (x: OptPairTensor, edge_weight: OptTensor)
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None, size: Any = None) -> Tensor:
+        """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
+        near, reduction = Neighbours.of(self, pyg.GraphConv, x, edge_index, edge_weight), reduction_of(self)
+        if near is None or reduction is None or size is not None:
+            return super().forward(x, edge_index, edge_weight, size)
+        weights = None if edge_weight is None else edge_weight.view(-1)
+        out: Tensor = self.lin_rel(near.reduce(x, weights, reduction)) + self.lin_root(near.own(x))
+        return out
+
+
+class GINConv(pyg.GINConv):
+    """A drop-in replacement for ``torch_geometric.nn.GINConv`` that is faster on batches of ``hoptrain.pyg``."""
+
+    # propagate_type: (x: OptPairTensor)
+
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
+        """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
+        near, reduction = Neighbours.of(self, pyg.GINConv, x, edge_index), reduction_of(self)
+        if near is None or reduction is None or size is not None:
+            return super().forward(x, edge_index, size)
+        out: Tensor = self.nn(near.reduce(x, reduce=reduction) + (1 + self.eps) * near.own(x))
+        return out
+
+
+class GCNConv(pyg.GCNConv):
+    """A drop-in replacement for ``torch_geometric.nn.GCNConv`` that is faster on batches of ``hoptrain.pyg``."""
+
+    # propagate_type: (x: Tensor, edge_weight: OptTensor)
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
+        near = Neighbours.of(self, pyg.GCNConv, x, edge_index, edge_weight)
+        if near is None or reduction_of(self) != "sum" or self.cached:
+            return super().forward(x, edge_index, edge_weight)
+        weights, loops = self._norms(near.edges, edge_weight, x)
+        if narrows_first(near.block, x.shape[1], self.out_channels):
+            x = self.lin(x)
+            out = _with_loops(near, x, weights, loops)
+        else:
+            out = self.lin(_with_loops(near, x, weights, loops))
+        return out if self.bias is None else out + self.bias
+
+    def _norms(self, edges: SampledEdges, edge_weight: Tensor | None, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return the weights (M,) of the edges, 0 for loops in the graph, and the weights (N, 1) of the nodes' own rows, by PyG's ``gcn_norm``.
+
+        They are those of the batch and not of the graph. The result is kept with the edges, for the other layers.
+        """
+        if not self.normalize:
+            return edge_weight, None
+        key = self.improved, self.add_self_loops, x.dtype, None if edge_weight is None else (id(edge_weight), changes(edge_weight))
+        if key in edges.norms:
+            return edges.norms[key][1:]  # type: ignore[no-any-return]
+        plain = edges.plain()
+        made, norms = gcn_norm(plain, edge_weight, edges.num_nodes, self.improved, self.add_self_loops, self.flow, x.dtype)
+        loops = None
+        if self.add_self_loops:
+            norms, loops = norms[: -edges.num_nodes], norms[-edges.num_nodes :, None]
+            if made.shape[1] != plain.shape[1] + edges.num_nodes:  # gcn_norm has removed loops
+                norms = norms.new_zeros(plain.shape[1]).masked_scatter(plain[0] != plain[1], norms)
+        if not norms.requires_grad:
+            edges.norms[key] = edge_weight, norms, loops  # the weights stay alive, so that no other tensor has their id
+        return norms, loops
+
+
+class GATConv(pyg.GATConv):
+    """A drop-in replacement for ``torch_geometric.nn.GATConv`` that is faster on batches of ``hoptrain.pyg``."""
+
+    # propagate_type: (x: OptPairTensor, alpha: Tensor)
+    # edge_updater_type: (alpha: OptPairTensor, edge_attr: OptTensor)
+
+    def forward(
+        self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None, return_attention_weights: bool | None = None
+    ) -> Any:
+        """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
+        near = Neighbours.of(self, pyg.GATConv, x, edge_index, edge_attr)
+        if near is None or size is not None or return_attention_weights is not None:
+            return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
+        return near.apply(super().forward, x, edge_attr, list(self.parameters()))
+
+
+class GATv2Conv(pyg.GATv2Conv):
+    """A drop-in replacement for ``torch_geometric.nn.GATv2Conv`` that is faster on batches of ``hoptrain.pyg``."""
+
+    # propagate_type: (x: PairTensor, alpha: Tensor)
+    # edge_updater_type: (x: PairTensor, edge_attr: OptTensor)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, return_attention_weights: bool | None = None) -> Any:
+        """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
+        near = Neighbours.of(self, pyg.GATv2Conv, x, edge_index, edge_attr)
+        if near is None or return_attention_weights is not None:
+            return super().forward(x, edge_index, edge_attr, return_attention_weights)
+        return near.apply(super().forward, x, edge_attr, list(self.parameters()))
+
+
+def _is_plain(layer: Any) -> bool:
+    """Return whether a layer is a matrix product and no more: no subclass, parametrisation or hook."""
+    return type(layer) is Linear and not layer._forward_hooks and not layer._forward_pre_hooks
+
+
+def _with_loops(near: Neighbours, x: Tensor, weights: Tensor | None, loops: Tensor | None) -> Tensor:
+    """Return the weighted sums over the edges, and over the nodes' own rows if ``loops`` has weights (N, 1) for them."""
+    out = near.reduce(x, weights)
+    return out if loops is None else out + loops * near.own(x)

@@ -1,0 +1,119 @@
+"""The neighbours of a sampled batch's nodes, as a layer sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+
+from hoptrain.engine.machine import keep_freed_memory
+from hoptrain.pyg.nn.lazy import LazyRows, all_of, computed_of
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.sums import aggregate
+from hoptrain.trainers.models.sums.edge_index import SampledEdges
+
+_keep_freed_memory = cache(keep_freed_memory)
+_OVERRIDABLE = ("message", "aggregate", "message_and_aggregate", "update", "edge_update", "propagate", "edge_updater")
+_HOOKS = tuple(
+    f"_{name}_forward_{when}hooks"
+    for name in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
+    for when in ("pre_", "")
+)
+
+
+class Neighbours:
+    """The neighbours of a batch's nodes, for one call of a layer.
+
+    Outputs are ``LazyRows``: the computed rows are those of the nodes whose neighbours were sampled, as far as the inputs of these are computed.
+
+    Attributes:
+        edges: edges of the batch.
+        block: block of the nodes whose outputs are computed.
+    """
+
+    def __init__(self, edges: SampledEdges, block: Block) -> None:
+        self.edges, self.block = edges, block
+
+    @classmethod
+    def of(
+        cls, layer: MessagePassing, kind: type[MessagePassing], x: Any, edge_index: Any, edge_attr: Tensor | None = None
+    ) -> Neighbours | None:
+        """Return the neighbours, or None if the layer must do what PyG's layer ``kind`` does.
+
+        Args:
+            layer: layer, of a subclass of ``kind``.
+            kind: PyG's class.
+            x: first argument of the layer.
+            edge_index: second argument of the layer.
+            edge_attr: features or weights of the edges.
+        """
+        if torch.compiler.is_compiling() or not isinstance(edge_index, SampledEdges) or torch.jit.is_tracing():
+            return None
+        is_input = isinstance(x, Tensor) and x.dim() == 2 and x.is_floating_point() and x.device == edge_index.device
+        is_input = is_input and (edge_attr is None or (len(edge_attr) == edge_index.shape[1] and edge_attr.is_floating_point()))
+        if not is_input or len(x) != edge_index.num_nodes or not edge_index.knows_blocks or _is_changed(layer, kind):
+            return None
+        if not x.is_cuda:
+            _keep_freed_memory()
+        block = edge_index.block_from(len(computed_of(x)))
+        return cls(edge_index, edge_index.block_from(len(all_of(x))) if block is None else block)  # type: ignore[arg-type]
+
+    def own(self, x: Tensor) -> Tensor:
+        """Return ``x`` (N, C) with as many computed rows as the layer's outputs."""
+        number = self.block.num_dst
+        return LazyRows.of(computed_of(x)[:number], self.edges.num_nodes, lambda: all_of(x)[number:], [x])
+
+    def reduce(self, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
+        """Return the sum or mean (N, C) of the neighbours' rows of ``x`` (N, C), times the ``weights`` (M,) or (M, H) of the edges."""
+        block, edges = self.block, self.edges
+
+        def others() -> Tensor:
+            rest = edges.rest_of(block)
+            rows, own = all_of(x), None if weights is None else weights[block.num_edges :]
+            return aggregate(rest, rows, own, reduce).to(rows.dtype) if rest.num_edges else rows.new_zeros(rest.num_dst, rows.shape[1])
+
+        rows, own = computed_of(x)[: block.num_src], None if weights is None else weights[: block.num_edges]
+        reads = [x, edges] if weights is None else [x, edges, weights]
+        return LazyRows.of(aggregate(block, rows, own, reduce).to(rows.dtype), edges.num_nodes, others, reads)
+
+    def apply(self, layer: Callable[..., Tensor], x: Tensor, edge_attr: Tensor | None, reads: list[Tensor]) -> Tensor:
+        """Return the outputs (N, C') of PyG's code of a layer, ``layer(x, edge_index, edge_attr)``; it also takes a pair of sources and destinations.
+
+        Args:
+            layer: function that calls PyG's code.
+            x: input rows (N, C).
+            edge_attr: features of the edges, with a row for each, or None.
+            reads: parameters of the layer.
+        """
+        block, edges = self.block, self.edges
+        rows = computed_of(x)[: block.num_src]
+        first = layer(
+            (rows, rows[: block.num_dst]), edges.plain()[:, : block.num_edges], None if edge_attr is None else edge_attr[: block.num_edges]
+        )
+        given = [x, edges, *reads] if edge_attr is None else [x, edges, edge_attr, *reads]
+        return LazyRows.of(first, edges.num_nodes, lambda: layer(all_of(x), edges.plain(), edge_attr)[block.num_dst :], given)
+
+
+def reduction_of(layer: MessagePassing) -> Literal["sum", "mean"] | None:
+    """Return how a layer reduces the messages of neighbours, or None if ``aggregate`` has no such reduction."""
+    return {MeanAggregation: "mean", SumAggregation: "sum"}.get(type(layer.aggr_module))  # type: ignore[return-value]
+
+
+def _is_changed(layer: MessagePassing, kind: type[MessagePassing]) -> bool:
+    """Return whether a layer passes messages in another way than PyG's class ``kind``: by a subclass, a hook or an option."""
+    if layer.flow != "source_to_target" or layer.explain or layer.decomposed_layers != 1 or any(getattr(layer, name) for name in _HOOKS):
+        return True
+    return layer.node_dim not in (0, -2) or any(name in vars(layer) for name in _OVERRIDABLE) or _overrides(type(layer), kind)
+
+
+@cache
+def _overrides(own: type[MessagePassing], kind: type[MessagePassing]) -> bool:
+    """Return whether a class overrides how PyG's class ``kind`` passes messages. PyG itself sets ``propagate`` and ``edge_updater`` of each class."""
+    between = own.__mro__[: own.__mro__.index(kind)]
+    defined = {name: value for each in between for name, value in vars(each).items() if name in _OVERRIDABLE}
+    return any(not getattr(value, "__module__", "").endswith(f"_{name}") for name, value in defined.items())
