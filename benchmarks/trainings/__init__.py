@@ -3,10 +3,11 @@
 Every system has its own loader, layers and loop, with the settings that its documentation recommends (``hoptrain.benchmarks.trainings``: ``fit``, ``pyg`` and
 ``dgl`` have a function each). The scripts of PyG and DGL also run with hoptrain's loader by a changed import line, and with hoptrain's layers by another.
 
-A training is repeated in fresh processes, in turns with all others. Round 0 tries every number of workers and threads. Each system then goes on with the
-setting that was the fastest in it, its best, and ratios are formed within a round. A step's time is that of an epoch over its steps, in the median
-epoch; the first one, which starts workers and compiles, does not count. ``cpu_ms`` is the CPU time of all processes. All systems have the same seeds and equal
-epochs. Each then finds its accuracy on the same test nodes, through its own sampler, and accuracies that differ are reported.
+Every training runs in fresh processes, in turns with all others. At first short ones try every number of workers and threads. Each system then repeats
+the setting that was its fastest, and ratios are formed within a round. A step's time is that of an epoch over its steps, in the median epoch; the first
+one, which starts workers and compiles, does not count. ``cpu_ms`` is the CPU time of all processes. All systems have the same seeds and equal epochs. Each
+then finds its accuracy on the same test nodes, through its own sampler. ``is_equal`` is False if it is 3 points below another system with the same
+initial weights: those of DGL's layers are not those of PyG's and hoptrain's.
 
 * PyG expands on each hop the nodes that the hop before found, and so does hoptrain.pyg; DGL, hoptrain.dgl and hoptrain expand all nodes found so far.
 * GCN normalises by the degrees of the batch in PyG and DGL, by those of the graph in hoptrain.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,10 @@ FANOUTS: Mapping[str, tuple[int, ...]] = {
     "synthetic:arxiv": (10, 10, 10),
 }
 """Data sets by default, with the fanouts of the examples for them."""
+_QUICK_FANOUTS = (10, 5)
 LIMIT_S = 900.0
+_TRIED_EPOCHS = 2
+"""Epochs that count when settings are tried."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="+",
         metavar="N",
-        help="neighbours per hop, as many as layers (default: those of the examples, else 15 10 5)",
+        help="neighbours per hop, as many as layers (default: those of the examples, else 15 10 5; with --quick 10 5)",
     )
-    add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a step (default 1024)")
+    add("--batch-size", type=int, metavar="B", help="seeds of a step (default 1024, with --quick 512)")
     add("--arch", nargs="+", choices=ARCHS, help="layers (default: all; with --quick sage)")
     add("--hidden", type=int, nargs="+", metavar="C", help="widths between layers (default 64 256; with --quick 64)")
     add(
@@ -69,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--device", choices=DEVICES, default="cpu", help="where to train (default cpu)")
     add("--features", nargs="+", choices=FEATURES, help="where features lie on a GPU (default: device and pinned)")
-    add("--steps", type=int, metavar="N", help="steps of an epoch at most (default 16, with --quick 8)")
-    add("--epochs", type=int, default=2, metavar="N", help="epochs that count, after one that does not (default 2)")
+    add("--steps", type=int, metavar="N", help="steps of an epoch at most (default 8, with --quick 16)")
+    add("--epochs", type=int, metavar="N", help="epochs that count, after one that does not (default 10, with --quick 2)")
     add("--rounds", type=int, default=3, metavar="R", help="rounds (default 3)")
     add("--again", action="store_true", help="run once more what hung, failed or was skipped before")
 
@@ -90,9 +95,11 @@ def run(args: argparse.Namespace) -> Result:
     def command(cell: Cell) -> Sequence[str]:
         return [*(preload if cell.system != "fit" else []), *command_of(cell, folders[cell.dataset, cell.scale])]
 
-    lines = run_grid(Grid(cells=cells, rounds=1, limit=LIMIT_S), command, args.out, again=args.again)
-    if best := best_settings(lines):
-        lines += run_grid(Grid(cells=best, rounds=args.rounds, limit=LIMIT_S), command, args.out)[len(best) :]
+    tried = [replace(cell, epochs=min(cell.epochs, _TRIED_EPOCHS)) for cell in cells]
+    lines = run_grid(Grid(cells=tried, rounds=1, limit=LIMIT_S), command, args.out, again=args.again)
+    if best := best_settings(lines, cells):
+        lines += run_grid(Grid(cells=best, rounds=args.rounds, limit=LIMIT_S), command, args.out)
+    lines = list({(line["key"], line["round"]): line for line in lines}.values())  # short trainings are their own first round
     rows = rows_of(lines)
     report.write(args.out, lines, rows)
     return Result(records=rows, summary=summarize(rows), seeds=sorted({cell.seed for cell in cells}))
@@ -102,8 +109,9 @@ def cells_of(args: argparse.Namespace) -> list[Cell]:
     """Return the trainings that the options ask for."""
     quick = args.quick
     names = args.graphs or (list(FANOUTS)[:1] if quick else list(FANOUTS))
-    common: dict[str, Any] = {"batch_size": args.batch_size, "epochs": args.epochs, "device": args.device}
-    common["steps"] = args.steps if args.steps is not None else 8 if quick else 16
+    plain = {"batch_size": 512, "steps": 16, "epochs": 2} if quick else {"batch_size": 1024, "steps": 8, "epochs": 10}
+    given = {name: getattr(args, name) for name in plain if getattr(args, name) is not None}
+    common: dict[str, Any] = {"device": args.device, **plain, **given}
     features = args.features or (["device", "pinned"] if args.device == "cuda" else ["host"])
     archs, widths = args.arch or (["sage"] if quick else ARCHS), args.hidden or ([64] if quick else [64, 256])
     scale = args.scale or (0.05 if quick else 0.2)
@@ -112,7 +120,7 @@ def cells_of(args: argparse.Namespace) -> list[Cell]:
             system=system,
             dataset=name,
             scale=scale if name.startswith("synthetic:") else 1.0,
-            fanouts=tuple(args.fanouts or FANOUTS.get(name, (15, 10, 5))),
+            fanouts=tuple(args.fanouts or (_QUICK_FANOUTS if quick else FANOUTS.get(name, (15, 10, 5)))),
             arch=arch,
             hidden=hidden,
             features=place,
@@ -127,21 +135,27 @@ def cells_of(args: argparse.Namespace) -> list[Cell]:
 
 
 def settings(workers: Sequence[int] | None, *, quick: bool) -> list[tuple[int, int]]:
-    """Return the numbers of workers and of torch's threads to try: with workers all cores as threads, and only those that workers leave, at least one."""
+    """Return the numbers of workers and of torch's threads to try.
+
+    With workers these are all cores as threads, and only those that workers leave, at least one; with ``quick`` alone half of the cores each.
+    """
     cores = allowed_cores()
-    numbers = workers or [0, *([] if quick else [2**i for i in range(cores.bit_length()) if 2**i < cores]), cores]
+    if quick and not workers:
+        half = max(1, cores // 2)
+        return [(0, cores), (half, max(1, cores - half))]
+    numbers = workers or [0, *(2**i for i in range(cores.bit_length()) if 2**i < cores), cores]
     pairs = [(number, threads) for number in numbers for threads in ((max(1, cores - number), cores) if number else (cores,))]
     return list(dict.fromkeys(pairs))
 
 
-def best_settings(lines: Sequence[Mapping[str, Any]]) -> list[Cell]:
-    """Return for each system and training the cell whose step was the shortest in the first round."""
-    best: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for line in lines:
+def best_settings(lines: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> list[Cell]:
+    """Return for each system and training the one of ``cells`` whose step was the shortest in ``lines``, which has a line for each cell."""
+    best: dict[tuple[Any, ...], tuple[float, int]] = {}
+    for i, line in enumerate(lines):
         if line["outcome"] == COMPLETED:
             key = (line["cell"]["system"], *place_of(line["cell"]))
-            best[key] = min(best.get(key, line), line, key=lambda one: float(one["found"]["step_s"]))
-    return [Cell(**line["cell"] | {"fanouts": tuple(line["cell"]["fanouts"])}) for line in best.values()]
+            best[key] = min(best.get(key, (float("inf"), i)), (float(line["found"]["step_s"]), i))
+    return [cells[i] for _, i in best.values()]
 
 
 def _check_device(device: str) -> None:

@@ -27,6 +27,11 @@ class System(NamedTuple):
         """``hoptrain``, ``PyG`` or ``DGL``: whose loader feeds the training."""
         return re.split(r"\W", self.name)[0]
 
+    @property
+    def weights(self) -> str:
+        """``PyG`` or ``DGL``: whose initial weights the training begins with. hoptrain's own are PyG's."""
+        return "DGL" if self.script == "dgl" else "PyG"
+
 
 _PYG = {"loader": "torch_geometric.loader", "layers": "torch_geometric.nn", "trim": True}
 _DGL = {"dataloading": "dgl.dataloading", "layers": "dgl.nn", "ids": "int64"}
@@ -38,7 +43,7 @@ SYSTEMS = {
         "hoptrain.pyg and its layers", "pyg", ("torch_geometric",), {"loader": "hoptrain.pyg", "layers": "hoptrain.pyg.nn", "trim": False}
     ),
     "pyg": System("PyG", "pyg", _SAMPLES, _PYG | {"trim": False}),
-    "pyg-trim": System("PyG, trim_to_layer", "pyg", _SAMPLES, _PYG),
+    "pyg-trim": System("PyG, trim_to_layer", "pyg", ("pyg_lib",), _PYG),
     "hoptrain.dgl": System("hoptrain.dgl", "dgl", ("dgl",), _DGL | {"dataloading": "hoptrain.dgl"}),
     "hoptrain.dgl.nn": System(
         "hoptrain.dgl and its layers", "dgl", ("dgl",), _DGL | {"dataloading": "hoptrain.dgl", "layers": "hoptrain.dgl.nn"}
@@ -81,13 +86,13 @@ class Cell:
     scale: float = 0.2
     fanouts: tuple[int, ...] = (15, 10, 5)
     batch_size: int = 1024
-    steps: int = 16
-    epochs: int = 2
+    steps: int = 8
+    epochs: int = 10
     workers: int = 0
     threads: int = 1
     device: str = "cpu"
     features: str = "host"
-    lr: float = 0.003
+    lr: float = 0.01
     dropout: float = 0.5
     heads: int = 4
     test_nodes: int = 4096

@@ -4,6 +4,7 @@ Settings are those that PyG's documentation recommends:
 
 * pyg-lib samples where it is installed, else torch-sparse. Edges are sorted by destination (``is_sorted``).
 * ``trim_to_layer`` leaves out of each layer what no later layer reads. "PyG" alone does without it, as most scripts do.
+  It needs pyg-lib: torch-sparse does not return the sizes of the hops.
 * Workers persist. If cores are left for the trainer, ``enable_cpu_affinity`` pins the workers to others.
 * On a GPU features and labels lie on it (``data.to(device, "x", "y")``), or a batch is pinned and copied.
 

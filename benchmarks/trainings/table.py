@@ -17,8 +17,8 @@ Place: TypeAlias = tuple[Any, ...]
 PLACE = ("dataset", "scale", "arch", "hidden", "device", "features")
 """Fields that distinguish trainings in addition to the system and its setting."""
 SETTING = ("workers", "threads")
-TOLERANCE = 2.0
-"""Points by which the accuracies of a training may differ."""
+TOLERANCE = 3.0
+"""Points by which accuracies may be below the best one of the systems that begin with the same weights."""
 
 
 def place_of(cell: Mapping[str, Any]) -> Place:
@@ -32,22 +32,25 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
     for line in lines:
         cell = line["cell"]
         of_system = groups.setdefault(place_of(cell), {}).setdefault(cell["system"], {})
-        of_system.setdefault(tuple(cell[name] for name in SETTING), []).append(line)
+        of_system.setdefault((cell["epochs"], *(cell[name] for name in SETTING)), []).append(line)
     return [row for place, systems in groups.items() for row in _rows(place, {name: _best(found) for name, found in systems.items()})]
 
 
 def _best(settings: Mapping[Place, Sequence[Line]]) -> Sequence[Line]:
-    return max(settings.values(), key=lambda lines: (len(lines), -min(_by_round(lines, "step_s").values(), default=float("inf"))))
+    """Return the lines of the setting that was repeated; of several the longest trainings, and of these the fastest."""
+    rank = {key: (len(lines), key[0], -min(_by_round(lines, "step_s").values(), default=float("inf"))) for key, lines in settings.items()}
+    return settings[max(rank, key=lambda key: rank[key])]
 
 
 def _rows(place: Place, systems: Mapping[str, Sequence[Line]]) -> list[Row]:
     steps = {name: _by_round(lines, "step_s") for name, lines in systems.items()}
     baselines = [found for name, found in steps.items() if SYSTEMS[name].family != HOPTRAIN]
     rows = [_row(place, name, systems[name], _ratio(steps[name], baselines)) for name in SYSTEMS if name in systems]
-    most = max((row["accuracy"] for row in rows if row["accuracy"] is not None), default=0.0)
+    most: dict[str, float] = {}
     for row in rows:
-        row["is_equal"] = None if row["accuracy"] is None else 100 * (most - row["accuracy"]) <= TOLERANCE
-    return rows
+        most[row["weights"]] = max(most.get(row["weights"], 0.0), row["accuracy"] or 0.0)
+    below = [None if row["accuracy"] is None else 100 * (most[row["weights"]] - row["accuracy"]) for row in rows]
+    return [row | {"is_equal": None if points is None else points <= TOLERANCE} for row, points in zip(rows, below, strict=True)]
 
 
 def _row(place: Place, system: str, lines: Sequence[Line], faster: float | None) -> Row:
@@ -66,6 +69,7 @@ def _row(place: Place, system: str, lines: Sequence[Line], faster: float | None)
         "memory_gb": max(one["pss"] for one in found) / 1e9 if found else None,
         "gpu_gb": max(one["gpu"] for one in found) / 1e9 if found else None,
         "accuracy": middle["accuracy"],
+        "weights": SYSTEMS[system].weights,
         **{name: lines[0]["cell"][name] if found else None for name in SETTING},
         "first_epoch_s": statistics.median(one["first_epoch_s"] for one in found) if found else None,
         "steps": found[0]["steps"] if found else None,
@@ -100,7 +104,7 @@ def summarize(rows: Sequence[Row]) -> dict[str, float]:
         ``min_faster``: how many times as fast as the fastest baseline hoptrain's fastest system is, the least over the trainings;
         ``min_faster_pyg`` and ``min_faster_dgl``: how many times as fast hoptrain.pyg is as PyG, and hoptrain.dgl as DGL, by their medians;
         ``min_cpu_ratio``: CPU time of the fastest baseline's step over that of hoptrain's fastest system;
-        ``accuracy_gap``: the largest difference of accuracies in a training, in points; ``unequal``: rows that are more than 2 points below the best one;
+        ``accuracy_gap``: the largest difference of accuracies in a training, in points; ``unequal``: rows below the best one by more than ``TOLERANCE``;
         ``bad_rows``: systems that hung or failed in a training; ``absent``: systems that are not available.
     """
     groups: dict[Place, list[Row]] = {}
