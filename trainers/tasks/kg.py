@@ -277,8 +277,8 @@ class TriplePredictor(ScoredModule):
                 total = F.cross_entropy(scores, tails, reduction="sum") if self.loss is None else row_losses(self.loss, scores, tails).sum()
                 own = scores.gather(1, tails[:, None])
                 ranks = ranks_but(scores, tails, *self._datamodule.known.places(heads.cpu().numpy(), relations.cpu().numpy()))
-                found = (scores.scatter_(1, tails[:, None], own), tails) if self.has_own_metric else (ranks, torch.ones_like(ranks))
-                self.count(stage, *found, total)
+                outputs, y = (scores.scatter_(1, tails[:, None], own), tails) if self.has_own_metric else (ranks, torch.ones_like(ranks))
+                self.count(stage, outputs, y, total)
                 for key in self.further:
                     if key.startswith(f"{stage}_"):
                         metric_of(self.further, key).update(ranks, torch.ones_like(ranks))
