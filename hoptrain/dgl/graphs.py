@@ -16,7 +16,7 @@ from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.errors import join_limited
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.samplers.loader.given import version_of
+from hoptrain.samplers.loader.external_seeds import version_of
 
 Kept = TypeVar("Kept")
 

@@ -17,7 +17,7 @@ from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type
 from hoptrain.samplers.hetero import HeteroFanoutSampler
-from hoptrain.samplers.loader.given import version_of
+from hoptrain.samplers.loader.external_seeds import version_of
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler
 from hoptrain.samplers.wrappers.excluding import ExcludingSampler, hetero_items
 

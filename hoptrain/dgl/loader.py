@@ -23,8 +23,8 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.shuffle import permutation
 from hoptrain.samplers.loader.cores import runs_ahead
-from hoptrain.samplers.loader.given import BatchSource, LoaderSpec, RngContext, plain_rows, version_of
-from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
+from hoptrain.samplers.loader.external_seed_loader import ExternalSeedLoader
+from hoptrain.samplers.loader.external_seeds import BatchSource, LoaderSpec, RngContext, plain_rows, version_of
 
 _dgl_loader = dgl.dataloading.dataloader
 

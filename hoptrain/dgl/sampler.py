@@ -13,7 +13,7 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.loader.given import BatchSource
+from hoptrain.samplers.loader.external_seeds import BatchSource
 
 
 class Sampled:

@@ -14,7 +14,7 @@ from torch_geometric.data import HeteroData
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.loader.given import BatchSource, plain_rows
+from hoptrain.samplers.loader.external_seeds import BatchSource, plain_rows
 
 _X, _EDGES = "x", "edge_attr"
 

@@ -23,8 +23,8 @@ from hoptrain.pyg.graphs import ConvertedGraph
 from hoptrain.pyg.on_device import DEVICE_OPTIONS, DeviceAttributes, check_on_device, get_bulk
 from hoptrain.samplers import MiniBatch, Sampler
 from hoptrain.samplers.loader.cores import runs_ahead
-from hoptrain.samplers.loader.given import BatchSource, LoaderSpec, RngContext, version_of
-from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
+from hoptrain.samplers.loader.external_seed_loader import ExternalSeedLoader
+from hoptrain.samplers.loader.external_seeds import BatchSource, LoaderSpec, RngContext, version_of
 from hoptrain.samplers.loader.maker import DeviceOptions
 
 if TYPE_CHECKING:

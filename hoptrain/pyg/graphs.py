@@ -15,7 +15,7 @@ from hoptrain.engine import Graph, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.machine import check_num_nodes
 from hoptrain.kernels.shared.philox import MAX_VERTEX
-from hoptrain.samplers.loader.given import version_of
+from hoptrain.samplers.loader.external_seeds import version_of
 
 
 class ConvertedGraph(NamedTuple):

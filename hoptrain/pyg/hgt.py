@@ -18,7 +18,7 @@ from hoptrain.pyg.hops import NodeLoaderMixin
 from hoptrain.pyg.outputs import as_output
 from hoptrain.samplers import HGTSampler
 from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
-from hoptrain.samplers.loader.given import BatchSource
+from hoptrain.samplers.loader.external_seeds import BatchSource
 
 _LAYERS = 2
 """Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""

@@ -24,7 +24,7 @@ from hoptrain.pyg.features import edge_ids_in, feature_names, get_edge_ids, put,
 from hoptrain.pyg.feed import LoaderMixin
 from hoptrain.pyg.outputs import put_blocks
 from hoptrain.samplers import Sampler
-from hoptrain.samplers.loader.given import BatchSource
+from hoptrain.samplers.loader.external_seeds import BatchSource
 
 
 class Hops(Protocol):

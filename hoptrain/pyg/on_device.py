@@ -18,7 +18,7 @@ from hoptrain.pyg.graphs import get_state
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.loader.device_feed import DeviceFeed, default_bulk
-from hoptrain.samplers.loader.given import BatchSource, plain_rows
+from hoptrain.samplers.loader.external_seeds import BatchSource, plain_rows
 from hoptrain.samplers.loader.maker import DeviceOptions
 
 DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "gpu_cache", "cuda_graphs")

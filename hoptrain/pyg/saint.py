@@ -21,7 +21,7 @@ from hoptrain.pyg.features import get_edge_ids
 from hoptrain.pyg.feed import LoaderMixin, subgraph_of
 from hoptrain.pyg.graphs import convert, require_homogeneous
 from hoptrain.samplers import MiniBatch, Sampler, Workspace
-from hoptrain.samplers.loader.given import BatchSource
+from hoptrain.samplers.loader.external_seeds import BatchSource
 from hoptrain.samplers.subgraphs.unweighted import BySources, BySumOfDegrees, Unweighted, Walks
 
 _ITEM = np.zeros(1, np.int64)

@@ -26,7 +26,7 @@ from hoptrain.pyg.graphs import ConvertedGraph, convert, require_homogeneous
 from hoptrain.pyg.hetero_graphs import ConvertedHeteroGraph, convert_hetero
 from hoptrain.samplers import HeteroMiniBatch, Sampler, ShadowSampler
 from hoptrain.samplers.batch.transfer import as_tensor
-from hoptrain.samplers.loader.given import BatchSource
+from hoptrain.samplers.loader.external_seeds import BatchSource
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 from hoptrain.samplers.subgraphs.cluster import partition
 

@@ -16,7 +16,7 @@ from dgl_case import check_block, data_of, dgl, edge_ids, form, graph
 
 import hoptrain.dgl
 from hoptrain.dgl import negative_sampler
-from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
+from hoptrain.samplers.loader.external_seed_loader import ExternalSeedLoader
 
 NAMES = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"], "prefetch_edge_feats": ["kind"]}
 pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")  # DGL's, of its own loader

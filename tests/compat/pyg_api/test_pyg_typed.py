@@ -13,7 +13,7 @@ from torch_geometric.sampler import NodeSamplerInput, NumNeighbors
 from torch_geometric.utils import trim_to_layer
 
 import hoptrain.pyg
-from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
+from hoptrain.samplers.loader.external_seed_loader import ExternalSeedLoader
 
 WRITES = ("author", "writes", "paper")
 BY_TYPE = {

@@ -9,7 +9,7 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.queue.shared_memory import dumps
 from hoptrain.engine.schedule import Address
 from hoptrain.samplers import NeighborSampler, SampleLoader
-from hoptrain.samplers.loader.given import ExternalBatchSampler
+from hoptrain.samplers.loader.external_seeds import ExternalBatchSampler
 
 EPOCHS = [[np.array([3, 1, 4]), np.array([1, 5]), np.array([9])], [np.array([2, 6])], [np.array([5, 3, 5 + 3]), np.array([9, 7])]]
 

@@ -12,8 +12,8 @@ from cases.mistakes import refused
 
 from hoptrain.engine import Graph, WorkerError
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.loader.given import LoaderSpec, RngContext
-from hoptrain.samplers.loader.given_feed import ExternalSeedLoader
+from hoptrain.samplers.loader.external_seed_loader import ExternalSeedLoader
+from hoptrain.samplers.loader.external_seeds import LoaderSpec, RngContext
 
 ITEMS = [np.array([3, 1, 4]), np.array([1, 5])]
 
@@ -62,7 +62,7 @@ def test_batches_are_those_of_their_addresses(work, feed, num_workers):
 def test_rows_that_nobody_waits_for_are_there_before_the_next_batch(feed, monkeypatch):
     """Threads gather rows while the consumer converts the batch, whose ids are valid only until the next batch is sampled."""
     monkeypatch.setattr("hoptrain.samplers.loader.gather.WORTH_SHARING", 1)
-    monkeypatch.setattr("hoptrain.samplers.loader.given_feed.threads_for", lambda *_: 3)
+    monkeypatch.setattr("hoptrain.samplers.loader.external_seed_loader.threads_for", lambda *_: 3)
     wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
     x, kept = np.random.default_rng(0).random((50_000, 9)), []
 

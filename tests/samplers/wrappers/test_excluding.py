@@ -9,7 +9,7 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import ClusterSampler, HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, SampleLoader
 from hoptrain.samplers.batch.minibatch import ONLY
 from hoptrain.samplers.loader.check_batch import check_batch
-from hoptrain.samplers.loader.given import ExternalBatchSampler
+from hoptrain.samplers.loader.external_seeds import ExternalBatchSampler
 from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSampler
 from hoptrain.samplers.wrappers.excluding import ExcludingSampler, hetero_items, items_of
 

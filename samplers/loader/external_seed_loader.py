@@ -18,7 +18,7 @@ from hoptrain.samplers.batch.minibatch import SampledBatch, dotted, named
 from hoptrain.samplers.batch.transfer import release_copied
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.loader.cores import threads_for
-from hoptrain.samplers.loader.given import BatchSource, ExternalBatchSampler, LoaderSpec, PreparedBatch, RngContext, SeedsRequested
+from hoptrain.samplers.loader.external_seeds import BatchSource, ExternalBatchSampler, LoaderSpec, PreparedBatch, RngContext, SeedsRequested
 from hoptrain.samplers.loader.maker import BatchHooks, BatchMaker, DeviceOptions, steps_under_way
 from hoptrain.samplers.loader.task import SampleTask
 
