@@ -1,8 +1,8 @@
 """``RowPlan``: decides for each step which rows are read into which slots of the cache, from the accesses of future steps.
 
-Once warm, the plan knows at least ``prefetch_steps`` and at most twice as many future steps. It is recomputed whenever half of its steps are used up, in time
-linear in the known accesses and the slots. So a step is planned twice on average. Until the window is full, two future steps are sampled for each step
-that is planned, so that the first step does not wait for the whole window.
+Once warm, twice ``prefetch_steps`` future steps are known. The plan is recomputed whenever a quarter of its steps is used up, in time linear in the known
+accesses and the slots. So a step is planned four times on average. Until the window is full, two future steps are sampled for each step that is planned, so
+that the first step does not wait for the whole window.
 """
 
 from __future__ import annotations
@@ -79,6 +79,9 @@ class RowPlan:
         self._num_foreseen = 0
         self._most_in_flight, self._in_flight = in_flight, deque[_Step]()
         self._step, self._first, self.landed = 0, 0, 0
+        self._next_uses = np.zeros(
+            2 * prefetch_steps + 1, np.int64
+        )  # rows in flight by their next use, counted from _first; the last one for none
         slot_of[:] = -1
         self._cache = kernels.CacheTables(
             slot_of=slot_of,
@@ -132,11 +135,12 @@ class RowPlan:
         Raises:
             InputError: the rows of a step do not fit.
         """
-        if 2 * len(self._nexts) <= len(self._rows):
+        if 4 * len(self._nexts) <= 3 * len(self._rows):
             self._plan_anew()
         while self._in_flight and not self._has_room():
             landed = self._in_flight.popleft()
             kernels.land(self._cache, landed.rows, landed.nexts, self._step, self._first)
+            kernels.count_next_uses(landed.nexts, self._first, -1, self._next_uses)
             self.landed = landed.tag
             self._num_foreseen -= len(landed.rows)
         return self.landed
@@ -146,6 +150,7 @@ class RowPlan:
         self.make_room()
         rows = self._rows.popleft()
         self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))
+        kernels.count_next_uses(self._in_flight[-1].nexts, self._first, 1, self._next_uses)
         out = np.empty(len(rows), rows.dtype), np.empty(len(rows), np.int32)
         number = kernels.plan_step(self._cache, rows, self._step, self._first, *out)
         self._step += 1
@@ -153,7 +158,7 @@ class RowPlan:
 
     def _has_room(self) -> bool:
         number, room = len(self._in_flight) + 1, len(self._cache.row_of)
-        together = len(self._rows[0]) + sum(int((step.nexts > self._step).sum()) for step in self._in_flight)
+        together = len(self._rows[0]) + int(self._next_uses[self._step - self._first + 1 :].sum())
         if number <= 2:
             return number <= self._most_in_flight and together <= room
         is_stored = _SHARE * sum(len(step.rows) for step in self._in_flight) <= self._most
@@ -174,6 +179,9 @@ class RowPlan:
         steps += zip(self._rows, self._nexts, strict=True)
         for i in reversed(range(len(steps))):
             kernels.next_uses(steps[i][0], first_in_flight + i, self._first_use, steps[i][1])
+        self._next_uses[:] = 0
+        for step in self._in_flight:
+            kernels.count_next_uses(step.nexts, self._first, 1, self._next_uses)
         kernels.rank_rows(self._cache, self._first_use, first_in_flight, self._step)
 
 

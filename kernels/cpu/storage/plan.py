@@ -69,6 +69,13 @@ def next_uses(rows, step, first_use, out):
 
 
 @cpu_kernel
+def count_next_uses(nexts, first_step, sign, counts):
+    """Add ``sign`` to ``counts`` (T+1,) at the next use of each row of a step, (B,), counted from ``first_step``; at T for none, at 0 for earlier ones."""
+    for i in range(len(nexts)):
+        counts[min(max(np.int64(nexts[i]) - first_step, 0), len(counts) - 1)] += sign
+
+
+@cpu_kernel
 def rank_rows(cache, first_use, first_in_flight, step):
     """Rebuild the buckets from all rows that no step in flight uses, before ``step`` is planned.
 
