@@ -33,7 +33,6 @@ _MOST, _GAP = 256 << 10, 16 << 10
 """Maximum bytes of one read, and the largest gap between two rows that one read covers."""
 _PIECE = 32
 """Maximum number of reads that a thread takes at a time."""
-
 LOOK_S = 0.5
 """Seconds between two checks whether reads make progress."""
 
