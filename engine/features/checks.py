@@ -53,10 +53,9 @@ def check_edge_features(name: str, edge_attr: Rows | None, num_ids: int) -> None
 
 
 def _check_numbers(name: str, what: str, rows: Rows) -> None:
-    if _is_stored(rows):
-        return
     if not isinstance(rows, QuantizedRows):
-        check_numbers(name, what, rows)
+        if isinstance(rows, np.ndarray):
+            check_numbers(name, what, rows)
         return
     columns, codes = rows.columns, rows.codes
     if codes.dtype != np.uint8 or codes.shape[1:] != (columns.width,):

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from hoptrain.engine.arrays import BFLOAT16, Array, as_float32, to_bfloat16
 from hoptrain.engine.errors import InputError, check_choice
 from hoptrain.kernels.cpu.storage import quantized as kernels
+
+if TYPE_CHECKING:  # data sets import no storage
+    from hoptrain.engine.storage.file_rows import StoredRows
 
 _BITS = {"int8": 8, "int4": 4, "float16": 16, "bfloat16": 16}
 FORMATS = tuple(_BITS)
@@ -123,8 +126,8 @@ class QuantizedRows:
         return self.columns.expand(self.codes).astype(dtype or np.float32, copy=False)
 
 
-Rows: TypeAlias = Array | QuantizedRows
-"""A feature table: an array (N, F), or ``QuantizedRows``."""
+Rows: TypeAlias = "Array | QuantizedRows | StoredRows"
+"""A feature table (N, F): an array, ``QuantizedRows``, or ``StoredRows``, which are read when they are needed."""
 
 
 def codes_of(rows: Any) -> Any:
@@ -138,14 +141,22 @@ def format_of(rows: Rows) -> str:
 
 
 def in_memory(rows: Rows | None) -> Rows | None:
-    """Return a copy of a table in this process's memory."""
-    return replace(rows, codes=np.array(rows.codes)) if isinstance(rows, QuantizedRows) else None if rows is None else np.array(rows)
+    """Return a copy of a table in this process's memory; ``StoredRows`` stay where they are."""
+    if isinstance(rows, QuantizedRows):
+        return replace(rows, codes=np.array(rows.codes))
+    return np.array(rows) if isinstance(rows, np.ndarray) else rows
 
 
 def files_of(name: str, rows: Rows) -> dict[str, Array]:
-    """Return a table's arrays by file name. The names of codes contain their format, so that they are not mistaken for numbers."""
-    if not isinstance(rows, QuantizedRows):
+    """Return a table's arrays by file name. The names of codes contain their format, so that they are not mistaken for numbers.
+
+    Raises:
+        InputError: the table is in a store of the user's own.
+    """
+    if isinstance(rows, np.ndarray):
         return {name: rows}
+    if not isinstance(rows, QuantizedRows):
+        raise InputError(f"{name} is a {type(rows).__name__}: only arrays are written to files; take the rows into an array")
     columns = rows.columns
     return {f"{name}_{columns.format}": rows.codes, f"{name}_scale": columns.scale, f"{name}_zero": columns.zero}
 
@@ -179,7 +190,7 @@ def narrow_tables(name: str, tables: dict[str, Rows], features: str, create: Cre
     smaller = {
         what: quantize(rows, features, what=f"{name}: {what}", create=create, name=what)
         for what, rows in tables.items()
-        if not isinstance(rows, QuantizedRows) and _BITS[features] < 8 * rows.dtype.itemsize
+        if isinstance(rows, np.ndarray) and _BITS[features] < 8 * rows.dtype.itemsize
     }
     if not smaller:
         kept = ", ".join(f"{what} is {format_of(rows)}" for what, rows in tables.items()) or "there are none"

@@ -16,6 +16,7 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import check_room, convert_once
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.quantized import Rows, files_of
+from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.store import HEADER, FolderWriter, open_folder
 
 KIND = "hop features"
@@ -65,11 +66,11 @@ def checksum_of(*arrays: Array) -> int:
 
 
 def _write(writer: FolderWriter, data: Dataset, x: Rows, num_hops: int, normalize: bool) -> None:
-    check_room(writer.folder, 4 * (num_hops + 1) * x.size)
+    check_room(writer.folder, 4 * (num_hops + 1) * len(x) * x.shape[1])
     bounds = row_blocks(data.graph.indptr, x.shape[1])
     current = writer.create("hop0", np.float32, x.shape)
     for begin, end in bounds:
-        current[begin:end] = _as_float(np.take(x, np.arange(begin, end), axis=0), normalize)
+        current[begin:end] = _as_float(take_rows(x, np.arange(begin, end)), normalize)
     scale = 1 / np.sqrt(data.graph.in_degrees().astype(np.float32) + 1)
     for hop in range(1, num_hops + 1):
         following = writer.create(f"hop{hop}", np.float32, x.shape)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 
 from hoptrain import Dataset, HeteroDataset, HeteroGraph, InputError
 from hoptrain.engine.features.take import take_rows
@@ -59,3 +60,9 @@ def test_evaluation_takes_rows(dataset):
 def test_rows_of_other_nodes_are_refused(dataset):
     with pytest.raises(InputError, match="one row for each"):
         Dataset(graph=dataset.graph, x=Kept(dataset.x[:-1]), y=dataset.y)
+
+
+def test_a_folder_holds_arrays_alone(dataset, tmp_path):
+    with refused("x", "Kept only arrays written", "take rows array"):
+        stored(dataset).save(tmp_path / "data")
+    assert stored(dataset).in_memory().x.path == "kept"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from torch import Tensor
 
 from hoptrain.engine import Dataset, InputError
@@ -156,7 +155,7 @@ class NodeClassifier(NodeTask, GraphTask):
         data: Dataset = self._datamodule.data
         seeds = data.split("train")[:num_seeds]
         batch = with_edge_features(self._datamodule.sampler.prepare(data.graph, seeds).sample(data.graph, seeds), data)
-        x, y = (np.take(rows, ids, axis=0) for rows, ids in ((data.x, batch.node_ids), (data.y, seeds)) if rows is not None)
+        x, y = (take_rows(rows, ids) for rows, ids in ((data.x, batch.node_ids), (data.y, seeds)) if rows is not None)
         batch = replace(batch, x=x, y=y)
         return self._chunk(batch.to(self.device), 0)
 
