@@ -124,7 +124,7 @@ def draw(rows: Sequence[Row]) -> Any:
     }
     panels = {panel: own for panel, own in panels.items() if own}
     names = [system.name for system in SYSTEMS.values() if any(row["system"] == system.name for own in panels.values() for row in own)]
-    figure = pictures.figure(2.4 + 3.0 * len(panels), 0.9 + 0.3 * len(names))
+    figure = pictures.figure(2.6 + 3.0 * max(2, len(panels)), 1.2 + 0.3 * len(names))
     for number, (panel, own) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
         for row in own:
@@ -134,9 +134,13 @@ def draw(rows: Sequence[Row]) -> Any:
         axes.set_title(panel.removeprefix("synthetic:"), fontsize=9, color=_GREY)
         axes.set_yticks(range(len(names)), names if number == 1 else [""] * len(names), fontsize=8, color=_GREY)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_xlim(0, 1.45 * max(row["step_ms"] for row in own))
+        axes.set_xlim(0, 1.6 * max(row["step_ms"] for row in own))
         axes.set_xticks([])
+        axes.tick_params(left=False)
+        axes.spines["left"].set_color(_GREY)
         axes.spines[["top", "right", "bottom"]].set_visible(False)
+    model = _model(rows[0]).replace("-", ", width ")
+    figure.suptitle(f"Time of a training step, shorter is faster ({model}; each system at its best setting)", fontsize=10, color=_GREY)
     return figure
 
 
