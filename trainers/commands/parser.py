@@ -23,7 +23,7 @@ from hoptrain.trainers.commands import configs
 _PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a string", NoneType: "null"}
 _MANY = {int: "integers", float: "numbers", str: "strings"}
 _NO_CLASS = (
-    r"Problem with given class_path '(?P<value>[^']+)':\s*(?P<reason>.+)",
+    r"Problem with given class_path '(?P<value>[^']+)':\s*(?P<reason>.+?)(?= - |$)",
     r"Expected a path but (?P<value>.+?) either not accessible",
     r"Import path (?P<value>\S+) does not correspond to a subclass",
 )
@@ -106,6 +106,8 @@ def _actions(parser: Any) -> Iterator[Any]:
 
 def _wrong_value(parser: OptionParser, key: str, message: str) -> str:
     kind = next((action._typehint for action in _actions(parser) if action.dest == key and hasattr(action, "_typehint")), None)
+    if several := re.search(r"Multiple subclasses with name (\S+)\. Give the full class path to avoid ambiguity: (.+?)\.(?: - |$)", message):
+        return f"{key} is {several[1]}: several classes have this name; give one by its path: {several[2]}"
     for pattern in _NO_CLASS:
         if (found := re.search(pattern, message)) and kind is not None:
             reason = found.groupdict().get("reason")
@@ -165,8 +167,7 @@ def _classes(kind: Any) -> Iterator[type]:
 def _subclasses(cls: type) -> set[str]:
     """Return the names of all imported public subclasses of ``cls``, direct and indirect."""
     subclasses: list[type] = cls.__subclasses__()
-    below = [sub for sub in subclasses if not sub.__name__.startswith("_")]
-    return {sub.__name__ for sub in below}.union(*map(_subclasses, below))
+    return {sub.__name__ for sub in subclasses if not sub.__name__.startswith("_")}.union(*map(_subclasses, subclasses))
 
 
 def _words(kind: Any) -> str:
