@@ -82,7 +82,7 @@ def test_what_a_data_set_does_not_hold_is_named(caplog):
     ]
     caplog.clear()
     mask, weight = torch.from_numpy(TRAIN), torch.ones(4)
-    whole = Data(edge_index=edges, x=weight[:, None], y=weight, edge_weight=weight, edge_attr=weight, val_mask=mask, num_nodes=4)
+    whole = Data(edge_index=edges, x=weight[:, None], y=weight.long(), edge_weight=weight, edge_attr=weight, val_mask=mask, num_nodes=4)
     assert Dataset.from_pyg(whole).meta == {}
     assert not caplog.messages
 

@@ -141,7 +141,7 @@ def test_from_pyg_takes_weights_and_times_by_name():
 
 
 def test_what_is_not_taken_over_is_named(caplog):
-    theirs = pyg(y=torch.zeros(4), year=torch.ones(4))
+    theirs = pyg(y=torch.zeros(4, dtype=torch.int64), year=torch.ones(4))
     theirs["b"].y, theirs["b"].train_mask = torch.ones(2), torch.ones(2, dtype=torch.bool)
     theirs["a", "r", "b"].edge_attr, theirs["a", "r", "b"].time = torch.arange(6).view(2, 3), torch.arange(2)
     theirs["a", "r", "b"].kind = torch.ones(2)
@@ -161,7 +161,7 @@ def test_what_is_not_taken_over_is_named(caplog):
     assert {relation: rows.tolist() for relation, rows in made.edge_attr.items()} == {("a", "r", "b"): [[1, 1, 1], [1, 1, 1]]}
     assert len(caplog.messages) == 1
     caplog.clear()
-    assert HeteroDataset.from_pyg(pyg(y=torch.zeros(4))).meta == {}
+    assert HeteroDataset.from_pyg(pyg(y=torch.zeros(4, dtype=torch.int64))).meta == {}
     assert not caplog.messages
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hoptrain import load_dataset
 from hoptrain.trainers.cli import LIGHTNING, _parser, main
 from hoptrain.trainers.commands.bench import option_parser
 
@@ -70,7 +71,7 @@ def test_examples_run(page, tmp_path, monkeypatch, capsys):
 
 
 def test_every_page_with_examples_is_run_by_a_test():
-    elsewhere = {"coming_from_pyg", "coming_from_dgl", "write_your_own_sampler", "your_own_data", "your_own_model"}
+    elsewhere = {"training", "coming_from_pyg", "coming_from_dgl", "write_your_own_sampler", "your_own_data", "your_own_model"}
     pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
     assert {page for page in pages if examples(page)} == elsewhere | set(PAGES)
 
@@ -88,7 +89,7 @@ def test_other_commands_are_understood(line):
     """Checks that options parse; the tests of each command check what it does."""
     name, *words = shlex.split(line)[1:]
     if name in LIGHTNING:
-        assert all(re.fullmatch(r"--(config|ckpt_path|out)", word) for word in words[::2])
+        assert all(re.fullmatch(r"--(config|ckpt_path|out|nodes|data\.dataset)", word) for word in words[::2])
     elif name == "bench":
         module = import_module(f"hoptrain.benchmarks.{words[0].replace('-', '_')}")
         assert words[1:] == [] or option_parser(words[0], "", module).parse_args(words[1:])
@@ -121,3 +122,12 @@ def test_a_run_goes_on_as_the_page_says(tmp_path, monkeypatch):
         assert main(shlex.split(line)[1:]) == 0
     epochs = [torch.load(path, weights_only=True)["epoch"] for path in sorted(tmp_path.glob("runs/*/checkpoints/last.ckpt"))]
     assert epochs == [5, 1]
+
+
+def test_a_run_predicts_on_another_graph(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "--config", "quickstart", "--trainer.max_epochs=1", "--data.num_workers=0"]) == 0
+    load_dataset("digits-knn").save("new_graph")
+    (example,) = examples("training")
+    exec(example, {"__name__": "page"})
+    assert [line.split(",")[0] for line in (tmp_path / "new.csv").read_text().splitlines()[1:]] == ["3", "5"]

@@ -83,7 +83,7 @@ fit Q --seed_everything -1                  | seed_everything is -1: it must be 
 fit Q --seed_everything abc                 | seed_everything is abc: it must be true or false or an integer
 fit Q --optimizer Adam                      | there is no option --optimizer: did you mean --model.optimizer?
 fit Q --model.optimizer Adamm               | model.optimizer is Adamm: it must be a class or a function or null; did you mean Adam ...
-fit Q --model.loss torch.nn.CrossEntropyLos | model.loss is torch.nn.CrossEntropyLos (module 'torch.nn' has no attribute 'CrossEntropyLos'): ...CrossEntropyLoss...
+fit Q --model.loss torch.nn.CrossEntropyLos | model.loss is torch.nn.CrossEntropyLos (...): ...CrossEntropyLoss...
 fit Q --model.lr_scheduler ReduceLROnPlateau | model.lr_scheduler is ReduceLROnPlateau: several classes have this name; give one by its path: ...
 fit Q --model.metric f2                     | metric is 'f2' and the labels are classes: it must be one of acc, macro_f1, auc, or a metric ...
 fit Q --model.lr -1                         | lr is -1.0: it must be at least 0; give for instance 0.001
@@ -176,7 +176,6 @@ fit --config CONFIGS/proteins_gin.yaml --data.fold 11  | fold is 11: it must be 
 fit --config CONFIGS/pubmed_sign.yaml --model.num_hops 2 | model.num_hops cannot be given: it is set from data.num_hops; give data.num_hops
 fitt                                        | 'fitt' is unknown: it must be one of fit, ...; did you mean fit?
 --nothing                                   | the following arguments are required: COMMAND; see 'hoptrain --help'
-data                                        | the following arguments are required: ACTION; see 'hoptrain data --help'
 data infoo cora                             | 'infoo' is unknown: it must be one of list, info, import, convert, partition; did you mean info?
 data info                                   | the following arguments are required: name; see 'hoptrain data info --help'
 data info corra                             | 'corra' is not a known data set, file or folder: did you mean cora?
@@ -188,7 +187,6 @@ data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes
 data list --rot x                           | unrecognized arguments: --rot x; did you mean --root or --out?
 data convert digits-knn a_file/x            | a_file/x cannot be written (...): free disk space, or name a folder that you can write to
 data convert digits-knn .                   | . exists: dataset folders are not overwritten; remove it or name another folder
-bench                                       | the following arguments are required: NAME, ...; see 'hoptrain bench --help'
 bench samplr                                | 'samplr' is no benchmark: it must be one of ...; did you mean sampler...?
 bench scale --out redit --config redit.yaml | 'redit' is not a known data set, file or folder: did you mean reddit?
 bench sampler --rounds abc                  | argument --rounds: invalid int value: 'abc'; see 'hoptrain bench sampler --help'

@@ -43,7 +43,7 @@ _SIZES = {
 """Sizes of data sets that are not in the registry, or have no counts there."""
 _LEGEND = """\
 minutes: measured on 2 cores, without a GPU, and rounded up; empty if not measured
-files: ready (nothing to fetch), download (fetched at the first use), yours (--data.dataset FOLDER), or missing: the file itself says what you have to provide"""
+files: ready (nothing to fetch), download (fetched at the first use), yours (--data.dataset FOLDER), or missing: the file says what you have to provide"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:

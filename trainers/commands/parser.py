@@ -106,7 +106,9 @@ def _actions(parser: Any) -> Iterator[Any]:
 
 def _wrong_value(parser: OptionParser, key: str, message: str) -> str:
     kind = next((action._typehint for action in _actions(parser) if action.dest == key and hasattr(action, "_typehint")), None)
-    if several := re.search(r"Multiple subclasses with name (\S+)\. Give the full class path to avoid ambiguity: (.+?)\.(?: - |$)", message):
+    if several := re.search(
+        r"Multiple subclasses with name (\S+)\. Give the full class path to avoid ambiguity: (.+?)\.(?: - |$)", message
+    ):
         return f"{key} is {several[1]}: several classes have this name; give one by its path: {several[2]}"
     for pattern in _NO_CLASS:
         if (found := re.search(pattern, message)) and kind is not None:

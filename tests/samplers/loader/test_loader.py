@@ -233,7 +233,7 @@ def loader_of_an_empty_split(loader_of, dataset):
 
 MISTAKES = {
     "an unknown split": Mistake(
-        lambda loader_of: loader_of(split="training"), value="'training'", rule="random no split", remedy="train, val, test ids"
+        lambda loader_of: loader_of(split="folds"), value="'folds'", rule="random no split", remedy="train, val, test ids"
     ),
     "a seed that the graph has not": Mistake(
         lambda loader_of: loader_of(split=np.array([500])), value="seed 500", rule="not graph", remedy="0 199"

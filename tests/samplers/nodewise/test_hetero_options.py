@@ -5,9 +5,9 @@ import pytest
 from cases.mistakes import Mistake, each_of
 from scipy.stats import chisquare
 
-from hoptrain.engine import Graph, HeteroDataset
+from hoptrain.engine import Graph
 from hoptrain.engine.hetero_graph import HeteroGraph
-from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, NeighborSampler, SampleLoader
+from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, NeighborSampler
 
 
 @pytest.mark.parametrize("options", [{"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}])
@@ -77,8 +77,7 @@ def drawn(seeds, *given, **options):
 
 
 def split_of_one_type_for_seeds_of_several():
-    data = HeteroDataset(graph=LONE_TYPES, seed_type="a", splits={"train": np.arange(3)})
-    SampleLoader(data, HeteroSampler([1]))
+    HeteroSampler([1]).items(LONE_TYPES, np.arange(3))
 
 
 MISTAKES = {

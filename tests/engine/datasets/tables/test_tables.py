@@ -267,7 +267,7 @@ MISTAKES = {
     ),
     "two splits of one meaning": Mistake(
         lambda tmp_path: Dataset(edge_index=[[0], [1]], x=np.eye(2), splits={"val": np.array([0]), "valid": np.array([1])}),
-        value="val, valid",
+        value="valid and val",
         rule="two same split",
         remedy="leave out",
     ),
