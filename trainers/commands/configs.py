@@ -42,7 +42,7 @@ _SIZES = {
 }
 """Sizes of data sets that are not in the registry, or have no counts there."""
 _LEGEND = """\
-minutes: measured on 2 cores, without a GPU, and rounded up; empty if not measured
+minutes: measured on at most 2 cores, without a GPU, and rounded up; empty if not measured
 files: ready (nothing to fetch), download (fetched at the first use), yours (--data.dataset FOLDER), or missing: the file says what you have to provide"""
 
 
