@@ -169,9 +169,8 @@ def layerwise_inference(
 ) -> Tensor:
     """Compute logits of nodes from their full neighbourhoods, layer by layer if the model offers its layers. The model must be in eval mode.
 
-    A model that takes ``edge_index``, or has no method ``layer``, is applied to batches of nodes with all their neighbours over ``num_hops`` hops instead.
-    The logits are the same, but hidden rows that several batches need are computed in each. The graph needs no labels, and may be another one than in
-    training.
+    A model that takes ``edge_index``, or has no method ``layer``, is applied to batches of nodes with all their neighbours over ``num_hops`` hops
+    instead, with the same logits. The graph needs no labels, and may be another one than in training.
 
     With several ranks, every rank must call this. Each computes a share of the hidden layers, and the last layer for its own ``nodes``. If features are
     partitioned across machines, each rank keeps the hidden rows that it computed, and fetches others chunk by chunk. If the graph is partitioned too, each rank
@@ -203,23 +202,29 @@ def layerwise_inference(
     Examples:
         >>> from hoptrain import GNN, layerwise_inference, load_dataset
         >>> data = load_dataset("digits-knn")
-        >>> model = GNN("sage", data.num_features, 32, data.num_classes, num_layers=2).eval()
-        >>> layerwise_inference(model, data, data.split("test")).shape
+        >>> layerwise_inference(GNN("sage", 64, 32, 10, num_layers=2).eval(), data, data.split("test")).shape
         torch.Size([360, 10])
-        >>> from torch_geometric.nn import GraphSAGE
-        >>> plain = GraphSAGE(data.num_features, 32, 2, data.num_classes).eval()
-        >>> layerwise_inference(plain, data, [3, 5], forward_inputs="edge_index").shape
-        torch.Size([2, 10])
     """
-    nodes = np.asarray(nodes)
+    given: dict[str, Any] = {"normalize": normalize, "device": device, "forward_inputs": forward_inputs, "x": x}
     if not offers_layers(model, forward_inputs):
-        hops = num_hops or _num_layers(model)
-        return neighborhood_logits(
-            model, data, nodes, num_hops=hops, normalize=normalize, device=device, forward_inputs=forward_inputs, x=x
-        )
+        return neighborhood_logits(model, data, np.asarray(nodes), num_hops=num_hops or _num_layers(model), **given)
+    options: dict[str, Any] = {"rank": rank, "world_size": world_size, "chunk_edges": chunk_edges, "free_bytes": free_bytes}
+    return _by_layers(model, data, np.asarray(nodes), **given, **options)
+
+
+def _by_layers(
+    model: LayerwiseModule,
+    data: Dataset,
+    nodes: Array,
+    *,
+    normalize: bool,
+    device: torch.device,
+    forward_inputs: ForwardInputs,
+    x: Tensor | None,
+    **options: Any,
+) -> Tensor:
     own = _own_vertices(data)
     graph = data.graph if own is None else own.graph
-    options: dict[str, Any] = {"rank": rank, "world_size": world_size, "chunk_edges": chunk_edges, "free_bytes": free_bytes}
     loop = LayerLoop({"": graph.indptr}, device, own=own, is_partial=graph is not data.graph, **options)
     features = features_of(data, normalize, device, loop.free if x is None else 0)
     apply = _layers(loop, model, data, graph, forward_inputs, features, device)

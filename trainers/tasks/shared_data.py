@@ -282,8 +282,7 @@ class SampledDataModule(SharedDataModule):
             graph_placement: memory from which the sampler on cuda reads the graph: device, pinned (host memory, also called UVA), or auto, which
                 decides by free memory.
             feature_placement: memory from which features are gathered with sampler_device cuda and num_workers 0: device, pinned or auto.
-            gpu_cache: size of a cache on each GPU for the most accessed rows of features in pinned memory: bytes such as 2GiB, or a share such as
-                0.1.
+            gpu_cache: size of a cache on each GPU for the most accessed feature rows in pinned memory: bytes such as 2GiB, or a share such as 0.1.
             cuda_graphs: with sampler_device cuda, record the kernels of a bulk as a CUDA graph and replay it for bulks of the same shape.
             feature_cache: size of each machine's cache for features that are read from disk: bytes such as 8GiB, or auto for the free memory.
             prefetch_steps: with memory, the number of steps ahead whose feature rows are planned; by default 256.
@@ -296,23 +295,25 @@ class SampledDataModule(SharedDataModule):
             InputError: ``eval_sampler`` is given for a task whose examples are not nodes, or does not fit the data.
         """
         super().__init__(batch_size, seed)
-        if eval_sampler is not None:
-            if not self.of_vertices:
-                raise InputError(f"eval_sampler with {type(self).__name__}: it is for tasks on nodes, such as task: nodes; leave it out")
-            eval_sampler.check_data(data)
         self.data: Any = data
-        self.eval_sampler: Sampler[Any, Any] | None = eval_sampler
+        self.eval_sampler: Sampler[Any, Any] | None = None if eval_sampler is None else self._checked(eval_sampler)
         self.sampler: Sampler[Any, Any] = _balanced(data, sampler) if class_balanced_sampling else sampler
         self.num_workers: int = num_workers if num_workers is not None else 0 if sampler_device == "cuda" else 2
-        places = {"graph_placement": graph_placement, "feature_placement": feature_placement, "gpu_cache": gpu_cache}
         self._feed_options: dict[str, Any] = {
             "worker_options": worker_options,
             "device": sampler_device,
             "bulk": bulk,
             "cuda_graphs": cuda_graphs,
-            **places,
         }
+        self._feed_options |= {"graph_placement": graph_placement, "feature_placement": feature_placement, "gpu_cache": gpu_cache}
         self._feed_options |= {"feature_cache": feature_cache, "prefetch_steps": prefetch_steps}
+
+    def _checked(self, eval_sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
+        """Return the sampler if it suits the task and the data."""
+        if not self.of_vertices:
+            raise InputError(f"eval_sampler with {type(self).__name__}: it is for tasks on nodes, such as task: nodes; leave it out")
+        eval_sampler.check_data(self.data)
+        return eval_sampler
 
     @property
     def num_hops(self) -> int:
