@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hoptrain.engine.datasets.tables.encodings import Missing, encodings_in
-from hoptrain.engine.errors import InputError, printable
+from hoptrain.engine.errors import InputError, join_limited, printable
 from hoptrain.engine.features.checks import label_notes
 from hoptrain.engine.features.splits import SPLITS
 
@@ -156,10 +156,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_columns(data: Dataset) -> list[str]:
-    """Return a line for each column that was not simply numbers: how it became some."""
+    """Return lines that say how columns with other cells than numbers became numbers, and what filled missing cells."""
     lines = []
-    for what, of in (("x", ""), ("edge_attr", " of edges")):
-        lines += [f"feature {name}{of}: {how}" for name, own in encodings_in(data.meta, what).items() if (how := own.told())]
+    for what, of in (("x", "nodes"), ("edge_attr", "edges"), ("known", "edges")):
+        columns = encodings_in(data.meta, what)
+        lines += [f"column {name} of {of}: {own.told()}" for name, own in columns.items() if own.kind != "number"]
+        filled = [
+            f"{name} ({own.missing:,} with {own.fill:g})" for name, own in columns.items() if own.kind == "number" and own.fill is not None
+        ]
+        lines += [f"missing cells of {of} filled: {join_limited(filled)}"] if filled else []
     return lines
 
 

@@ -12,6 +12,9 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 
+SHOWN = 50
+"""Number of wrong columns of a file that are reported."""
+
 
 @dataclass
 class _Group:
@@ -64,10 +67,10 @@ class BadRows:
             InputError: there are bad rows, which are neither reported nor left out.
         """
         self._rows[path] = number
-        ended = {key: group for key, group in self._groups.items() if key[0] == path}
-        for key, group in sorted(ended.items(), key=lambda entry: entry[1].place):
-            _, what, rule = key
-            del self._groups[key]
+        ended = {key: self._groups.pop(key) for key in list(self._groups) if key[0] == path}
+        if self.tell is not None and len(ended) > SHOWN:
+            self.tell(f"{path}: {len(ended):,} wrong columns, of which {SHOWN} are shown")
+        for (_, what, rule), group in sorted(ended.items(), key=lambda entry: entry[1].place)[:SHOWN]:
             more = f" and {group.count - 1:,} more of {number:,} rows" if group.count > 1 else ""
             line = f"{path}, {unit} {group.place}{more}: {what} {group.value!r}: {rule}"
             if self.tell is not None:

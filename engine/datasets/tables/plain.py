@@ -91,14 +91,14 @@ def read_plain(
     files = {"features": features, "label": labels, "split": split}
     about = _about(files, opened, without, bad, progress, reading)
     vertices = _vertices(about, is_number=not is_text, or_by=table)
-    encoded = EdgeColumns.of(table, features_of(table), reading)
-    own = read_edges(table, vertices, vertices, bad, columns=encoded, scratch=scratch, progress=progress)
+    coded = EdgeColumns.of(table, features_of(table), reading)
+    own = read_edges(table, vertices, vertices, bad, columns=coded, scratch=scratch, progress=progress)
     _number(own, about, vertices, table.path)
     y, splits, classes = _of_vertices(about, vertices, (reading.like or {}).get("classes"))
     bad.finish()
     graph, edge_attr, repeats = _graph(own, len(vertices), undirected, scratch)
-    x, of_nodes = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), VertexTable) else (rows, {})
-    meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_nodes, "edge_attr": encoded.features})
+    x, of_x = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), VertexTable) else (rows, {})
+    meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_x, "edge_attr": coded.features, "known": coded.known})
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), vertices.ids()

@@ -59,8 +59,8 @@ def test_all_columns_with_missing_cells_are_told_at_once_and_filled_if_asked(cap
     assert last.startswith("hoptrain: 1 of 4 rows of nodes.csv cannot be read")
     check(imported("--missing", "mean"), 1458.01 / 3)
     out = capsys.readouterr().out
-    assert "feature price: 1 missing cells became 486.003\n" in out
-    assert "feature town: 2 categories (Oslo, Rome); 1 missing cells became 2\n" in out
+    assert "missing cells of nodes filled: price (1 with 486.003)\n" in out
+    assert "column town of nodes: 2 categories (Oslo, Rome); 1 missing cells became 2\n" in out
     assert "train: hoptrain fit --config own_data --data.dataset mine\n" in out
     assert main(["data", "info", "mine"]) == 0
     info = capsys.readouterr().out
