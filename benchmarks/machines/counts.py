@@ -26,7 +26,9 @@ from hoptrain.samplers.distributed.samples_ahead import DistributedPrefetchSampl
 from hoptrain.samplers.loader.check_batch import prepared
 from hoptrain.samplers.loader.memory_left import Messages, num_asked
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS, StepAccesses
+from hoptrain.samplers.loader.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS
+from hoptrain.samplers.loader.topology.room import SAMPLE_SHARE
+from hoptrain.samplers.loader.topology.superbatch import StepAccesses
 from hoptrain.samplers.superbatch.handover import message_slots
 
 EPOCHS, RANKS = 2, 4
@@ -117,7 +119,8 @@ class Cluster:
         for rows, asked in zip(self._machines, self._asked, strict=True):
             messages = Messages(self.num_rows, self.row_bytes, asked, prefetch_steps // windows)
             size, most = {"x": (self.num_rows, self.row_bytes)}, {"x": rows.num_elsewhere}
-            tables += shared_out(max(memory - messages.num_bytes(memory), 0), size, most)
+            beside = messages.num_bytes(memory) + (0 if self.num_sampled else memory // SAMPLE_SHARE)
+            tables += shared_out(max(memory - beside, 0), size, most)
             found.append(messages.window(memory))
         return tables, min(found)
 
@@ -152,7 +155,7 @@ class Cluster:
             shared = SharedRows.make([CachedTable(len(rows), rows.row_bytes, slots[machine], _PLENTY)], 1)
             ahead = self._ahead[machine]
             task = DistributedCacheFillTask(
-                shared=shared, files=[rows], rows_of=ahead or self._rows_of[machine], num_steps=self.num_steps,
+                shared=shared, files=[rows], samples=ahead or self._rows_of[machine], num_steps=self.num_steps,
                 prefetch_steps=PARTED_LOOKAHEAD if ahead else LOOKAHEAD, window=WINDOW, exchange=exchanges[machine], ahead=ahead,
             )  # fmt: skip
             try:

@@ -23,9 +23,9 @@ features a node, which all have in memory. The map's process is in a control gro
 
 ``min_ratio_mmap`` is the tier's speed over the map's with MADV_RANDOM, ``min_ratio_mmap_read_ahead`` that without, ``share_of_memory_speed`` that with all
 features in memory, ``share_permitted`` what that is at most by the disk's bound, ``share_of_bound`` the tier's over the bound; ``misses_over_optimum`` is of
-the plan that looks 64 batches ahead; ``reads_over_best_policy`` the default plan's reads over the best policy's; ``min_edges_over_map`` and
-``min_edges_share_of_memory_speed`` are the speed with the edges by the tier over those by the map and in memory, ``take_over_sample`` is the time to take a
-step over that to sample it. Of several cases the summary has the worst.
+the default plan, which knows as many accesses as the tier stores with so many slots; ``reads_over_best_policy`` its reads over the best policy's;
+``min_edges_over_map`` and ``min_edges_share_of_memory_speed`` are the speed with the edges by the tier over those by the map and in memory,
+``take_over_sample`` is the time to take a step over that to sample it. Of several cases the summary has the worst.
 """
 
 from __future__ import annotations
@@ -52,10 +52,13 @@ from hoptrain.benchmarks.storage.sources import features_of
 from hoptrain.benchmarks.storage.train import Steps
 from hoptrain.engine import Dataset, HeteroDataset, InputError, Schedule
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.shared_rows import shared_out
+from hoptrain.engine.storage.filler import FORESEEN_BYTES
+from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
 from hoptrain.samplers import NeighborSampler, Sampler
 from hoptrain.samplers.loader.check_batch import prepared
+from hoptrain.samplers.loader.memory_left import budget_of
 from hoptrain.samplers.loader.tier import LOOKAHEAD
+from hoptrain.samplers.loader.topology.room import SAMPLE_SHARE
 
 _SCALE, _QUICK_SCALE = 0.01, 0.002
 _LOOKAHEADS = (64, LOOKAHEAD)
@@ -119,7 +122,7 @@ class Case:
     def memory(self, share: float) -> tuple[int, int]:
         """Bytes for a share of the features, and how many rows fit there with all that belongs to them."""
         memory = int(share * self.file.shape[0] * self.file.row_bytes)
-        return memory, shared_out(memory, {"x": (self.file.shape[0], self.file.row_bytes)})[0].num_slots
+        return memory, budget_of({}, {"x": self.file}, memory, SAMPLE_SHARE).tables()[0].num_slots
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -166,12 +169,14 @@ def _batches_and_rounds(args: argparse.Namespace) -> tuple[int, int]:
 
 def _reads(case: Case, share: float) -> _Answer:
     """Records, and a part of the summary."""
-    found = counts.misses_a_row(case.data, case.epochs, round(share * case.data.graph.num_nodes), _LOOKAHEADS)
+    num_slots, num_rows = round(share * case.data.graph.num_nodes), case.data.graph.num_nodes
+    most_foreseen = bytes_for(num_slots, num_rows, case.file.row_bytes) // (FORESEEN_SHARE - 1) // FORESEEN_BYTES
+    found = counts.misses_a_row(case.data, case.epochs, num_slots, _LOOKAHEADS, most_foreseen)
     facts = {"graph": case.data.name, "part": "reads", "share": share}
     rows = [facts | {"system": name, "misses_row": value, "over_optimum": value / found["optimum"]} for name, value in found.items()]
     best = min(value for name, value in found.items() if name not in _OURS)
     return rows, {
-        "max_misses_over_optimum": found[f"plan {_LOOKAHEADS[0]}"] / found["optimum"],
+        "max_misses_over_optimum": found[f"plan {_LOOKAHEADS[-1]}"] / found["optimum"],
         "max_reads_over_best_policy": found[f"plan {_LOOKAHEADS[-1]}"] / best,
     }
 

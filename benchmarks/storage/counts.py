@@ -14,7 +14,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.samplers import Sampler, Workspace
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import StepAccesses
+from hoptrain.samplers.loader.topology.superbatch import StepAccesses
 
 POLICIES = ("LRU", "S3-FIFO", "degree", "presampled")
 """The names of ``policies``."""
@@ -67,7 +67,9 @@ def plan_misses(num_rows: int, num_slots: int, prefetch_steps: int, steps: Seque
         yield len(plan.next(tag).rows)
 
 
-def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Sequence[int]) -> dict[str, float]:
+def misses_a_row(
+    data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Sequence[int], most_foreseen: int | None = None
+) -> dict[str, float]:
     """Rows read for each row used, over all epochs, filling an empty cache included.
 
     Args:
@@ -75,6 +77,7 @@ def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Se
         epochs: its accesses.
         num_slots: N.
         lookaheads: of plans.
+        most_foreseen: most accesses that these plans store.
 
     Returns:
         By policy: "plan W"; "optimum", a plan that knows all steps; "optimum of one", the same with one step in flight, so that all slots
@@ -86,7 +89,7 @@ def misses_a_row(data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Se
     def share(misses: Iterator[int]) -> float:
         return sum(misses) / sum(lengths)
 
-    found = {f"plan {ahead}": share(plan_misses(number, num_slots, ahead, steps)) for ahead in lookaheads}
+    found = {f"plan {ahead}": share(plan_misses(number, num_slots, ahead, steps, most_foreseen=most_foreseen)) for ahead in lookaheads}
     found["optimum"] = share(plan_misses(number, num_slots, len(steps), steps))
     found["optimum of one"] = share(plan_misses(number, num_slots, len(steps), steps, in_flight=1))
     for name, make in policies(data, epochs[0], num_slots).items():

@@ -20,13 +20,13 @@ from hoptrain.engine.partition.exchange import Exchange
 from hoptrain.engine.partition.rounds import WindowRows
 from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.partition.runs import LeftRunError, RunExchange
-from hoptrain.engine.storage.filler import CacheFillTask, Filled, Planned
+from hoptrain.engine.storage.filler import CacheFillTask, Filled, Planned, StepSampler
 from hoptrain.engine.storage.plan import StepReads
 from hoptrain.engine.storage.shared_rows import tag_of
 
 
-class PrefetchSampler(Protocol):
-    """A task that samples steps together with other machines, for a partitioned graph.
+class PrefetchSampler(StepSampler, Protocol):
+    """A sampler that samples steps together with other machines, for a partitioned graph.
 
     Attributes:
         num_places: number of steps whose samples are kept at a time.
@@ -34,9 +34,6 @@ class PrefetchSampler(Protocol):
 
     @property
     def num_places(self) -> int: ...  # noqa: D102
-
-    def begin(self) -> None:
-        """Begin a run, without sampled steps."""
 
     def sample(self, run: int, epoch: int, steps: range, exchange: Exchange) -> None:
         """Sample a range of steps."""
@@ -49,7 +46,7 @@ class DistributedCacheFillTask(CacheFillTask):
     Attributes:
         window: number of steps whose rows are requested from other machines at once.
         exchange: exchange among the machines, set before the first step is requested.
-        ahead: sampler that works together with other machines, if the graph is partitioned.
+        ahead: ``samples``, if it works together with other machines, since the graph is partitioned.
     """
 
     window: int = 1
@@ -60,10 +57,6 @@ class DistributedCacheFillTask(CacheFillTask):
     _rounds: tuple[RunExchange, WindowRows] | None = None
     _sampled: int = 0
     _foreseen: int = 0
-
-    @property
-    def _publishes_samples(self) -> bool:
-        return self.ahead is not None
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
         """Plan a step and fetch its rows from other machines if necessary. Return None if these are in a later run."""
@@ -97,6 +90,7 @@ class DistributedCacheFillTask(CacheFillTask):
         waited = self._wait_until_taken(landed)
         for table, own in enumerate(reads):
             self.shared.slot_of(table)[own.rows] = own.slots
+        self.samples.publish(tag_of(run, step), landed)
         return waited, fetched, [[own] for own in reads]
 
     def _sample(self, run: int, epoch: int, last: int, exchange: Exchange) -> float:
@@ -130,7 +124,6 @@ class DistributedCacheFillTask(CacheFillTask):
             self._planned.clear()
             self._plans.clear()
         if run != self._run and self.ahead is not None:
-            self.ahead.begin()
             self._sampled = self._foreseen = step
         super()._look_ahead(run, epoch, step)
 

@@ -21,7 +21,7 @@ class Budget:
         sizes: number of rows V and bytes of a row of each cached table, by name.
         most: most slots that a table needs, by name; V by default.
         whole: bytes of tables that are in memory as a whole, by name.
-        edge_share: fraction (1/N) of the memory for edges that are read from files; 0 for none.
+        sample_share: fraction (1/N) of the memory for future steps that are sampled, and their batches; 0 for none.
         is_auto: whether ``feature_cache`` is the free memory instead of the user's choice.
         messages: returns the bytes for rows in transit from other machines, from the total; None without other machines.
     """
@@ -30,14 +30,14 @@ class Budget:
     sizes: Mapping[str, tuple[int, int]]
     most: Mapping[str, int] = field(default_factory=dict)
     whole: Mapping[str, int] = field(default_factory=dict)
-    edge_share: int = 0
+    sample_share: int = 0
     is_auto: bool = False
     messages: Callable[[int], int] | None = None
 
     @property
-    def of_edges(self) -> int:
-        """Bytes for edges that are read from files."""
-        return self._of_edges(self.memory)
+    def of_samples(self) -> int:
+        """Bytes for future steps that are sampled, and their batches."""
+        return self._of_samples(self.memory)
 
     def tables(self) -> list[CachedTable]:
         """Return the share of each cached table.
@@ -68,7 +68,7 @@ class Budget:
         tables = zip(self.sizes, self._tables(self.memory), strict=True)
         name, table = next(own for own in tables if own[1].num_slots < rows.get(own[0], 1))
         parts = [f"{size:,} are for all of {which}, " for which, size in self.whole.items()]
-        parts += [f"{self.of_edges:,} are for edges, "] * bool(self.of_edges)
+        parts += [f"{self.of_samples:,} are for sampled steps, "] * bool(self.of_samples)
         parts += [f"{self.messages(self.memory):,} are for rows in transit from other machines, "] if self.messages else []
         step = f", and a step uses {rows[name]:,}" if name in rows else ""
         return InputError(
@@ -78,11 +78,11 @@ class Budget:
             + (" for such a step, or a smaller batch_size or fanouts" if step else " for one row, and more for a step")
         )
 
-    def _of_edges(self, memory: int) -> int:
-        return memory // self.edge_share if self.edge_share else 0
+    def _of_samples(self, memory: int) -> int:
+        return memory // self.sample_share if self.sample_share else 0
 
     def _tables(self, memory: int) -> list[CachedTable]:
-        beside = self._of_edges(memory) + sum(self.whole.values()) + (self.messages(memory) if self.messages else 0)
+        beside = self._of_samples(memory) + sum(self.whole.values()) + (self.messages(memory) if self.messages else 0)
         return shared_out(max(memory - beside, 0), self.sizes, self.most)
 
     def _is_enough(self, memory: int, rows: Mapping[str, int]) -> bool:

@@ -7,7 +7,7 @@ begins with an empty cache, which costs reads and changes no batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import NamedTuple, Protocol, TypeAlias, cast
@@ -17,7 +17,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.ring import Allocate
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import StoredRows
-from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, StepReads, in_order, plan_together
+from hoptrain.engine.storage.plan import RowPlan, StepReads, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_of
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 
@@ -65,8 +65,8 @@ Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
 """Seconds of waiting for trainers, counts of rows from other machines, and for each table the reads of the steps that are planned together."""
 
 
-class Topology(Protocol):
-    """A sampler of the next steps for a graph in files: it samples many steps together, and passes each to the workers when its rows are planned."""
+class StepSampler(Protocol):
+    """A sampler of future steps. It returns their rows, and passes their batches to the workers, which need not sample them again."""
 
     @property
     def num_in_flight(self) -> int:
@@ -80,7 +80,7 @@ class Topology(Protocol):
         """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of those that follow."""
 
     def publish(self, tag: int, landed: int) -> None:
-        """Pass the samples of the next step to the workers; trainers have taken all steps up to the tag ``landed``."""
+        """Pass the batches of the next step to the workers; trainers have taken all steps up to the tag ``landed``."""
 
     def forget(self) -> None:
         """Drop all sampled steps, since others follow."""
@@ -101,19 +101,17 @@ class CacheFillTask:
     Attributes:
         shared: the cache in shared memory.
         files: the tables.
-        rows_of: returns the distinct rows of each table that an epoch and a step use, ascending; a pure function.
+        samples: samples future steps.
         num_steps: steps of an epoch.
         prefetch_steps: steps that the plans look ahead.
-        topology: samples instead of ``rows_of`` if the graph's edges are read from files; else None.
         budget: memory of the cache, for the error message if the rows of a step do not fit.
     """
 
     shared: SharedRows
     files: Sequence[StoredRows]
-    rows_of: Callable[[int, int], Sequence[Array]]
+    samples: StepSampler
     num_steps: int
     prefetch_steps: int
-    topology: Topology | None = None
     budget: Budget | None = None
     _plans: list[RowPlan] = field(default_factory=list)
     _due: tuple[int, int] = (0, 0)
@@ -127,8 +125,8 @@ class CacheFillTask:
         tag = tag_of(run, step)
         if tag <= self.shared.ready:  # read together with an earlier step, or by a predecessor that died before it could report
             return Filled()
-        if run != self._run and self._publishes_samples:
-            self.shared.wait_until_taken(tag_of(run, -1))  # slots of its first steps may still hold samples of the run before
+        if run != self._run:
+            self.shared.wait_until_taken(tag_of(run, -1))  # slots of its first steps may still hold batches of the run before
         begin = time.perf_counter()
         self._look_ahead(run, epoch, step)
         planned = self._plan(run, epoch, step)
@@ -139,18 +137,12 @@ class CacheFillTask:
         filled = fetched.plus(Filled(work_s=time.perf_counter() - begin - waited - fetched.fetch_s))
         for table, own in enumerate(reads):
             filled = filled.plus(self._fill(table, own))
-        if self.topology is not None:
-            counted = self.topology.counted()
-            filled = filled.plus(counted)._replace(work_s=filled.work_s - counted.read_s)
+        counted = self.samples.counted()
+        filled = filled.plus(counted)._replace(work_s=filled.work_s - counted.read_s)
         last = step + len(reads[0]) - 1
         self.shared.publish(tag_of(run, last))
         self._due = (epoch, last + 1) if last + 1 < self.num_steps else (epoch + 1, 0)
         return filled
-
-    @property
-    def _publishes_samples(self) -> bool:
-        """True if samples are passed to the workers, in message slots that are reused."""
-        return self.topology is not None
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
         """Plan a step and those of its run that are read together with it; return None if the run was left."""
@@ -160,8 +152,7 @@ class CacheFillTask:
 
         def wait(landed: int) -> None:
             waits.append(self._wait_until_taken(landed))
-            if self.topology is not None:
-                self.topology.publish(next(coming), landed)
+            self.samples.publish(next(coming), landed)
 
         reads = plan_together(self._plans, tags, wait)
         return sum(waits), Filled(), reads
@@ -197,15 +188,13 @@ class CacheFillTask:
 
     def _look_ahead(self, run: int, epoch: int, step: int) -> None:
         """Ensure that the plans continue with this step."""
-        if not self._plans:
-            self.shared.wait_until_taken(self.shared.ready)  # steps that a predecessor published
-            self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
-            self._later = self._steps_from(epoch, step)
-        elif not self._is_due(run, epoch, step):
+        if not self._plans or not self._is_due(run, epoch, step):
             for plan in self._plans:
                 plan.forget()
-            if self.topology is not None:
-                self.topology.forget()
+            if not self._plans:
+                self.shared.wait_until_taken(self.shared.ready)  # steps that a predecessor published
+                self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
+            self.samples.forget()
             self._later = self._steps_from(epoch, step)
         self._run = run
         if not self._plans[0].num_known:
@@ -218,8 +207,7 @@ class CacheFillTask:
     def _new_plan(self, number: int) -> RowPlan:
         table = self.shared.tables[number]
         most = table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES
-        in_flight = IN_FLIGHT if self.topology is None else self.topology.num_in_flight
-        too_little = self._too_little if self.budget else None
+        in_flight, too_little = self.samples.num_in_flight, self._too_little if self.budget else None
         return RowPlan(self._slots_of_plan(number), table.num_slots, self.prefetch_steps, most, in_flight=in_flight, too_little=too_little)
 
     def _slots_of_plan(self, number: int) -> Array:
@@ -233,7 +221,7 @@ class CacheFillTask:
     @property
     def _wanted(self) -> int:
         """Number of steps that should be sampled before the next ones are planned, so that each plan has memory for them."""
-        if self.topology is not None and self.topology.is_full:
+        if self.samples.is_full:
             return int(not self._plans[0].num_known)
         return min(plan.wanted for plan in self._plans)
 
@@ -243,9 +231,7 @@ class CacheFillTask:
                 plan.foresee(rows)
 
     def _rows_of_next(self) -> Sequence[Array]:
-        if self.topology is not None:
-            return self.topology.rows_of_next(self._later) or ()
-        return next((self.rows_of(*at) for at in self._later), ())
+        return self.samples.rows_of_next(self._later) or ()
 
     def _steps_from(self, epoch: int, step: int) -> Iterator[tuple[int, int]]:
         for later in range(epoch, MAX_EPOCH):

@@ -40,7 +40,7 @@ _LINE = 8  # numbers per cache line, so that no two trainers write to the same l
 _RUN_BITS = 32
 PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 4
 """Bytes that a ``RowPlan`` needs for each row of the table, and for each slot in addition to its row number."""
-FORESEEN_SHARE = 16
+FORESEEN_SHARE = 12
 """Fraction (1/N) of the memory for the planned accesses of future steps."""
 
 

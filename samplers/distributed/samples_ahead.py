@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from hoptrain.engine.partition.topology.graph import PartitionedGraph
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.schedule import StepSchedule
+from hoptrain.engine.storage.filler import Filled
+from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import tag_of
 from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.buffers.workspace import Workspace
@@ -42,6 +44,9 @@ class DistributedPrefetchSampler:
     _rows: dict[tuple[int, int], Array] = field(default_factory=dict)
     _workspace: Workspace = field(default_factory=Workspace)
 
+    num_in_flight: ClassVar[int] = IN_FLIGHT
+    is_full: ClassVar[bool] = False
+
     @property
     def num_places(self) -> int:
         """Number of steps whose samples are kept at a time."""
@@ -58,13 +63,20 @@ class DistributedPrefetchSampler:
                 put(boxes, tag_of(run, step), written(batch))
             self._rows[epoch, step] = np.unique(np.concatenate([batch.node_ids for batch in batches]))
 
-    def __call__(self, epoch: int, step: int) -> list[Array]:
-        """Return the distinct feature rows that a sampled step uses, ascending; each step can be requested once."""
-        return [self._rows.pop((epoch, step))]
+    def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
+        """Return the distinct feature rows, ascending, that the next step of ``later`` uses, which was sampled."""
+        return next(([self._rows.pop(at)] for at in later), None)
 
-    def begin(self) -> None:
-        """Drop all samples when a new iteration over the loader begins."""
+    def publish(self, tag: int, landed: int) -> None:
+        """Do nothing: ``sample`` passed the batches to the workers."""
+
+    def forget(self) -> None:
+        """Drop all samples, since others follow."""
         self._rows.clear()
+
+    def counted(self) -> Filled:
+        """Return zeros: nothing is read from files."""
+        return Filled()
 
 
 def own_columns_of(task: Any, rows: PartitionedFeatures | None) -> OwnColumns | None:

@@ -87,7 +87,7 @@ def budget_of(
     stores: Mapping[str, Any],
     files: Mapping[str, StoredRows],
     memory: int,
-    edge_share: int = 0,
+    sample_share: int = 0,
     is_auto: bool = False,
     messages: Messages | None = None,
 ) -> Budget:
@@ -97,7 +97,7 @@ def budget_of(
         sizes={name: (file.shape[0], file.row_bytes) for name, file in files.items()},
         most={name: num_elsewhere(file) for name, file in files.items()},
         whole=held_whole(stores, files),
-        edge_share=edge_share,
+        sample_share=sample_share,
         is_auto=is_auto,
         messages=messages.num_bytes if messages else None,
     )

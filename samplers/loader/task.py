@@ -40,8 +40,8 @@ class SampleTask:
         schedule: the items and the address of each batch.
         workspace: scratch memory of the process that makes the batches.
         is_checked: whether a batch of the sampler was checked in full in this process.
-        receiver: batches that another process samples, from files or together with other machines; None if this process samples. A rehearsal
-            always samples.
+        receiver: batches that the process which fills the feature cache has sampled; None without one. Batches that were not kept are sampled here,
+            as are those of a rehearsal.
         edges: files of the graph's edges, if these do not fit in memory.
     """
 
@@ -104,9 +104,9 @@ class SampleTask:
 
     def _sampled(self, epoch: int, step: int, run: int) -> tuple[SampledBatch, EdgeIds]:
         items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
-        if self.receiver is not None and run:
-            batch, ids = self.receiver.batch(run, step)
-            return batch.at(address).out_of(self.graph, self.sampler.repeats_edges), ids
+        if self.receiver is not None and run and (received := self.receiver.batch(run, step)):
+            batch, ids = received
+            return batch.at(address).out_of(self.sampler.graph_of(self.graph), self.sampler.repeats_edges), ids
         if self.edges is not None:
             return self.edges.batches(self.sampler, [(items, address)])[0]
         found = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))

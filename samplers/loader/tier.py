@@ -1,8 +1,8 @@
 """The host feature cache of a loader, for features that do not fit in memory: it reads rows from files before batches need them.
 
-A batch is a pure function of its address. So the process that fills the cache (``hoptrain.engine.storage``) samples future batches to know their rows,
-and the loader samples them again when it makes them. The process makes one plan for each table (node features of each type, edge features) from the
-batches of all ranks of a machine. Batches are the same as with features in memory.
+A batch is a pure function of its address. So the process that fills the cache (``hoptrain.engine.storage``) samples future batches to know their rows. It
+keeps them for the loader, which samples only those again for which there was no memory. The process makes one plan for each table (node features of each
+type, edge features) from the batches of all ranks of a machine. Batches are the same as with features in memory.
 
 If features are partitioned over several machines, the process requests rows of other machines from their owners, for a window of steps at once. If the
 graph is partitioned too, it samples together with the other machines, and the loader receives its samples.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
@@ -49,9 +49,9 @@ from hoptrain.samplers.loader.memory_left import (
     memory_left,
     num_elsewhere,
 )
-from hoptrain.samplers.loader.task import BatchAndRows, SampleTask
-from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
-from hoptrain.samplers.loader.topology.superbatch import Superbatch
+from hoptrain.samplers.loader.task import SampleTask
+from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, SAMPLE_SHARE, are_edges_read, edge_files, steps_in_flight
+from hoptrain.samplers.loader.topology.superbatch import StepAccesses, step_accesses
 from hoptrain.samplers.superbatch.handover import BatchReceiver, message_slots
 
 _log = logging.getLogger(__name__)
@@ -112,49 +112,21 @@ class CachedFeatures:
             gather_rows_of_two(rows, own.rows, slots, out, workspace)
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
-class StepAccesses:
-    """A callable that returns the rows that a step uses, over the batches of all ranks that share a cache.
-
-    Attributes:
-        tasks: the tasks of the ranks, whose stores are indices of tables.
-        num_tables: number of tables.
-    """
-
-    tasks: Sequence[SampleTask]
-    num_tables: int
-
-    def __call__(self, epoch: int, step: int) -> list[Array]:
-        """Return the distinct rows (B,) of each table that a step uses, ascending."""
-        return self.in_batches(task.with_rows(epoch, step) for task in self.tasks)
-
-    def in_batches(self, batches: Iterable[BatchAndRows]) -> list[Array]:
-        """Return the distinct rows (B,) of each table that the given batches use, ascending."""
-        found: list[list[Array]] = [[] for _ in range(self.num_tables)]
-        for _, rows in batches:
-            for _, table, ids in rows:
-                found[table].append(np.array(ids))  # the next batch may reuse its memory
-        return [_distinct(np.concatenate(ids)) if ids else np.empty(0, np.int32) for ids in found]
-
-
-def _distinct(ids: Array) -> Array:
-    ids.sort()
-    return ids[np.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids
-
-
 class _Shared(NamedTuple):
     """The objects that the ranks of a machine share.
 
     Attributes:
         rows: the cached rows.
         window: steps whose rows are requested from other machines at once; the least number that a machine has memory for.
-        in_flight: steps whose samples are passed to workers at once if edges are read from files; else 0.
+        in_flight: steps whose batches are passed to workers at once.
+        is_read: whether the graph's edges are read from files.
         budget: division of the memory, on the rank that fills the cache.
     """
 
     rows: SharedRows
     window: int
-    in_flight: int = 0
+    in_flight: int
+    is_read: bool
     budget: Budget | None = None
 
 
@@ -233,22 +205,23 @@ class FeatureCache:
             room, said = (memory, "") if memory else memory_left(task, names, num_workers, worker_options, len(ranks))
             steps = prefetch_steps // (WINDOWS if columns is None else PARTED_WINDOWS) or 1
             messages = None if apart is None else Messages.of(task, apart, ranks, columns is None, steps)
-            budget = budget_of(task.stores, files, room, EDGE_SHARE * is_read, memory is None, messages)
+            share = EDGE_SHARE if is_read else SAMPLE_SHARE if columns is None else 0
+            budget = budget_of(task.stores, files, room, share, memory is None, messages)
             tables = budget.tables()
             log_budget(said, budget, tables, prefetch_steps)
-            in_flight = steps_in_flight(task, budget.of_edges // HANDED_SHARE, len(ranks)) if is_read else 0
-            return _Shared(SharedRows.make(tables, len(ranks)), messages.window(room) if messages else 1, in_flight, budget)
+            in_flight = steps_in_flight(task, budget.of_samples // HANDED_SHARE, len(ranks)) if is_read else IN_FLIGHT
+            window = messages.window(room) if messages else 1
+            return _Shared(SharedRows.make(tables, len(ranks)), window, in_flight, is_read, budget)
 
         made = _made_or_found(make, schedule.rank, ranks, meeting)
         self.shared, self._rank = made.rows, ranks.index(schedule.rank)
         for rows in self.rows.values():
             rows.shared, rows.rank = self.shared, self._rank
-        boxes, ahead = [], None
-        if made.in_flight or columns is not None:
-            boxes = message_slots(made.in_flight or prefetch_steps + 2 * made.window, schedule.rank, ranks, meeting)
-            task.receiver = BatchReceiver(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
-        if made.in_flight:
+        if made.is_read:
             task.edges = edge_files(task)
+        num_boxes = made.in_flight if columns is None else prefetch_steps + 2 * made.window
+        boxes, ahead = message_slots(num_boxes, schedule.rank, ranks, meeting), None
+        task.receiver = BatchReceiver(boxes=boxes[self._rank], shared=self.shared, rank=self._rank, patience_s=self._patience_s)
         if columns is not None:
             schedules = [schedule.for_rank(rank) for rank in ranks]
             ahead = DistributedPrefetchSampler(sampler=task.sampler, columns=columns, schedules=schedules, boxes=boxes)
@@ -267,17 +240,13 @@ class FeatureCache:
         prefetch_steps: int,
     ) -> CacheFillTask:
         """Return the task that fills the cache, for the ``tasks`` of all ranks that share it."""
-        files, task = [rows.file for rows in self.rows.values()], tasks[0]
-        rows_of = StepAccesses(tasks=tasks, num_tables=len(files))
-        steps: dict[str, Any] = {"num_steps": task.schedule.num_steps, "prefetch_steps": prefetch_steps, "budget": made.budget}
-        if self._apart is not None:
-            return DistributedCacheFillTask(
-                shared=made.rows, files=files, rows_of=ahead or rows_of, window=made.window, ahead=ahead, **steps
-            )
-        topology = None
-        if made.in_flight and task.edges is not None and made.budget is not None:
-            topology = Superbatch(tasks=tasks, edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=made.budget.of_edges // 2)
-        return CacheFillTask(shared=made.rows, files=files, rows_of=rows_of, topology=topology, **steps)
+        files, budget = [rows.file for rows in self.rows.values()], made.budget
+        samples = ahead or step_accesses(tasks, len(files), boxes, budget.of_samples if budget else 0)
+        options: dict[str, Any] = {
+            "shared": made.rows, "files": files, "samples": samples, "num_steps": tasks[0].schedule.num_steps,
+            "prefetch_steps": prefetch_steps, "budget": budget,
+        }  # fmt: skip
+        return CacheFillTask(**options) if self._apart is None else DistributedCacheFillTask(window=made.window, ahead=ahead, **options)
 
     def run(self, batches: Callable[[int, range], Iterator[LoaderBatch]], epoch: int, steps: range) -> Iterator[LoaderBatch]:
         """Yield the batches of some steps, each once its rows are cached.
@@ -341,14 +310,14 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
     if rank == ranks[0]:
         try:
             made = make()
-            told = {"where": made.rows.__reduce__()[1], "in_flight": made.in_flight, "window": made.window}
+            told = {"where": made.rows.__reduce__()[1]} | {name: getattr(made, name) for name in ("window", "in_flight", "is_read")}
         except InputError as error:  # the other ranks must raise it too
             told = {"failed": str(error)}
     of_all = meeting.exchange("where its cache of rows lies", told) if meeting else [told]
     found = of_all[ranks[0]] if meeting else told
     if "failed" in found:
         raise InputError(found["failed"])
-    made = made or _Shared(SharedRows(*found["where"]), found["window"], found["in_flight"])
+    made = made or _Shared(SharedRows(*found["where"]), found["window"], found["in_flight"], found["is_read"])
     return made._replace(window=min(each["window"] for each in of_all if "window" in each))
 
 
@@ -401,4 +370,4 @@ def _check_first_step(task: SampleTask, memory: int) -> None:
     edges = edge_files(task) if are_edges_read(task, memory, files, is_said=False) else None
     alone = replace(task, stores={name: i for i, name in enumerate(files)}, workspace=Workspace(), edges=edges)
     rows = StepAccesses(tasks=[alone], num_tables=len(files))(0, 0)
-    budget_of(task.stores, files, memory, EDGE_SHARE * (edges is not None)).check(dict(zip(files, map(len, rows), strict=True)))
+    budget_of(task.stores, files, memory, EDGE_SHARE if edges else SAMPLE_SHARE).check(dict(zip(files, map(len, rows), strict=True)))

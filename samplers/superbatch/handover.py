@@ -30,8 +30,8 @@ class BatchReceiver:
     rank: int
     patience_s: float
 
-    def batch(self, run: int, step: int) -> tuple[SampledBatch, EdgeIds]:
-        """Return the batch of a step without its address, and the ids of its edges.
+    def batch(self, run: int, step: int) -> tuple[SampledBatch, EdgeIds] | None:
+        """Return the batch of a step without its address, and the ids of its edges; None if it was not kept, so that the caller samples it.
 
         Raises:
             WorkerError: another run has begun, or the batch has not come for ``patience_s`` seconds.
@@ -43,13 +43,16 @@ class BatchReceiver:
         parts = box.get()[1]
         if box.number != tag:  # checked after reading, since it may have been overwritten meanwhile
             raise InputError(f"the sample of step {step} was overwritten: its loader was iterated anew; take a new iterator")
-        return read(parts)
+        return read(parts) if parts else None
 
 
 def put(boxes: Sequence[SharedMessageSlot], tag: int, message: Sequence[Array]) -> None:
-    """Send a step's batch, serialised by ``written``. It overwrites that of an earlier step; a process that still reads that one notices by its number."""
+    """Send a step's batch, serialised by ``written``, or an empty message if the batch was not kept.
+
+    It overwrites that of an earlier step; a process that still reads that one notices by its number.
+    """
     box = boxes[tag % len(boxes)]
-    box.put(0, [])
+    box.post(0)
     box.put(tag, message)
 
 

@@ -14,7 +14,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.storage.budget import Budget
 from hoptrain.engine.storage.file_rows import FileRows
-from hoptrain.engine.storage.filler import FORESEEN_BYTES, Filled, Topology
+from hoptrain.engine.storage.filler import FORESEEN_BYTES, Filled
 from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, in_order, plan_together
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE
 from hoptrain.samplers import HeteroSampler, NeighborSampler
@@ -23,9 +23,9 @@ from hoptrain.samplers.loader.gather import split_columns
 from hoptrain.samplers.loader.loader import plain_schedule
 from hoptrain.samplers.loader.memory_left import budget_of, feature_files, held_whole, memory_bytes, memory_left
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import LOOKAHEAD, StepAccesses
-from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, are_edges_read, edge_files, steps_in_flight
-from hoptrain.samplers.loader.topology.superbatch import Superbatch
+from hoptrain.samplers.loader.tier import LOOKAHEAD
+from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, SAMPLE_SHARE, are_edges_read, edge_files, steps_in_flight
+from hoptrain.samplers.loader.topology.superbatch import StepAccesses, Superbatch, step_accesses
 from hoptrain.samplers.superbatch.handover import message_slots
 from hoptrain.trainers.commands.table import counted, megabytes
 
@@ -92,13 +92,11 @@ def memory_facts(
     if are_edges_read(task, given, files):
         task.edges = edge_files(task)
     size = given or memory_left(task, [*files, *held_whole(stores, files)], _WORKERS, DEFAULTS, 1)[0]
-    budget = budget_of(stores, files, size, 0 if task.edges is None else EDGE_SHARE, given is None)
+    budget = budget_of(stores, files, size, SAMPLE_SHARE if task.edges is None else EDGE_SHARE, given is None)
     task.stores = {name: i for i, name in enumerate(files)}
-    rows_of, topology = StepAccesses(tasks=[task], num_tables=len(files)), None
-    if task.edges is not None:
-        boxes = message_slots(steps_in_flight(task, budget.of_edges // HANDED_SHARE, 1), 0, [0], None)
-        topology = Superbatch(tasks=[task], edges=task.edges, boxes=boxes, rows_in=rows_of.in_batches, memory=budget.of_edges // 2)
-    steps = _planned(rows_of, topology, budget, schedule.num_steps)
+    in_flight = IN_FLIGHT if task.edges is None else steps_in_flight(task, budget.of_samples // HANDED_SHARE, 1)
+    samples = step_accesses([task], len(files), message_slots(in_flight, 0, [0], None), budget.of_samples)
+    steps = _planned(samples, budget, schedule.num_steps)
     features = [file for file in files.values() if isinstance(file, FileRows)]
     by_weight = " by weight" * weighted
     lines = _lines(
@@ -108,7 +106,7 @@ def memory_facts(
         schedule.num_steps,
         f"{counted(min(batch_size, len(schedule.items)), 'seed')}, fanouts {_shown(fanouts)}{by_weight}",
     )
-    return lines if topology is None else [*lines, *_edge_lines(steps, topology, schedule.num_steps)]
+    return [*lines, *_edge_lines(steps, samples, schedule.num_steps)] if isinstance(samples, Superbatch) else lines
 
 
 def _sampler(data: Any, fanouts: Sequence[int | float] | Mapping[str, Sequence[int | float]], weighted: bool) -> Any:
@@ -130,21 +128,20 @@ def _shown(fanouts: Any) -> str:
     )
 
 
-def _planned(rows_of: StepAccesses, topology: Topology | None, budget: Budget, num_steps: int) -> _Steps:
+def _planned(samples: StepAccesses, budget: Budget, num_steps: int) -> _Steps:
     """Two epochs, or as many of their steps as there is time for."""
 
     def too_little() -> InputError:
-        return budget.too_little(dict(zip(budget.sizes, _largest(rows_of, num_steps), strict=True)))
+        return budget.too_little(dict(zip(budget.sizes, _largest(samples, num_steps), strict=True)))
 
     try:
         tables = budget.tables()
     except InputError:
         raise too_little() from None
-    in_flight = topology.num_in_flight if topology else IN_FLIGHT
     plans = [
         RowPlan(
             np.empty(table.num_rows, np.int32), table.num_slots, LOOKAHEAD, table.num_bytes // FORESEEN_SHARE // FORESEEN_BYTES,
-            in_flight=in_flight, too_little=too_little,
+            in_flight=samples.num_in_flight, too_little=too_little,
         )
         for table in tables
     ]  # fmt: skip
@@ -152,8 +149,7 @@ def _planned(rows_of: StepAccesses, topology: Topology | None, budget: Budget, n
 
     def foresee(number: int) -> None:
         for _ in range(number):
-            rows = topology.rows_of_next(later) if topology else next((rows_of(*at) for at in later), None)
-            for plan, own in zip(plans, rows or (), strict=False):  # there are no rows after the last step
+            for plan, own in zip(plans, samples.rows_of_next(later) or (), strict=False):  # there are no rows after the last step
                 plan.foresee(own)
 
     used, missed, at_once = list[int](), list[int](), list[list[Array]]()
@@ -162,17 +158,16 @@ def _planned(rows_of: StepAccesses, topology: Topology | None, budget: Budget, n
     while (number := len(used)) < 2 * num_steps:  # the same order of steps as in hoptrain.engine.storage.filler
         epoch_end = (number // num_steps + 1) * num_steps
         coming = iter(range(number + 1, epoch_end + 1))
-        publish = partial(_publish, topology, coming)
-        tables_reads = plan_together(plans, range(number + 1, epoch_end + 1), publish)
+        tables_reads = plan_together(plans, range(number + 1, epoch_end + 1), partial(_publish, samples, coming))
         for reads in zip(*tables_reads, strict=True):
-            foresee(int(not plans[0].num_known) if topology and topology.is_full else min(plan.wanted for plan in plans))
+            foresee(int(not plans[0].num_known) if samples.is_full else min(plan.wanted for plan in plans))
             used.append(sum(own.num_used for own in reads))
             missed.append(sum(len(own.rows) for own in reads))
         at_once.append([in_order(own)[0] for own in tables_reads])
         del at_once[:-_KEPT_READS]
         if time.perf_counter() - begin > PLAN_S:
             break
-    edges = topology.counted() if topology else Filled()
+    edges = samples.counted()
     seconds = time.perf_counter() - begin - edges.read_s
     return _Steps(used, missed, at_once, edges, len(used) + plans[0].num_known, seconds / len(used))
 
@@ -182,26 +177,25 @@ def _later(num_steps: int) -> Iterator[tuple[int, int]]:
     return ((epoch, step) for epoch in range(_KNOWN_EPOCHS) for step in range(num_steps))
 
 
-def _largest(rows_of: StepAccesses, num_steps: int) -> list[int]:
+def _largest(samples: StepAccesses, num_steps: int) -> list[int]:
     """The most rows of each table that a step uses, of as many steps as there is time for."""
-    begin, found = time.perf_counter(), [0] * rows_of.num_tables
+    begin, found = time.perf_counter(), [0] * samples.num_tables
     for at in _later(num_steps):
-        found = [max(most, len(rows)) for most, rows in zip(found, rows_of(*at), strict=True)]
+        found = [max(most, len(rows)) for most, rows in zip(found, samples(*at), strict=True)]
         if time.perf_counter() - begin > PLAN_S:
             break
     return found
 
 
-def _publish(topology: Topology | None, coming: Iterator[int], landed: int) -> None:
-    if topology is not None:
-        topology.publish(next(coming), landed)
+def _publish(samples: StepAccesses, coming: Iterator[int], landed: int) -> None:
+    samples.publish(next(coming), landed)
 
 
-def _edge_lines(steps: _Steps, topology: Superbatch, num_steps: int) -> list[list[str]]:
+def _edge_lines(steps: _Steps, samples: Superbatch, num_steps: int) -> list[list[str]]:
     """Return the rows about edges that are read from their file, scaled from the steps that were sampled."""
     scale = num_steps / steps.num_sampled
     reads, num_bytes, seconds = scale * steps.edges.num_reads, scale * steps.edges.num_bytes, scale * steps.edges.read_s
-    size, together = sum(file.shape[0] * file.row_bytes for file in topology.edges.files.values()), topology.num_together
+    size, together = sum(file.shape[0] * file.row_bytes for file in samples.edges.files.values()), samples.num_together
     return [
         [
             "edges",

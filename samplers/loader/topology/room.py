@@ -24,9 +24,11 @@ from hoptrain.samplers.loader.topology.edges import EDGE_ROWS, EdgeFiles
 _log = logging.getLogger(__name__)
 
 EDGE_SHARE = 4
-"""Fraction (1/N) of the memory that is for edges, if they are read from files."""
+"""Fraction (1/N) of the memory that is for future steps that are sampled together, if edges are read from files, and their batches."""
+SAMPLE_SHARE = 16
+"""Fraction (1/N) of the memory that is for batches of future steps, if the graph is in memory."""
 HANDED_SHARE = 4
-"""Fraction (1/N) of the edges' memory that is for batches in transit to the workers."""
+"""Fraction (1/N) of the memory for future steps that is for batches in transit to the workers, if edges are read from files."""
 _TABLES = {"weights": TABLES_BYTES, "times": 4}
 """Bytes of each edge that sampling in memory takes in addition to these arrays: alias tables; edges sorted by time."""
 _LEAST = 2

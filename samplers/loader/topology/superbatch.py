@@ -1,16 +1,19 @@
-"""``Superbatch``: samples many future steps together from edges in files, and passes their batches to the workers."""
+"""Sampling of future steps for the process that fills the feature cache: ``StepAccesses`` of a graph in memory, ``Superbatch`` of edges in files."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.filler import Filled
+from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.loader.task import BatchAndRows, SampleTask
 from hoptrain.samplers.loader.topology.edges import EdgeFiles
@@ -21,53 +24,101 @@ EDGE_BYTES = 64
 
 
 @dataclass(eq=False, kw_only=True)
-class Superbatch:
-    """A ``hoptrain.engine.storage.filler.Topology`` that samples future steps for the process that fills the feature cache.
+class StepAccesses:
+    """A ``hoptrain.engine.storage.filler.StepSampler`` for a graph in memory. The workers get its batches, as far as there is memory for them.
 
     Attributes:
-        tasks: the tasks of the ranks.
-        edges: the files of the edges.
-        boxes: for each rank the message slots for batches of steps in flight.
-        rows_in: returns the distinct rows of each table that the batches of a step use.
-        memory: bytes for the steps that are sampled together; batches that wait for the workers have half as many.
-        num_together: number of steps that are sampled together next.
+        tasks: the tasks of the ranks that share a cache, each with a workspace of its own; their stores are indices of tables.
+        num_tables: number of tables.
+        boxes: for each rank the message slots for batches of steps in flight; without them all batches are dropped.
+        memory: bytes for batches that are kept, message slots included. Batches that do not fit are dropped, and workers sample them again.
     """
 
     tasks: Sequence[SampleTask]
-    edges: EdgeFiles
-    boxes: Sequence[Sequence[SharedMessageSlot]]
-    rows_in: Callable[[Sequence[BatchAndRows]], list[Array]]
-    memory: int
-    num_together: int = 1
-    _sampled: deque[list[Array]] = field(default_factory=deque)
+    num_tables: int
+    boxes: Sequence[Sequence[SharedMessageSlot]] = ()
+    memory: int = 0
+    _rows: deque[list[Array]] = field(default_factory=deque)
     _waiting: deque[list[list[Array]]] = field(default_factory=deque)
-    _counted: Filled = field(default_factory=Filled)
+    _num_bytes: int = 0
+
+    def __call__(self, epoch: int, step: int) -> list[Array]:
+        """Return the distinct rows (B,) of each table that a step uses, ascending."""
+        return self.in_batches([task.with_rows(epoch, step) for task in self.tasks])
+
+    def in_batches(self, batches: Iterable[BatchAndRows]) -> list[Array]:
+        """Return the distinct rows (B,) of each table that the given batches use, ascending."""
+        found: list[list[Array]] = [[] for _ in range(self.num_tables)]
+        for _, rows in batches:
+            for _, table, ids in rows:
+                found[table].append(ids)
+        return [_distinct(np.concatenate(ids)) if ids else np.empty(0, np.int32) for ids in found]
 
     @property
     def num_in_flight(self) -> int:
         """Number of steps that may be with the workers at once."""
-        return len(self.boxes[0])
+        return len(self.boxes[0]) if self.boxes else IN_FLIGHT
 
     @property
     def is_full(self) -> bool:
-        """True if no more steps should be sampled for now."""
-        return not self._sampled and 2 * sum(map(_num_bytes, self._waiting)) >= self.memory
+        """False: rows of further steps can be planned though their batches are dropped."""
+        return False
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
         """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of those that follow."""
-        if not self._sampled:
-            self._sample(list(islice(later, self.num_together)))
-        return self._sampled.popleft() if self._sampled else None
+        if not self._rows:
+            self._sample(later)
+        return self._rows.popleft() if self._rows else None
 
     def publish(self, tag: int, landed: int) -> None:
         """Pass the next step to the workers. Steps up to ``landed`` have been taken, so their message slots can be reused."""
-        for boxes, message in zip(self.boxes, self._waiting.popleft(), strict=True):
+        messages = self._waiting.popleft()
+        self._num_bytes -= _size(messages)
+        for boxes, message in zip(self.boxes, messages, strict=True):
             put(boxes, tag, message)
 
     def forget(self) -> None:
         """Drop all sampled steps, since others follow."""
-        self._sampled.clear()
+        self._rows.clear()
         self._waiting.clear()
+        self._num_bytes = 0
+
+    def counted(self) -> Filled:
+        """Return counts and times of reads since the last call."""
+        return Filled()
+
+    def _sample(self, later: Iterator[tuple[int, int]]) -> None:
+        for at in islice(later, 1):
+            batches = [task.with_rows(*at) for task in self.tasks]
+            self._rows.append(self.in_batches(batches))
+            messages = [written(batch) for batch, _ in batches] if self.memory else []
+            is_kept = self._num_bytes + (1 + self.num_in_flight) * _size(messages) <= self.memory  # each slot grows to the largest batch
+            self._wait([[part.copy() for part in message] for message in messages] if is_kept else [[]] * len(self.boxes))
+
+    def _wait(self, messages: list[list[Array]]) -> None:
+        """Keep the batches of a step until they are passed to the workers."""
+        self._waiting.append(messages)
+        self._num_bytes += _size(messages)
+
+
+@dataclass(eq=False, kw_only=True)
+class Superbatch(StepAccesses):
+    """Samples many future steps together from edges in files. It keeps all of their batches, and samples no more of them while memory is full.
+
+    Attributes:
+        edges: the files of the edges.
+        memory: bytes for the steps that are sampled together; batches that wait have half as many.
+        num_together: number of steps that are sampled together next.
+    """
+
+    edges: EdgeFiles
+    num_together: int = 1
+    _counted: Filled = field(default_factory=Filled)
+
+    @property
+    def is_full(self) -> bool:
+        """True if no more steps should be sampled for now."""
+        return not self._rows and 2 * self._num_bytes >= self.memory
 
     def counted(self) -> Filled:
         """Return counts and times of reads since the last call."""
@@ -76,19 +127,32 @@ class Superbatch:
         self._counted = Filled(num_reads=reads, num_bytes=num_bytes, read_s=self.edges.read_s)
         return self._counted.minus(before)
 
-    def _sample(self, steps: list[tuple[int, int]]) -> None:
+    def _sample(self, later: Iterator[tuple[int, int]]) -> None:
+        steps = list(islice(later, self.num_together))
         asked = [(task, (task.schedule.batch_items(*at), task.schedule.address(*at))) for at in steps for task in self.tasks]
         made: list[Any] = self.edges.batches(self.tasks[0].sampler, [each for _, each in asked])
         largest, ranks = 1, len(self.tasks)
         for first in range(0, len(made), ranks):
             own = made[first : first + ranks]
-            self._sampled.append(
-                self.rows_in([(batch, task.rows_of(batch, ids)) for task, (batch, ids) in zip(self.tasks, own, strict=True)])
+            self._rows.append(
+                self.in_batches([(batch, task.rows_of(batch, ids)) for task, (batch, ids) in zip(self.tasks, own, strict=True)])
             )
-            self._waiting.append([written(batch, ids) for batch, ids in own])
+            self._wait([written(batch, ids) for batch, ids in own])
             largest = max(largest, sum(batch.num_edges for batch, _ in own))
         self.num_together = max(1, min(2 * self.num_together, self.memory // (EDGE_BYTES * largest)))
 
 
-def _num_bytes(messages: Sequence[Sequence[Array]]) -> int:
+def step_accesses(tasks: Sequence[SampleTask], num_tables: int, boxes: Sequence[Sequence[SharedMessageSlot]], memory: int) -> StepAccesses:
+    """Return what samples future steps for the ``tasks`` of all ranks of a machine, from files if edges are read from there, with ``memory`` bytes."""
+    if (edges := tasks[0].edges) is None:
+        return StepAccesses(tasks=tasks, num_tables=num_tables, boxes=boxes, memory=memory)
+    return Superbatch(tasks=tasks, num_tables=num_tables, boxes=boxes, memory=memory // 2, edges=edges)
+
+
+def _size(messages: Sequence[Sequence[Array]]) -> int:
     return sum(part.nbytes for message in messages for part in message)
+
+
+def _distinct(ids: Array) -> Array:
+    ids.sort()
+    return ids[np.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids

@@ -23,9 +23,31 @@ def rows_of(epoch, step):
     return [np.unique((V * draw.random(12) ** 3).astype(np.int32))]
 
 
+class Steps:
+    """A sampler of future steps whose batches are their rows; it notes the tags of the steps that it passes to the workers."""
+
+    num_in_flight, is_full = 32, False
+
+    def __init__(self, rows_of):
+        self.rows_of, self.published = rows_of, []
+
+    def rows_of_next(self, later):
+        return next((self.rows_of(*at) for at in later), None)
+
+    def publish(self, tag, landed):
+        assert landed < tag
+        self.published.append(tag)
+
+    def forget(self):
+        pass
+
+    def counted(self):
+        return Filled()
+
+
 def filler(table, num_slots, rows_of=rows_of):
     shared = SharedRows.make([CachedTable(V, 24, num_slots, 1 << 20)], 1)
-    return CacheFillTask(shared=shared, files=[FileRows.of(table, "features")], rows_of=rows_of, num_steps=STEPS, prefetch_steps=8)
+    return CacheFillTask(shared=shared, files=[FileRows.of(table, "features")], samples=Steps(rows_of), num_steps=STEPS, prefetch_steps=8)
 
 
 def fill(task, run, epoch, steps, table):
@@ -37,11 +59,12 @@ def fill(task, run, epoch, steps, table):
         ready = task.shared.ready - tag_of(run, 0)
         assert step <= ready < steps.stop
         for there in range(step, ready + 1):
-            (rows,) = task.rows_of(epoch, there)
+            (rows,) = task.samples.rows_of(epoch, there)
             slots = np.empty(len(rows), np.int32)
             task.shared.find(0, rows, slots)
             np.testing.assert_array_equal(task.shared.rows(0)[slots], table[rows])
         task.shared.take(0, tag_of(run, step))
+    assert task.samples.published[-len(steps) :] == [tag_of(run, step) for step in steps]  # each once, in order
     return found
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -18,7 +19,8 @@ from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.storage import shared_rows
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.loader.memory_left import budget_of, feature_files
-from hoptrain.samplers.loader.tier import StepAccesses
+from hoptrain.samplers.loader.topology.room import SAMPLE_SHARE
+from hoptrain.samplers.loader.topology.superbatch import StepAccesses
 
 MEMORY = "300KiB"
 
@@ -70,6 +72,30 @@ def test_batches_are_those_from_memory(loader_of, num_workers):
     assert 0 < filled.num_missed < filled.num_used  # some rows stayed in the cache, but not all
     assert 0 < filled.num_reads <= filled.num_missed
     assert not tiered.tier.has_room
+
+
+class Counting(NeighborSampler):
+    """Writes the epoch and the number of each batch that it samples into a file, in whichever process."""
+
+    def __init__(self, fanouts, path):
+        super().__init__(fanouts)
+        self.path = path
+
+    def sample_on_cpu(self, graph, seeds, address, workspace, **options):
+        with self.path.open("a") as file:
+            file.write(f"{address.epoch} {address.batch}\n")
+        return super().sample_on_cpu(graph, seeds, address, workspace, **options)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_each_batch_is_sampled_once(loader_of, tmp_path, num_workers):
+    plain, path = loader_of(), tmp_path / "sampled"
+    tiered = loader_of(Counting([3, 2], path), feature_cache="8MiB", prefetch_steps=8, num_workers=num_workers)
+    for _ in range(2):
+        assert same(tiered, plain) == 25
+    sampled = Counter(path.read_text().splitlines())
+    assert {sampled[f"{epoch} {step}"] for epoch in range(2) for step in range(25) if (epoch, step) != (0, 0)} == {1}
+    assert sampled["0 0"] > 1  # also for checks before the first epoch
 
 
 def test_all_rows_may_fit(loader_of):
@@ -175,7 +201,7 @@ def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
     rows_of = StepAccesses(tasks=[replace(task, stores={"x": 0})], num_tables=1)
     sizes = [len(rows_of(0, step)[0]) for step in range(task.schedule.num_steps)]
     assert sizes[0] < max(sizes)
-    budget = budget_of(task.stores, feature_files(task.stores), 0)
+    budget = budget_of(task.stores, feature_files(task.stores), 0, SAMPLE_SHARE)
     loader = loader_of(feature_cache=f"{budget.least({'x': max(sizes) - 1})}B")
     least = -(-budget.least({"x": max(sizes)}) // 1024)
     with refused("feature_cache", f"step uses {max(sizes):,}", f"{least}KiB least batch_size"):

@@ -114,20 +114,20 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
 def test_too_little_is_said_with_the_least_that_would_do():
     sizes = {"x.paper": (1_000_000, 64), "x.author": (1_000_000, 32), "edge_attr": (500, 4)}
     budget = Budget(memory=9_000_000, sizes=sizes)
-    with refused("9,000,000", "feature_cache 4,493,067 x.paper hold 1,000,000 rows 64 10,000,000", "20847KiB least one row more step"):
+    with refused("9,000,000", "feature_cache 4,492,910 x.paper hold 1,000,000 rows 64 10,000,000", "21321KiB least one row more step"):
         budget.tables()
     least = budget.least({})
     assert min(table.num_slots for table in replace(budget, memory=least).tables()) == 1
     with refused(f"{least - 1:,}", "feature_cache hold 1,000,000 rows", "least one row more step"):
         replace(budget, memory=least - 1).tables()
     rows = {"x.paper": 30_000, "x.author": 999_000, "edge_attr": 500}
-    wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, edge_share=4, is_auto=True)
-    rule = "feature_cache auto 1,000,000 all edge_attr.a 10,000,000 edges x.author step uses 999,000"
-    with refused("40,000,000", rule, "148MiB least batch_size fanouts"):
+    wider = replace(budget, memory=40_000_000, whole={"edge_attr.a": 1_000_000}, sample_share=4, is_auto=True)
+    rule = "feature_cache auto 1,000,000 all edge_attr.a 10,000,000 sampled x.author step uses 999,000"
+    with refused("40,000,000", rule, "151MiB least batch_size fanouts"):
         wider.check(rows)
     least = wider.least(rows)
     replace(wider, memory=least).check(rows)
-    with refused(f"{least - 1:,}", "feature_cache auto step uses 999,000", "148MiB least batch_size fanouts"):
+    with refused(f"{least - 1:,}", "feature_cache auto step uses 999,000", "151MiB least batch_size fanouts"):
         replace(wider, memory=least - 1).check(rows)
 
 

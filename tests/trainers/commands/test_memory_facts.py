@@ -132,7 +132,10 @@ def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, c
     given = ["data", "info", str(saved), "--fanouts", "3,2", "--batch-size", "64", "--feature-cache"]
     assert main([*given, memory]) == 2
     [said] = [line for line in capsys.readouterr().err.splitlines() if "feature_cache is" in line]
-    assert re.search(r"feature_cache is [\d,]+ bytes: [\d,]+ are for x, which hold [\d,]+ of its 2,000 rows \(128 bytes each\)", said)
+    assert re.search(
+        r"feature_cache is [\d,]+ bytes: [\d,]+ are for sampled steps, [\d,]+ are for x, which hold [\d,]+ of its 2,000 rows \(128 bytes each\)",
+        said,
+    )
     assert main([*given, re.findall(r"give (\w+) at least", said)[0]]) == 0
 
 
