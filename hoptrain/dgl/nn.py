@@ -1,0 +1,103 @@
+"""Drop-in replacements for DGL's layers: write ``from hoptrain.dgl.nn import SAGEConv`` instead of ``from dgl.nn``.
+
+On blocks, neighbours are summed as in hoptrain's own models; on any other graph they are DGL's layers. On a CPU, freed memory is kept for the next step.
+``Dropout`` is a faster ``torch.nn.Dropout``. Every other name of ``dgl.nn`` is passed through unchanged.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from hoptrain.dgl.outputs import dgl
+from hoptrain.engine.machine import keep_freed_memory
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.layers import Dropout
+from hoptrain.trainers.models.sums import aggregate
+
+__all__ = ["Dropout", "GATConv", "GATv2Conv", "GINConv", "GraphConv", "SAGEConv"]
+
+_keep_freed_memory = cache(keep_freed_memory)
+
+
+class _OnBlocks:
+    """A mixin for DGL's layers, which calls them with a block that sums by ``aggregate``."""
+
+    def forward(self, graph: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute the layer's outputs, as DGL's class does."""
+        if isinstance(graph, dgl.DGLGraph) and graph.is_block and len(graph.canonical_etypes) == 1:
+            graph = _with_sums(graph)
+        return super().forward(graph, *args, **kwargs)  # type: ignore[misc]  # defined by the DGL class, the next base
+
+
+class SAGEConv(_OnBlocks, dgl.nn.SAGEConv):  # type: ignore[misc]  # DGL has no types
+    """A drop-in replacement for ``dgl.nn.SAGEConv`` that is faster on blocks."""
+
+
+class GraphConv(_OnBlocks, dgl.nn.GraphConv):  # type: ignore[misc]
+    """A drop-in replacement for ``dgl.nn.GraphConv`` that is faster on blocks."""
+
+
+class GATConv(_OnBlocks, dgl.nn.GATConv):  # type: ignore[misc]
+    """A drop-in replacement for ``dgl.nn.GATConv`` that is faster on blocks on a GPU."""
+
+
+class GATv2Conv(_OnBlocks, dgl.nn.GATv2Conv):  # type: ignore[misc]
+    """A drop-in replacement for ``dgl.nn.GATv2Conv`` that is faster on blocks on a GPU."""
+
+
+class GINConv(_OnBlocks, dgl.nn.GINConv):  # type: ignore[misc]
+    """A drop-in replacement for ``dgl.nn.GINConv`` that is faster on blocks."""
+
+
+class _SummingGraph(dgl.DGLGraph):  # type: ignore[misc]
+    """A DGL block that sums messages by ``aggregate`` where it has the reduction."""
+
+    is_block = True
+
+    def update_all(self, message_func: Any, reduce_func: Any, *args: Any, **kwargs: Any) -> None:
+        """Pass messages, as DGL's method does."""
+        sums = None if args or kwargs else _sums(self, message_func, reduce_func)
+        if sums is None:
+            super().update_all(message_func, reduce_func, *args, **kwargs)
+        else:
+            self.dstdata[reduce_func.out_field] = sums
+
+
+def _with_sums(graph: Any) -> Any:
+    """Return the same graph as a ``_SummingGraph``; it has frames of its own with the same columns."""
+    if graph.device.type == "cpu":
+        _keep_freed_memory()
+    made = copy(graph)
+    made.__class__ = _SummingGraph
+    return made
+
+
+def _sums(graph: Any, message_func: Any, reduce_func: Any) -> Tensor | None:
+    """Return the reduced messages (num_dst, ...), or None if DGL must reduce them: other functions than sums and means of sources times edge weights."""
+    message, reduce = getattr(message_func, "name", None), getattr(reduce_func, "name", None)
+    if reduce not in ("sum", "mean") or message not in ("copy_u", "u_mul_e") or message_func.out_field != reduce_func.msg_field:
+        return None
+    x = graph.srcdata[message_func.in_field if message == "copy_u" else message_func.lhs_field]
+    weights = None if message == "copy_u" else graph.edata[message_func.rhs_field]
+    heads = 1 if x.dim() < 3 else x.shape[1]
+    if x.dim() not in (2, 3) or not x.is_floating_point() or (weights is not None and weights.numel() != graph.num_edges() * heads):
+        return None
+    if weights is not None and weights.requires_grad and not x.is_cuda:
+        return None  # DGL's sums are faster there
+    indptr, indices, ids = graph.adj_tensors("csc")
+    if weights is not None:
+        weights = weights.reshape(-1) if heads == 1 else weights.reshape(-1, heads)
+        weights = weights[ids.long()] if len(ids) else weights
+    block = Block(indptr=indptr, indices=indices, edge_ids=None, num_src=graph.num_src_nodes())  # no layer reads edge ids
+    sums = aggregate(block, x.reshape(len(x), -1), weights, reduce)
+    return sums.to(x.dtype).view(-1, *x.shape[1:])
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or not hasattr(dgl.nn, name):
+        raise AttributeError(f"neither module 'hoptrain.dgl.nn' nor dgl.nn has an attribute {name!r}")
+    return getattr(dgl.nn, name)
