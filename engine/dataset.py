@@ -439,7 +439,7 @@ class Dataset(BaseDataset):
         made = Graph.from_edge_index(ends, len(number), weights=of_edges.take("weight"), times=of_edges.take("time"))
         y, classes = nodes.labels(*(("y", "label") if label_attr is None else (label_attr,)))
         splits = masks_in({mask: nodes.take(mask) for mask in MASKS})
-        options = {"x": nodes.take("x", "feat"), "y": y, "edge_attr": of_edges.take("edge_attr", "feat"), "splits": splits}
+        options: dict[str, Any] = {"x": nodes.take("x", "feat"), "y": y, "edge_attr": of_edges.take("edge_attr", "feat"), "splits": splits}
         meta = ({} if classes is None else {"classes": classes}) | not_carried(name, "Dataset", {*nodes.left(), *of_edges.left()})
         return cls(name=name, graph=made, meta=meta, **options)
 

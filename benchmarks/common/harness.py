@@ -99,6 +99,7 @@ def write_results(
     Raises:
         InputError: a record or the summary holds something else than plain, finite values, or a file cannot be written.
     """
+    records = [_plain(f"records[{number}]", record, *_RECORD) for number, record in enumerate(result.records)]
     content = {
         "benchmark": name,
         "quick": quick,
@@ -109,14 +110,14 @@ def write_results(
         "command": command,
         "load": dict(load or {}),
         "seeds": [int(seed) for seed in result.seeds],
-        "records": [_plain(f"records[{number}]", record, *_RECORD) for number, record in enumerate(result.records)],
+        "records": records,
         "summary": _plain("summary", result.summary, *_SUMMARY),
     }
     path = folder / "results.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _replace(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
-        _replace(path.with_suffix(".csv"), _comma_separated(content["records"]))
+        _replace(path.with_suffix(".csv"), _comma_separated(records))
     except OSError as error:
         raise InputError(
             f"{path} cannot be written ({error.strerror}): results need a folder of your own; name another with --out"

@@ -251,6 +251,6 @@ def plain_schedule(
         seeds = check_distinct(check_nodes(ids, data.num_seed_nodes))
     check_batch_size(sampler, batch_size)
     if isinstance(sampler, BaseHeteroSampler) and isinstance(data, HeteroDataset):
-        sampler = sampler.with_seed_type(data.seed_type)
+        sampler = sampler.with_seed_type(data.seed_type)  # type: ignore[assignment]
     sampler, items = prepared(sampler, data.graph, seeds)
     return sampler, Schedule(items=items, batch_size=batch_size, rank=rank, world_size=world_size, shuffle=shuffle, seed=seed)

@@ -19,6 +19,7 @@ from hoptrain.engine.datasets.tables.encodings import Encoding, encodings_in
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.checks import label_notes
 from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
+from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.partition.folder import KIND as PARTITION
@@ -239,7 +240,7 @@ def _ranges(what: str, rows: Rows, encodings: Mapping[str, Encoding]) -> str:
     names = names if len(names) == rows.shape[1] else [str(i) for i in range(rows.shape[1])]
     low, high, total = np.full(len(names), np.inf), np.full(len(names), -np.inf), np.zeros(len(names))
     for begin in range(0, len(rows), 1 << 16):
-        block = as_float32(np.asarray(rows[begin : begin + (1 << 16)]))
+        block = as_float32(take_rows(rows, np.arange(begin, min(begin + (1 << 16), len(rows)))))
         low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
         total += block.sum(axis=0, dtype=np.float64)
     if not len(rows) or not names:

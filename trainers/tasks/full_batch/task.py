@@ -103,7 +103,7 @@ class WholeGraphClassifier(NodeClassifier):
         options: dict[str, Any] = {"normalize": self.normalize_features, "device": self.device} | ranks
         self._part = WholePart.of(module.data, module.chunk_edges, **options)
         self._num_train = len(module.data.split("train"))
-        if len(self._part.pieces) > 1 and any(isinstance(each, torch.nn.BatchNorm1d) for each in self.model.modules()):
+        if len(self._part.pieces) > 1 and any(isinstance(each, torch.nn.BatchNorm1d) for each in self.modules()):
             raise InputError(
                 f"norm is batch with {len(self._part.pieces)} chunks: each would have its own mean; raise data.chunk_edges, or set norm: layer"
             )
