@@ -36,7 +36,7 @@ _SUMMARY = (int, float), "a summary is flat, a name and a finite number; put any
 HOPTRAIN = "hoptrain"
 """The name that our own systems have in every table."""
 
-_LOOK_S = 0.25
+_LOOK_S = 0.2
 """Seconds for which ``load`` sleeps."""
 _CHECKOUT = Path(__file__).resolve().parents[2]
 """Where the repository begins, behind the links that the packages are imported by."""

@@ -81,7 +81,7 @@ class GNN(nn.Module):
 
     def forward(self, blocks: Any) -> Tensor:
         """Compute the logits of the seeds."""
-        x = blocks[0].srcdata["x"].float()
+        x: Tensor = blocks[0].srcdata["x"].float()
         for i, (conv, block) in enumerate(zip(self.convs, blocks, strict=True)):
             x = conv(block, x).flatten(1)  # GAT gives a matrix for each head
             if i < len(self.convs) - 1:

@@ -72,7 +72,8 @@ class GNN(nn.Module):
         """Compute the logits of the nodes that the last layer still has, the seeds first."""
         from torch_geometric.utils import trim_to_layer
 
-        x, edge_index = batch.x.float(), batch.edge_index
+        x: Tensor = batch.x.float()
+        edge_index = batch.edge_index
         for i, conv in enumerate(self.convs):
             if self.trim:
                 x, edge_index, _ = trim_to_layer(i, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index)

@@ -45,12 +45,15 @@ def _best(settings: Mapping[Place, Sequence[Line]]) -> Sequence[Line]:
 def _rows(place: Place, systems: Mapping[str, Sequence[Line]]) -> list[Row]:
     steps = {name: _by_round(lines, "step_s") for name, lines in systems.items()}
     baselines = [found for name, found in steps.items() if SYSTEMS[name].family != HOPTRAIN]
-    rows = [_row(place, name, systems[name], _ratio(steps[name], baselines)) for name in SYSTEMS if name in systems]
+    rows = {name: _row(place, name, systems[name], _ratio(steps[name], baselines)) for name in SYSTEMS if name in systems}
     most: dict[str, float] = {}
-    for row in rows:
-        most[row["weights"]] = max(most.get(row["weights"], 0.0), row["accuracy"] or 0.0)
-    below = [None if row["accuracy"] is None else 100 * (most[row["weights"]] - row["accuracy"]) for row in rows]
-    return [row | {"is_equal": None if points is None else points <= TOLERANCE} for row, points in zip(rows, below, strict=True)]
+    for name, row in rows.items():
+        weights = SYSTEMS[name].weights
+        most[weights] = max(most.get(weights, 0.0), row["accuracy"] or 0.0)
+    for name, row in rows.items():
+        if row["accuracy"] is not None:
+            row["is_equal"] = 100 * (most[SYSTEMS[name].weights] - row["accuracy"]) <= TOLERANCE
+    return list(rows.values())
 
 
 def _row(place: Place, system: str, lines: Sequence[Line], faster: float | None) -> Row:
@@ -67,9 +70,9 @@ def _row(place: Place, system: str, lines: Sequence[Line], faster: float | None)
         "cpu_ms": None if middle["cpu_s"] is None else 1e3 * middle["cpu_s"],
         "faster": faster,
         "memory_gb": max(one["pss"] for one in found) / 1e9 if found else None,
-        "gpu_gb": max(one["gpu"] for one in found) / 1e9 if found else None,
+        "gpu_gb": max(one["gpu"] for one in found) / 1e9 if found and place[PLACE.index("device")] == "cuda" else None,
         "accuracy": middle["accuracy"],
-        "weights": SYSTEMS[system].weights,
+        "is_equal": None,  # set when all systems are known
         **{name: lines[0]["cell"][name] if found else None for name in SETTING},
         "first_epoch_s": statistics.median(one["first_epoch_s"] for one in found) if found else None,
         "steps": found[0]["steps"] if found else None,

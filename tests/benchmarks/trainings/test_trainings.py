@@ -195,6 +195,7 @@ def test_accuracies_are_compared(lines):
     assert summary == {"min_faster": 2.5, "min_cpu_ratio": 2.5, "unequal": 1, "bad_rows": 0, "absent": 1}
 
 
+@pytest.mark.promise
 def test_report(lines, tmp_path):
     (tmp_path / "logs").mkdir()
     skipped = [one | {"log": "logs/it.log"} if one["outcome"] == "skipped" else one for one in lines]
