@@ -160,10 +160,9 @@ def _of_columns(data: Dataset) -> list[str]:
     lines = []
     for what, of in (("x", "nodes"), ("edge_attr", "edges"), ("known", "edges")):
         columns = encodings_in(data.meta, what)
-        lines += [f"column {name} of {of}: {own.told()}" for name, own in columns.items() if own.kind != "number"]
-        filled = [
-            f"{name} ({own.missing:,} with {own.fill:g})" for name, own in columns.items() if own.kind == "number" and own.fill is not None
-        ]
+        numbers = {name: own for name, own in columns.items() if own.kind == "number"}
+        lines += [f"column {name} of {of}: {own.told()}" for name, own in columns.items() if name not in numbers and what != "known"]
+        filled = [f"{name} ({own.missing:,} with {own.fill:g})" for name, own in numbers.items() if own.missing and own.fill is not None]
         lines += [f"missing cells of {of} filled: {join_limited(filled)}"] if filled else []
     return lines
 

@@ -243,18 +243,18 @@ def scan(table: Table, names: Iterable[str], reading: Reading, what: str) -> dic
     """
     named = {name.lower() for name in reading.categories}
     columns = {name: Column(name.lower() in named) for name in names}
-    if reading.like is not None:
-        known = encodings_in(reading.like, what)
-        if differing := sorted(known.keys() ^ columns.keys()):
-            where = "the data set that it must be like" if differing[0] in columns else table.path
-            raise InputError(
-                f"{table.path} has the columns {join_limited(columns)}: {differing[0]} is missing in {where}; import the same columns"
-            )
-        return {name: replace(own, missing=0) for name, own in known.items()}
+    known = None if reading.like is None else encodings_in(reading.like, what)
+    if known is not None and (differing := sorted(known.keys() ^ columns.keys())):
+        where = "the data set that it must be like" if differing[0] in columns else table.path
+        raise InputError(
+            f"{table.path} has the columns {join_limited(columns)}: {differing[0]} is missing in {where}; import the same columns"
+        )
     kinds: dict[str, Kind] = {name: "text" if column.is_category else "cell" for name, column in columns.items()}
     for piece in table.pieces(kinds, BadRows(skip=1.0)) if columns else ():
         for name, column in columns.items():
             column.add(piece.columns[name])
+    if known is not None:
+        return {name: replace(own, missing=int(columns[name].count[_EMPTY])) for name, own in known.items()}
     return {name: column.encoding(reading.missing) for name, column in columns.items()}
 
 
