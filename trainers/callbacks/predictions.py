@@ -184,7 +184,7 @@ def read_nodes(path: Path, data: Any) -> Array:
     own = own_ids(data)
     if own is None and given.dtype != object:
         return given
-    number_of = _whole_number if own is None else {str(id): number for number, id in enumerate(own)}.get
+    number_of: Callable[[str], int | None] = _whole_number if own is None else {str(id): number for number, id in enumerate(own)}.get
     numbers = [number_of(str(id)) for id in given]
     if None in numbers:
         raise InputError(f"--nodes {path} has {given[numbers.index(None)]!s}: {data.name} has no node with this id; drop it")

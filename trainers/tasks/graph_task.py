@@ -49,7 +49,7 @@ class ExactTask(ScoredModule):
         outputs: Tensor = self(batch)
         return outputs
 
-    def predict_step(self, batch: NodeBatch | SampledBatch, batch_idx: int) -> Tensor:
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the outputs (N, C) for this rank's share of the nodes, as float32 on the CPU."""
         return self.outputs_of(batch).float().cpu()
 

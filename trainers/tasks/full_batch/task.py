@@ -94,7 +94,8 @@ class WholeGraphClassifier(NodeClassifier):
         super().setup(stage)
         if stage != "fit":
             return
-        if not offers_layers(self.model, self.forward_inputs):
+        has_layers = offers_layers(self.model, self.forward_inputs)
+        if not has_layers:
             raise InputError(
                 f"{type(self.model).__name__} with task full_batch: the model needs a method layer(i, x, ...); add it, or use task nodes"
             )
