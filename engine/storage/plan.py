@@ -76,7 +76,7 @@ class RowPlan:
         self._lookahead, self._most, self._too_little = prefetch_steps, most_foreseen or 2**63, too_little
         self._first_use = np.full(len(slot_of), -1, np.int32)
         self._rows, self._nexts = deque[Array](), deque[Array]()
-        self._num_foreseen = 0
+        self._num_foreseen, self._num_rows_in_flight = 0, 0
         self._most_in_flight, self._in_flight = in_flight, deque[_Step]()
         self._step, self._first, self.landed = 0, 0, 0
         self._next_uses = np.zeros(
@@ -127,7 +127,8 @@ class RowPlan:
             self.landed = self._in_flight[-1].tag
         for steps in (self._rows, self._nexts, self._in_flight):
             steps.clear()
-        self._num_foreseen = 0
+        self._num_foreseen, self._num_rows_in_flight = 0, 0
+        self._next_uses[:] = 0
 
     def make_room(self) -> int:
         """Free slots for the next step by taking steps out of flight, and return ``landed``, up to whose step ``next`` may overwrite rows.
@@ -143,6 +144,7 @@ class RowPlan:
             kernels.count_next_uses(landed.nexts, self._first, -1, self._next_uses)
             self.landed = landed.tag
             self._num_foreseen -= len(landed.rows)
+            self._num_rows_in_flight -= len(landed.rows)
         return self.landed
 
     def next(self, tag: int) -> StepReads:
@@ -150,6 +152,7 @@ class RowPlan:
         self.make_room()
         rows = self._rows.popleft()
         self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))
+        self._num_rows_in_flight += len(rows)
         kernels.count_next_uses(self._in_flight[-1].nexts, self._first, 1, self._next_uses)
         out = np.empty(len(rows), rows.dtype), np.empty(len(rows), np.int32)
         number = kernels.plan_step(self._cache, rows, self._step, self._first, *out)
@@ -161,7 +164,7 @@ class RowPlan:
         together = len(self._rows[0]) + int(self._next_uses[self._step - self._first + 1 :].sum())
         if number <= 2:
             return number <= self._most_in_flight and together <= room
-        is_stored = _SHARE * sum(len(step.rows) for step in self._in_flight) <= self._most
+        is_stored = _SHARE * self._num_rows_in_flight <= self._most
         return number <= self._most_in_flight and _SHARE * together <= room and is_stored
 
     def _plan_anew(self) -> None:
