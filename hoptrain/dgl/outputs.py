@@ -155,8 +155,11 @@ def as_ids_of(g: Any, ids: Array) -> Tensor:
 
 
 def _as_csc(g: Any, block: Block) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the CSC arrays of a block as DGL takes them: of one dtype, and with empty edge ids, which stand for 0, 1, 2, ..."""
-    return as_ids_of(g, block.indptr), as_ids_of(g, block.indices), torch.empty(0, dtype=g.idtype)
+    """Return the CSC arrays of a block as DGL takes them: of one dtype, with the edges' numbers 0, 1, 2, ...
+
+    Without numbers DGL means the same, but on a CPU its libxsmm kernels, which sum values of edges, read them.
+    """
+    return as_ids_of(g, block.indptr), as_ids_of(g, block.indices), torch.arange(block.num_edges, dtype=g.idtype)
 
 
 def _weights_of_mean_one(block: Block) -> Tensor:

@@ -130,12 +130,19 @@ def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
     return batch.node_ids, {kind: batch.seeds} if kind else batch.seeds, blocks
 
 
+def _numbers_of_edges(block: Any, dtype: Any) -> Any:
+    """Return 0, 1, 2, ... (M,) of a block's edges. No numbers stand for the same in DGL, but on a CPU its libxsmm kernels read them."""
+    import torch
+
+    return torch.arange(len(block.indices), dtype=dtype, device=block.indices.device)
+
+
 def _dgl_block(dgl: Any, hop: dict[Any, Any], batch: Any, before: dict[str, int], after: dict[str, int]) -> Any:
     """Return the blocks of a hop as one DGL block. ``before`` and ``after`` are the numbers of its destinations and sources by type."""
     dtype = max((block.indices.dtype for block in hop.values()), key=lambda dtype: dtype.itemsize)
     names = {relation: relation if any(relation) else ("_N", "_E", "_N") for relation in hop}  # DGL's names for a single type
     columns = {
-        names[relation]: ("csc", (block.indptr.to(dtype), block.indices.to(dtype), block.indices.new_empty(0, dtype=dtype)))
+        names[relation]: ("csc", (block.indptr.to(dtype), block.indices.to(dtype), _numbers_of_edges(block, dtype)))
         for relation, block in hop.items()
     }
     num_src, num_dst = ({kind or "_N": number for kind, number in counts.items()} for counts in (after, before))

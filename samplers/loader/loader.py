@@ -250,7 +250,6 @@ def plain_schedule(
         ids = as_ids(data.name, "of the loader", as_array(split), data.num_seed_nodes)
         seeds = check_distinct(check_nodes(ids, data.num_seed_nodes))
     check_batch_size(sampler, batch_size)
-    own: Any = sampler
     if isinstance(sampler, BaseHeteroSampler) and isinstance(data, HeteroDataset):
         sampler = sampler.with_seed_type(data.seed_type)  # type: ignore[assignment]
     sampler, items = prepared(sampler, data.graph, seeds)

@@ -3,12 +3,14 @@
 import pickle
 
 import dgl_case
+import numpy as np
 import pytest
 import torch
 from cases.mistakes import Mistake, each_of
 from dgl_case import check_block, chi_square_fits, dgl, edge_ids, form, graph
 
 import hoptrain.dgl
+from hoptrain import NeighborSampler, load_dataset
 
 KINDS = {
     "neighbours": ("NeighborSampler", ([3, 4],), {}),
@@ -75,6 +77,18 @@ def test_a_block_is_what_dgl_makes_of_the_same_edges(dtype):
         x = torch.rand(one.num_src_nodes(), 3)
         assert torch.equal(dgl.ops.copy_u_sum(one, x), dgl.ops.copy_u_sum(wanted, x))
     assert list(made.metagraph().edges) == list(wanted.metagraph().edges)
+
+
+def test_values_of_edges_are_summed(g):
+    """DGL's libxsmm kernels for this, as in ``GATConv``, read the edges' numbers."""
+    (block,) = hoptrain.dgl.NeighborSampler([3]).sample_blocks(g, SEEDS.to(g.idtype))[2]
+    batch = NeighborSampler([3]).sample(load_dataset("digits-knn").graph, np.arange(5))
+    for own in (block, batch.to("cpu").to_dgl()[2][0]):
+        own.edata["w"], own.srcdata["h"] = torch.rand(own.num_edges(), 2, 1), torch.rand(own.num_src_nodes(), 2, 4)
+        own.update_all(dgl.function.u_mul_e("h", "w", "m"), dgl.function.sum("m", "out"))
+        sources, destinations = own.edges()
+        sums = torch.zeros(own.num_dst_nodes(), 2, 4).index_add(0, destinations.long(), own.srcdata["h"][sources.long()] * own.edata["w"])
+        torch.testing.assert_close(own.dstdata["out"], sums)
 
 
 def test_sources_are_ends_of_outgoing_edges_if_asked():

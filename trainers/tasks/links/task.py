@@ -278,7 +278,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         """Readable description of the output of ``hoptrain predict``."""
         return f"the vectors of all nodes of type {', then of type '.join(types_of(self._relations))}"
 
-    def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:  # type: ignore[override]  # no mini-batches
+    def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Return vectors (N, C) float32 on the CPU of this rank's share of the nodes that links join, type by type."""
         numbers, asked, begin = batch.node_ids.cpu().numpy(), [], 0
         for kind in types_of(self._relations):
