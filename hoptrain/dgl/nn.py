@@ -33,27 +33,27 @@ class _OnBlocks:
         return super().forward(graph, *args, **kwargs)  # type: ignore[misc]  # defined by the DGL class, the next base
 
 
-class SAGEConv(_OnBlocks, dgl.nn.SAGEConv):  # type: ignore[misc]  # DGL has no types
+class SAGEConv(_OnBlocks, dgl.nn.SAGEConv):
     """A drop-in replacement for ``dgl.nn.SAGEConv`` that is faster on blocks."""
 
 
-class GraphConv(_OnBlocks, dgl.nn.GraphConv):  # type: ignore[misc]
+class GraphConv(_OnBlocks, dgl.nn.GraphConv):
     """A drop-in replacement for ``dgl.nn.GraphConv`` that is faster on blocks."""
 
 
-class GATConv(_OnBlocks, dgl.nn.GATConv):  # type: ignore[misc]
+class GATConv(_OnBlocks, dgl.nn.GATConv):
     """A drop-in replacement for ``dgl.nn.GATConv`` that is faster on blocks on a GPU."""
 
 
-class GATv2Conv(_OnBlocks, dgl.nn.GATv2Conv):  # type: ignore[misc]
+class GATv2Conv(_OnBlocks, dgl.nn.GATv2Conv):
     """A drop-in replacement for ``dgl.nn.GATv2Conv`` that is faster on blocks on a GPU."""
 
 
-class GINConv(_OnBlocks, dgl.nn.GINConv):  # type: ignore[misc]
+class GINConv(_OnBlocks, dgl.nn.GINConv):
     """A drop-in replacement for ``dgl.nn.GINConv`` that is faster on blocks."""
 
 
-class _SummingGraph(dgl.DGLGraph):  # type: ignore[misc]
+class _SummingGraph(dgl.DGLGraph):
     """A DGL block that sums messages by ``aggregate`` where it has the reduction."""
 
     is_block = True

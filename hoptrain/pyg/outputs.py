@@ -43,7 +43,7 @@ def as_output(batch: SampledBatch, *, with_trees: bool, with_hop_counts: bool) -
     output = HeteroSamplerOutput if isinstance(batch, HeteroMiniBatch) else SamplerOutput
     made = output(**{name: batch.joined(by_key) for name, by_key in fields.items()})
     if isinstance(made, SamplerOutput):
-        made.blocks = KnownBlocks.of(batch, made)  # type: ignore[attr-defined]
+        made.blocks = KnownBlocks.of(batch, made)
     return made
 
 

@@ -27,7 +27,7 @@ class SAGEConv(pyg.SAGEConv):
         """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
         near, reduction = Neighbours.of(self, pyg.SAGEConv, x, edge_index), reduction_of(self)
         if near is None or size is not None:
-            return super().forward(x, edge_index, size)
+            return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
         if reduction is None:
             return near.apply(lambda x, edges, _: super(SAGEConv, self).forward(x, edges), x, None, list(self.parameters()))
         sources = self.lin(x).relu() if self.project else x
@@ -50,7 +50,7 @@ class GraphConv(pyg.GraphConv):
         """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
         near, reduction = Neighbours.of(self, pyg.GraphConv, x, edge_index, edge_weight), reduction_of(self)
         if near is None or reduction is None or size is not None:
-            return super().forward(x, edge_index, edge_weight, size)
+            return super().forward(x, edge_index, edge_weight, size)  # type: ignore[no-any-return]
         weights = None if edge_weight is None else edge_weight.view(-1)
         out: Tensor = self.lin_rel(near.reduce(x, weights, reduction)) + self.lin_root(near.own(x))
         return out
@@ -65,7 +65,7 @@ class GINConv(pyg.GINConv):
         """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
         near, reduction = Neighbours.of(self, pyg.GINConv, x, edge_index), reduction_of(self)
         if near is None or reduction is None or size is not None:
-            return super().forward(x, edge_index, size)
+            return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
         out: Tensor = self.nn(near.reduce(x, reduce=reduction) + (1 + self.eps) * near.own(x))
         return out
 
@@ -79,7 +79,7 @@ class GCNConv(pyg.GCNConv):
         """Compute the outputs (N, C') of rows ``x`` (N, C), as PyG's class does."""
         near = Neighbours.of(self, pyg.GCNConv, x, edge_index, edge_weight)
         if near is None or reduction_of(self) != "sum" or self.cached:
-            return super().forward(x, edge_index, edge_weight)
+            return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
         weights, loops = self._norms(near.edges, edge_weight, x)
         if narrows_first(near.block, x.shape[1], self.out_channels):
             x = self.lin(x)

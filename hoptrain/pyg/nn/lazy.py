@@ -76,7 +76,7 @@ class Postponed:
         self._compute = compute
         self._reads = [(tensor, _changes(tensor)) for tensor in reads]
         self._with_gradient = torch.is_grad_enabled()
-        self._autocast = {
+        self._autocast: dict[str, Any] = {
             "device_type": device_type,
             "dtype": torch.get_autocast_dtype(device_type),
             "enabled": torch.is_autocast_enabled(device_type),
@@ -237,7 +237,7 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.cat, torch.concat), _along_columns),
     F.dropout: _dropout,
     Tensor.__getitem__: _getitem,
-    Tensor.shape.__get__: _size,
+    **{getattr(Tensor, name).__get__: _size for name in ("shape",)},
     Tensor.size: _size,
     Tensor.__len__: _length,
 }

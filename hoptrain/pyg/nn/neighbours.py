@@ -52,7 +52,7 @@ class Neighbours:
             edge_index: second argument of the layer.
             edge_attr: features or weights of the edges.
         """
-        if torch.compiler.is_compiling() or not isinstance(edge_index, SampledEdges) or torch.jit.is_tracing():
+        if torch.compiler.is_compiling() or not isinstance(edge_index, SampledEdges) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return None
         is_input = isinstance(x, Tensor) and x.dim() == 2 and x.is_floating_point() and x.device == edge_index.device
         is_input = is_input and (edge_attr is None or (len(edge_attr) == edge_index.shape[1] and edge_attr.is_floating_point()))
@@ -108,7 +108,7 @@ def _is_changed(layer: MessagePassing, kind: type[MessagePassing]) -> bool:
     """Return whether a layer passes messages in another way than PyG's class ``kind``: by a subclass, a hook or an option."""
     if layer.flow != "source_to_target" or layer.explain or layer.decomposed_layers != 1 or any(getattr(layer, name) for name in _HOOKS):
         return True
-    return layer.node_dim not in (0, -2) or any(name in vars(layer) for name in _OVERRIDABLE) or _overrides(type(layer), kind)
+    return layer.node_dim not in (0, -2) or any(name in vars(layer) for name in _OVERRIDABLE) or _overrides(type(layer), kind)  # type: ignore[arg-type]
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class SampledEdges(Tensor):
     """
 
     # Operations return plain tensors, and torch.compile traces it as one.
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     indptr: Tensor
     hops: tuple[Hop, ...]
@@ -123,13 +123,12 @@ class SampledEdges(Tensor):
         trimmed._blocks = self._blocks  # the same blocks, so that each is transposed once
         return trimmed
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made: Any = self.clone()
-        memo[id(self)] = made
-        return made
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        memo[id(self)] = self.clone()
+        return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return (SampledEdges, (self.plain(), self.indptr, self.hops)) if self.knows_blocks else self.plain().__reduce_ex__(protocol)
+        return (SampledEdges, (self.plain(), self.indptr, self.hops)) if self.knows_blocks else self.plain().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def _with_blocks(self, made: Tensor, pinned: bool = False) -> Tensor:
         """Return ``made``, which has the numbers of these edges, with the blocks; unchanged if it has another data type."""
