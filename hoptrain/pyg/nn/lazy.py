@@ -102,6 +102,12 @@ def computed_of(x: Tensor) -> Tensor:
     return x.computed() if isinstance(x, LazyRows) else x
 
 
+def first_rows(x: Tensor, number: int) -> Tensor:
+    """Return the first ``number`` rows of ``x``, which are computed. All computed rows are not sliced: the gradient of a slice is a copy."""
+    rows = computed_of(x)
+    return rows if len(rows) == number else rows[:number]
+
+
 def all_of(value: Any) -> Any:
     """Return all rows of ``LazyRows``, and any other value unchanged."""
     return value.whole() if isinstance(value, LazyRows) else value
@@ -136,7 +142,7 @@ def _each_row(func: Any, *args: Any, aligned: bool = False, **kwargs: Any) -> An
         own, named = tree_map(lambda value: rows(value) if id(value) in by_row else value, (args, kwargs))
         return func(*own, **named)
 
-    first = apply(lambda value: computed_of(value)[:begin])
+    first = apply(lambda value: first_rows(value, begin))
     return LazyRows.of(first, num_rows, lambda: apply(lambda value: all_of(value)[begin:]), given)
 
 

@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from hoptrain.engine.machine import keep_freed_memory
-from hoptrain.pyg.nn.lazy import LazyRows, all_of, computed_of
+from hoptrain.pyg.nn.lazy import LazyRows, all_of, computed_of, first_rows
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.sums import aggregate
 from hoptrain.trainers.models.sums.edge_index import SampledEdges
@@ -66,7 +66,7 @@ class Neighbours:
     def own(self, x: Tensor) -> Tensor:
         """Return ``x`` (N, C) with as many computed rows as the layer's outputs."""
         number = self.block.num_dst
-        return LazyRows.of(computed_of(x)[:number], self.edges.num_nodes, lambda: all_of(x)[number:], [x])
+        return LazyRows.of(first_rows(x, number), self.edges.num_nodes, lambda: all_of(x)[number:], [x])
 
     def reduce(self, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
         """Return the sum or mean (N, C) of the neighbours' rows of ``x`` (N, C), times the ``weights`` (M,) or (M, H) of the edges."""
@@ -77,7 +77,7 @@ class Neighbours:
             rows, own = all_of(x), None if weights is None else weights[block.num_edges :]
             return aggregate(rest, rows, own, reduce).to(rows.dtype) if rest.num_edges else rows.new_zeros(rest.num_dst, rows.shape[1])
 
-        rows, own = computed_of(x)[: block.num_src], None if weights is None else weights[: block.num_edges]
+        rows, own = first_rows(x, block.num_src), None if weights is None else weights[: block.num_edges]
         reads = [x, edges] if weights is None else [x, edges, weights]
         return LazyRows.of(aggregate(block, rows, own, reduce).to(rows.dtype), edges.num_nodes, others, reads)
 
@@ -91,7 +91,7 @@ class Neighbours:
             reads: parameters of the layer.
         """
         block, edges = self.block, self.edges
-        rows = computed_of(x)[: block.num_src]
+        rows = first_rows(x, block.num_src)
         first = layer(
             (rows, rows[: block.num_dst]), edges.plain()[:, : block.num_edges], None if edge_attr is None else edge_attr[: block.num_edges]
         )
