@@ -113,6 +113,7 @@ def _add_reading(add: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read and check the tables, and write the data set; return 0."""
     from hoptrain.engine.dataset import Dataset
+    from hoptrain.engine.datasets import list_datasets
     from hoptrain.engine.datasets.tables.bad_rows import BadRows
     from hoptrain.engine.datasets.tables.encodings import Reading
     from hoptrain.engine.datasets.tables.plain import IDS, read_plain, write_ids
@@ -151,7 +152,10 @@ def run(args: argparse.Namespace) -> int:
         print(printable(line))
     if ids is not None:
         print(f"your id of each node: {args.out / IDS}")
-    print(f"details: hoptrain data info {args.out}\n{_next_step(args.out, data)}")
+    folder = (
+        f"./{args.out}" if any(entry.name == str(args.out) for entry in list_datasets(None)) else str(args.out)
+    )  # a known name comes first
+    print(f"details: hoptrain data info {folder}\n{_next_step(folder, data)}")
     return 0
 
 
@@ -167,7 +171,7 @@ def _of_columns(data: Dataset) -> list[str]:
     return lines
 
 
-def _next_step(folder: Path, data: Dataset) -> str:
+def _next_step(folder: str, data: Dataset) -> str:
     """Return the command that trains on the data set, or what it needs first."""
     features = "" if data.num_features else " --data.features walks"
     if data.y is None:

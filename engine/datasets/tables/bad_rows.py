@@ -92,10 +92,10 @@ class BadRows:
         """
         told = ", ".join(f"{count:,} of {number:,} rows of {name}" for name, (count, number) in self.counts.items())
         if told and self.skip is None:
-            raise InputError(f"{told} cannot be read: correct them as the lines above say, or leave them out with --skip-bad-rows")
+            raise InputError(f"{told} cannot be read: fix them as the lines above say, or leave them out with --skip-bad-rows")
         for name, (count, number) in self.counts.items():
             if self.skip is not None and count > self.skip * number:
                 raise InputError(
-                    f"{count:,} of {number:,} rows of {name} cannot be read: at most {self.skip:.0%} may be left out of a file; correct them, or "
+                    f"{count:,} of {number:,} rows of {name} cannot be read: at most {self.skip:.0%} may be left out of a file; fix them, or "
                     f"allow more with --skip-bad-rows {ceil(100 * count / number) / 100:g}"
                 )

@@ -21,7 +21,7 @@ from hoptrain.engine.datasets.tables.rows import Table
 from hoptrain.engine.errors import InputError, check_choice, join_limited
 
 Missing: TypeAlias = Literal["error", "mean", "zero"]
-"""What to do with missing cells: report them as errors, or fill in the mean of the column or 0. In categories they become a category of their own."""
+"""Treatment of missing cells: report them as errors, or fill in the mean of the column or 0. In categories they become a category of their own."""
 MOST_CATEGORIES = 1000
 """A column with more different texts is a category only if it is named as one."""
 _FEW_ROWS = 20
@@ -37,12 +37,12 @@ class Rules(NamedTuple):
     """Rules that a column's cells may break, and the remedies."""
 
     number: str = (
-        "other cells are numbers, so all must be finite numbers; correct it, leave the column out (--drop), or name it in --categories"
+        "other cells are numbers, so all must be finite numbers; fix it, leave the column out (--drop), or name it in --categories"
     )
-    date: str = "other cells are dates, so all must be, such as 2021-03-04; correct it, or leave the column out (--drop)"
+    date: str = "other cells are dates, so all must be, such as 2021-03-04; fix it, or leave the column out (--drop)"
     notation: str = "dates must be written as 2021-03-04; convert them, or leave the column out (--drop)"
     name: str = "a column of mostly different texts has names, not categories; leave it out (--drop), or name it in --categories"
-    category: str = "it is not among the column's categories; correct it"
+    category: str = "it is not among the column's categories; fix it"
     empty: str = "each cell needs a value; fill missing cells with --missing mean (or zero), or leave the column out (--drop)"
     weight: str = "weights must be finite and 0 or more; give such a weight"
 
@@ -181,7 +181,7 @@ AS_THEY_ARE = Reading()
 
 
 class Column:
-    """What a pass over a column finds: the number and the sum of its cells by kind, and the different texts."""
+    """The cells of a column, counted in a pass over it: the number and the sum of its cells by kind, and the different texts."""
 
     def __init__(self, is_category: bool = False) -> None:
         """Start without cells. ``is_category``: all cells are texts, even if they look like numbers."""

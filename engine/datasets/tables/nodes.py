@@ -99,7 +99,7 @@ def labels_of(table: VertexTable, classes: Sequence[str] | None = None) -> tuple
         import pandas
 
         y[given] = pandas.Index(list(classes), dtype=object).get_indexer(texts[given])
-        table.report(table.places[given & (y < 0)], "label", texts[given & (y < 0)], "it is not among the classes of --like; correct it")
+        table.report(table.places[given & (y < 0)], "label", texts[given & (y < 0)], "it is not among the classes of --like; fix it")
         return y, list(classes)
     if are_whole(texts[given]):
         y[given] = texts[given].astype(np.int64)
@@ -111,7 +111,7 @@ def labels_of(table: VertexTable, classes: Sequence[str] | None = None) -> tuple
     if not wrong.any():
         return targets, None
     if 2 * wrong.sum() < given.sum() and any("." in text for text in texts[given & ~wrong]):
-        table.report(table.places[wrong], "label", texts[wrong], "other labels are targets, so all must be finite numbers; correct it")
+        table.report(table.places[wrong], "label", texts[wrong], "other labels are targets, so all must be finite numbers; fix it")
         return targets, None
     names, y[given] = np.unique(texts[given].astype(str), return_inverse=True)
     return y, names.tolist()
@@ -136,7 +136,7 @@ def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
     for mask in masks:
         texts = np.array([text.lower() for text in table.texts[mask]], object)
         wrong = ~(np.isin(texts, _TRUE + _FALSE) | is_missing(texts))
-        table.report(table.places[wrong], mask, texts[wrong], "a mask must be true or false, or 1 or 0; correct it")
+        table.report(table.places[wrong], mask, texts[wrong], "a mask must be true or false, or 1 or 0; fix it")
         splits[split_name(mask.removesuffix("_mask"))] = np.sort(numbers[np.isin(texts, _TRUE) & (numbers >= 0)])
     if masks:
         return splits

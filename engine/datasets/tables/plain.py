@@ -137,11 +137,10 @@ def _about(
     """Read the given files about nodes by role: tables, or arrays with a row per node."""
     about: dict[str, VertexTable | Array] = {}
     for role, source in sources.items():
-        array = source if isinstance(source, Path) and source.suffix == ".npy" else None
-        if array and role == "split":
-            raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random'; write it as text")
-        if array:
-            about[role] = narrow_features(_npy(array)) if role == "features" else _npy(array)
+        if isinstance(source, Path) and source.suffix == ".npy":
+            if role == "split":
+                raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random'; write it as text")
+            about[role] = narrow_features(_npy(source)) if role == "features" else _npy(source)
         elif source is not None and not isinstance(source, str):
             table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role))
             about[role] = VertexTable(table, bad, progress, reading)

@@ -155,9 +155,9 @@ def test_each_bad_row_is_told(size, tmp_path, capsys, monkeypatch):
     imported("--edges", "bad.csv", "--features", "x.csv", code=2)
     *told, last = capsys.readouterr().err.splitlines()
     assert sorted(told) == TOLD
-    assert last.startswith("hoptrain: 5 of 7 rows of bad.csv cannot be read: correct them")
+    assert last.startswith("hoptrain: 5 of 7 rows of bad.csv cannot be read: fix them")
     imported("--edges", "bad.csv", "--features", "x.csv", "--skip-bad-rows", code=2)
-    assert capsys.readouterr().err.endswith("at most 5% may be left out of a file; correct them, or allow more with --skip-bad-rows 0.72\n")
+    assert capsys.readouterr().err.endswith("at most 5% may be left out of a file; fix them, or allow more with --skip-bad-rows 0.72\n")
     assert not (tmp_path / "mine").exists()
     data = imported("--edges", "bad.csv", "--features", "x.csv", "--skip-bad-rows", 0.72)
     assert pairs(data) == [(1, 0), (1, 3)]

@@ -106,8 +106,8 @@ def nodes_with(**columns):
 MISTAKES = {
     "names": Mistake(lambda: nodes_with(name=[f"n{i}" for i in range(30)]), value="'n0'", rule="30 names not categories 29 more", remedy="leave --drop"),
     "dates of another notation": Mistake(lambda: nodes_with(day=["03/04/2021", "4.3.2021"]), value="03/04/2021", rule="nodes, row 1", remedy="convert"),
-    "a number among dates": Mistake(lambda: nodes_with(day=["2021-03-04", "2021-03-05", "7"]), value="day is '7'", rule="nodes, row 3 dates", remedy="correct"),
-    "a text among targets": Mistake(lambda: nodes_with(label=["0.5", "x", "2", "3"]), value="label is 'x'", rule="row 2 finite numbers", remedy="correct"),
+    "a number among dates": Mistake(lambda: nodes_with(day=["2021-03-04", "2021-03-05", "7"]), value="day is '7'", rule="nodes, row 3 dates", remedy="fix"),
+    "a text among targets": Mistake(lambda: nodes_with(label=["0.5", "x", "2", "3"]), value="label is 'x'", rule="row 2 finite numbers", remedy="fix"),
     "no data frame": Mistake(lambda: from_pandas([[0, 1]]), value="list", rule="edges DataFrame", remedy="convert"),
     "a missing weight": Mistake(
         lambda: from_pandas(pd.DataFrame({"src": [0, 1], "dst": [1, 0], "weight": [1.0, None]})), value="weight", rule="row 2 value", remedy="fill"

@@ -221,7 +221,7 @@ MISTAKES = {
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n-3,0\n12,KDD\n"),
         value="a is 'KDD'",
         rule="author.csv, line 4 finite numbers",
-        remedy="correct leave column --categories",
+        remedy="fix leave column --categories",
     ),
     "an empty feature": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n-3,\n12,2\n"),
@@ -233,7 +233,7 @@ MISTAKES = {
         lambda tmp_path: author(tmp_path, "id,a\n10,inf\n-3,1\n12,2\n"),
         value="a is 'inf'",
         rule="author.csv, line 2 finite numbers",
-        remedy="correct leave column",
+        remedy="fix leave column",
     ),
     "a row with more cells": Mistake(
         lambda tmp_path: author(tmp_path, "id,a\n10,1\n-3,1,4\n12,2\n"),
