@@ -32,7 +32,7 @@ DEPTH = 32
 _MOST, _GAP = 256 << 10, 16 << 10
 """Maximum bytes of one read, and the largest gap between two rows that one read covers."""
 _PIECE = 32
-"""Maximum number of reads that a thread takes at a time."""
+"""Number of reads that a thread takes at a time, if there are enough for all threads."""
 LOOK_S = 0.5
 """Seconds between two checks whether reads make progress."""
 
@@ -142,8 +142,7 @@ class FileRows(StoredRows):
         self.shape: tuple[int, ...] = shape
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.row_bytes: int = prod(shape[1:]) * self.dtype.itemsize
-        self._jobs = SimpleQueue[Callable[[Array], None] | None]()
-        self._num_threads, self._owner = 0, os.getpid()
+        self._buffers: list[Array] = []
 
     @classmethod
     def of(cls, array: Array, what: str) -> FileRows:
@@ -197,7 +196,7 @@ class FileRows(StoredRows):
         ends = -(-(self.offset + (rows[firsts[1 : number + 1] - 1].astype(np.int64) + 1) * self.row_bytes) // BLOCK) * BLOCK
         self.num_reads += number
         self.num_bytes += int((ends - begins).sum())
-        piece_reads = max(1, min(_PIECE, -(-number // DEPTH)))
+        piece_reads = max(1, min(_PIECE, number // (2 * DEPTH)))
         pieces, tickets, done = -(-number // piece_reads), count(), SimpleQueue[Exception | None]()
         file = self._file
 
@@ -210,25 +209,18 @@ class FileRows(StoredRows):
                 except Exception as error:
                     done.put(error)
 
-        self._start_threads(min(DEPTH, pieces))
-        for _ in range(min(DEPTH, pieces)):
-            self._jobs.put(work)
+        threads = min(DEPTH, pieces)
+        self._buffers += [_aligned(max(_MOST, self.row_bytes + 2 * BLOCK)) for _ in range(threads - len(self._buffers))]
+        for buffer in self._buffers[:threads]:
+            threading.Thread(
+                target=work, args=(buffer,), daemon=True
+            ).start()  # a daemon, so that a read that hangs does not block the exit
         if meanwhile is not None:
             meanwhile()
         for _ in range(pieces):
             error = self._result(done)
             if error is not None:
                 raise error
-
-    def _start_threads(self, number: int) -> None:
-        """Ensure that this process has so many threads that read; they end with this object."""
-        if self._owner != os.getpid():  # a fork has no threads of its parent
-            self._jobs, self._num_threads, self._owner = SimpleQueue(), 0, os.getpid()
-        for _ in range(number - self._num_threads):
-            buffer = _aligned(max(_MOST, self.row_bytes + 2 * BLOCK))
-            threading.Thread(target=_serve, args=(self._jobs, buffer), daemon=True).start()  # a read that hangs does not block the exit
-            weakref.finalize(self, self._jobs.put, None).atexit = False
-        self._num_threads = max(number, self._num_threads)
 
     def _result(self, done: SimpleQueue[Exception | None]) -> Exception | None:
         patience = Deadline(self.stall_s)
@@ -267,13 +259,6 @@ class FileRows(StoredRows):
                 f"{self.path} ends at byte {os.fstat(file).st_size:,}, and row {int(last_row):,} at {begin + needed:,}: it was cut off while it was in "
                 "use; convert or copy it again"
             )
-
-
-def _serve(jobs: SimpleQueue[Callable[[Array], None] | None], buffer: Array) -> None:
-    """Call each job with this thread's buffer, until None comes."""
-    while (job := jobs.get()) is not None:
-        job(buffer)
-        del job  # it refers to the file, which ends these threads when it is gone
 
 
 def _aligned(num_bytes: int) -> Array:
