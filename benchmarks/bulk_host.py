@@ -50,7 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
     add("--fanouts", type=int, nargs="+", default=list(FANOUTS[1]), metavar="N", help="neighbours per hop (default 15 10 5)")
     add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: synthetic products)")
-    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 0.02; 1 with --device-model)")
+    add(
+        "--scale",
+        type=float,
+        help="size of synthetic:NAME data sets relative to the original, in (0, 1] (default 0.02; 1 with --device-model)",
+    )
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
     add("--device-model", metavar="GPU", help=f"tell the bytes of an epoch, and predict its time on one of: {', '.join(DEVICES)}")

@@ -105,7 +105,7 @@ CASES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.add_argument("--cases", nargs="+", metavar="CASE", choices=[case.name for case in CASES], help="only these (default: all)")
-    parser.add_argument("--systems", nargs="+", metavar="SYSTEM", choices=ALL, help="only these (default: all)")
+    parser.add_argument("--systems", nargs="+", metavar="SYSTEM", choices=ALL, help="loaders to test (default: all)")
     parser.add_argument(
         "--limit", type=float, metavar="S", help="seconds of each case (default: 20, more where ranks start; with --quick 10)"
     )

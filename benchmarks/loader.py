@@ -48,7 +48,7 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.features.quantized import FORMATS
 
 DEFAULT_WORKERS = 0
-"""Workers of a ``SampleLoader`` by default: none. It then samples with all cores, which a loop that only loads does not use."""
+"""Default number of workers of a ``SampleLoader``. Without workers it samples with all cores; a benchmark loop that only loads leaves them free."""
 IDLE_S = 1.0
 """Seconds over which the processor time of idle loaders is measured."""
 
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _take_case(data: Dataset, fanouts: Sequence[int], batch_size: int, conditions: Conditions) -> Case:
-    """The first mini-batches of the training split, or all where it has fewer."""
+    """Return a case of the first mini-batches of the training split, or of all if there are fewer."""
     steps = options.schedule(data, batch_size)
     seeds = np.concatenate([steps.batch_items(0, step) for step in range(min(conditions.batches, steps.num_steps))])
     return Case(fanouts=tuple(fanouts), batch_size=batch_size, seeds=seeds)
@@ -187,7 +187,7 @@ class LostError(RuntimeError):
 
 
 def _own(mode: str) -> str:
-    """The label of hoptrain's default setting, which peers are compared with."""
+    """Return the label of hoptrain with default settings, to which baselines are compared."""
     return f"{HOPTRAIN}, {mode}, {DEFAULT_WORKERS}"
 
 

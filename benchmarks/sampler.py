@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
-        help="cuda: hoptrain's schedules on a GPU beside one another, no peers (default cpu)",
+        help="cuda: compare hoptrain's GPU schedules with each other, without baselines (default cpu)",
     )
     add(
         "--bulks",
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bandwidth",
         type=float,
         metavar="GB/S",
-        help="with --device cuda: speed of its memory, for predictions (default: as the driver says)",
+        help="with --device cuda: memory bandwidth of the GPU, for predicted times (default: from the driver)",
     )
 
 

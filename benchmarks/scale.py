@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the grid, see configs/bench; with --quick three rounds of it, or a small one of its own",
     )
-    add("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="only the cells of these (default: all)")
+    add("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="systems to run (default: all)")
     add("--again", action="store_true", help="run once more what hung, failed or was skipped before")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
 

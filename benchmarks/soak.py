@@ -36,7 +36,7 @@ ACTIONS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP)
 TARGETS = ("worker",) * 5 + ("rank 0", "rank 1", "all")
 """Processes that are drawn from."""
 _HANG_S = 300.0  # without a step; two ranks start in a minute on a busy machine
-_END_S = 60.0  # for a run to end after a rank has; it takes about 15 s
+_END_S = 60.0  # seconds allowed for the other ranks to end after one has failed; they usually take about 15 s
 _OPTIONS = (
     "--data.dataset=digits-knn --data.sampler=NeighborSampler --data.sampler.fanouts=[10,10] --data.batch_size=16 --model.arch=sage "
     "--model.hidden_channels=64 --trainer.devices=2 --trainer.accelerator=cpu --trainer.max_epochs=-1 --trainer.limit_val_batches=0 "
@@ -181,7 +181,7 @@ class Training:
             self.process.wait()
             self.process = None
         if cause not in self._text().strip().rpartition("\n")[2]:
-            raise RuntimeError(f"the last line has not '{cause}': {self._text()}")
+            raise RuntimeError(f"the last line does not contain '{cause}': {self._text()}")
 
     def kill(self) -> None:
         """All processes at once, as when the machine goes down."""

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     add = parser.add_argument
     add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: synthetic products)")
-    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 1, with --quick 0.02)")
+    add("--scale", type=float, help="size of synthetic:NAME data sets relative to the original, in (0, 1] (default 1, with --quick 0.02)")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add(
         "--fanouts",
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
     add("--bulk", type=int, default=64, metavar="K", help="mini-batches of a bulk (default 64)")
-    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
+    add("--rounds", type=int, metavar="R", help="timed rounds, after the warm-up (default 7, with --quick 3)")
     add("--schedules", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES), help="those to time (default: both)")
 
 

@@ -91,7 +91,7 @@ def open_pyg(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
     def model() -> torch.nn.Module:
         made: torch.nn.Module = to_hetero(GraphSAGE((-1, -1), _WIDTH, len(fanouts), data.num_classes), owned.metadata())
         with torch.no_grad():
-            made(owned.x_dict, owned.edge_index_dict)  # which tells the layers their widths
+            made(owned.x_dict, owned.edge_index_dict)  # initialises the lazy layers (in_channels = -1)
         return made
 
     def loss(model: Any, batch: Any) -> torch.Tensor:

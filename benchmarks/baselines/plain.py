@@ -204,7 +204,7 @@ def _edges(config: Mapping[str, Any]) -> Plain:
     def step(chosen: Tensor) -> Step:
         vectors, decoder = model(x, edges), model.pairs
         if decoder is None:
-            raise TypeError("a model of nodes")
+            raise TypeError("the model has no decoder for pairs of nodes: the task edges needs one")
         return decoder(torch.cat([*vectors[ends[:, chosen]]], -1)), y[chosen]
 
     return _dealt_out(model, labels, step, module.edges, module.batch_size)

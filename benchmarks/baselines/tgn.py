@@ -1,7 +1,7 @@
 """``hoptrain bench accuracy --events``: TGN on JODIE's Wikipedia edits, by hoptrain and by PyG's ``examples/tgn.py`` on the same events.
 
-The example has its own layers, loaders and steps; what it is scored by are the scores of ``EventPredictor``, each over the whole test with as many
-negatives. Of both the scores are those of the epoch with the best average precision in validation.
+The example keeps its own layers, loaders and training steps. Both systems are evaluated with the metrics of ``EventPredictor``, over the whole test
+split with the same number of negatives, at the epoch with the best validation average precision.
 """
 
 from __future__ import annotations

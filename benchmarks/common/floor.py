@@ -39,7 +39,7 @@ READS = 1 << 21
 _PIECES = 8
 """In which threads take the reads."""
 COPY_BYTES = 256 << 20
-"""Bytes of each end of a copy: more than the caches hold."""
+"""Bytes of the source, and of the destination, of a timed copy. They exceed the CPU caches."""
 _IN_FLIGHT = 64
 """Reads asked for before the first of them is used."""
 

@@ -34,12 +34,12 @@ _RECORD = (str, int, float, bool, type(None)), "a record is flat, names and text
 _SUMMARY = (int, float), "a summary is flat, a name and a finite number; put anything else into the records"
 
 HOPTRAIN = "hoptrain"
-"""The name that our own systems have in every table."""
+"""Name of hoptrain, as a system, in all result tables."""
 
 _LOOK_S = 0.2
 """Seconds for which ``load`` sleeps."""
 _CHECKOUT = Path(__file__).resolve().parents[2]
-"""Where the repository begins, behind the links that the packages are imported by."""
+"""Root folder of the repository, with the symbolic links of ``hoptrain/`` resolved."""
 PACKAGES = (
     "hoptrain",
     "numpy",

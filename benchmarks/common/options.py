@@ -20,7 +20,7 @@ QUICK_SCALE = 0.02
 _IDLE = 0.5
 """Load average, or cores that others use, up to which a machine counts as idle."""
 _TOLERANCE = 0.05
-"""Difference in sampled edges, relative, that chance may make."""
+"""Largest relative difference in the number of sampled edges that is attributed to chance."""
 
 
 def add_graph_arguments(
@@ -35,7 +35,11 @@ def add_graph_arguments(
         metavar="NAME",
         help="data sets by name or path (default: synthetic Reddit and products); seeds are taken from the train split",
     )
-    add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {scale:g}, with --quick {quick_scale:g})")
+    add(
+        "--scale",
+        type=float,
+        help=f"size of synthetic:NAME data sets relative to the original, in (0, 1] (default {scale:g}, with --quick {quick_scale:g})",
+    )
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add(
         "--baselines",

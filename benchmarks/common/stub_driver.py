@@ -92,7 +92,7 @@ class StubStream(DeviceStream):
         return _without_memory((*array.shape[:-1], array.shape[-1] * own.itemsize // words.itemsize), words)
 
     def result(self, array: Any) -> Any:
-        """A tensor of one entry's memory, of the array's shape."""
+        """Return a tensor of the array's shape that takes the memory of one element."""
         from hoptrain.benchmarks.common.thin_tensor import thin
 
         return thin(array.shape, array.dtype)

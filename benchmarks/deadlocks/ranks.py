@@ -183,7 +183,7 @@ def _race_rank(rank: int, system: str, data: Path, scratch: Path) -> None:
             dist.all_reduce(torch.ones(64))
         dist.barrier()
         if (found := sum(1 for _ in loader)) != _RACE_BATCHES:
-            raise RuntimeError(f"the epoch has {found} batches of {_RACE_BATCHES}")
+            raise RuntimeError(f"the epoch had {found} batches instead of {_RACE_BATCHES}")
         rounds += 1
         if rank == 0:
             print("rounds", rounds, flush=True)

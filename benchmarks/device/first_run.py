@@ -85,7 +85,7 @@ def _sanitizer(tool: str, *options: str) -> Part:
         question=f"does {tool} of compute-sanitizer find a fault in a small bulk of each schedule?",
         command=("compute-sanitizer", "--tool", tool, *options, "--error-exitcode", "9", *_ONE_BULK),
         tool="compute-sanitizer",
-        environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},  # else an array lies in a larger block, whose end alone is watched
+        environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},  # otherwise arrays share a block, and only accesses past its end are detected
         beside=True,
     )
 

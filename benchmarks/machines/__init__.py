@@ -55,7 +55,7 @@ from hoptrain.engine.partition.methods import METHODS
 
 _SCALE, _QUICK_SCALE = 0.01, 0.001
 _WHAT = ("counts", "weights", "wire")
-_HARDLY_ANY = 0.005  # scale of a small synthetic data set whose nodes are all seeds: enough for some windows of 4 ranks
+_HARDLY_ANY = 0.005  # scale of a small synthetic data set; all its nodes are seeds, so that 4 ranks have several windows of steps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="data sets by name or path (default: synthetic:products)",
     )
-    add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})")
+    add(
+        "--scale",
+        type=float,
+        help=f"size of synthetic:NAME data sets relative to the original, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})",
+    )
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--machines", type=int, nargs="+", default=[2, 4], metavar="P", help="2 or 4 (default both); 4 ranks are shared out among them")
     add("--methods", nargs="+", choices=METHODS, default=["range", "stream"], help="how the parts are cut (default range stream)")
@@ -78,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=GRAPHS,
         default=list(GRAPHS),
-        help="the graph on each machine, or in parts as the features (default both)",
+        help="replicated: each machine has the whole graph; partitioned: the graph is partitioned like the features (default both)",
     )
     add("--fanouts", type=int, nargs="+", default=[10, 10], metavar="N", help="neighbours per hop from the seeds outward (default 10 10)")
     add("--batch-size", type=int, default=16, metavar="B", help="seeds of a rank's mini-batch (default 16)")

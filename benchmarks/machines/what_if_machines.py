@@ -10,7 +10,7 @@ stand in a queue behind others, and gradients that go out while the next step co
 from __future__ import annotations
 
 OF_MESSAGE = 420
-"""Bytes that a message of gloo's ring takes beside what it brings, heads and acknowledgements included: what interfaces sent with 2, 4 and 8 ranks."""
+"""Overhead in bytes of a message of gloo's ring all-reduce, with headers and acknowledgements. Measured on network interfaces with 2, 4 and 8 ranks."""
 
 
 def gradients_sent(gradient_bytes: int, ranks: int) -> float:

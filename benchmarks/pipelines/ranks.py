@@ -151,7 +151,7 @@ class _Alone:
 
 
 class _Piped:
-    """Training by a pipeline."""
+    """A training with hoptrain's ``Pipeline``, with the same interface as ``_Alone``."""
 
     def __init__(self, plan: Plan, images: int, track: Track) -> None:
         self.track, self.plan, self.images = track, plan, images

@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--devices", nargs="+", choices=("cpu", "cuda"), help="where to train (default: the CPU, and CUDA where there is a GPU)")
     add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default synthetic:products)")
-    add("--scale", type=float, help="share of a synthetic: set to generate, in (0, 1] (default 0.05, with --quick 0.02)")
+    add(
+        "--scale", type=float, help="size of synthetic:NAME data sets relative to the original, in (0, 1] (default 0.05, with --quick 0.02)"
+    )
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--fanouts", type=int, nargs="+", metavar="N", help="neighbours per hop (default 15 10 5, with --quick 5 5)")
     add("--batch-size", type=int, metavar="B", help="seeds of a mini-batch (default 1024, with --quick 64)")

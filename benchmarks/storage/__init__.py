@@ -82,7 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="data sets by name or path, of one seed split and features (default: synthetic:papers100M; for edges and handover also synthetic:mag)",
     )
-    add("--scale", type=float, help=f"share of a synthetic: set to generate, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})")
+    add(
+        "--scale",
+        type=float,
+        help=f"size of synthetic:NAME data sets relative to the original, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})",
+    )
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--fanouts", type=int, nargs="+", default=[10, 10], metavar="N", help="neighbours per hop from the seeds outward (default 10 10)")
     add("--batch-size", type=int, metavar="B", help="seeds of a mini-batch (default 128, with --quick 8)")

@@ -44,7 +44,7 @@ def most_of(counts: Array, num_slots: int) -> Array:
 
 
 class Lru:
-    """The row that was not used for longest goes."""
+    """A cache that evicts the least recently used row."""
 
     def __init__(self, num_rows: int, num_slots: int) -> None:
         """Begin empty."""

@@ -56,7 +56,7 @@ _LAWS: dict[Relation, _Law] = {
 
 
 def load_mag(name: str, root: Path | None, scale: float) -> HeteroDataset:
-    """Open the data set, generated at the first call.
+    """Open the synthetic MAG data set. The first call generates it and stores it in the cache.
 
     Raises:
         InputError: ``scale`` is outside (0, 1] or leaves fewer than two papers per class.

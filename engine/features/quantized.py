@@ -16,7 +16,7 @@ from hoptrain.engine.arrays import BFLOAT16, Array, as_float32, to_bfloat16
 from hoptrain.engine.errors import InputError, check_choice
 from hoptrain.kernels.cpu.storage import quantized as kernels
 
-if TYPE_CHECKING:  # data sets import no storage
+if TYPE_CHECKING:  # modules of data sets must not import storage at run time
     from hoptrain.engine.storage.file_rows import StoredRows
 
 _BITS = {"int8": 8, "int4": 4, "float16": 16, "bfloat16": 16}

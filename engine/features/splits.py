@@ -31,7 +31,7 @@ def split_name(name: str) -> str:
 
 
 def by_split_name(owner: str, splits: Mapping[str, Value]) -> dict[str, Value]:
-    """Return values by split, under the names of ``split_name``. ``owner`` is the data set's name, for messages.
+    """Return ``splits`` with its keys normalised by ``split_name``. ``owner`` is the data set's name, for messages.
 
     Raises:
         InputError: ``splits`` is no dictionary, or has two names of the same split.

@@ -186,7 +186,13 @@ class WorkerPool:
                 f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
                 "fix the sampler if it fails; raise timeout if it is slow" + explain_hint("workers")
             )
-        _log.warning("%s %s: it is replaced, its batches are recomputed (%d of %d)", name, what, worker.failures, self._queue.max_restarts)
+        _log.warning(
+            "%s %s: replaced, and its batches are recomputed (restart %d of %d in a row)",
+            name,
+            what,
+            worker.failures,
+            self._queue.max_restarts,
+        )
         worker.replace()
 
 

@@ -95,7 +95,7 @@ class StoredRows(Protocol):
         Args:
             rows: (M,) row numbers in [0, V), ascending; there may be none.
             slots: (M,) the row of ``out`` that each is written to.
-            out: (N, row_bytes) uint8.
+            out: (N, row_bytes) uint8 buffer that receives the rows.
             meanwhile: to be called once the reads are under way, or at last.
         """
 

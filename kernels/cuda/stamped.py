@@ -71,7 +71,7 @@ def enter(launch, source, count, capacity, table, nodes):
 
     Args:
         launch: Launcher of the bulk.
-        source: (K, N) global ids, int32 for a packed table; or keys of temporal batches.
+        source: (K, N) nodes to enter: global ids (int32 for a packed table), or keys (tree, node) of temporal batches.
         count: (K,) int64 number of nodes, at most ``capacity``.
         capacity: Maximum number of nodes of a batch.
         table: ``StampedTable`` without nodes of this bulk.

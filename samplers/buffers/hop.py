@@ -27,7 +27,7 @@ _PARTS = 8
 PART_EDGES = 1 << 14
 """Approximate minimum number of edges of a part, since a part has an overhead of some tens of microseconds."""
 WORTH_SHARING = 1 << 15
-"""Number of edges from which on threads divide a hop."""
+"""Minimum number of edges for which several threads share a hop."""
 
 
 class Hop(NamedTuple):

@@ -239,7 +239,7 @@ def steps_under_way(num_workers: int, worker_options: WorkerOptions, bulk: int |
 
     Args:
         num_workers: worker processes; each of their slots is for one step.
-        worker_options: options of their queue.
+        worker_options: options of the queue between workers and trainer.
         bulk: batches that a GPU samples at once, which has two bulks under way; None without a GPU.
     """
     if bulk is not None:

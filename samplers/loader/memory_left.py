@@ -114,7 +114,7 @@ def log_budget(said: str, budget: Budget, tables: Sequence[CachedTable], prefetc
 
 
 def mapped_beside(task: SampleTask, tables: Collection[str]) -> list[Array]:
-    """Return the mapped arrays of graph and labels: all except for the stores named ``tables`` and the edges that are read from files."""
+    """Return the memory-mapped arrays that no cache holds: the graph without edges that are read from files, and the stores that are not in ``tables``."""
     read = task.edges.files if task.edges else ()
     columns = columns_of(task.graph).items()
     beside = [array for relation, own in columns for name, array in own.arrays().items() if named(name, relation) not in read]

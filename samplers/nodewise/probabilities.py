@@ -34,7 +34,7 @@ def sampling_probabilities(
         graph: graph to sample.
         seeds: (B,) seeds or items as ``sampler.sample`` takes them; seeds of several types are a dictionary by type.
         num_batches: number of batches to count.
-        seed: random seed of these batches, whose epoch is 0 and whose numbers begin with 0.
+        seed: random seed of the counted batches; they are batches 0, 1, ... of epoch 0.
 
     Returns:
         (V,) float64; for a heterogeneous graph a dictionary of such arrays by type.

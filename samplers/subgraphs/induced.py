@@ -133,7 +133,7 @@ class SubgraphSampler(SquareSampler):
 
     @abstractmethod
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """Return the nodes of the subgraph for the items of a batch and the address of its random numbers."""
+        """Return the nodes of the subgraph that the batch's ``items`` induce. ``address`` is the address of the batch's random numbers."""
 
     def normalisation(self, members: Members, block: Block, workspace: Workspace) -> tuple[Array | None, Array | None]:
         """Return the weights of the edges (M,) and of the seeds (B,), float32, or None for no weights."""

@@ -347,7 +347,9 @@ def check_draws(number: int, name: str) -> int:
 def check_edges(graph: Graph) -> None:
     """Raise ``InputError`` if a graph has no edges to draw by, or too many nodes for an alias table."""
     if graph.num_edges == 0:
-        raise InputError("the graph has no edges: the draws are by its edges; use SaintWalkSampler or another sampler")
+        raise InputError(
+            "the graph has no edges: this sampler draws edges, or nodes by their edges; use SaintWalkSampler or another sampler"
+        )
     if graph.num_nodes >= _MOST_DRAWS:
         raise InputError(f"the graph has {graph.num_nodes:,} nodes: draws by weight need fewer than {_MOST_DRAWS:,}; use SaintWalkSampler")
 

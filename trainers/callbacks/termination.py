@@ -28,7 +28,7 @@ class Termination(Callback):
     """A callback that replaces Lightning's SIGTERM handler. It must be the first callback, and acts only in the main thread.
 
     Attributes:
-        asked: whether SIGTERM has arrived. A later failure, such as that of a collective whose other ranks have ended, is its consequence.
+        asked: whether SIGTERM has arrived. If so, later failures are consequences of it, for example a collective that fails because other ranks have ended.
     """
 
     asked: ClassVar[bool] = False

@@ -128,5 +128,5 @@ def reciprocal(ranks: Tensor) -> Tensor:
 
 
 def _above(scores: Tensor, others: Tensor, or_equal: bool) -> Tensor:
-    """Return the number (N,) int64 of ``others`` (M,) above each of ``scores`` (N,), or, with ``or_equal``, as high."""
+    """Return for each of ``scores`` (N,) how many of ``others`` (M,) are greater (with ``or_equal``: greater or equal), (N,) int64."""
     return len(others) - torch.searchsorted(others.sort().values, scores.contiguous(), right=not or_equal)

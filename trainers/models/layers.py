@@ -60,7 +60,7 @@ def symmetric_weights(block: Block, degrees: Tensor, scale: Tensor) -> tuple[Ten
     Args:
         block: the block.
         degrees: in-degrees (num_src,) in the whole graph.
-        scale: factors (num_src,) of the sources.
+        scale: factor (num_src,) of each source, such as 1 / sqrt(degree + 1).
     """
     own = scale[: block.num_dst]
     sampled = block.indptr.diff().long()

@@ -30,8 +30,8 @@ class ChunkSchedule(StepSchedule):
     Attributes:
         batches: schedule of whole batches.
         chunks: number of chunks per batch.
-        num_nodes: None divides the seeds of a batch into contiguous chunks of equal length. A number V divides by node id, V / chunks ids each; then
-            a range without seeds yields its first node, which ``num_chunk_seeds`` does not count.
+        num_nodes: None divides the seeds of a batch into contiguous chunks of equal length. A number V divides by node id, V / chunks ids each. A
+            chunk without seeds then has the first node of its range as a placeholder, which ``num_chunk_seeds`` does not count.
     """
 
     batches: Schedule
@@ -193,7 +193,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
         sampler.check_data(data)
         if not sampler.by_seeds:
             raise InputError(
-                f"chunks with {type(sampler).__name__}: its batches do not start from seeds, which could be divided; use another sampler"
+                f"chunks with {type(sampler).__name__}: its batches have no seeds to divide into chunks; use a sampler of seeds, such as NeighborSampler"
             )
         if options.get("device", "cpu") != "cpu" and not workers:
             raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device need whole batches; set num_workers 1")

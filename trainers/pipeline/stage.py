@@ -95,7 +95,7 @@ class WatchedStage(PipelineStage):
             index: number of the run.
             num_runs: number of runs of the whole model.
             device: device of the layers.
-            group: process group of a copy.
+            group: process group of one model replica.
             dtype: data type of activations.
             rows: capacity at each of the num_runs - 1 cuts.
         """

@@ -137,7 +137,7 @@ class PipelineStrategy(DDPStrategy):
             )
 
     def make_loader(self, data: Dataset, sampler: Sampler, **options: Any) -> ChunkLoader:
-        """Return this process's loader of its copy's chunks, with features on the first stage and labels on the last.
+        """Return a loader of the chunks of this process's model replica. Only the first stage gets features, only the last one labels.
 
         Args:
             data: the data set.

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from pytorch_lightning import Trainer
 
 After = Literal["nothing", "batch", "validation", "epoch"]
-"""The last completed action, which tells what is left of Lightning's round.
+"""The last completed action. It determines what Lightning still has to do before the next batch.
 
 * After a batch: its validation, if one is due, and the schedulers that monitor a metric.
 * After a validation: these schedulers.

@@ -109,5 +109,5 @@ def _hint(y: Array, labels: Labels, example: str) -> str:
             "data y.argmax(1)"
         )
     if labels.kind == "classes" and 2 * (found := np.count_nonzero(np.bincount(y[y >= 0]))) <= labels.number:
-        return f"only {found} of the {labels.number} classes occur; to learn no others, number them anew, as np.unique(y, return_inverse=True)[1] does"
+        return f"only {found} of the {labels.number} classes occur; to leave the others out, renumber the labels with np.unique(y, return_inverse=True)[1]"
     return ""

@@ -390,7 +390,9 @@ def open_data(data: str | Data, load: Callable[..., Data], **options: Any) -> Da
     kind: type[Data] = get_type_hints(load)["return"]
     if not isinstance(data, kind):
         remedy = f"convert it with {call}" if (call := _conversion(data, kind)) else "give one of these"
-        raise InputError(f"the data set is a {type(data).__name__}: it must be a name, or a {kind.__name__} in memory; {remedy}")
+        raise InputError(
+            f"the data set is a {type(data).__name__}: it must be the name of a data set or a {kind.__name__} object; {remedy}"
+        )
     for name, value in options.items():
         if value != signature(load).parameters[name].default:
             raise InputError(f"{name} is {value} with data in memory: it applies only to a data set opened by name; leave it out")

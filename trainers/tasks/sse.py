@@ -163,7 +163,7 @@ class SteadyStateClassifier(NodeClassifier):
         return torch.cat(scores)[: len(nodes)]
 
     def _rows_and_block(self, batch: MiniBatch) -> tuple[Tensor, Block]:
-        """Return the inputs of T for a batch of NumPy arrays: rows [x, h] and the block."""
+        """Return the inputs of the update operator T for a batch of NumPy arrays: the rows [features, states] and the block."""
         data = self._datamodule.data
         x = model_input(data, batch.node_ids, self.normalize_features, self.states.device)
         finish_rows(data.x)

@@ -12,7 +12,7 @@ from select import POLLIN, poll
 from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 
 _MARK = b"\0TORCHELASTIC_USE_AGENT_STORE=True\0"
-_LOOK_S = 1.0  # between two looks, if the kernel has no pidfd
+_LOOK_S = 1.0  # seconds between two polls of torchrun, if the kernel has no pidfd
 _CONNECT_S = 5.0
 _THREAD = "hoptrain-launcher"
 
@@ -26,7 +26,7 @@ def end_with_launcher() -> None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or any(thread.name == _THREAD for thread in threading.enumerate()):
         return
     launcher = ProcessProbe(_launcher())
-    _check_store()  # after the probe is made: if torchrun had ended before, the probe observes another process
+    _check_store()  # must follow the probe: if torchrun ended before the probe was made, the probe watches an unrelated process, and this check raises
     threading.Thread(target=_end_with, args=(launcher,), name=_THREAD, daemon=True).start()
 
 

@@ -27,7 +27,7 @@ _CONNECT_S = 10.0
 _END_S = 2.0  # for a rank to end at the request of its watchdog, before it is killed
 _OWN_S = 12.0  # for the rank that failed to print its error
 _ASKED_S = 3.0  # for a rank that got no signal, while another rank was asked to end by one
-_TIDY_S = 30.0  # for a rank that was asked to end by a signal
+_TIDY_S = 30.0  # seconds for a rank to end after it received a signal such as SIGTERM
 _KERNEL_S = 5.0  # for the kernel to end a killed process
 
 
@@ -206,7 +206,7 @@ class WatchdogProcess:
         self._hurry()
 
     def _hurry(self) -> None:
-        """If the rank is to be ended, end it now."""
+        """If the end of the rank is already scheduled (``_tell_at``), move it to now."""
         if self._tell_at < inf:
             self._tell_at = self._now
 

@@ -96,7 +96,7 @@ def num_groups(count, weighted):
 
 @cpu_kernel
 def count_edges(columns, nodes, first, last, rule):
-    """Return the total number of edges that the destinations ``nodes[first:last]`` give."""
+    """Return the total number of edges that a hop draws into the destinations ``nodes[first:last]``."""
     indptr, alias, weighted = columns.indptr, columns.alias, rule.weighted
     total = 0
     for i in range(first, last):

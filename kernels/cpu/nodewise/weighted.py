@@ -67,7 +67,7 @@ def lane_attempts(fanout):
 
 @cpu_kernel
 def count_edges(columns, nodes, first, last, rule):
-    """Return the total number of edges that the destinations ``nodes[first:last]`` give."""
+    """Return the total number of edges that a hop draws into the destinations ``nodes[first:last]``."""
     positive, fanout = columns.positive, rule.fanout
     total = 0
     for i in range(first, last):

@@ -60,7 +60,7 @@ class Push(NamedTuple):
     queue: Any
     """(R+1,) int32 ring buffer of places."""
     least: Any
-    """(R+1,) int64 number of walks at a place from which on the place is pushed."""
+    """(R+1,) int64 threshold of each node of the set, by its place: the node is pushed once this many walks are at it."""
     keys: Any
     """(R+1,) uint64 sort keys of the places."""
     found: Any

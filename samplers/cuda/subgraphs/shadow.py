@@ -57,7 +57,7 @@ class CudaDisjoint(Induced):
         self.given |= {"seeds": [len(some) for some in self.seeds], "parts": self.parts}
 
     def most_entries(self) -> int:
-        """Return the largest offset, position or number in addition to the graph's edges, for the choice of ``dtype``."""
+        """Return a bound of all offsets, positions and numbers that a batch stores. ``dtype`` must hold this bound and the number of edges of the graph."""
         return 4 * self.most
 
     def uploads(self) -> dict[str, Upload]:

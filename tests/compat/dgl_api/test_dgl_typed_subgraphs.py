@@ -1,4 +1,4 @@
-"""Subgraphs and walks of heterogeneous graphs beside DGL's own: ShaDow's, the heaviest edges, metapaths."""
+"""Subgraphs and walks of heterogeneous graphs compared with DGL: ShaDow, top-k edges, metapath walks."""
 
 import pytest
 import torch

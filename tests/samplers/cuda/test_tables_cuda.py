@@ -91,7 +91,7 @@ def test_tables_of_which_nodes_are_forgotten(change, name):
     ("change", "name"), [({}, "table.candidates.entries"), ({"cache_bytes": 0}, "table.candidates.words")], ids=["direct", "packed"]
 )
 def test_tables_of_candidates(change, name):
-    """Each hop starts with an empty table. The third bulk runs out of numbers, so the tables must be cleared."""
+    """Each hop starts with an empty table. The third bulk exhausts the range of the tables' numbers, so the tables must be cleared."""
     graph, sampler, workspace = make_graph(20, 200), LadiesSampler([3, 2]), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, **change)
     for bulk, seeds in enumerate(([[0, 9], [3]], [[1]], [[5, 3]])):

@@ -27,7 +27,7 @@ from hoptrain.trainers.commands.checks.gpu_torch import busy, needs_torch
 from hoptrain.trainers.commands.checks.packages import CUPY, version_of
 
 STEPS, WIDTH = 20, 1 << 20
-"""Number of rows that the memory check drops, and number of values in each."""
+"""The memory check allocates and frees this many rows, of this many values each, while torch still reads them."""
 _SMALL = Thresholds(block=4, max_blocks=2)
 """Block sizes for the simulator, which runs each CUDA thread as a Python thread."""
 

@@ -70,7 +70,7 @@ class ItemLoader(EpochLoader[ItemBatch]):
         Args:
             schedule: the items of each batch.
             collate: function that makes a batch in this process.
-            joined: with workers, the function that they call and the one that converts their arrays to tensors.
+            joined: with workers, two functions: the one that workers call to build a batch of arrays, and the one that converts these to tensors.
             num_workers: number of worker processes of this rank.
             worker_options: options of the queue from the workers.
 

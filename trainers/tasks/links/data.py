@@ -333,7 +333,7 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
             root: folder with the data sets' files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set relative to the real one.
             add_reverse: add the reverse of each relation NAME as a relation rev_NAME.
-            seed_type: any node type, if no table of a folder has labels.
+            seed_type: needed only for a folder of tables without labels or with labels of several types; give any node type, since links do not use labels.
             val_ratio: share of each relation's links for validation.
             test_ratio: share of each relation's links for the test.
             split_seed: seed of the random choice of held-out links; it does not depend on the training seed.
