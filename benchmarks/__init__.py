@@ -1,1 +1,1 @@
-"""One module for each question, run by `hoptrain bench NAME`."""
+"""Benchmarks of hoptrain: one module for each question, run with ``hoptrain bench NAME``."""

@@ -1,15 +1,22 @@
-"""How accurate are models trained by hoptrain, on the public splits of the citation graphs and beyond?
+"""How accurate are models trained by hoptrain, on the public splits of the citation graphs and on other data sets?
 
-Each run is ``hoptrain fit`` with one of the configurations that come with hoptrain and one seed; the score is the test score of the checkpoint
-with the best validation score. On ``synthetic:products`` the same model is also trained on the graph without its edges. Beside some
-configurations, those in ``PLAIN``, stands the same model in plain PyG, as ``NAME_pyg``: see ``hoptrain.benchmarks.baselines.plain``, and of typed
-graphs ``hoptrain.benchmarks.baselines.full_batch_hetero``. Beside those in ``PAIRED`` stands a model in plain PyG for as much CPU time
-or as many epochs (``hoptrain.benchmarks.baselines.plain_pairs``). Beside those in ``UNIFORM`` stands uniform sampling on the same set, as ``NAME_uniform``.
-A record has the CPU time of its run, worker processes included.
+Each record is one ``hoptrain fit`` with one of hoptrain's own configurations and one seed. Its score is the test metric of the checkpoint with the best
+validation metric; its CPU time includes worker processes. For ``synthetic:products`` the same model is also trained on the graph without its edges.
 
-With ``--events`` TGN is trained on JODIE's Wikipedia edits, by hoptrain and by PyG's example: test scores of the epoch with the best validation.
-With ``--samplers`` one model is trained with each sampler instead, see ``hoptrain.benchmarks.cases.accuracy``; with ``--features`` on features in
-narrower formats, see ``hoptrain.benchmarks.cases.narrow_features``.
+Some configurations are compared with another model, whose records have a suffix:
+
+* ``NAME_pyg``, for configurations in ``PLAIN``: the same model in plain PyG (``hoptrain.benchmarks.baselines.plain``, and for heterogeneous graphs
+  ``hoptrain.benchmarks.baselines.full_batch_hetero``).
+* ``NAME_pyg``, for those in ``PAIRED``: a model in plain PyG that is trained for the same CPU time or the same number of epochs
+  (``hoptrain.benchmarks.baselines.plain_pairs``).
+* ``NAME_uniform``, for those in ``UNIFORM``: uniform neighbour sampling on the same data set.
+
+Three options select another comparison:
+
+* ``--events`` trains TGN on JODIE's Wikipedia edits, with hoptrain and with PyG's example. Scores are the test metrics of the epoch with the best
+  validation metric.
+* ``--samplers`` trains one model with each sampler (``hoptrain.benchmarks.cases.accuracy``).
+* ``--features`` trains one model on quantised features (``hoptrain.benchmarks.cases.narrow_features``).
 """
 
 from __future__ import annotations
@@ -36,10 +43,10 @@ from hoptrain.trainers.commands.configs import FOLDER
 CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
 PRODUCTS = "synthetic_products"
 FOLDED = ["mutag_gin", "enzymes_gin", "proteins_gin"]
-"""Small graphs in ten folds: seed 1 is tested on fold 0, seed 2 on fold 1, ..."""
+"""Configurations of graph classification with ten-fold splits. Seed 1 is tested on fold 0, seed 2 on fold 1, and so on."""
 PLAIN = [*FOLDED, "flickr_attr_sage", "physics_gcn", "diabetes_sage", "wordnet_edges", "acm_rgcn", "acm_hgt", "acm_links"]
 PAIRED = ["pubmed_links", "ogbl_ddi", "fb15k237_distmult", "fb15k237_rgcn", "gowalla_lightgcn"]
-"""Configurations whose plain PyG model gets the CPU time that hoptrain took with the same seed, or the same number of epochs."""
+"""Configurations whose plain PyG model is trained for the CPU time that hoptrain took with the same seed, or for the same number of epochs."""
 _SAMPLED = {"data.sampler.init_args.fanouts": "[10,10]", "checkpoint.monitor": "val_acc", "checkpoint.mode": "max"}
 UNIFORM: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "pubmed_sse": ("pubmed_gcn", _SAMPLED),
@@ -51,28 +58,35 @@ UNIFORM: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "cora_mvs": ("cora_mvs", {"data.sampler.init_args.uniform_mix": "1.0"}),
 }
-"""Configurations whose sampler or task is of one paper: which one, with which options, is trained on the same set with uniform draws."""
+"""For each configuration with a sampler or task from a paper: the configuration and the options that train with uniform sampling on the same data set."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     parser.add_argument("--seeds", type=int, default=5, help="runs of each configuration, with seeds 1, 2, ... (default 5)")
-    parser.add_argument("--configs", nargs="+", help="only these, by file name without .yaml (default: all)")
-    parser.add_argument("--samplers", action="store_true", help="compare samplers: accuracy with each, beside full neighbourhoods")
+    parser.add_argument(
+        "--configs",
+        nargs="+",
+        help="configurations to train, by file name without .yaml (default: quickstart, the citation graphs and synthetic products)",
+    )
+    parser.add_argument("--samplers", action="store_true", help="compare the accuracy with each sampler and with full neighbourhoods")
     parser.add_argument("--data", nargs="+", help="with --samplers or --features: data sets (default: all that have a setting)")
     parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="with --samplers: only those whose names begin so, and full neighbourhoods"
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help="with --samplers: only samplers whose names start with one of these, and full neighbourhoods",
     )
     parser.add_argument("--root", metavar="DIR", help="with --samplers or --events: folder that holds the data sets")
-    parser.add_argument("--events", action="store_true", help="TGN on Wikipedia's edits, beside PyG's example")
-    parser.add_argument("--features", nargs="+", choices=FORMATS, help="compare formats of features with float32")
+    parser.add_argument("--events", action="store_true", help="compare TGN on Wikipedia's edits with PyG's example")
+    parser.add_argument("--features", nargs="+", choices=FORMATS, help="compare the accuracy with features in these formats and in float32")
     parser.add_argument(
-        "--epochs", type=int, help="with --events (default 10) or --features (default the configuration's): epochs of each run"
+        "--epochs", type=int, help="epochs of each training: with --events (default 10) or --features (default: as in the configuration)"
     )
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Train everything; with ``--quick`` one seed of the quickstart and of GCN on Cora."""
+    """Train all configurations. With ``--quick`` train only the quickstart and GCN on Cora, with one seed."""
     if args.events and (args.samplers or args.data or args.only or args.configs):
         raise InputError("--samplers, --data, --only or --configs with --events: it has one data set and one configuration; leave them out")
     if args.epochs is not None and not (args.events or args.features):
@@ -87,7 +101,7 @@ def run(args: argparse.Namespace) -> Result:
         with tempfile.TemporaryDirectory() as scratch:
             return run_formats(args, _test_score, scratch)
     if args.samplers:
-        from hoptrain.benchmarks.cases.accuracy import run_samplers  # here, lest --help wait for torch
+        from hoptrain.benchmarks.cases.accuracy import run_samplers  # imported here since torch would slow down --help
 
         return run_samplers(args)
     if args.events:
@@ -119,7 +133,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _repeat(label: str, score: Callable[[int], float], seeds: list[int], records: list[dict[str, Any]]) -> dict[str, float]:
-    """Train with each seed; adds the records and returns the mean."""
+    """Train with each seed and add the records. Returns the mean, smallest and largest score."""
     scores = []
     for seed in seeds:
         begin = _cpu_seconds()
@@ -165,12 +179,12 @@ def _plain_score(name: str, spent: Mapping[int, float], seed: int) -> float:
 
 
 def fold_of(seed: int) -> int:
-    """The test fold of a seed."""
+    """Return the number of the fold on which a seed is tested."""
     return (seed - 1) % FOLDS
 
 
 def _without_edges(folder: Path) -> str:
-    """The data set of ``PRODUCTS`` with an empty graph, as a folder."""
+    """Save the data set of ``PRODUCTS`` without its edges, and return the folder."""
     data = load_dataset("synthetic:products", scale=0.02)
     graph = Graph(np.zeros(data.graph.num_nodes + 1, np.int64), np.empty(0, np.int32))
     replace(data, name="no edges", graph=graph, validate=False).save(folder)

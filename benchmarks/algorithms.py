@@ -1,13 +1,13 @@
-"""How fast is each sampling algorithm, beside the libraries that have it?
+"""How fast is each sampling algorithm, compared with other libraries that have it?
 
-For every algorithm all systems sample mini-batches from the same graph in interleaved rounds, as many a round as fill some tenths of a second.
-Each number is a median over the rounds; a ratio is formed within a round: how many times as much time a peer takes for an edge of its result
-(a step of a walk; a mini-batch, where results differ in size) as hoptrain with as many threads. hoptrain copies every array out into memory
-that is used again, as its loader does; peers return new tensors. Each file of ``hoptrain.benchmarks.baselines`` says how its peer is driven.
+For each algorithm all systems sample mini-batches from the same graph, in interleaved rounds of a few tenths of a second each. Times are medians over
+the rounds. Ratios are formed within a round: the time that a baseline takes for one sampled edge (one step of a random walk, or one mini-batch if the
+systems' results differ in size), divided by hoptrain's time with the same number of threads. hoptrain copies all arrays into buffers that it reuses, as
+its loader does; baselines return new tensors. The files of ``hoptrain.benchmarks.baselines`` say how each baseline is called.
 
-The summary's ``min_ratio_ALGORITHM`` is hoptrain's speed over the *fastest* variant of any peer that uses up to as many threads, the least
-over graphs and thread counts; ``min_ratio`` is the least of these. Preparations (alias tables, clusters, the law of FastGCN) are not timed.
-Neighbour sampling in PyG's expansion, and beside what the memory allows, is in ``hoptrain bench sampler``.
+The summary's ``min_ratio_ALGORITHM`` is hoptrain's speed over that of the *fastest* variant of any baseline with at most the same number of threads, the
+minimum over graphs and thread counts. ``min_ratio`` is the minimum of these. Precomputation (alias tables, clusters, FastGCN's distribution) is not timed.
+``hoptrain bench sampler`` times neighbour sampling in PyG's expansion mode, and compares it with a lower bound from the memory's speed.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ BASELINES: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
     "papers": partial(call, "papers", "open_algorithms"),
 }
 GOAL = 2.0
-"""How many times as fast as a peer hoptrain should be."""
+"""Speedup over a baseline that hoptrain aims for; marked in the figure."""
 SECONDS = {False: 0.3, True: 0.05}
-"""Approximate seconds of a system's calls in a round, without and with ``--quick``."""
+"""Approximate seconds per system and round, without and with ``--quick``."""
 _SCALE, _QUICK_SCALE = 0.2, 0.01
 _TOLERANCE = 0.2
-"""Difference in edges of a mini-batch, relative, that chance may make."""
+"""Relative difference in the edges of a mini-batch that is attributed to chance."""
 _COLORS = {"DGL": "#4a6c8c", "PyG": "#7a9a5a", "scipy": "#8e6bbf"}
-"""Colours of the picture, by the first word of a system's name."""
+"""Colours of the figure, by the first word of a system's name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
-    parser.description = f"{parser.description} Takes half an hour; results.json, algorithms.md and algorithms.png are left in --out."
+    """Add the options of this benchmark."""
+    parser.description = f"{parser.description} Takes half an hour. Writes results.json, algorithms.md and algorithms.png to --out."
     names = list(TIMED)
-    parser.add_argument("--algorithms", nargs="+", choices=names, default=names, help="what to time (default: all)")
+    parser.add_argument("--algorithms", nargs="+", choices=names, default=names, help="algorithms to time (default: all)")
     options.add_graph_arguments(parser, list(BASELINES), _SCALE, _QUICK_SCALE)
     options.add_threads(parser)
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Measure every algorithm on every graph; see the module's docstring."""
+    """Time every algorithm on every graph; see the module's docstring."""
     threads = sorted(set(args.threads))
     options.check_threads(threads)
     options.warn_if_busy()
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _with_weights(graph: Graph) -> Graph:
-    """In memory, with random weights of the edges where there are none."""
+    """Return the graph in memory, with random edge weights if it has none."""
     weights = graph.weights
     if weights is None:
         weights = np.random.default_rng(options.SEED).random(graph.num_edges, np.float32) + np.float32(0.1)
@@ -91,7 +91,7 @@ def _with_weights(graph: Graph) -> Graph:
 def _measure(
     key: str, workload: Workload, systems: Sequence[System], rounds: int, seconds: float
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """The records of an algorithm on a graph, and its part of the summary."""
+    """Return the records of an algorithm on a graph, and its part of the summary."""
     by_unit = TIMED[key].unit == "batch"
     paced = {one.label: Paced(partial(_sample, one, workload), seconds, least=one.threads, by_unit=by_unit) for one in systems}
     costs = time_rounds(paced, rounds)
@@ -127,7 +127,7 @@ def _row(key: str, system: System, edges_batch: float, costs: Costs) -> dict[str
 
 
 def _answers(key: str, systems: Sequence[System], costs: Mapping[str, Cost]) -> dict[str, float]:
-    """Compare hoptrain's speed with that of each peer with up to as many threads, the least of all."""
+    """Return hoptrain's speed over each baseline's with at most as many threads, as minima by algorithm, by baseline and over all."""
     answers = []
     for own in (one for one in systems if one.family == HOPTRAIN):
         for baseline in systems:
@@ -148,11 +148,11 @@ def _line(record: Record) -> dict[str, Any]:
 
 
 def picture(records: Sequence[Record]) -> Any:
-    """The matplotlib figure: for every graph and algorithm hoptrain's speed over each peer's, with as many threads, on a logarithmic scale."""
+    """Return the matplotlib figure: hoptrain's speed over each baseline's with as many threads, per graph and algorithm, on a logarithmic scale."""
     baselines = [record for record in records if not record["system"].startswith(HOPTRAIN)]
     graphs = list(dict.fromkeys(record["graph"] for record in records))
     names = list(dict.fromkeys(record["algorithm"] for record in records))
-    title = "hoptrain's speed over that of each peer with as many threads; the line is twice as fast"
+    title = "hoptrain's speed over that of each baseline with as many threads; dotted line: twice as fast"
     figure = pictures.figure(6.5 * len(graphs), 1.5 + 0.45 * len(names), title)
     for place, graph in enumerate(graphs, start=1):
         axes = figure.add_subplot(1, len(graphs), place)
@@ -169,7 +169,7 @@ def picture(records: Sequence[Record]) -> Any:
         axes.grid(axis="x", which="both", alpha=0.3)
         pictures.open_frame(axes)
     handles = [axes.plot([], [], "o", color=color)[0] for color in _COLORS.values()]
-    title = "circles: 1 thread; squares: 2; hollow: not the same thing, see the table"
+    title = "circles: 1 thread; squares: 2; hollow: a different amount of work, see the table"
     figure.legend(handles, list(_COLORS), loc="outside lower center", ncols=len(_COLORS), fontsize=8, title=title)
     return figure
 

@@ -1,14 +1,18 @@
 """What does a bulk of mini-batches on a CUDA device ask of the host: launches, copies, synchronisations, allocations, and time?
 
-No device is needed: the driver's calls are replaced by nothing (``hoptrain.benchmarks.common.stub_driver``), so the time is that of Python alone.
-Counts are those of a bulk like the one before; ``start`` queues it, ``finish`` takes it over once the device is done, and ``batch`` makes a mini-batch when
-it is asked for. ``feed`` is what the training process does for a mini-batch all in all (``DeviceFeed``): its part of the bulk, copies of its arrays,
-gathers of its rows, and the handing over. What torch's allocator and copies take on a device is in none of them. Times are the least of the rounds, of
-one thread.
+A bulk is several mini-batches that the GPU samples in one go. No GPU is needed: stubs replace the calls of the CUDA driver
+(``hoptrain.benchmarks.common.stub_driver``), so times are those of Python alone. Each is the minimum over the rounds, on one thread. Counts are those
+of a bulk after the warm-up. The columns:
 
-With ``--device-model`` it tells instead what bytes the bulks of an epoch move on that GPU and what time that predicts
-(``hoptrain.benchmarks.traffic``), again from the host alone: for each kernel in a bulk, and for the epoch. With ``--cache-shares`` it tells what share
-of the rows' reads a ``gpu_cache`` of that share of the rows would hit, in the epoch that it was counted in and in the next.
+* ``start_ms``: queueing a bulk.
+* ``finish_ms``: taking over its results once the device is done.
+* ``batch_ms``: creating one mini-batch of it.
+* ``feed_*``: all that the training process does per mini-batch (``DeviceFeed``): its share of the bulk, copying its arrays, gathering its rows and
+  returning it. The time that torch's allocator and copies take on a device is not included.
+
+With ``--device-model`` nothing is timed. The benchmark counts the bytes that the bulks of an epoch move on the given GPU, for each kernel and for the
+epoch, and predicts the time from them (``hoptrain.benchmarks.traffic``). With ``--cache-shares`` it prints the hit rate of a ``gpu_cache`` that holds the
+given fraction of the feature rows, in the epoch whose reads filled it and in the next one.
 """
 
 from __future__ import annotations
@@ -44,9 +48,9 @@ COUNTED = ("replays", "launches", "host_to_device", "device_to_host", "synchroni
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     add = parser.add_argument
-    add("--bulks", type=int, nargs="+", metavar="K", help="mini-batches of a bulk (default 1 8 64 193, with --quick 1 8)")
+    add("--bulks", type=int, nargs="+", metavar="K", help="mini-batches per bulk (default 1 8 64 193, with --quick 1 8)")
     add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
     add("--fanouts", type=int, nargs="+", default=list(FANOUTS[1]), metavar="N", help="neighbours per hop (default 15 10 5)")
     add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: synthetic products)")
@@ -56,23 +60,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="size of synthetic:NAME data sets relative to the original, in (0, 1] (default 0.02; 1 with --device-model)",
     )
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
-    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
-    add("--device-model", metavar="GPU", help=f"tell the bytes of an epoch, and predict its time on one of: {', '.join(DEVICES)}")
+    add("--rounds", type=int, metavar="R", help="timed rounds, after the warm-up (default 7, with --quick 3)")
+    add("--device-model", metavar="GPU", help=f"count the bytes that an epoch moves, and predict its time on one of: {', '.join(DEVICES)}")
     add(
         "--cache-shares",
         type=float,
         nargs="+",
         metavar="SHARE",
-        help="tell what a gpu_cache of these shares of the rows, in (0, 1], would hit",
+        help="print the hit rate of a gpu_cache that holds these fractions of the feature rows, in (0, 1]",
     )
-    add("--bandwidth", type=float, metavar="GB/S", help="with --device-model: the speed of its memory (default: what its maker says)")
+    add("--bandwidth", type=float, metavar="GB/S", help="with --device-model: the GPU's memory bandwidth (default: the vendor's figure)")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Count and time bulks of ``NeighborSampler`` by both schedules.
+    """Count and time bulks of ``NeighborSampler`` with both schedules.
 
     Raises:
-        InputError: in the simulator, where there is no driver to replace; an unknown GPU; options that do not go together; no mini-batch.
+        InputError: the CUDA simulator is on, so there is no driver to replace; the GPU is unknown; options exclude each other; a bulk has no mini-batch.
     """
     if args.cache_shares is not None:
         return _hits(args)
@@ -98,7 +102,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _hits(args: argparse.Namespace) -> Result:
-    """Return the hit rates of the caches in two epochs."""
+    """Return the hit rates of ``gpu_cache`` in two epochs."""
     for name in ("device_model", "bandwidth", "rounds", "bulks"):
         if (value := getattr(args, name)) is not None:
             raise InputError(f"--{name.replace('_', '-')} {value} with --cache-shares: reads are counted, and nothing else; leave one out")
@@ -108,7 +112,7 @@ def _hits(args: argparse.Namespace) -> Result:
 
 
 def _predicted(args: argparse.Namespace, bulks: Sequence[int]) -> Result:
-    """The bytes of an epoch's bulks."""
+    """Return the bytes of an epoch's bulks and the time predicted from them."""
     if args.rounds is not None:
         raise InputError(f"--rounds {args.rounds} with --device-model: nothing is timed; leave one out")
     device, data = device_named(args.device_model, args.bandwidth), options.load(args.graph, args)
@@ -120,7 +124,10 @@ def _predicted(args: argparse.Namespace, bulks: Sequence[int]) -> Result:
 
 
 def measure(data: Dataset, way: tuple[str, bool], bulk: int, args: argparse.Namespace, counts: Counter[str]) -> Record:
-    """Counts of one bulk and of a mini-batch in a feed, and milliseconds on the host, by a schedule, launch for launch or captured."""
+    """Return the counts and the host's milliseconds for one bulk, and per mini-batch of a feed.
+
+    ``way`` is the schedule's name, and whether its kernels are captured as a CUDA graph.
+    """
     sampler, seeds = NeighborSampler(args.fanouts), list(_seeds(data.graph.num_nodes, args.batch_size, bulk))
 
     def workspace() -> Workspace:
@@ -136,7 +143,7 @@ def measure(data: Dataset, way: tuple[str, bool], bulk: int, args: argparse.Name
 
 
 def _of_bulk(start: Callable[[], Any], bulk: int, rounds: int, counts: Counter[str]) -> Record:
-    for _ in range(2):  # the first makes the buffers, and compiles
+    for _ in range(2):  # warm-up: the first bulk allocates the buffers and compiles the kernels
         start()()
     times = []
     for _ in range(rounds):
@@ -153,13 +160,13 @@ def _of_bulk(start: Callable[[], Any], bulk: int, rounds: int, counts: Counter[s
 
 
 def _of_feed(data: Dataset, sampler: NeighborSampler, workspace: Workspace, seeds: list[Any], rounds: int, counts: Counter[str]) -> Record:
-    """In runs of two bulks, one for each of the feed's buffers."""
+    """Return the counts and the host's milliseconds per mini-batch of a ``DeviceFeed``, from epochs of two bulks: one for each of its buffers."""
     bulk = len(seeds)
     schedule = Schedule(items=np.concatenate(seeds * 2), batch_size=len(seeds[0]), shuffle=False, seed=SEED)
     task = SampleTask(graph=data.graph, stores=split_columns(data.stores())[0], sampler=sampler, schedule=schedule, workspace=workspace)
     feed: DeviceFeed[Any] = DeviceFeed(task, bulk, placement="device")
     times = []
-    for _ in range(2 + rounds):  # two that make the buffers, compile and capture
+    for _ in range(2 + rounds):  # two warm-up rounds allocate the buffers, compile and capture
         counts.clear()
         begin = time.thread_time()
         for _ in feed.run(0, range(2 * bulk)):
@@ -175,7 +182,7 @@ def _seeds(num_nodes: int, number: int, bulk: int) -> Iterator[Any]:
 
 
 def _sizes(data: Dataset, sampler: NeighborSampler, seeds: list[Any]) -> dict[str, list[int]]:
-    """Return the sizes of some batches on the CPU, by the names that they have on the device."""
+    """Return the node and edge counts of some batches sampled on the CPU, by the names of the device's counters."""
     found: dict[str, list[int]] = {}
     for some in seeds:
         batch = sampler.sample(data.graph, some)

@@ -1,17 +1,20 @@
-"""What does one changed import line bring to a script that was written for PyG's or DGL's loaders?
+"""What does a script written for PyG's or DGL's loaders gain from changing one import line to hoptrain?
 
-Per graph, fanouts and number of workers, in interleaved rounds, with the loader of the original line and that of the changed one (``what``):
+For each graph, fanouts and number of workers, the loader of the original import and that of the changed one are timed in interleaved rounds. The column
+``what`` says what is timed:
 
 ``loader``
-    an epoch of the loader alone, whose every feature row is read.
+    an epoch of the loader alone, reading each feature row.
 ``script``
-    an epoch of training GraphSAGE, 32 wide, of the library's own layers.
+    an epoch of training GraphSAGE with 32 hidden channels, built from the library's own layers.
 
-On a heterogeneous graph, as ``--graphs typed:mag``, a synthetic ogbn-mag (at scale 0.05 unless ``--scale`` says another), or ``--graphs hetero_acm`` with the
-folder of that file as ``--root``, the loaders are those of heterogeneous graphs, and the script has a layer for each relation; types without features get 0.
+Heterogeneous graphs are measured with ``--graphs typed:mag``, a synthetic ogbn-mag (at scale 0.05 unless ``--scale`` is given), or with
+``--graphs hetero_acm`` and the folder of that file as ``--root``. Then the loaders are those for heterogeneous graphs, the script has a layer for each
+relation, and node types without features get zeros.
 
-Both have the same arguments. An epoch is one of ``--batches`` batches; workers persist. ``ratio`` is the original's time over hoptrain's, formed within
-each round. ``summary``: ``min_ratio_pyg`` and ``min_ratio_dgl``, of the loaders alone, and ``min_script_ratio_*``.
+Both loaders get the same arguments. An epoch has ``--batches`` mini-batches, and workers are persistent. ``ratio`` is the original's time over
+hoptrain's, formed within each round. The summary has the smallest ratio of the loaders alone (``min_ratio_pyg``, ``min_ratio_dgl``) and of the scripts
+(``min_script_ratio_*``).
 """
 
 from __future__ import annotations
@@ -35,17 +38,17 @@ LOADER, SCRIPT = "loader", "script"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     options.add_graph_arguments(parser, LIBRARIES, scale=0.2)
     options.add_fanouts(parser)
     add = parser.add_argument
     add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
     add("--workers", type=int, nargs="+", default=[0, 2], metavar="W", help="worker processes of each loader (default 0 2)")
-    add("--batches", type=int, metavar="N", help="mini-batches of an epoch (default 16, with --quick 2)")
+    add("--batches", type=int, metavar="N", help="mini-batches per epoch (default 16, with --quick 2)")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Time every pair of loaders."""
+    """Time the original and the changed loader of each library on each graph."""
     options.warn_if_busy()
     records: list[Record] = []
     for name in args.graphs:
@@ -59,14 +62,14 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _load(name: str, args: argparse.Namespace) -> Dataset | HeteroDataset:
-    """A data set, typed or not."""
+    """Open a homogeneous or heterogeneous data set."""
     if name == TWIN:
         return synthetic_mag(DEFAULT_SCALE if args.scale is None else args.scale)
     return options.load_either(name, args, scale=0.2)
 
 
 def _measure_library(baseline: str, data: Dataset | HeteroDataset, args: argparse.Namespace) -> Iterator[Record]:
-    """The records of a library's pairs on a graph."""
+    """Yield the records of one library's loaders on a graph."""
     batches = (2 if args.quick else 16) if args.batches is None else args.batches
     seeds = options.schedule(data, batches * args.batch_size).batch_items(0, 0)
     opens = ("hetero", f"open_{baseline}") if isinstance(data, HeteroDataset) else (baseline, "open_pair")
@@ -85,7 +88,7 @@ def _measure_library(baseline: str, data: Dataset | HeteroDataset, args: argpars
 
 
 def _measure_pair(pair: Any, workers: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """The records of the original line and the changed one, with a number of workers."""
+    """Yield the records of the original and the changed loader, with a number of workers."""
     loaders = {system: open_one(workers) for system, open_one in pair.loaders.items()}
     subjects: dict[str, Callable[[int], int]] = {}
     for system, loader in loaders.items():
@@ -93,7 +96,7 @@ def _measure_pair(pair: Any, workers: int, rounds: int) -> Iterator[dict[str, An
         subjects[f"{SCRIPT} {system}"] = partial(_consume, pair.trained(), loader)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that a library will not be used any more one day
+            warnings.simplefilter("ignore", UserWarning)  # deprecations in the baselines
             costs = time_rounds(subjects, rounds)
     finally:
         for loader in loaders.values():
@@ -105,7 +108,7 @@ def _measure_pair(pair: Any, workers: int, rounds: int) -> Iterator[dict[str, An
 
 
 def _consume(use: Callable[[Any], None], loader: Any, _call: int) -> int:
-    """An epoch; returns its number of batches."""
+    """Use each batch of one epoch, and return their number."""
     number = 0
     for batch in loader:
         use(batch)
@@ -114,7 +117,7 @@ def _consume(use: Callable[[Any], None], loader: Any, _call: int) -> int:
 
 
 def _answer(record: Record) -> dict[str, float]:
-    """A record's part of the summary."""
+    """Return one record's part of the summary."""
     if record["ratio"] is None:
         return {}
     return {f"min_{'' if record['what'] == LOADER else 'script_'}ratio_{record['library']}": record["ratio"]}
