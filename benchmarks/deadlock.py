@@ -1,17 +1,15 @@
-"""What hangs when something goes wrong around a loader: torch's, PyG's and DGL's, and hoptrain's?
+"""Which loaders hang when something goes wrong around them: torch's, PyG's, DGL's or hoptrain's?
 
-Every case runs in processes of its own with a time limit. It ends in one of these outcomes:
+Each case runs in its own processes with a time limit (``limit_s`` in the table), which is the same for all systems. Its outcome is one of:
 
-* completed: all batches arrived, and all processes ended. Of hoptrain they were also compared with those of an undisturbed run.
+* completed: all batches arrived, and all processes ended. For hoptrain the batches were also compared with those of an undisturbed run.
 * clear error: the program ended by itself, with a message that names the cause.
-* error: it ended by itself, and no message names the cause.
-* error, then hung: the error reached the top of the program, which then did not end.
-* hung: it did not end within the limit. A program that still computes then may use as much processor time.
+* error: it ended by itself, but no message names the cause.
+* error, then hung: the exception reached the top of the program, which then did not end.
+* hung: it did not end within the limit. A program that still computes at the limit may continue until it has used that much CPU time.
 
-All systems have the same limit in a case, ``limit_s`` of the table.
-
-The stacks of what hung lie in ``DIR/cases``. /dev/shm is filled in a mount namespace of its own; where that cannot be had, such a case is skipped.
-hoptrain's ``timeout`` is 5 seconds in the cases "stop" and "spin", instead of 120: no case could see the end of it else.
+The stacks of programs that hung are written to ``DIR/cases``. Cases that fill /dev/shm run in their own mount namespace; where none can be created, they
+are skipped. In the cases "stop" and "spin" hoptrain's ``timeout`` is 5 seconds instead of 120, since it would otherwise exceed the limit.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _TIMEOUT = (*BASELINES, "torch, timeout=5", HOPTRAIN)
 _HANGS = ("hung", "error, then hung")
 _LIMIT_S = 20.0
 QUICK_S = 10.0
-"""Seconds that a program gets with ``--quick``."""
+"""Time limit of a case in seconds with ``--quick``."""
 _DIED = r"worker.*(killed|exited)"
 _FULL = r"No space left|shared memory|Bus error|are free"
 _FILES = r"open files"
@@ -48,17 +46,17 @@ _FILES = r"open files"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One thing that goes wrong.
+    """A kind of failure to provoke.
 
     Attributes:
-        name: key of the function in ``hoptrain.benchmarks.deadlocks.cases``, or in ``ranks`` where several train together.
-        what: for the table.
-        cause: pattern of what a clear error says.
-        systems: those that it can happen to.
-        quick: those that ``--quick`` looks at.
-        limit: seconds.
-        full_shm: whether it fills /dev/shm.
-        code: exit code of a program that did all that it wanted.
+        name: key of the function in ``hoptrain.benchmarks.deadlocks.cases``, or in ``ranks`` if several ranks train together.
+        what: description for the table.
+        cause: regular expression that matches a message which names the cause.
+        systems: systems to which it can happen.
+        quick: systems that are tested with ``--quick``.
+        limit: time limit in seconds.
+        full_shm: whether the case fills /dev/shm.
+        code: expected exit code of a program that completed.
     """
 
     name: str
@@ -103,19 +101,22 @@ CASES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
-    parser.add_argument("--cases", nargs="+", metavar="CASE", choices=[case.name for case in CASES], help="only these (default: all)")
+    """Add the options of this benchmark."""
+    parser.add_argument("--cases", nargs="+", metavar="CASE", choices=[case.name for case in CASES], help="cases to run (default: all)")
     parser.add_argument("--systems", nargs="+", metavar="SYSTEM", choices=ALL, help="loaders to test (default: all)")
     parser.add_argument(
-        "--limit", type=float, metavar="S", help="seconds of each case (default: 20, more where ranks start; with --quick 10)"
+        "--limit",
+        type=float,
+        metavar="S",
+        help="time limit of each case in seconds (default: 20, longer for cases with several ranks; with --quick 10)",
     )
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Run all cases one after another; with ``--quick`` a few that hang or not for certain.
+    """Run all cases one after another; with ``--quick`` only a few whose outcome is certain.
 
     Raises:
-        InputError: nothing is left to run, a limit of nothing.
+        InputError: no case is left to run, or the time limit is not above 0.
     """
     if args.limit is not None and args.limit <= 0:
         raise InputError(f"--limit is {args.limit:g}: a case needs some seconds; give more")
@@ -140,7 +141,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def tried(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict[str, Any]:
-    """One case of one system, as a record."""
+    """Run one case with one system, and return its record."""
     record = {"case": case.name, "what": case.what, "system": system, "limit_s": limit}
     prefix = _private_shm() if case.full_shm else []
     if prefix is None:
@@ -160,7 +161,7 @@ def tried(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict
 
 
 def _private_shm() -> list[str] | None:
-    """Return a prefix that gives a command its own /dev/shm, of 64 MiB as in a container; None where that is not permitted."""
+    """Return a command prefix that mounts a private /dev/shm of 64 MiB, the size in a container, or None if that is not permitted."""
     mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
     for flags in (["--mount"], ["--mount", "--user", "--map-root-user"]):
         try:
@@ -172,7 +173,7 @@ def _private_shm() -> list[str] | None:
 
 
 def outcome(case: Case, trial: Trial) -> str:
-    """In the words that this module's docstring explains."""
+    """Return the outcome of a case as one of the terms that the module's docstring defines."""
     absent = re.search(rf"^{RAISED}InputError: (not installed.*)$", trial.text, re.MULTILINE)
     has = {line: re.search(f"^{line}", trial.text, re.MULTILINE) is not None for line in (DONE, RAISED)}
     if absent:

@@ -1,24 +1,24 @@
-"""How fast do mini-batches with their features reach the trainer, beside DGL's and PyG's loaders?
+"""How fast do loaders pass mini-batches with their features to the trainer, compared with DGL's and PyG's loaders?
 
-Each system has a process of its own (``hoptrain.benchmarks.common.child``) that holds its graph, its loaders with their workers, and the consumer,
-which reads one value of every cache line of every feature row (``touch_share``: the part of the time that this took). All are told to load the
-same seeds in mini-batches, in turns, round after round. Each number is a median over the rounds; ratios are formed within a round. How the peers
-are driven is said in ``hoptrain.benchmarks.baselines``, a file for each.
+Each system has its own process (``hoptrain.benchmarks.common.child``) with its graph, its loaders with their workers, and a consumer that reads one value
+of each cache line of every feature row. ``touch_share`` is the fraction of the time that this takes. All systems load the same seeds in turn, round after
+round. Results are medians over the rounds, and ratios are formed within a round. The files of ``hoptrain.benchmarks.baselines`` say how each baseline is
+set up.
 
-What is timed is a whole short epoch: from asking for its first mini-batch until its last one is consumed. So nothing is made ready before the
-clock runs, and nothing is left over afterwards: who is not measured has nothing to do. It is checked: ``max_idle_share`` is the CPU time, as a
-share of one core, that all systems and workers together used while none was asked for anything. Workers have started in the warm-up.
+Each measurement is a whole short epoch, from the request for its first mini-batch until its last one is consumed. So no batch is prefetched before the
+clock starts, no work is left over after it stops, and systems that are not being measured are idle. ``max_idle_share`` checks this: it is the CPU time
+of all systems and their workers while none is asked for batches, as a fraction of one core. Workers start in the warm-up.
 
-Interleaved are the systems of a mode: "all" expands on each hop all nodes found so far, as DGL does; "new" those found on the hop before, as
-PyG does. Every system is measured with each number of workers, peers also with tcmalloc where it is installed, hoptrain with its own default in
-any case (``DEFAULT_WORKERS``). ``ratio`` and ``min_ratio_*`` are that default's speed over a peer's; ``min_ratio_best_peer`` is over the fastest
-setting of the faster peer, the least over graphs, fanouts and batch sizes; ``min_ratio_best_peer_malloc`` leaves tcmalloc out. A system that
-does not answer in time, dies, or samples another number of edges than hoptrain is left out, aloud.
+Systems are compared within a mode. In mode "all" each hop expands all nodes found so far, as in DGL; in mode "new" only those found by the previous hop, as
+in PyG. Every system is measured with each number of workers. hoptrain is also measured with its default, ``DEFAULT_WORKERS``. Baselines are also
+measured with tcmalloc if it is installed. ``ratio`` and ``min_ratio_*`` are the speed of hoptrain's default over a baseline's. ``min_ratio_best_peer`` is
+the smallest ratio to the fastest baseline in its best setting, over graphs, fanouts and batch sizes; ``min_ratio_best_peer_malloc`` is the same without
+tcmalloc. A system is left out, with a message, if it dies, does not answer in time, or samples another number of edges than hoptrain.
 
-With ``--features`` hoptrain's default is also measured on the same features in narrower formats, twice: as numbers, which int8 and int4 become in the
-trainer, and, by the name's "codes", as what goes to a device, which expands them there. ``over_float32`` is its speed over that of the features as they are.
+With ``--features`` hoptrain's default is also measured on quantised features, in two ways: decoded to numbers in the trainer, and, if the system's name
+ends in "codes", as the codes that would be sent to a device and decoded there. ``over_float32`` is the speed relative to features as stored in the data set.
 
-``idle_cpu_share`` is the CPU time, as a share of one core, of a trainer that waits for a slow sampler.
+``idle_cpu_share`` is the CPU time of a trainer that waits for a slow sampler, as a fraction of one core.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.features.quantized import FORMATS
 
 DEFAULT_WORKERS = 0
-"""Default number of workers of a ``SampleLoader``. Without workers it samples with all cores; a benchmark loop that only loads leaves them free."""
+"""Default number of workers of a ``SampleLoader``. Without workers it samples with all cores, which a program that only loads does not use otherwise."""
 IDLE_S = 1.0
-"""Seconds over which the processor time of idle loaders is measured."""
+"""Seconds during which the CPU time of idle loaders is measured."""
 
 
 class Baseline(NamedTuple):
-    """Another loader: its name, the expansion of its hops, and how to open it."""
+    """A loader to compare with: its library, its mode of expanding hops, and the function that opens it."""
 
     family: str
     mode: str
@@ -68,11 +68,11 @@ BASELINES: Mapping[str, Baseline] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
-    parser.description = f"{parser.description} Takes half an hour at full scale; results.json and loader.png are left in --out."
+    """Add the options of this benchmark."""
+    parser.description = f"{parser.description} Takes half an hour at full scale. Writes results.json and loader.png to --out."
     options.add_case_arguments(parser, list(BASELINES))
     add = parser.add_argument
-    add("--batches", type=int, metavar="K", help="mini-batches of an epoch, one epoch a round (default 8, with --quick 2)")
+    add("--batches", type=int, metavar="K", help="mini-batches per epoch; a round is one epoch (default 8, with --quick 2)")
     add("--workers", type=int, nargs="+", metavar="W", help="worker processes of each loader (default 0 1 2, with --quick 0 2)")
     add("--features", nargs="+", choices=FORMATS, default=[], help="also measure hoptrain on features in these formats")
     add(
@@ -80,13 +80,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=300.0,
         metavar="S",
-        help="seconds after which a loader that gives nothing is left out (default 300)",
+        help="leave a loader out if it does not answer within this number of seconds (default 300)",
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions:
-    """Conditions of all graphs, fanouts and batch sizes; ``allocators`` are the baselines' environments by the allocator's name."""
+    """Settings that hold for all graphs, fanouts and batch sizes.
+
+    ``allocators`` maps an allocator's name to the environment variables with which baselines use it.
+    """
 
     workers: Sequence[int]
     batches: int
@@ -137,7 +140,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _take_case(data: Dataset, fanouts: Sequence[int], batch_size: int, conditions: Conditions) -> Case:
-    """Return a case of the first mini-batches of the training split, or of all if there are fewer."""
+    """Return a case with the first mini-batches of the training split, or with all of them if there are fewer."""
     steps = options.schedule(data, batch_size)
     seeds = np.concatenate([steps.batch_items(0, step) for step in range(min(conditions.batches, steps.num_steps))])
     return Case(fanouts=tuple(fanouts), batch_size=batch_size, seeds=seeds)
@@ -145,15 +148,15 @@ def _take_case(data: Dataset, fanouts: Sequence[int], batch_size: int, condition
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LoaderSystem:
-    """A loader with a number of workers: one line of the table.
+    """A loader with a number of workers: one row of the table.
 
     Attributes:
-        family: whose it is: "hoptrain", "DGL" or "PyG".
-        name: which variant.
-        mode: which nodes a hop expands.
-        workers: worker processes.
-        child: the process that it is in, with those that differ in their number of workers only.
-        loads: what it loaded so far, call by call.
+        family: the library, "hoptrain", "DGL" or "PyG".
+        name: the library and the variant.
+        mode: which nodes a hop expands, "all" or "new".
+        workers: number of worker processes.
+        child: process in which the loader runs. Systems that differ only in their number of workers share it.
+        loads: measurements so far, one per epoch.
     """
 
     family: str
@@ -165,11 +168,11 @@ class LoaderSystem:
 
     @property
     def label(self) -> str:
-        """Different for each system of a comparison."""
+        """Name that is unique among the systems of a comparison."""
         return f"{self.name}, {self.mode}, {self.workers}"
 
     def load(self, _call: int) -> int:
-        """Consume an epoch; returns its number of mini-batches."""
+        """Load and consume one epoch, and return its number of mini-batches."""
         try:
             self.loads.append(self.child.call("load", self.workers))
         except ChildError as error:
@@ -178,12 +181,12 @@ class LoaderSystem:
         return self.loads[-1].batches
 
     def per_batch(self, amount: Callable[[Load], float]) -> float:
-        """Mean over all that was loaded."""
+        """Return the mean of an amount per mini-batch, over all recorded epochs."""
         return sum(map(amount, self.loads)) / sum(one.batches for one in self.loads)
 
 
 class LostError(RuntimeError):
-    """A system that failed: its label, and how."""
+    """A system that failed. The arguments are its label and the reason."""
 
 
 def _own(mode: str) -> str:
@@ -194,7 +197,7 @@ def _own(mode: str) -> str:
 def _measure(
     data: Dataset, mode: str, cases: Sequence[Case], baselines: Sequence[Baseline], conditions: Conditions, narrow: Mapping[str, Path]
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, float]]]:
-    """For each case: its records, and its part of the summary."""
+    """Yield, for each case, its records and its part of the summary."""
     systems = [*_systems(data, mode, baselines, conditions), *_on_narrow(mode, conditions, narrow)]
     try:
         for case in cases:
@@ -213,7 +216,7 @@ def _measure(
 
 
 def _systems(data: Dataset, mode: str, baselines: Sequence[Baseline], conditions: Conditions) -> Iterator[LoaderSystem]:
-    """Yield hoptrain's and the baselines' loaders of a mode. Baselines need not be installed."""
+    """Yield hoptrain's and the baselines' loaders for a mode. Baselines need not be installed."""
     child = Child(Consumer, partial(hoptrain.open_loader, mode), data.path, patience=conditions.patience)
     for workers in sorted({*conditions.workers, DEFAULT_WORKERS}):
         yield LoaderSystem(family=HOPTRAIN, name=HOPTRAIN, mode=mode, workers=workers, child=child)
@@ -226,25 +229,25 @@ def _systems(data: Dataset, mode: str, baselines: Sequence[Baseline], conditions
 
 
 def _on_narrow(mode: str, conditions: Conditions, narrow: Mapping[str, Path]) -> Iterator[LoaderSystem]:
-    """Hoptrain's default on folders with features in other formats."""
+    """Yield hoptrain's default loader for each folder of quantised features, decoded and as codes."""
     for (form, folder), what in product(narrow.items(), ("", " codes")):
         child = Child(Consumer, partial(hoptrain.open_loader, mode, as_codes=bool(what)), folder, patience=conditions.patience)
         yield LoaderSystem(family=HOPTRAIN, name=f"{HOPTRAIN} {form}{what}", mode=mode, workers=DEFAULT_WORKERS, child=child)
 
 
 def allocators() -> dict[str, dict[str, str]]:
-    """Return the environment variables of the baselines, by the name of the allocator."""
+    """Return the environment variables for the baselines, by allocator name."""
     found: dict[str, dict[str, str]] = {"malloc": {}}
     library = tcmalloc()
     if library is None:
-        print("skipped tcmalloc: not installed; DGL's guide for CPUs advises it (Debian: libtcmalloc-minimal4)")
+        print("skipped tcmalloc: not installed; DGL's guide for CPUs recommends it, so install it (Debian: libtcmalloc-minimal4)")
     else:
         found["tcmalloc"] = {"LD_PRELOAD": library}
     return found
 
 
 def _time(systems: list[LoaderSystem], case: Case, conditions: Conditions) -> tuple[dict[str, Cost], dict[str, str]]:
-    """Return by label the costs of loaders that could be timed, and the reasons why others failed."""
+    """Return the costs of the loaders that could be timed, and the reasons why others failed, both by label."""
     lost: dict[str, str] = {}
     while True:
         _prepare(systems, case)
@@ -264,7 +267,7 @@ def _time(systems: list[LoaderSystem], case: Case, conditions: Conditions) -> tu
 
 
 def _prepare(systems: list[LoaderSystem], case: Case) -> None:
-    """Give all systems a case, each child once. Those of a child that cannot take it leave the list."""
+    """Pass a case to each process once. Systems of a process that cannot prepare it are removed from the list."""
     for child in dict.fromkeys(system.child for system in systems):
         served = [system for system in systems if system.child is child]
         try:
@@ -280,7 +283,7 @@ def _prepare(systems: list[LoaderSystem], case: Case) -> None:
 
 
 def _idle_share(children: Collection[Child]) -> float:
-    """CPU time of all the children together while none is asked for anything, as a share of a core."""
+    """Return the CPU time of all processes while none is asked for batches, as a fraction of one core."""
     before = sum(child.cpu_seconds() for child in children)
     time.sleep(IDLE_S)
     return max(0.0, sum(child.cpu_seconds() for child in children) - before) / IDLE_S
@@ -306,7 +309,7 @@ def _facts(system: LoaderSystem) -> dict[str, Any]:
 
 
 def _answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """One case's part of the summary."""
+    """Return one case's part of the summary."""
     answers: list[dict[str, float]] = []
     for row in rows:
         if row["ratio"] is not None:

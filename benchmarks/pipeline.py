@@ -1,10 +1,14 @@
 """What does a pipeline of stages gain on a Vision GNN, and what does it cost?
 
-Real digits, the blocks of Raffi 2024, stages of equally many blocks; every process has one thread. ``speedup`` is against one process without a
-pipeline that does the same chunks one after another, ``speedup_whole_batch`` against one that does the whole batch at once: smaller chunks fit caches
-better, which is no merit of the stages. Rows ``forward only`` are of prediction: images a second with batches in flight, and the milliseconds of a batch
-that comes alone, each in one process too. All come from rounds in which every way makes a step in turn. Where there are more processes than cores,
-neither they nor the bubble say anything about the method.
+The data are scikit-learn's digits, the model has the blocks of Raffi 2024, and each stage has the same number of blocks. Every stage is a process with one
+thread. A replica is a whole pipeline with its share of the batch (data parallelism); it splits that share into chunks (micro-batches).
+
+``speedup`` is relative to one process without a pipeline that computes the same chunks one after another. ``speedup_whole_batch`` is relative to one
+process that computes the batch at once; it includes the gain of smaller chunks that fit in the caches, which is not due to the stages. Rows
+``forward only`` are for prediction: images per second with several batches in flight, and the milliseconds of a single batch, each also for one process.
+
+All variants make one step in each round, in turn. With more processes than cores, neither the speeds nor the bubble (the time in which stages wait) say
+anything about the method.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 OURS, ALONE, PAPER, FORWARD = HOPTRAIN, "no pipeline", "Raffi 2024", "forward only"
 _CROWDED_ROUNDS = 2
-"""Steps that count where there are more processes than cores: memory, gradients and losses do not need more."""
+"""Timed steps if there are more processes than cores. They suffice for memory, gradients and losses."""
 STAGES, DATA, CHUNKS = (1, 2, 4), (1, 2), (1, 2, 4, 5, 10)
 PAPER_ROWS = (
     {"stages": 2, "data": 1, "chunks": 5, "speedup": 1.96},
@@ -32,23 +36,39 @@ PAPER_ROWS = (
     {"stages": 4, "data": 1, "chunks": None, "speedup": 1.33},
     {"stages": 2, "data": 2, "chunks": None, "speedup": 3.8},
 )
-"""The paper's best for each number of stages and copies, there machines with many cores. More than the bound comes from memory, not from stages."""
+"""Best speedups of the paper by stages and replicas, which run on machines with many cores there. Those above the bound come from memory, not from stages."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
-    parser.add_argument("--stages", type=int, nargs="+", default=STAGES, metavar="S", help="stages of a copy (default 1 2 4)")
-    parser.add_argument("--data", type=int, nargs="+", default=DATA, metavar="D", help="copies (default 1 2)")
-    parser.add_argument("--chunks", type=int, nargs="+", default=CHUNKS, metavar="M", help="chunks of a copy's batch (default 1 2 4 5 10)")
-    parser.add_argument("--images", type=int, default=40, help="images of a step, over all copies (default 40)")
-    parser.add_argument("--rounds", type=int, default=5, help="steps that count (default 5)")
-    parser.add_argument("--schedule", choices=["gpipe", "1f1b"], default="1f1b", help="order of a stage's work (default 1f1b)")
+    """Add the options of this benchmark."""
+    parser.add_argument("--stages", type=int, nargs="+", default=STAGES, metavar="S", help="stages of each pipeline (default 1 2 4)")
+    parser.add_argument(
+        "--data",
+        type=int,
+        nargs="+",
+        default=DATA,
+        metavar="D",
+        help="replicas of the pipeline, each with a share of the batch (default 1 2)",
+    )
+    parser.add_argument(
+        "--chunks",
+        type=int,
+        nargs="+",
+        default=CHUNKS,
+        metavar="M",
+        help="chunks (micro-batches) of a replica's batch (default 1 2 4 5 10)",
+    )
+    parser.add_argument("--images", type=int, default=40, help="images of a step, over all replicas (default 40)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed steps (default 5)")
+    parser.add_argument(
+        "--schedule", choices=["gpipe", "1f1b"], default="1f1b", help="order of forward and backward passes in a stage (default 1f1b)"
+    )
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Launch every number of stages and copies once; with ``--quick`` 1 and 2 stages, two numbers of chunks, fewer images and steps."""
+    """Measure each number of stages and replicas. With ``--quick`` use 1 and 2 stages, two numbers of chunks, 40 images and 3 steps."""
     from hoptrain.benchmarks.pipelines.forward import flow
-    from hoptrain.benchmarks.pipelines.ranks import SEED, Launch, study  # here, lest --help wait for torch
+    from hoptrain.benchmarks.pipelines.ranks import SEED, Launch, study  # imported here since torch would slow down --help
     from hoptrain.trainers.pipeline import run_ranks
 
     stages, data, chunks, images, rounds = args.stages, args.data, args.chunks, args.images, args.rounds
@@ -70,12 +90,12 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def bound(stages: float, chunks: float, data: float) -> float:
-    """The largest speedup of even stages and copies, by the bubble alone."""
+    """Return the largest possible speedup with equal stages, in which only the bubble costs time."""
     return data * stages * chunks / (chunks + stages - 1)
 
 
 def records_of(launch: Launch, results: Sequence[dict[Way, Track]]) -> list[dict[str, Any]]:
-    """A row for each number of chunks of a launch; before them, in the launch of one process only, one for the whole batch at once."""
+    """Return a row for each number of chunks. If there is only one process, a row for the whole batch at once comes first."""
     from hoptrain.benchmarks.pipelines.ranks import WHOLE
 
     first = results[0]
@@ -114,7 +134,7 @@ def _row(launch: Launch, chunks: int, tracks: Sequence[Track], alone: Track, who
 
 
 def forward_record(launch: Launch, chunks: int, flows: Sequence[Flow]) -> dict[str, Any]:
-    """The row of prediction: what is through is through where the last process has it."""
+    """Return the row of prediction. A batch is complete when the slowest process has finished it."""
     from hoptrain.benchmarks.pipelines.forward import BATCHES
 
     first, seconds, latency = (
@@ -140,7 +160,7 @@ def forward_record(launch: Launch, chunks: int, flows: Sequence[Flow]) -> dict[s
 
 
 def summarize_forward(rows: Sequence[Record]) -> dict[str, float]:
-    """Return the best speedup of prediction in two stages, with its latency as a multiple of one process's."""
+    """Return the best speedup of prediction in two stages, and its latency relative to that of one process."""
     two = [row for row in rows if row["stages"] == 2]
     if not two:
         return {}
@@ -157,7 +177,7 @@ def _median_ratio(these: Sequence[float], those: Sequence[float]) -> float:
 
 
 def summarize(rows: Sequence[Record]) -> dict[str, float]:
-    """The largest error of a gradient; the best speedup of two stages, with its bound and bubble; the memory of a stage against one process."""
+    """Return the largest gradient error, the best two-stage speedup with its bound and bubble, and the memory of a stage relative to one process."""
     ours = [row for row in rows if row["system"] == OURS]
     summary = {"max_gradient_error": max(row["gradient_error"] for row in ours)}
     two = [row for row in ours if (row["stages"], row["data"]) == (2, 1)]
@@ -174,7 +194,7 @@ def summarize(rows: Sequence[Record]) -> dict[str, float]:
 
 
 def _memory_share(row: Record, rows: Sequence[Record], stages: int) -> float | None:
-    """The peak of a row of so many stages, as a share of that of one stage with the same chunks; None for other rows."""
+    """Return the peak memory of a row with ``stages`` stages over that of one process with the same chunks, or None for other rows."""
     if (row["stages"], row["data"]) != (stages, 1):
         return None
     alone = [other["peak_mb"] for other in rows if (other["processes"], other["chunks"]) == (1, row["chunks"]) and "peak_mb" in other]
@@ -182,12 +202,12 @@ def _memory_share(row: Record, rows: Sequence[Record], stages: int) -> float | N
 
 
 def picture(records: Sequence[Record]) -> Any:
-    """The matplotlib figure: speedup, bubble and memory by chunks; copies of one model apart from copies of two."""
+    """Return the matplotlib figure: speedup, bubble and memory by number of chunks, with a line for each number of stages and replicas."""
     figure = pictures.figure(15, 4.6, "A Vision GNN in a pipeline: stages as processes with one thread each")
     panels = (
-        ("speedup", "bound", "times as fast as one process with the same chunks"),
-        ("bubble", "bubble_ideal", "share of a stage's time without work"),
-        ("peak_mb", None, "memory of the largest stage, MB"),
+        ("speedup", "bound", "speedup over one process with the same chunks"),
+        ("bubble", "bubble_ideal", "fraction of a stage's time without work"),
+        ("peak_mb", None, "peak memory of the largest stage, MB"),
     )
     for place, (name, ideal, title) in enumerate(panels, start=1):
         axes = figure.add_subplot(1, len(panels), place)
@@ -216,7 +236,7 @@ def _draw_panel(axes: Any, records: Sequence[Record], name: str, ideal: str | No
         chunks = [row["chunks"] for row in rows]
         colour, dash = _COLOURS.get(stages, "black"), "-" if data == 1 else "--"
         crowded = " (more processes than cores)" if rows[0]["more_than_cores"] == "yes" else ""
-        label = f"{stages} stage{'s' * (stages > 1)}{f' x {data} copies' if data > 1 else ''}{crowded}"
+        label = f"{stages} stage{'s' * (stages > 1)}{f' x {data} replicas' if data > 1 else ''}{crowded}"
         axes.plot(chunks, [row[name] for row in rows], dash, marker="o", markersize=4, color=colour, label=label)
         if ideal is not None and stages > 1 and data == 1:
             axes.plot(chunks, [row[ideal] for row in rows], ":", color=colour, label=f"{stages} stages, bound by the bubble")

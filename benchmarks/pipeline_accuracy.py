@@ -1,9 +1,11 @@
-"""What does a GAT lose when its batch goes through it in chunks: cut along the seeds, and cut by node id as in Dearing & Wang (2020)?
+"""What accuracy does a GAT lose if its batch is split into chunks: by seeds, or by node id as in Dearing & Wang (2020)?
 
-PubMed, the papers' GAT: 2 layers, 8 heads, dropout 0.6, 300 epochs of one batch; accuracies are those of the last epoch. The chunks go one after
-another through the whole model in this process: stages change no number (``tests/trainers/pipeline/test_gradients.py`` compares them, with
-dropout too), only time. Cut by node id, edges between chunks are lost; the papers' pipeline lost them in evaluation as well, hence two columns.
-The same is done with a GAT whose nodes do not attend to themselves ("no self loops"): one that has lost all its neighbours then knows nothing.
+The model is the paper's GAT (2 layers, 8 heads, dropout 0.6) on PubMed, trained for 300 epochs of one batch; accuracies are those of the last epoch. The
+chunks go through the whole model one after another in this process. Pipeline stages would change only the time, not the results, even with dropout:
+``tests/trainers/pipeline/test_gradients.py`` checks this.
+
+Splitting by node id drops the edges between chunks. The paper's pipeline also dropped them in evaluation, so the table has accuracies on both graphs.
+A variant without self-loops ("no self loops") shows the effect on nodes that lose all their neighbours.
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ from hoptrain.samplers import NeighborSampler
 EPOCHS, CHUNKS = 300, (1, 2, 3, 4)
 BARE = "by-index, no self loops"
 PAPER = {1: 0.778, 2: 0.600, 3: 0.492, 4: 0.458}
-"""Validation accuracy by number of chunks, Table 2 of Dearing & Wang."""
+"""Validation accuracy by number of chunks, from Table 2 of Dearing & Wang."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     parser.add_argument("--seeds", type=int, default=3, help="runs of each configuration, with seeds 1, 2, ... (default 3)")
     parser.add_argument("--root", help="folder with pubmed.npz (default: $HOPTRAIN_DATA)")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Train everything and print the table; with ``--quick`` 20 epochs of one seed, with 1 and 4 chunks."""
+    """Train all configurations and print the table. With ``--quick`` train for 20 epochs with one seed, with 1 and 4 chunks."""
     data = load_dataset("pubmed", root=args.root)
     seeds = list(range(1, 2 if args.quick else args.seeds + 1))
     epochs, counts = (20, (1, 4)) if args.quick else (EPOCHS, CHUNKS)
@@ -56,8 +58,8 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dict[str, Any]:
-    """One run: its accuracies after the last epoch, on the whole graph and on the cut one, and the milliseconds of an epoch."""
-    import torch  # here, lest --help wait for it
+    """Train once. Return the accuracies after the last epoch, on the whole graph and on the one without the dropped edges, and the milliseconds per epoch."""
+    import torch  # imported here since it would slow down --help
     import torch.nn.functional as F
 
     from hoptrain.trainers.models import GNN
@@ -97,7 +99,7 @@ def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dic
 
 
 def _means(records: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Return the mean of each figure over several seeds."""
+    """Return the mean of each number over the seeds."""
     records = list(records)
     return {name: statistics.mean(record[name] for record in records) for name in records[0] if name not in ("cut", "seed")}
 

@@ -1,7 +1,7 @@
-"""What did a study find: a page with tables and pictures, in Markdown and in HTML?
+"""What did a study of ``hoptrain bench scale`` find? Writes its report, with tables and plots, as Markdown and as HTML.
 
-``report.md`` with its pictures beside it, and ``report.html``, which holds all in itself, are written into the study's folder. All figures come from
-its ``cells.jsonl``; what was not measured but computed stands under a heading of its own that says so.
+The study's folder gets ``report.md``, whose plots are PNG files next to it, and ``report.html``, which embeds them. All numbers come from the folder's
+``cells.jsonl``. Predictions, which were not measured, have their own section.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _GPU_CORES = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this command."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="what a study was given as --out; the pages are written there")
+    """Add the options of this command."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the study (its --out); the report is written there")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Write the pages once more.
+    """Write the report of a study again.
 
     Raises:
         InputError: the folder holds no study.
@@ -45,7 +45,7 @@ def write(folder: Path) -> None:
     """Write ``report.md`` and ``report.html`` into the folder of a study.
 
     Raises:
-        InputError: it holds none, or one of another benchmark.
+        InputError: the folder holds no study, or one of another benchmark.
     """
     lines = read_lines(folder)
     if not lines:
@@ -67,7 +67,7 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield markdown([{"question": name, "value": f"{value:.3g}"} for name, value in summarize(rows).items()])
     pictures = plots.draw(rows)
     if not pictures:
-        yield "There are no pictures: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured."
+        yield "There are no plots: matplotlib is not installed ('pip install hoptrain[bench]'), or nothing was measured."
     for name, (claim, png) in pictures.items():
         (folder / f"{name}.png").write_bytes(png)
         yield f"## {claim}\n\n![{claim}]({name}.png)"
@@ -75,7 +75,7 @@ def _parts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield _TABLE_TEXT
     yield markdown([_result(row) for row in rows], keys=2)
     yield "## What each rank did"
-    yield "Seeds and sampled edges of an epoch, rank by rank: a loader that did not share the seeds out would show here."
+    yield "Seeds and sampled edges of an epoch, by rank. A loader that does not shard the seeds across ranks would show here."
     yield markdown([_work(row) for row in rows if row["epoch_s"] is not None], keys=2)
     yield from pages.bad_cells(folder, lines)
     if is_scale:
@@ -140,13 +140,13 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
     checked = what_if.check(rows, cores)
     error = what_if.typical_error(checked)
     yield "## Predicted, not measured"
-    stated = "It could not be checked: no cell was left that it was not calibrated from."
+    stated = "It could not be checked: all measured cells were used to calibrate it."
     if error is not None:
         stated = (
-            f"On the {len(checked)} measured cells that it was not calibrated from it errs by {error[0]:.0%} (median) and {error[1]:.0%} (at most), "
+            f"On the {len(checked)} measured cells that were not used to calibrate it, its error is {error[0]:.0%} (median) and {error[1]:.0%} (at most), "
             "as the first table shows."
         )
-    yield f"{_MODEL} {stated} Beyond the measured cells nothing here is known by experiment."
+    yield f"{_MODEL} {stated} Outside the measured cells the predictions are untested."
     if error is None:
         return
     yield markdown(
@@ -161,53 +161,53 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
             for row in checked
         ],
     )
-    yield f"Prediction: seconds of an epoch on {_GPU_CORES} such cores, training on them."
+    yield f"Predicted seconds of an epoch with {_GPU_CORES} such cores, training on the CPU."
     yield markdown([_predicted(row) for row in what_if.table(rows, cores, cores=_GPU_CORES)], keys=3)
-    yield f"Prediction: likewise with a GPU for each rank, on which a step is assumed to take {1e3 * _GPU_STEP_S:g} ms."
+    yield f"Predicted seconds of the same epochs with a GPU for each rank, if a step takes {1e3 * _GPU_STEP_S:g} ms on it."
     links = (what_if.NVLINK, what_if.ETHERNET)
     on_gpus = [row for link in links for row in what_if.table(rows, cores, cores=_GPU_CORES, link=link, device_step_s=_GPU_STEP_S)]
     yield markdown([_predicted(row) for row in on_gpus], keys=3)
 
 
 def _predicted(one: Mapping[str, Any]) -> dict[str, Any]:
-    """A column for each number of ranks."""
+    """Return the row of a prediction, with a column for each number of ranks."""
     cell = f"{one['arch']}, batch {one['batch_size']}, {one['workers']} workers a rank"
     epochs = {f"{ranks} rank{'s' if ranks > 1 else ''} s": f"{seconds:.2f}" for ranks, seconds in one["epochs_s"].items()}
     return {"system": NAMES[one["system"]], "cell": cell, "link": one["link"], **epochs}
 
 
 _TABLE_TEXT = (
-    "Medians over the rounds; spread is the range of the rounds over the median. 'best peer x' is the fastest peer's epoch over "
-    "hoptrain's under the same conditions, formed within a round. Waiting, copying, forward and backward (with the optimiser) and "
-    "all-reduce are shares of the slowest rank's epoch. Sampling and gathering are seconds of work of a rank's loader in an epoch, "
-    "all of its processes together: with workers they run beside the training, without workers they are part of the waiting. Memory is "
-    "what all processes hold together after training, shared pages counted once."
+    "Times are medians over the rounds; 'spread' is the range of the rounds over the median. 'best peer x' is the epoch time of the fastest "
+    "baseline over hoptrain's under the same conditions, formed within a round. Waiting, copying, forward and backward (with the optimiser) "
+    "and all-reduce are fractions of the slowest rank's epoch. Sampling and gathering are seconds of work of a rank's loader per epoch, "
+    "summed over its processes: with workers they run in parallel with the training, without workers they are part of the waiting. Memory is "
+    "that of all processes together after training, with shared pages counted once."
 )
 
 _METHOD = (
-    "Every run is made in fresh processes, one for each rank, which train the same model from the same initial weights by the same "
+    "Every cell runs in new processes, one for each rank. All systems train the same model from the same initial weights with the same "
     "hand-written loop: hoptrain's GNN on PyG's convolutions, Adam, torch's DistributedDataParallel over gloo (NCCL on GPUs). All "
-    "loaders' batches become the same blocks. The first epoch starts the workers and is not counted. An epoch lasts from a barrier to"
-    " the end of the slowest rank's last step. Cells take turns, and their order rotates from round to round. Torch's threads are the"
-    " rank's share of the cores, at least one, as Lightning sets them, for all systems alike. Accuracy is that of the test split by "
-    "exact inference over full neighbourhoods, by the same code for all. PyG: NeighborLoader with persistent workers over the rank's "
-    "share of the seeds, cut as in PyG's multi-GPU examples; features are fetched in the trainer's process, its default for data in "
-    "memory; it samples by pyg-lib where that is installed, else by torch-sparse, and expands on each hop the nodes that the hop "
-    "before found. DGL: DataLoader with use_ddp=True where there are several ranks, features and labels named for prefetching, "
-    "persistent workers, a graph in compressed columns; every hop expands all nodes found so far, as hoptrain's does by default. "
-    "Workers are pinned apart from the trainer by PyG's and DGL's enable_cpu_affinity where a rank has more cores than workers; it "
-    "cannot be done otherwise. On a GPU phases are separated by synchronising, so none overlaps the next there, for any system."
+    "loaders' batches are converted to the same blocks. The first epoch starts the workers and is not counted. An epoch lasts from a barrier to"
+    " the end of the slowest rank's last step. Cells run in turn, and their order rotates from round to round. For all systems torch uses the"
+    " rank's share of the cores as threads, at least one, as Lightning sets it. Accuracy is that of the test split with "
+    "full-neighbour inference, computed by the same code for all systems. PyG: NeighborLoader with persistent workers over the rank's "
+    "share of the seeds, split as in PyG's multi-GPU examples; features are gathered in the trainer's process, its default for data in "
+    "memory; it samples with pyg-lib if that is installed, otherwise with torch-sparse, and each hop expands the nodes that the previous "
+    "hop found. DGL: DataLoader with use_ddp=True if there are several ranks, features and labels named for prefetching, "
+    "persistent workers, a graph in CSC format; each hop expands all nodes found so far, as hoptrain does by default. "
+    "If a rank has more cores than workers, PyG's and DGL's enable_cpu_affinity pins workers and trainer to different cores; with fewer "
+    "cores this is impossible. On a GPU the phases are separated by synchronising, so they do not overlap, for any system."
 )
 
 _PAPERS = (
-    "The authors' programs of LADIES and FastGCN are written down again here with one change: the nodes of the layer before join those "
-    "that are drawn, without edges of theirs, since the model uses a node itself too. As published, LADIES joins the seeds of the "
-    "mini-batch, with their edges; 'hoptrain bench algorithms' times that form."
+    "The authors' programs of LADIES and FastGCN are reimplemented here with one change: the previous layer's nodes are added to "
+    "the sampled ones, without edges, since the model also uses each node's own features. As published, LADIES adds the seeds of the "
+    "mini-batch, with their edges; 'hoptrain bench algorithms' times that version."
 )
 
 _MODEL = (
-    "The model takes from the cells with one rank (and as many threads of the trainer, where there are such) what a step costs the trainer, "
-    "what it costs the loader, the core-seconds of both, and what a step with workers took beyond these, as core-seconds too. A step with "
-    "more ranks lasts as long as the slowest of: the trainer, its workers sharing the loader's work, and the machine's cores sharing all "
-    "work; what goes beyond, and the all-reduce, come on top. It knows nothing of memory bandwidth that ranks share."
+    "The model is calibrated from cells with one rank (and the same number of trainer threads, if there are any): the time of a step in the trainer "
+    "and in the loader, the core-seconds of both, and the core-seconds by which a step with workers exceeded these. A step with "
+    "more ranks takes as long as the slowest of: the trainer, its workers dividing the loader's work, and the machine's cores dividing all "
+    "work. The excess and the all-reduce are added. The model ignores that ranks share the memory bandwidth."
 )

@@ -1,22 +1,21 @@
-"""How fast is neighbour sampling, beside DGL and PyG and beside what the memory allows?
+"""How fast is neighbour sampling, compared with DGL, PyG and a lower bound from the memory's speed?
 
-All systems sample an epoch's mini-batches in interleaved rounds, as many a round as take about a quarter of a second, and the machine's floor
-(``hoptrain.benchmarks.common.floor``) is timed in the same rounds for as long. Each number is a median over the rounds; ratios and multiples are
-formed within a round, per sampled edge. Each file of ``hoptrain.benchmarks.baselines`` says how its peer is driven. What is timed:
+All systems sample an epoch's mini-batches in interleaved rounds of about a quarter of a second each. The accesses for the lower bound
+(``hoptrain.benchmarks.common.floor``) are timed in the same rounds for the same time. Results are medians over the rounds; ratios and multiples are
+formed within a round, per sampled edge. The files of ``hoptrain.benchmarks.baselines`` say how each baseline is called. Timed are:
 
-* hoptrain: drawing, relabelling, and copying every array out into buffers that are used again, as its loader does into a slot. "hoptrain"
-  hands whole mini-batches to its threads; "hoptrain, shared" lets them share each one. Ids are int32 where they fit: of the peers, int32
-  is the fair comparison and int64 what a user of their defaults gets.
-* the peers: their samplers' whole call, which returns new tensors.
+* hoptrain: drawing, relabelling, and copying all arrays into buffers that are reused, as its loader copies them into a queue slot. "hoptrain" gives each
+  thread whole mini-batches; "hoptrain, shared" uses all threads for each one. Ids are int32 if they fit. Compare with a baseline's int32 variant for
+  the same data size, and with int64 for the baseline's default.
+* baselines: the whole call of their samplers, which return new tensors.
 
-Everybody has the graph in memory of its own: the peers cannot but, hoptrain by ``Graph.in_memory``.
+All systems have the graph in their own memory; baselines require it, and hoptrain uses ``Graph.in_memory``. A system that samples another number of edges
+than hoptrain from the same seeds is left out, with a message, since the speeds would not be comparable.
 
-A system that samples another number of edges than hoptrain from the same seeds is left out, aloud: its speed could not be compared.
-
-Modes: "all" expands on each hop all nodes found so far, as DGL does; "new" those found on the hop before, as PyG does. Each peer is
-compared with hoptrain in the peer's mode, with as many threads. The summary's ``min_ratio_*`` are hoptrain's speed over the *fastest*
-variant of a peer that uses up to as many threads, the least over graphs, fanouts and batch sizes. ``min_scaling_*`` is hoptrain's speed over
-its speed with one thread; ``min_machine_scaling_*`` the same for plain random reads: how well the machine itself scales.
+In mode "all" each hop expands all nodes found so far, as in DGL; in mode "new" only those found by the previous hop, as in PyG. Each baseline is compared
+with hoptrain in the baseline's mode and with as many threads. In the summary ``min_ratio_*`` is hoptrain's speed over the *fastest* variant of a baseline
+with at most as many threads, the minimum over graphs, fanouts and batch sizes. ``min_scaling_*`` is hoptrain's speed over its speed with one thread, and
+``min_machine_scaling_*`` the same for plain random reads, which shows how well the machine scales.
 """
 
 from __future__ import annotations
@@ -49,20 +48,20 @@ BASELINES: Mapping[str, Callable[[Graph], NeighborSystems]] = {
     "torch-sparse": partial(call, "pyg", "open_neighbor", "torch-sparse"),
 }
 _COUNTED = 2
-"""Mini-batches in which the floor's cache lines are counted."""
+"""Number of mini-batches whose cache lines are counted for the lower bound."""
 _MOST_SEEDS = 1024
-"""Mini-batches after which their seeds come again, on a graph with longer epochs."""
+"""Number of mini-batches after which the same seeds are used again, if an epoch has more."""
 _PYTHON = "python"
 _SECONDS = 0.25
-"""Approximate seconds of a system in a round."""
+"""Approximate seconds per system and round."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
-    parser.description = f"{parser.description} Takes minutes at full scale; results.json and sampler.png are left in --out."
+    """Add the options of this benchmark."""
+    parser.description = f"{parser.description} Takes minutes at full scale. Writes results.json and sampler.png to --out."
     add = parser.add_argument
     options.add_case_arguments(parser, list(BASELINES))
-    add("--batches", type=int, metavar="K", help="mini-batches of each system in a round (default: as many as take 0.25 s; with --quick 4)")
+    add("--batches", type=int, metavar="K", help="mini-batches per system and round (default: as many as take 0.25 s; with --quick 4)")
     options.add_threads(parser)
     add("--replace", action="store_true", help="draw with replacement")
     add(
@@ -76,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="+",
         metavar="K",
-        help="with --device cuda: mini-batches of a bulk (default 1 4 16 64 256, with --quick 1 4)",
+        help="with --device cuda: mini-batches that a GPU samples in one bulk (default 1 4 16 64 256, with --quick 1 4)",
     )
     add(
         "--bandwidth",
@@ -89,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Measure on every graph; see the module's docstring."""
     if args.device == "cuda":
-        from hoptrain.benchmarks.cases import sampler_cuda  # what it needs may be absent
+        from hoptrain.benchmarks.cases import sampler_cuda  # imported here since CUDA may be absent
 
         return sampler_cuda.measure(args)
     if args.bandwidth is not None:
@@ -115,7 +114,10 @@ def run(args: argparse.Namespace) -> Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """How systems are timed on all graphs; ``batches`` in each of ``rounds`` rounds, None for as many as fill the time."""
+    """Settings for timing systems on all graphs.
+
+    A round has ``batches`` mini-batches per system; None takes as many as fill about a quarter of a second.
+    """
 
     threads: Sequence[int]
     modes: Sequence[str]
@@ -131,14 +133,14 @@ class Timing:
             )
 
     def pace(self, act: Callable[[int, int], int], threads: int = 1) -> Paced:
-        """Return a function that does the given number of units in a round."""
+        """Return a callable that runs ``act`` on the mini-batches of a round, at least one for each thread."""
         return Paced(act, _SECONDS, least=threads) if self.batches is None else Paced(act, 0.0, least=self.batches)
 
 
 def _measure_graph(
     data: Dataset, cases: Sequence[tuple[Sequence[int], int]], baselines: Sequence[str], timing: Timing
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, float]]]:
-    """For each case, fanouts and a batch size: its records, and its part of the summary."""
+    """Yield, for each case (fanouts and a batch size), its records and its part of the summary."""
     graph = data.graph.in_memory()
     opened = [*(hoptrain.open_neighbor(mode, graph) for mode in timing.modes), *open_baselines(BASELINES, baselines, graph)]
     parts = floor_parts(graph, timing.threads)
@@ -176,7 +178,7 @@ def _repeat(part: Callable[[int], int], first: int, number: int) -> int:
 
 
 def _own(mode: str, threads: int) -> str:
-    """The label of hoptrain's variant that peers are compared with."""
+    """Return the label of the hoptrain variant with which baselines are compared."""
     return f"{HOPTRAIN}, {mode}, {threads}"
 
 
@@ -197,13 +199,13 @@ def _row(system: System, costs: Costs, floor: Array, edges_batch: float, replace
         "ratio": None if beside is None else cost.over(beside),
         "floor_ns": float(np.median(floor)) if has_floor else None,
         "floor_multiple": cost.over(floor) if has_floor else None,
-        # The part of the time in which hoptrain holds Python's lock: at most that of a mini-batch with nearly no edge.
+        # Upper bound on the fraction of time in which hoptrain holds the GIL: the time of a mini-batch with almost no edges.
         "python_share": costs[_PYTHON].over(cost.ns * edges_batch) if has_floor else None,
     }
 
 
 def answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]) -> dict[str, float]:
-    """One case's part of the summary."""
+    """Return one case's part of the summary."""
     found: list[dict[str, float]] = []
     for own in (system for system in systems if system.name == HOPTRAIN):
         cost, threads = costs[own.label], own.threads
@@ -220,7 +222,7 @@ def answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]
 
 
 def _own_answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the summary of one graph's rows for hoptrain alone."""
+    """Return hoptrain's part of the summary for the rows of one case."""
     multiples = [row["floor_multiple"] for row in rows if row["floor_multiple"] is not None]
     shares = [row["python_share"] for row in rows if row["python_share"] is not None]
     return {f"max_floor_multiple_{key_of(graph)}": max(multiples), "max_python_share": max(shares)} if multiples else {}

@@ -1,13 +1,14 @@
-"""How does training scale with ranks, workers and batch sizes, fed by hoptrain's, PyG's and DGL's loaders?
+"""How does training scale with ranks, workers and batch sizes, with the loaders of hoptrain, PyG and DGL?
 
-With a grid of other sampling algorithms (configs/bench/end_to_end.yaml) it shows what another sampler changes in the same training, as "The Case for
-Sampling on Very Large Graphs" (Serafini & Guan 2021) asks. Without workers the share of sampling in an epoch is the paper's Table 2; the ratio to the best
-peer is its Table 3.
+With the grid of other sampling algorithms (configs/bench/end_to_end.yaml) the study shows the effect of the sampler on the same training, as in "The Case
+for Sampling on Very Large Graphs" (Serafini & Guan 2021). The fraction of an epoch spent on sampling, without workers, corresponds to the paper's Table 2;
+the ratio to the best baseline corresponds to its Table 3.
 
-Every cell of the grid runs in processes of its own, with a time limit, in turns with all others, round after round; ``hoptrain.benchmarks.study.run``
-says what a cell does, ``hoptrain.benchmarks.study.peer_feeds`` how each loader is set up. Systems differ in their loader alone: model, optimiser, loop and
-evaluation are the same code. Stopped and started again with the same --out, the study goes on where it was. The report lies beside the results, as
-Markdown and as one HTML page.
+A cell is one combination of the grid's values. Each cell runs in its own processes with a time limit, and cells run in turn, round after round.
+``hoptrain.benchmarks.study.run`` describes what a cell does, and ``hoptrain.benchmarks.study.peer_feeds`` how each loader is set up. Systems differ only
+in their loader: model, optimiser, training loop and evaluation are the same code.
+
+To continue a study that was interrupted, start it again with the same --out. The report is written next to the results, as Markdown and as one HTML page.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ GLANCE: dict[str, Any] = {
     "all": {"dataset": "synthetic:reddit", "scale": 0.02, "hidden": 16, "batch_size": 512, "epochs": 1},
     "grids": [{"system": ["hoptrain", "pyg", "dgl"], "workers": [2]}],
 }
-"""Grid of ``--quick`` if none is named."""
+"""Grid that ``--quick`` uses if no file is given."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     add = parser.add_argument
     add(
         "--config",
         type=Path,
         metavar="FILE",
-        help="the grid, see configs/bench; with --quick three rounds of it, or a small one of its own",
+        help="YAML file of the grid, such as those in configs/bench. With --quick it runs three rounds; without a file, a small built-in grid",
     )
     add("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="systems to run (default: all)")
-    add("--again", action="store_true", help="run once more what hung, failed or was skipped before")
+    add("--again", action="store_true", help="also repeat cells that hung, failed or were skipped before")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Run what is left of the grid, and write the report; see the module's docstring.
+    """Run the rest of the grid, and write the report; see the module's docstring.
 
     Raises:
-        InputError: no grid, or one that cannot be run.
+        InputError: no grid was given, or it is invalid.
     """
     grid = read(args)
     warn_if_busy()
@@ -75,10 +76,10 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def read(args: argparse.Namespace) -> Grid[Cell]:
-    """Return the grid that the options name, or with ``--quick`` alone ``GLANCE``.
+    """Return the grid that the options name, or ``GLANCE`` if only ``--quick`` is given.
 
     Raises:
-        InputError: no grid is named, or it is not one.
+        InputError: no grid was given, or it is invalid.
     """
     if args.config is None and not args.quick:
         raise InputError("no grid is named: give --config FILE, one of configs/bench for instance, or --quick")

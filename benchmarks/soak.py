@@ -1,10 +1,11 @@
-"""Does a training whose workers and ranks are killed and stopped at random all the time end with the weights of an undisturbed one, bit for bit?
+"""Does a training whose workers and ranks are killed and stopped at random end with bit-identical weights to an undisturbed one?
 
-``hoptrain fit`` runs with two ranks and a worker each for ``--minutes``. Every few seconds, once a checkpoint was written since the last time, a
-worker, a rank or all processes at once are killed (SIGKILL or SIGSEGV) or stopped (SIGSTOP). A worker has to be replaced. A rank has to end the run,
-which then names it and leaves no process; it is started again and goes on from its newest checkpoint. Then the same number of steps is made without
-faults and without workers, and the weights are compared. If they differ, or if a run hangs or ends otherwise, so does the benchmark. The faults are
-drawn by a seed, but they meet the training wherever it happens to be.
+``hoptrain fit`` runs for ``--minutes`` with two ranks and one worker each. Every few seconds, after a new checkpoint, the benchmark kills (SIGKILL or
+SIGSEGV) or stops (SIGSTOP) a worker, a rank, or all processes at once. A worker must be replaced. A failed rank must end the training, with an error that
+names it and without leaving a process; the benchmark then restarts the training from its newest checkpoint.
+
+Afterwards the same number of steps is trained without faults and without workers, and the weights are compared. The benchmark fails if they differ, or if
+a training hangs or ends in another way. The seed determines the sequence of faults, but not the step at which each one happens.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from hoptrain.engine import InputError
 from hoptrain.kernels.child_process import import_path, python
 
 SEED = 1
-_STEPS = 10  # between two checkpoints
+_STEPS = 10  # steps between two checkpoints
 PAUSE_S = (0.5, 3.0)
-"""Least and most seconds between two faults."""
+"""Shortest and longest pause in seconds between a checkpoint and the next fault."""
 ACTIONS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP)
-"""Signals that are drawn from."""
+"""Signals to choose from, at random."""
 TARGETS = ("worker",) * 5 + ("rank 0", "rank 1", "all")
-"""Processes that are drawn from."""
-_HANG_S = 300.0  # without a step; two ranks start in a minute on a busy machine
+"""Processes to choose from, at random."""
+_HANG_S = 300.0  # seconds without a checkpoint that count as a hang; on a busy machine two ranks take a minute to start
 _END_S = 60.0  # seconds allowed for the other ranks to end after one has failed; they usually take about 15 s
 _OPTIONS = (
     "--data.dataset=digits-knn --data.sampler=NeighborSampler --data.sampler.fanouts=[10,10] --data.batch_size=16 --model.arch=sage "
@@ -46,12 +47,12 @@ _OPTIONS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     parser.add_argument("--minutes", type=float, default=30.0, help="how long to train with faults (default 30; with --quick 1)")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Train with faults, then as many steps without, and compare."""
+    """Train with faults, train the same number of steps without, and compare the weights."""
     if args.minutes <= 0:
         raise InputError(f"minutes is {args.minutes}: training takes time; give a number above 0")
     seconds = 60 * (1.0 if args.quick else args.minutes)
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def disturb(training: Training, seconds: float) -> None:
-    """Train for so long, with faults."""
+    """Train for the given number of seconds, with faults."""
     draw = random.Random(SEED)
     deadline = time.monotonic() + seconds
     try:
@@ -92,12 +93,12 @@ def disturb(training: Training, seconds: float) -> None:
 
 
 class Training:
-    """A run of ``hoptrain fit`` that is started again and again in its folder.
+    """A training with ``hoptrain fit`` that is restarted repeatedly in the same folder.
 
     Attributes:
-        process: rank 0, while the run lasts.
-        starts: how often it was started.
-        sent: what was killed, by whom it met and by the signal.
+        process: process of rank 0 while the training runs, otherwise None.
+        starts: number of starts.
+        sent: number of signals sent, by target and signal.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -106,10 +107,10 @@ class Training:
         self.starts = 0
         self.sent: Counter[str] = Counter()
         self._folder, self._errors = folder, folder / "errors"
-        self._seen = 0  # when the checkpoint was written that was there at the start, or at the last look
+        self._seen = 0  # modification time in ns of the newest checkpoint at the start or at the last check
 
     def start(self, workers: int, *options: str) -> subprocess.Popen[bytes]:
-        """Begin, or go on from the newest checkpoint; returns rank 0."""
+        """Start from the newest checkpoint, or from the beginning if there is none. Returns the process of rank 0."""
         self._seen = self._written()
         queue = ["--data.worker_options.timeout=8", "--data.worker_options.max_restarts=1000000000"] if workers else []
         command = python(
@@ -137,8 +138,8 @@ class Training:
         return 0 if path is None else path.stat().st_mtime_ns
 
     def checkpoint(self) -> dict[str, Any]:
-        """The newest one."""
-        import torch  # here, lest --help wait for it
+        """Return the newest checkpoint."""
+        import torch  # imported here since it would slow down --help
 
         path = self._last()
         if path is None:
@@ -150,7 +151,7 @@ class Training:
         return self._errors.read_text(errors="replace")[-4000:]
 
     def wait_for_checkpoint(self) -> None:
-        """Until one is written, lest faults that come faster than processes start keep the training from going on."""
+        """Wait until a new checkpoint is written. Otherwise faults that come faster than processes start would prevent any progress."""
         deadline = time.monotonic() + _HANG_S
         while (written := self._written()) == self._seen:
             if self.process is None or self.process.poll() is not None:
@@ -161,7 +162,7 @@ class Training:
         self._seen = written
 
     def send(self, target: str, number: signal.Signals, draw: random.Random) -> bool:
-        """Send a signal to a worker or a rank; returns whether there was one."""
+        """Send a signal to a worker or a rank, and return whether there was one."""
         found = sorted(pid for pid, name in self._processes().items() if name == target)
         with suppress(ProcessLookupError):
             if found:
@@ -171,7 +172,7 @@ class Training:
         return False
 
     def wait_for_end(self, cause: str) -> None:
-        """Until no process of the run is left; its last line has to name the cause."""
+        """Wait until no process of the training is left. The last line of its output must contain ``cause``."""
         deadline = time.monotonic() + _END_S
         while left := self._processes():
             if time.monotonic() > deadline:
@@ -184,7 +185,7 @@ class Training:
             raise RuntimeError(f"the last line does not contain '{cause}': {self._text()}")
 
     def kill(self) -> None:
-        """All processes at once, as when the machine goes down."""
+        """Kill all processes at once, as if the machine failed."""
         if self.process is not None:
             self.sent["all_SIGKILL"] += 1
             for pid in self._processes():
@@ -194,7 +195,7 @@ class Training:
             self.process = None
 
     def finish(self, steps: int, workers: int, patience: float, *options: str) -> None:
-        """Train up to so many steps in all, undisturbed."""
+        """Train without faults until step ``steps``."""
         process = self.start(workers, f"--trainer.max_steps={steps}", *options)
         try:
             if process.wait(patience):
@@ -204,7 +205,7 @@ class Training:
             self.kill()
 
     def _processes(self) -> dict[int, str]:
-        """Processes of the run and what they are: "rank 0", "rank 1", "worker", or "watch"."""
+        """Return the training's processes by id, each as "rank 0", "rank 1", "worker" or "watch" (a watchdog)."""
         found = {}
         first = self.process.pid if self.process else None
         for process in psutil.process_iter():
@@ -213,7 +214,7 @@ class Training:
                     continue
                 command = " ".join(process.cmdline())
                 is_rank = "hoptrain.trainers.cli" in command and process.ppid() == first
-                is_rank_1 = is_rank and process.environ().get("LOCAL_RANK") == "1"  # else about to become something else
+                is_rank_1 = is_rank and process.environ().get("LOCAL_RANK") == "1"  # others are about to exec another program
                 kind = "worker" if "hoptrain.engine.queue.worker" in command else "rank 1" if is_rank_1 else "watch"
                 found[process.pid] = "rank 0" if process.pid == first else kind
         return found

@@ -1,8 +1,8 @@
-"""Which block sizes and borders of ``hoptrain.kernels.cuda.thresholds`` are fastest on this GPU?
+"""Which block sizes and limits of ``hoptrain.kernels.cuda.thresholds`` are fastest on this GPU?
 
-A bulk is sampled by each schedule, with one number of the table smaller or larger and the others as they are, in rounds interleaved with those
-of the table itself. ``ratio`` is how many times as fast it is then, and ``device_ratio`` the same of the device's part alone, without what the host
-does beside it. The batches are the same whatever the numbers are.
+Each schedule samples a bulk of mini-batches with one value of the table changed and the others unchanged, in rounds interleaved with those of the
+unchanged table. ``ratio`` is the speedup from the change; ``device_ratio`` is the speedup of the GPU's part alone, without the host's work. The batches
+are the same for all values.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ CANDIDATES: Mapping[str, Mapping[str, Sequence[int]]] = {
         "shares": (32, 128),
     },
 }
-"""Schedule -> number -> what is tried in the place of its value. Staging and a scan's sums fit the 48 KiB that a launch may have; with ``cache_bytes`` 0
-there are no direct tables, whatever the graph. ``lanes`` are tried on draws with replacement: distinct ones of a request are one thread's anyway."""
+"""Schedule -> name of a threshold -> values to try instead of the table's.
+
+Shared memory for staging and for the sums of a scan must fit in the 48 KiB of a launch. ``cache_bytes`` 0 means no direct lookup tables, whatever the
+graph. ``lanes`` are tried with replacement, since one thread draws all distinct neighbours of a request.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     add = parser.add_argument
     add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default: synthetic products)")
     add("--scale", type=float, help="size of synthetic:NAME data sets relative to the original, in (0, 1] (default 1, with --quick 0.02)")
@@ -58,18 +61,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="neighbours per hop from the seeds outward (default 15 10 5)",
     )
     add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
-    add("--bulk", type=int, default=64, metavar="K", help="mini-batches of a bulk (default 64)")
+    add("--bulk", type=int, default=64, metavar="K", help="mini-batches that the GPU samples in one bulk (default 64)")
     add("--rounds", type=int, metavar="R", help="timed rounds, after the warm-up (default 7, with --quick 3)")
-    add("--schedules", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES), help="those to time (default: both)")
+    add("--schedules", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES), help="sampling schedules to time (default: both)")
 
 
 def run(args: argparse.Namespace) -> Result:
     """Time every candidate.
 
     Raises:
-        InputError: CUDA cannot be used here.
+        InputError: CUDA is not available.
     """
-    from hoptrain.engine.device import cuda_status  # here, for what comes with it would keep --help waiting
+    from hoptrain.engine.device import cuda_status  # imported here since it would slow down --help
 
     reason = cuda_status()
     if reason is not None:
@@ -82,7 +85,10 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _measure(data: Any, schedule: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The records of a schedule. Of a number's values each has buffers of its own, of which few fit the memory: so they go before the next number."""
+    """Yield the records of a schedule.
+
+    Each value needs its own buffers, and few of them fit in memory at once, so the buffers are freed before the next threshold is tried.
+    """
     from hoptrain.benchmarks.cases.bulk_times import TimedBulks
     from hoptrain.benchmarks.cases.sampler_cuda import take_bulks
     from hoptrain.benchmarks.common.rounds import WARMUP, time_rounds
