@@ -1,1 +1,1 @@
-"""Parts that the benchmarks share: results, rounds, processes, grids, pictures."""
+"""Code that the benchmarks share: results, timing in rounds, processes, grids, plots."""

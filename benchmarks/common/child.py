@@ -1,7 +1,7 @@
-"""An object in a process of its own, commanded over a socket.
+"""An object that lives in another process, whose methods are called over a socket.
 
-What is measured there disturbs nobody else's threads, memory or allocator, can have an environment of its own, and can be given up when it
-hangs.
+Measurements there do not interfere with the threads, memory or allocator of other systems. The process can have its own environment variables, and it can
+be killed if it hangs.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from hoptrain.engine import InputError
 from hoptrain.kernels.child_process import import_path, python
 
 _GRACE_S = 5.0
-"""How long a process that has closed its socket may take to end."""
+"""Seconds that a process may take to end after it has closed its socket."""
 
 
 class ChildError(RuntimeError):
-    """The process failed, died, or did not answer in time; it is gone. The message says which."""
+    """Raised if the process failed, died, or did not answer in time, which the message says. The process no longer exists."""
 
 
 class Child:
-    """One process, started when it is first called; after a failure the next call starts it anew."""
+    """A process that is started by the first call. After a failure the next call starts a new one."""
 
     def __init__(
         self, make: Callable[..., object], *args: Any, environment: Mapping[str, str] | None = None, patience: float = 300.0
     ) -> None:
-        """Start nothing yet.
+        """Store the arguments. The first call starts the process.
 
         Args:
-            make: from ``args`` to the object, called in the process. It is pickled, so it is found by its name there.
-            args: for ``make``.
-            environment: variables beside those of this process.
-            patience: seconds that an answer may take.
+            make: function that returns the object. It is pickled, and called in the process with ``args``.
+            args: arguments of ``make``.
+            environment: environment variables to add to those of this process.
+            patience: seconds to wait for an answer.
         """
         self._order = (make, args)
         self._environment = dict(environment or {})
@@ -53,7 +53,7 @@ class Child:
         """Call the object's method and return its result.
 
         Raises:
-            InputError: the object, or its maker, raised it.
+            InputError: the object's method, or ``make``, raised it.
             ChildError: anything else went wrong.
         """
         try:
@@ -86,15 +86,15 @@ class Child:
         return self._connection
 
     def cpu_seconds(self) -> float:
-        """CPU time that the process and all that it has started have used so far, as far as they are alive."""
+        """Return the CPU seconds used so far by the process and its descendants that are still alive."""
         return cpu_seconds(family(self._process.pid)) if self._process else 0.0
 
     def close(self) -> None:
-        """End the process and what it has started; may be called again, and the object called again."""
+        """End the process and its descendants. Calling this twice is allowed, and a later ``call`` starts a new process."""
         self._end()
 
     def _end(self, patience: float = 0.0) -> str:
-        """Kill, or wait for a process that is ending by itself; returns how it ended, in words."""
+        """Wait up to ``patience`` seconds, then kill the process and its group. Returns how it ended, in words."""
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if process is None or connection is None:
@@ -109,7 +109,7 @@ class Child:
 
 
 def main() -> None:
-    """Entry of the process: make the object, then call its methods until the socket ends; ``argv`` holds the socket's descriptor."""
+    """Run in the process: create the object, then call its methods until the socket closes. ``argv[1]`` is the socket's file descriptor."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     served: object = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -124,4 +124,4 @@ def main() -> None:
             except Exception:
                 answer = "failure", traceback.format_exc().rstrip()
             connection.send(answer)
-    os._exit(0)  # whatever the object has started is killed by who started us; nothing here needs an orderly end
+    os._exit(0)  # skips slow clean-up; the parent kills whatever the object has started

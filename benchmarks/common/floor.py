@@ -1,18 +1,18 @@
-"""The least time that sampling an edge can take on a machine, from random accesses and copies timed on that machine.
+"""Lower bound on the time to sample an edge, computed from random accesses and copies that are timed on the same machine.
 
-A sampled edge cannot do with less than
+The bound per sampled edge, ``floor_per_edge``, is the sum of
 
-* its share of the cache lines of ``indices`` that the mini-batch has to fetch: lines per edge x one random access to as much memory;
-* its entry in a relabelling table of 4 bytes a node: one random read and write in 4 V bytes;
-* its share of the destinations' offsets: destinations per edge x one random access to as much memory as ``indptr``;
-* 12 bytes of output (edge id, local id, and as much again for nodes and offsets) at the speed of a copy,
+* its share of the cache lines of ``indices`` that the mini-batch reads: lines per edge times one random read from an array of the size of ``indices``;
+* its entry in a relabelling table with 4 bytes per node: one random read and write in 4 V bytes;
+* its share of the destinations' offsets: destinations per edge times one random read from an array of the size of ``indptr``;
+* 12 bytes of output (edge id, local id, and 4 bytes for nodes and offsets) at the speed of a copy.
 
-with nothing of it overlapped: ``floor_per_edge``. Accesses are independent of one another, asked for 64 at a time by software prefetch, and
-lie in huge pages where the system grants them (NumPy asks for them); their addresses come from a hash, as a sampler's come from its random
-numbers. Lines are counted exactly, in mini-batches that were sampled: a line counts once a mini-batch however many of its edges were drawn.
+The accesses are independent of each other, with 64 in flight by software prefetch. The arrays are in huge pages if the system grants them (NumPy
+asks for them). Addresses come from a hash, as a sampler's come from random numbers. Cache lines are counted exactly in sampled mini-batches: once per
+mini-batch, however many of a line's edges were sampled.
 
-It is a yardstick of 64 reads under way, not the last limit of the memory: asked for 1024 at a time, reads from 512 MB cost 3.8 instead of
-6.3 ns on 2 cores of an AMD EPYC. And where the table outgrows the caches, a hash table may beat the second term.
+The bound holds for 64 accesses in flight, and a faster sampler is possible. With 1024 in flight a read from 512 MB takes 3.8 instead of 6.3 ns on 2 cores
+of an AMD EPYC, and if the table exceeds the caches, a hash table may be faster than the second term.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from hoptrain.kernels.shared.draws import bounded
 from hoptrain.samplers import MiniBatch, Workspace
 
 CACHE_LINE = 64
-"""Bytes that a processor moves at once."""
+"""Bytes of a cache line."""
 OUTPUT_BYTES = 12
 READS = 1 << 21
-"""Random reads of a measurement."""
+"""Number of random reads per measurement."""
 _PIECES = 8
-"""In which threads take the reads."""
+"""Number of pieces into which the reads are divided among threads."""
 COPY_BYTES = 256 << 20
 """Bytes of the source, and of the destination, of a timed copy. They exceed the CPU caches."""
 _IN_FLIGHT = 64
-"""Reads asked for before the first of them is used."""
+"""Number of reads that are prefetched before the first of them is used."""
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
@@ -59,7 +59,7 @@ class Work:
 
 
 def count_work(graph: Graph, batches: Sequence[MiniBatch], line_bytes: int = CACHE_LINE) -> Work:
-    """Count exactly; lines anew for every mini-batch."""
+    """Count the work of some mini-batches exactly. A cache line counts once in each mini-batch."""
     lines = destinations = edges = 0
     for batch in batches:
         blocks = batch.blocks[:1] if batch.nested else batch.blocks
@@ -71,7 +71,7 @@ def count_work(graph: Graph, batches: Sequence[MiniBatch], line_bytes: int = CAC
 
 
 def count_lines(array: Array, places: Array, line_bytes: int = CACHE_LINE) -> int:
-    """Distinct lines of memory in which the entries ``array[places]`` lie."""
+    """Return the number of distinct cache lines that hold the elements ``array[places]``."""
     offset = array.ctypes.data % line_bytes
     touched = np.zeros((offset + array.nbytes) // line_bytes + 1, np.bool_)
     touched[(places.astype(np.int64) * array.itemsize + offset) // line_bytes] = True
@@ -79,10 +79,10 @@ def count_lines(array: Array, places: Array, line_bytes: int = CACHE_LINE) -> in
 
 
 def floor_parts(graph: Graph, threads: Iterable[int] = ()) -> dict[str, Callable[[int], int]]:
-    """Return the functions to time (``hoptrain.benchmarks.common.rounds``) for one graph, by name: accesses, and bytes copied.
+    """Return the functions to time (``hoptrain.benchmarks.common.rounds``) for a graph, by name. They return their number of accesses or copied bytes.
 
-    "line, 2" are the accesses of "line" shared among two of ``threads``: how well the machine itself scales. All together take as much memory as
-    the graph has, and half a gigabyte.
+    "line, 2" divides the accesses of "line" among two threads, which shows how well the machine scales. Together the functions take the memory of the
+    graph plus half a gigabyte.
     """
     source, target = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
     lines = _memory(graph.indices.nbytes)
@@ -96,7 +96,7 @@ def floor_parts(graph: Graph, threads: Iterable[int] = ()) -> dict[str, Callable
 
 
 def floor_per_edge(cost: Mapping[str, Array], work: Work) -> Array:
-    """The floor per sampled edge, from what an access of each of ``floor_parts`` costs, in the same unit of time."""
+    """Return the lower bound per sampled edge, from the cost of one access of each of ``floor_parts``, in the same unit of time."""
     floor: Array = (
         cost["line"] * (work.lines / work.edges)
         + cost["table"]
@@ -107,7 +107,7 @@ def floor_per_edge(cost: Mapping[str, Array], work: Work) -> Array:
 
 
 def _memory(num_bytes: int) -> Array:
-    """Written, since untouched pages would all be the same one."""
+    """Return an array of the given size. It is written to, since the pages of an untouched array are all the same physical page."""
     return np.ones(max(1, num_bytes // 4), np.int32)
 
 
@@ -138,14 +138,17 @@ def _random_updates(memory: Array) -> Callable[[int], int]:
 
 
 def _copy(source: Array, target: Array) -> int:
-    """Bytes read and bytes written both count, as is the custom for memory bandwidth."""
+    """Copy, and return the bytes read plus the bytes written, as is usual for memory bandwidth."""
     np.copyto(target, source)
     return 2 * source.nbytes
 
 
 @cpu_kernel
 def random_reads(memory: Any, begin: Any, num_reads: Any, places: Any) -> Any:
-    """Read entries of ``memory`` at random, ``len(places)`` at a time: the reads from number ``begin``. Returns the sum, so that none can be left out."""
+    """Read ``num_reads`` random elements of ``memory``, ``len(places)`` at a time, starting at random number ``begin``.
+
+    Returns their sum, so that the compiler cannot remove the reads.
+    """
     total = np.int64(0)
     for first in range(begin, begin + num_reads, len(places)):
         for j in range(len(places)):
@@ -158,7 +161,7 @@ def random_reads(memory: Any, begin: Any, num_reads: Any, places: Any) -> Any:
 
 @cpu_kernel
 def random_updates(memory: Any, num_updates: Any, places: Any) -> None:
-    """Add one to entries of ``memory`` at random, ``len(places)`` at a time."""
+    """Add one to random elements of ``memory``, ``len(places)`` at a time."""
     for first in range(0, num_updates, len(places)):
         for j in range(len(places)):
             places[j] = bounded(_hash(first + j), len(memory))
@@ -169,7 +172,7 @@ def random_updates(memory: Any, num_updates: Any, places: Any) -> None:
 
 @cpu_kernel
 def _hash(number: Any) -> Any:
-    """32 bits that look random."""
+    """Return 32 pseudo-random bits."""
     mixed = np.uint64(number + 1) * _GAMMA
     mixed = (mixed ^ (mixed >> _B27)) * _MIX
     return mixed >> _B32

@@ -1,15 +1,15 @@
-"""A grid of cells, each tried in fresh processes with a time limit, round after round.
+"""A study as a grid of cells: each cell runs in its own processes with a time limit, round after round.
 
-What a cell gave is kept as a line of ``cells.jsonl``, with the machine, its load by other programs before the round, the versions and the commit. A study
-that is started again goes on where it was left: a cell and round that has a line is not run again. What hung or failed is a result like any other; its
-log and its stacks are kept.
+A cell is one combination of the grid's values. Each result is a line of ``cells.jsonl``, with the machine, its load from other programs before the round,
+the versions and the commit. A study that is started again resumes: cells and rounds that have a line are not repeated. A cell that hung or failed has a
+line too, and its log and stacks are kept.
 
 A grid is a YAML file::
 
-    rounds: 3                 # each cell so many times, the cells in turns
-    limit: 120                # seconds of a cell
-    all: {scale: 0.1}         # what holds for all cells
-    grids:                    # of each the product of its lists is taken
+    rounds: 3                 # runs of each cell; all cells run once before the next round
+    limit: 120                # time limit of a cell, in seconds
+    all: {scale: 0.1}         # values for all cells
+    grids:                    # each entry gives one cell for every combination of its values
       - {system: [hoptrain, dgl], workers: [0, 2]}
 """
 
@@ -34,20 +34,20 @@ from hoptrain.engine import InputError
 from hoptrain.engine.files.untrusted_yaml import read_yaml
 
 FOUND = "found "
-"""A program prints a line that begins so: what it measured, as JSON."""
+"""Start of the line that a program prints with its measurements, as JSON."""
 SKIPPED = "skipped "
-"""A program prints a line that begins so where it cannot measure, with the reason."""
+"""Start of the line that a program prints if it cannot measure, with the reason."""
 LINES = "cells.jsonl"
 COMPLETED, HUNG, FAILED, LEFT_OUT = "completed", "hung", "failed", "skipped"
 _KEYS = {"rounds", "limit", "all", "grids"}
 
 C = TypeVar("C", bound=Any)
-"""A frozen dataclass of plain values, which checks them."""
+"""Class of the cells: a frozen dataclass of plain values, which validates them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid(Generic[C]):
-    """A grid of ``cells`` to run, each ``rounds`` times, for at most ``limit`` seconds."""
+    """The ``cells`` to run, each ``rounds`` times, for at most ``limit`` seconds."""
 
     cells: Sequence[C]
     rounds: int
@@ -61,10 +61,10 @@ class Grid(Generic[C]):
 
 
 def read_grid(path: Path, make: Callable[..., C]) -> Grid[C]:
-    """A grid from its file; ``make`` is the cells' class.
+    """Read a grid from its file. ``make`` is the class of the cells.
 
     Raises:
-        InputError: no such file, not YAML, a key that there is not, or a value that a cell refuses.
+        InputError: the file cannot be read or is not YAML, a key is unknown, or a cell rejects a value.
     """
     try:
         content = read_yaml(path)
@@ -76,7 +76,7 @@ def read_grid(path: Path, make: Callable[..., C]) -> Grid[C]:
 
 
 def parse_grid(content: Any, make: Callable[..., C], name: str) -> Grid[C]:
-    """Return the grid that parsed YAML describes; ``name`` is for messages."""
+    """Return the grid that parsed YAML describes; ``name`` is used in error messages."""
     if not isinstance(content, dict) or not content.get("grids") or not set(content) <= _KEYS:
         keys = sorted(map(str, content)) if isinstance(content, dict) else content
         raise InputError(f"{name} has {keys}: a grid has 'grids', and optionally 'rounds', 'limit' and 'all'; remove the others")
@@ -103,18 +103,18 @@ def _cell(make: Callable[..., C], values: Mapping[str, Any], name: str) -> C:
 
 
 def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell's values as it has them, which YAML and JSON tell as lists."""
+    """Return a cell's values with tuples instead of the lists that YAML and JSON give."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Path, *, again: bool = False) -> list[dict[str, Any]]:
-    """Run what has no line in ``folder`` yet; returns the grid's lines, those of before among them.
+    """Run the cells and rounds that have no line in ``folder`` yet. Returns all of the grid's lines, including earlier ones.
 
     Args:
         grid: the cells.
-        command_of: the program of a cell and its arguments. It prints a line that begins with ``FOUND`` or ``SKIPPED``.
-        folder: for ``cells.jsonl``, and ``logs`` with what the programs printed.
-        again: run once more what hung, failed or was skipped before.
+        command_of: returns the command of a cell. The program prints a line that starts with ``FOUND`` or ``SKIPPED``.
+        folder: folder of ``cells.jsonl`` and of ``logs``, the programs' output.
+        again: also repeat cells that hung, failed or were skipped before.
 
     Raises:
         InputError: the folder holds lines of another machine.
@@ -125,7 +125,7 @@ def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Pa
     facts: dict[str, Any] = {"machine": machine(), "versions": versions(), "commit": commit(), "interpreter": sys.executable}
     _refuse_other_machine(lines.values(), facts["machine"], folder)
     if path.exists() and not path.read_text(encoding="utf-8").endswith("\n"):
-        path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")  # its last line was cut short
+        path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")  # an interrupted run left an incomplete last line
     loads: dict[int, dict[str, float]] = {}
     wanted = [(key_of(cell), number, cell) for number in range(grid.rounds) for cell in _turned(grid.cells, number)]
     for i, (key, number, cell) in enumerate(wanted, start=1):
@@ -138,7 +138,7 @@ def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Pa
             {"key": key, "round": number, "cell": asdict(cell)} | _try(command_of(cell), grid.limit, log) | facts | {"load": loads[number]}
         )
         text = json.dumps(line | {"date": datetime.now(UTC).isoformat(timespec="seconds")})
-        lines[key, number] = json.loads(text)  # as it will be read
+        lines[key, number] = json.loads(text)  # the same types as in lines that are read from the file
         with path.open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
         print(
@@ -149,7 +149,7 @@ def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Pa
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a folder, the last of each cell and round; none if it has none. A line that was cut short does not count."""
+    """Return a folder's lines, the last one of each cell and round; empty if there is no file. Incomplete lines are skipped."""
     path, found = folder / LINES, {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
@@ -161,7 +161,7 @@ def read_lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def key_of(cell: Any) -> str:
-    """A name of the cell: the same whenever its values are the same."""
+    """Return an identifier of a cell that depends only on its values."""
     return hashlib.blake2b(json.dumps(asdict(cell), sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
@@ -170,13 +170,13 @@ def _place(line: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _turned(cells: Sequence[C], number: int) -> Sequence[C]:
-    """The order rotates from round to round, for no cell should always run behind the same other one."""
+    """Return the cells in the order of a round. It rotates, so that no cell always runs after the same other one."""
     shift = number % len(cells)
     return [*cells[shift:], *cells[:shift]]
 
 
 def _brief(cell: Any, cells: Sequence[Any]) -> str:
-    """Return the key that distinguishes a cell from the others."""
+    """Return the values of a cell that differ between the cells, as text."""
     return ", ".join(f"{name} {value}" for name, value in asdict(cell).items() if any(getattr(other, name) != value for other in cells))
 
 

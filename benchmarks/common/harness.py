@@ -1,7 +1,7 @@
-"""The result of a benchmark, and the files that it is written to: ``results.json``, and its records as ``results.csv``.
+"""The result of a benchmark, and the files that it is written to: ``results.json``, and ``results.csv`` with its records.
 
-A benchmark is a module beside this one. The first line of its docstring is its question; ``run(args)`` returns a ``Result``; an optional
-``add_arguments(parser)`` adds options of its own. ``args`` always has ``quick``.
+A benchmark is a module of ``hoptrain.benchmarks``. The first line of its docstring is the question that it answers. ``run(args)`` returns a ``Result``; an
+optional ``add_arguments(parser)`` adds options. ``args`` always has ``quick``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from hoptrain.engine import InputError
 from hoptrain.engine.machine import allowed_cores
 
 Record: TypeAlias = Mapping[str, Any]
-"""One row of a table: names and plain values (text, number, truth value or None)."""
+"""One row of a table: names and plain values (text, number, bool or None)."""
 
 _RECORD = (str, int, float, bool, type(None)), "a record is flat, names and text or finite numbers; use None for none"
 _SUMMARY = (int, float), "a summary is flat, a name and a finite number; put anything else into the records"
 
 HOPTRAIN = "hoptrain"
-"""Name of hoptrain, as a system, in all result tables."""
+"""Name of hoptrain in the result tables."""
 
 _LOOK_S = 0.2
-"""Seconds for which ``load`` sleeps."""
+"""Seconds over which ``load`` measures."""
 _CHECKOUT = Path(__file__).resolve().parents[2]
 """Root folder of the repository, with the symbolic links of ``hoptrain/`` resolved."""
 PACKAGES = (
@@ -83,9 +83,9 @@ def write_results(
     revision: str | None = None,
     load: Mapping[str, float] | None = None,
 ) -> Path:
-    """Write ``results.csv`` with the records, and ``results.json`` with all that is needed to repeat and to judge them; return the path of the latter.
+    """Write ``results.csv`` with the records and ``results.json`` with the records and their conditions. Returns the path of ``results.json``.
 
-    Each file is written in whole or not at all.
+    Files are written atomically.
 
     Args:
         folder: where to write.
@@ -93,11 +93,11 @@ def write_results(
         result: its result.
         quick: whether it ran at a small scale.
         command: the command that ran.
-        revision: ``commit()`` before the run; by default that of now, which may be another after a long run.
-        load: how busy the machine was before the run (``load()``).
+        revision: ``commit()`` from before the benchmark ran; by default the current commit, which may have changed during a long run.
+        load: load of the machine before the benchmark ran (``load()``).
 
     Raises:
-        InputError: a record or the summary holds something else than plain, finite values, or a file cannot be written.
+        InputError: a record or the summary has a value that is not plain and finite, or a file cannot be written.
     """
     records = [_plain(f"records[{number}]", record, *_RECORD) for number, record in enumerate(result.records)]
     content = {
@@ -126,7 +126,7 @@ def write_results(
 
 
 def _comma_separated(records: Sequence[Record]) -> str:
-    """Return a line for each record, with a column for each name; a value that is missing or None is empty."""
+    """Return the records as CSV, with a column for each name; missing values and None are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(name for record in records for name in record)), lineterminator="\n")
     writer.writeheader()
@@ -144,7 +144,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _plain(where: str, values: Mapping[str, Any], kinds: Sequence[type], rule: str) -> dict[str, Any]:
-    """NumPy's scalars as Python's; ``kinds`` are allowed, and finite."""
+    """Return the values with NumPy scalars converted to Python's. Raises ``InputError`` if one is not finite or not of ``kinds``."""
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
     for key, value in plain.items():
         if not isinstance(key, str) or type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
@@ -153,7 +153,7 @@ def _plain(where: str, values: Mapping[str, Any], kinds: Sequence[type], rule: s
 
 
 def machine() -> dict[str, Any]:
-    """The hardware and the system. GPUs are named only if the benchmark has imported torch: looking for them takes seconds."""
+    """Return facts about the hardware and the operating system. GPUs are listed only if the benchmark has imported torch, whose import takes seconds."""
     torch = sys.modules.get("torch")
     gpus = []
     if torch is not None and torch.cuda.is_available():
@@ -169,7 +169,7 @@ def machine() -> dict[str, Any]:
 
 
 def load() -> dict[str, float]:
-    """Return how much other programs use the machine: ``busy_cores`` of this process's cores while it sleeps, and the ``load_average`` of a minute."""
+    """Return the load from other programs: ``busy_cores`` among this process's cores while it sleeps, and the ``load_average`` over a minute."""
     shares = psutil.cpu_percent(_LOOK_S, percpu=True)
     busy = sum(shares[core] for core in os.sched_getaffinity(0) if core < len(shares)) / 100
     return {"busy_cores": round(busy, 2), "load_average": round(os.getloadavg()[0], 2)}
@@ -186,7 +186,7 @@ def _cpu_model() -> str:
 
 
 def versions() -> dict[str, str | None]:
-    """The version of every package that matters here, None where it is absent; nothing is imported."""
+    """Return the version of each relevant package, None if it is not installed. Imports nothing."""
     found: dict[str, str | None] = dict.fromkeys(PACKAGES)
     for name in PACKAGES:
         try:
@@ -197,10 +197,10 @@ def versions() -> dict[str, str | None]:
 
 
 def commit(folder: Path = _CHECKOUT) -> str | None:
-    """The git commit of the code that is running, with ``-dirty`` if anything differs from it; None outside a repository of its own.
+    """Return the git commit of the code, with ``-dirty`` if files differ from it; None if ``folder`` is not the root of a git repository.
 
     Args:
-        folder: where the repository begins. A package installed into some other project's repository is not that project's commit.
+        folder: root of the repository. For a package installed inside another project's repository, that project's commit would be wrong.
     """
     try:
         top, head, changes = (

@@ -1,4 +1,4 @@
-"""Options, data sets and rules of summaries that the benchmarks of sampling and loading share."""
+"""Options, data sets and rules for summaries that the benchmarks of sampling and loading share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GRAPHS = ("synthetic:reddit", "synthetic:products")
 FANOUTS = ((25, 10), (15, 10, 5))
 QUICK_SCALE = 0.02
 _IDLE = 0.5
-"""Load average, or cores that others use, up to which a machine counts as idle."""
+"""Largest load average, and largest number of cores used by other programs, with which a machine counts as idle."""
 _TOLERANCE = 0.05
 """Largest relative difference in the number of sampled edges that is attributed to chance."""
 
@@ -26,7 +26,7 @@ _TOLERANCE = 0.05
 def add_graph_arguments(
     parser: argparse.ArgumentParser, baselines: Sequence[str], scale: float = 1.0, quick_scale: float = QUICK_SCALE
 ) -> None:
-    """Options that say what is compared on which graphs, and how often."""
+    """Add the options that choose the graphs, the baselines and the number of rounds."""
     add = parser.add_argument
     add(
         "--graphs",
@@ -46,9 +46,9 @@ def add_graph_arguments(
         nargs="*",
         choices=baselines,
         default=baselines,
-        help="what to compare with (default: all that are installed; with nothing behind it: none)",
+        help="libraries to compare with (default: all that are installed; without a name: none)",
     )
-    add("--rounds", type=int, metavar="R", help="rounds that count (default 7, with --quick 3)")
+    add("--rounds", type=int, metavar="R", help="timed rounds, after the warm-up (default 7, with --quick 3)")
 
 
 def add_case_arguments(parser: argparse.ArgumentParser, baselines: Sequence[str]) -> None:
@@ -62,23 +62,23 @@ def add_case_arguments(parser: argparse.ArgumentParser, baselines: Sequence[str]
         nargs="+",
         choices=("all", "new"),
         default=["all", "new"],
-        help="what a hop expands: all nodes found so far, as DGL does, or the new ones, as PyG does (default: both)",
+        help="nodes that a hop expands: all nodes found so far, as in DGL, or only the new ones, as in PyG (default: both)",
     )
 
 
 def add_fanouts(parser: argparse.ArgumentParser) -> None:
-    """Which hops are sampled."""
+    """Add the option for the fanouts."""
     parser.add_argument(
         "--fanouts",
         type=_fanouts,
         action="append",
         metavar="N,N,...",
-        help="neighbours per hop from the seeds outward; give it twice to measure two (default: 25,10 and 15,10,5)",
+        help="neighbours per hop from the seeds outward; repeat the option to measure several (default: 25,10 and 15,10,5)",
     )
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
-    """Numbers of threads; see ``check_threads``."""
+    """Add the option for the numbers of threads; see ``check_threads``."""
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2][: allowed_cores()], metavar="T", help="threads of each system (default 1 2)"
     )
@@ -92,10 +92,10 @@ def _fanouts(text: str) -> tuple[int, ...]:
 
 
 def check_threads(threads: Sequence[int]) -> None:
-    """Refuse numbers of threads, in order, that the cores are too few for.
+    """Check sorted numbers of threads.
 
     Raises:
-        InputError: less than 1, or more than cores.
+        InputError: a number is below 1 or above the number of cores.
     """
     if not 1 <= threads[0] <= threads[-1] <= allowed_cores():
         raise InputError(f"threads are {list(threads)}: this process may use {allowed_cores()} cores, so 1 to as many; correct --threads")
@@ -106,24 +106,24 @@ def warn_if_busy() -> None:
     found = harness.load()
     if max(found.values()) > _IDLE:
         print(
-            f"others use {found['busy_cores']:.1f} cores of this machine, and its load average is {found['load_average']:.1f}: "
-            "figures of several threads will not tell much; run again when it is idle"
+            f"other programs use {found['busy_cores']:.1f} cores of this machine, and its load average is {found['load_average']:.1f}: "
+            "results with several threads will be unreliable; run again when it is idle"
         )
 
 
 def num_rounds(args: argparse.Namespace) -> int:
-    """Rounds that count."""
+    """Return the number of timed rounds."""
     rounds: int = (3 if args.quick else 7) if args.rounds is None else args.rounds
     return rounds
 
 
 def load(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale: float = QUICK_SCALE) -> Dataset:
-    """A data set at the scale that was asked for; only synthetic ones have several."""
+    """Open a data set. If it is synthetic, generate it at the scale that the options give."""
     return load_dataset(name, root=args.root, scale=_scale(name, args, scale, quick_scale))
 
 
 def load_either(name: str, args: argparse.Namespace, *, scale: float = 1.0, quick_scale: float = QUICK_SCALE) -> Dataset | HeteroDataset:
-    """Open the data set of a name, homogeneous or heterogeneous."""
+    """Open a homogeneous or heterogeneous data set by name."""
     return load_any(name, root=args.root, scale=_scale(name, args, scale, quick_scale))
 
 
@@ -133,7 +133,7 @@ def _scale(name: str, args: argparse.Namespace, scale: float, quick_scale: float
 
 
 def schedule(data: Dataset | HeteroDataset, batch_size: int) -> Schedule:
-    """Mini-batches of the train split, or of all nodes that may be seeds where there is none."""
+    """Return the mini-batches of the train split, or of all nodes that may be seeds if there is no such split."""
     number = data.num_seed_nodes if isinstance(data, HeteroDataset) else data.graph.num_nodes
     seeds = data.split("train") if "train" in data.splits else np.arange(number)
     return Schedule(items=seeds, batch_size=batch_size, seed=SEED)
@@ -148,11 +148,11 @@ def is_same_work(label: str, edges: float, expected: float, tolerance: float = _
 
 
 def key_of(name: str) -> str:
-    """A name as part of the summary's names."""
+    """Return a data set's or system's name in the form used in names of the summary."""
     return name.removeprefix("synthetic:").lower().replace(" ", "_").replace("-", "_")
 
 
 def summarize(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The least of every ``min_*`` and the largest of every ``max_*``."""
+    """Return the minimum of each ``min_*`` and the maximum of each ``max_*``."""
     keys = sorted({key for answer in answers for key in answer})
     return {key: (max if key.startswith("max_") else min)(answer[key] for answer in answers if key in answer) for key in keys}

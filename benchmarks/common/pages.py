@@ -1,4 +1,4 @@
-"""Pages of studies (``hoptrain.benchmarks.common.grid``): what surrounded the figures, and a page in Markdown as one of HTML that holds its pictures."""
+"""Report pages of studies (``hoptrain.benchmarks.common.grid``): their conditions, their failed cells, and the conversion of Markdown to a single HTML file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _STYLE = (
     "th{background:#f4f4f4}td{font-variant-numeric:tabular-nums}td:nth-child(2){min-width:14em}img{max-width:min(100%,72em)}"
     "pre{background:#f4f4f4;padding:1em;overflow:auto;font-size:12px}"
     "@media(prefers-color-scheme:dark){body{background:#1e2027;color:#d6d8de}a{color:#8ab4f8}th,pre{background:#2b2e37}td,th{border-color:#444854}"
-    "img{filter:invert(.88) hue-rotate(180deg)}}"  # pictures have a white ground: it becomes dark, and hues stay
+    "img{filter:invert(.88) hue-rotate(180deg)}}"  # inverts the white background of the plots but keeps their hues
 )
 
 
 def html(text: str, folder: Path) -> str:
-    """Return the page whose Markdown is ``text`` and whose pictures, PNGs, lie in ``folder``.
+    """Return a Markdown page as HTML, with its PNG files from ``folder`` embedded.
 
     Raises:
-        InputError: markdown is not installed.
+        InputError: the package ``markdown`` is not installed.
     """
     try:
         from markdown import markdown
@@ -52,7 +52,7 @@ def _base64(path: Path) -> str:
 
 
 def surroundings(lines: Sequence[Line]) -> str:
-    """Return the sentences on the machine, its load by other programs, the versions, the commits and the date of a study's lines."""
+    """Return sentences on a study's conditions: the machine, its load from other programs, the versions, the commits and the date."""
     last = lines[-1]
     machine = last["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in last["versions"].items() if version)
@@ -72,12 +72,12 @@ def _load(lines: Sequence[Line]) -> str:
 
 
 def options(lines: Sequence[Line], names: Sequence[str]) -> str:
-    """Return the values that a study's cells have of some options, as text."""
+    """Return the values that some options have in a study's cells, as text."""
     return ", ".join(f"{name} {' or '.join(dict.fromkeys(str(line['cell'][name]) for line in lines))}" for name in names)
 
 
 def bad_cells(folder: Path, lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a heading and a list of what hung, failed or was skipped, with the stacks of what hung."""
+    """Yield a heading and a list of the cells that hung, failed or were skipped, with the stacks of those that hung."""
     bad = [line for line in lines if line["outcome"] in (HUNG, FAILED, LEFT_OUT)]
     yield "## What hung, failed or was skipped"
     if not bad:

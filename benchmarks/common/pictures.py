@@ -1,4 +1,4 @@
-"""Pictures by matplotlib, which may be absent; and the one of ``hoptrain bench sampler`` and ``loader``: speed by system."""
+"""Plots with matplotlib, if it is installed, among them the bar chart of ``hoptrain bench sampler`` and ``loader``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 _DPI = 110
 _MODES = {"all": "every hop expands all nodes found so far", "new": "every hop expands the new nodes"}
 _SHADES = {True: ("#f2a65a", "#c4580c", "#7a3605"), False: ("#a9bcd0", "#4a6c8c", "#263f57")}
-"""Colours of hoptrain and of the others, by the number of threads, ascending."""
+"""Colours of hoptrain (True) and of other systems (False), in ascending order of the number of threads or workers."""
 _COLUMNS = 2
 
 
@@ -25,7 +25,7 @@ def can_draw() -> bool:
 
 
 def figure(width: float, height: float, title: str = "") -> Any:
-    """An empty figure, in inches."""
+    """Return an empty figure; width and height are in inches."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(width, height), layout="constrained")
@@ -35,7 +35,7 @@ def figure(width: float, height: float, title: str = "") -> Any:
 
 
 def write(path: Path, make: Callable[..., Any], *args: Any) -> None:
-    """Write the figure that ``make(*args)`` returns as a PNG or SVG, by the name's ending; where matplotlib is not installed, say so instead."""
+    """Write the figure that ``make(*args)`` returns as PNG or SVG, according to the file's suffix. Without matplotlib print that it is skipped."""
     if not can_draw():
         print(f"skipped {path.name}: matplotlib is not installed; install it with 'pip install hoptrain[bench]'")
         return
@@ -45,14 +45,14 @@ def write(path: Path, make: Callable[..., Any], *args: Any) -> None:
 
 
 def png(drawn: Any) -> bytes:
-    """A figure as a PNG."""
+    """Return a figure as a PNG."""
     buffer = BytesIO()
     drawn.savefig(buffer, format="png", dpi=_DPI)
     return buffer.getvalue()
 
 
 def svg(drawn: Any) -> bytes:
-    """A figure as an SVG whose ground is transparent and whose text is text."""
+    """Return a figure as an SVG with a transparent background, with text as text elements."""
     from matplotlib import rc_context
 
     buffer = BytesIO()
@@ -62,12 +62,12 @@ def svg(drawn: Any) -> bytes:
 
 
 def open_frame(axes: Any) -> None:
-    """Take the frame's upper and right lines away."""
+    """Hide the upper and right lines of the frame."""
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def lanes(axes: Any, groups: Mapping[str, Sequence[tuple[str, T]]]) -> list[tuple[float, T]]:
-    """Space for bars from the top down, each with its name at the axis, under a heading for each group; returns where each is drawn."""
+    """Reserve space for horizontal bars from the top down, with a heading for each group, and label them on the axis. Returns each bar's y position."""
     found: list[tuple[float, T]] = []
     at, ticks = 0.0, {}
     for heading, items in groups.items():
@@ -86,11 +86,11 @@ def lanes(axes: Any, groups: Mapping[str, Sequence[tuple[str, T]]]) -> list[tupl
 
 SAMPLER = ("Neighbour sampling on the CPU: millions of sampled edges per second, longer is faster", "medges_s", "threads")
 LOADER = ("Mini-batches with features, consumed by the trainer: batches per second, longer is faster", "batches_s", "workers")
-"""For ``speeds``: a title, the column that is a bar's length, and the column that counts threads or workers."""
+"""Arguments of ``speeds``: the title, the column of the bars' lengths, and the column with the number of threads or workers."""
 
 
 def speeds(records: Sequence[Record], title: str, speed: str, count: str) -> Any:
-    """A figure with a panel for each graph, fanouts and batch size."""
+    """Return a figure with a panel for each graph, fanouts and batch size."""
     panels: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         panels.setdefault((record["graph"], record["fanouts"], record["batch"]), []).append(record)
@@ -104,7 +104,7 @@ def speeds(records: Sequence[Record], title: str, speed: str, count: str) -> Any
 
 
 def _draw_panel(axes: Any, panel: Sequence[Record], speed: str, count: str) -> None:
-    """Modes apart from one another, in them the systems, in these the threads or workers."""
+    """Draw a panel's bars, ordered by mode, then by system, then by number of threads or workers."""
     systems = list(dict.fromkeys(record["system"] for record in panel))
     counts = sorted({record[count] for record in panel})
     groups: dict[str, list[tuple[str, Record]]] = {}
@@ -115,7 +115,7 @@ def _draw_panel(axes: Any, panel: Sequence[Record], speed: str, count: str) -> N
         length, shades = record[speed], _SHADES[record["system"].startswith(HOPTRAIN)]
         axes.barh(y, length, 0.85, color=shades[min(counts.index(record[count]), len(shades) - 1)])
         behind = f"   hoptrain: {record['ratio']:.1f} x" if record["ratio"] else ""
-        side = "right" if record.get("floor_ns") else "left"  # inside the bar, where the floor's mark may stand close behind it
+        side = "right" if record.get("floor_ns") else "left"  # inside the bar if the line of the lower bound may be close to its end
         axes.text(length, y, f" {length:.1f}{behind} ", va="center", ha=side, fontsize=8)
         if record.get("floor_ns"):
             floor = 1e3 / record["floor_ns"]

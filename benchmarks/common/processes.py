@@ -1,4 +1,4 @@
-"""Processes as Linux lists them: who started whom, their processor time, and their memory."""
+"""Information about processes on Linux: descendants, CPU time and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil  # PyG needs it too
 
 
 def family(pid: int | None = None) -> list[psutil.Process]:
-    """``pid`` (by default this process) and its living descendants; none if it is gone."""
+    """Return the process ``pid`` (default: this one) and its living descendants; an empty list if it no longer exists."""
     with suppress(psutil.NoSuchProcess):
         first = psutil.Process(pid)
         return [first, *first.children(recursive=True)]
@@ -19,7 +19,7 @@ def family(pid: int | None = None) -> list[psutil.Process]:
 
 
 def cpu_seconds(found: Sequence[psutil.Process], *, ended_children: bool = False) -> float:
-    """Processor time of living processes together; on demand with that of the children that they have seen the end of."""
+    """Return the total CPU seconds of living processes, with ``ended_children`` also those of children that they have waited for."""
     total = 0.0
     for process in found:
         with suppress(psutil.Error):
@@ -28,12 +28,12 @@ def cpu_seconds(found: Sequence[psutil.Process], *, ended_children: bool = False
 
 
 def memory(found: Sequence[psutil.Process]) -> dict[str, int]:
-    """Bytes of the processes together.
+    """Return the memory of the processes in bytes.
 
     Returns:
-        ``peak_rss``: the sum of their largest resident sizes so far; a page that several share counts for each of them.
-        ``pss``: what they hold now, a shared page counting in equal parts for those that share it: the sum is what the machine gives.
-        ``shared``: the part of ``pss`` in pages that lie in more than one process.
+        ``peak_rss``: the sum of the processes' peak resident set sizes; a page that several share counts for each of them.
+        ``pss``: the current proportional set size; a page shared by n processes counts 1/n for each, so that the sum is the memory used.
+        ``shared``: the part of ``pss`` in pages that several processes share.
     """
     total = {"peak_rss": 0, "pss": 0, "shared": 0}
     for process in found:

@@ -1,4 +1,4 @@
-"""Timing in interleaved rounds where the systems do different amounts of work: the cost of a unit of it, round by round."""
+"""Timing in interleaved rounds for systems that do different amounts of work: measures the cost of a unit of work in each round."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 
 WARMUP = 2
-"""Rounds before those that count."""
+"""Number of warm-up rounds, which are not counted."""
 _MOST_UNITS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Measurements of one subject.
+    """Measurements of one subject, which is a function that is timed.
 
     Attributes:
-        ns: (rounds,) nanoseconds for a unit of work; a ratio of two subjects is formed within each round, before the median is taken.
-        amount: units of work of a call, on average.
+        ns: (rounds,) nanoseconds per unit of work. Ratios of two subjects are formed within each round, before the median is taken.
+        amount: mean units of work per call.
     """
 
     ns: Array
@@ -31,22 +31,22 @@ class Cost:
 
     @property
     def median(self) -> float:
-        """Nanoseconds for a unit of work."""
+        """Median nanoseconds per unit of work."""
         return float(np.median(self.ns))
 
     @property
     def seconds(self) -> float:
-        """Seconds of a call."""
+        """Median seconds per call."""
         return self.median * self.amount * 1e-9
 
     @property
     def spread(self) -> float:
-        """The middle half of the rounds as a share of the median."""
+        """Interquartile range of the rounds, as a fraction of the median."""
         low, high = np.quantile(self.ns, (0.25, 0.75))
         return float(high - low) / self.median
 
     def over(self, other: Array) -> float:
-        """How many times as much a unit costs as in ``other`` (rounds,)."""
+        """Return the median over the rounds of this cost divided by ``other`` (rounds,)."""
         return float(np.median(self.ns / other))
 
 
@@ -56,17 +56,17 @@ Costs: TypeAlias = Mapping[str, Cost]
 def time_rounds(
     subjects: Mapping[str, Callable[[int], int]], rounds: int, *, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, Cost]:
-    """Time several subjects against one another: one call of each per round, so that a slow spell of the machine meets them all.
+    """Time several subjects in interleaved rounds: each is called once per round, so that slow phases of the machine affect all of them.
 
-    The order rotates from round to round, for none should always run behind the same other one.
+    The order rotates from round to round, so that none always runs after the same other one.
 
     Args:
-        subjects: by name, what takes the number of its call, from 0, does some work and returns how much.
-        rounds: number of rounds that count, after ``WARMUP`` others.
-        clock: seconds; for tests.
+        subjects: functions by name. Each takes the number of the call, from 0, does some work and returns its amount.
+        rounds: number of timed rounds, after ``WARMUP`` others.
+        clock: returns the time in seconds; replaced by tests.
 
     Raises:
-        InputError: nothing to time, or no round.
+        InputError: there is no subject or no round.
     """
     if not subjects or rounds < 1:
         raise InputError(f"{len(subjects)} subjects in {rounds} rounds: timing needs one of each at least; give more")
@@ -88,16 +88,18 @@ def _cost(seconds: Array, amounts: Array) -> Cost:
 
 @dataclass(eq=False, slots=True)
 class Paced:
-    """A subject that does as many units of work (mini-batches, say) a call as take about as long as those of the others.
+    """A subject that adapts its number of units (such as mini-batches) so that a call takes about a given time.
 
-    So a fast system is timed over as long a stretch as a slow one: in milliseconds it would be a matter of luck. The first call compiles what
-    there is to compile; each other one tells how many units the next should have.
+    So fast and slow systems are timed for equally long; timings of a few milliseconds would be unreliable. The first call compiles, and each later
+    one determines the number of units of the next.
 
     Attributes:
-        act: takes the number of the first unit and how many to do; does them and returns the amount of work.
-        seconds: what a call should take; with 0 it has ``least`` units.
-        least: units of a call at least, for instance one for each thread.
-        by_unit: whether the cost is that of a unit, whatever it amounts to.
+        act: takes the number of the first unit and the number of units, processes them and returns the amount of work.
+        seconds: target duration of a call; with 0 each call has ``least`` units.
+        least: minimum number of units of a call, for instance one for each thread.
+        by_unit: measure the cost per unit instead of the cost per amount of work.
+        clock: returns the time in seconds; replaced by tests.
+        calls: amount of work and number of units of each call so far.
     """
 
     act: Callable[[int, int], int]
@@ -106,11 +108,10 @@ class Paced:
     by_unit: bool = False
     clock: Callable[[], float] = time.perf_counter
     calls: list[tuple[int, int]] = field(default_factory=list)
-    """Amount of work and units of each call."""
     _units: int = 0
 
     def __call__(self, call: int) -> int:
-        """Do some units; returns the amount of work, or their number."""
+        """Process some units. Returns the amount of work, or with ``by_unit`` the number of units."""
         units = self._units or self.least
         begin = self.clock()
         amount = self.act(sum(units for _, units in self.calls), units)
@@ -122,6 +123,6 @@ class Paced:
 
     @property
     def amount_per_unit(self) -> float:
-        """On average."""
+        """Mean amount of work per unit."""
         amount, units = np.sum(self.calls, axis=0)
         return float(amount / units)

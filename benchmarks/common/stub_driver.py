@@ -1,6 +1,6 @@
-"""numba-cuda with the driver's calls replaced by nothing: the host's part of a bulk runs as on a device, is counted and timed, and needs none.
+"""Stubs for the CUDA driver, with which the host's part of a bulk runs as on a device, and is counted and timed, without a GPU.
 
-Kernels are typed, compiled and given their arguments as for a launch; what would be queued on the device is counted instead.
+numba-cuda types and compiles kernels and prepares their arguments as for a launch. Operations that would be queued on the device are only counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _ADDRESS = 0x7F0000000000
 
 @contextlib.contextmanager
 def stubbed() -> Iterator[Counter[str]]:
-    """Counts of launches, copies, allocations and synchronisations, while it lasts. Not in the simulator, and not where there is a device."""
+    """Replace the driver's calls within the context, which yields the counts of launches, copies, allocations and synchronisations.
+
+    It works neither with the CUDA simulator nor on a machine with a GPU.
+    """
     from cuda.core import _kernel_arg_handler
     from numba.cuda import dispatcher
     from numba.cuda.codegen import CUDACodeLibrary
@@ -46,7 +49,7 @@ def stubbed() -> Iterator[Counter[str]]:
     replaced = (
         (devices._runtime, "get_or_create_context", lambda *_: context),
         (devices._runtime, "ensure_context", contextlib.nullcontext),
-        (runtime.runtime, "get_version", lambda: (0, 0)),  # no device's: what is kept on disk meanwhile is for nobody else
+        (runtime.runtime, "get_version", lambda: (0, 0)),  # no real version, so that no real device uses kernels cached on disk with it
         (CUDACodeLibrary, "get_cufunc", lambda library: library.get_cubin((*CAPABILITY, "")) and function),
         (dispatcher, "launch", launch),
         (devicearray._driver, "host_to_device", copy("host_to_device")),
@@ -60,10 +63,10 @@ def stubbed() -> Iterator[Counter[str]]:
 
 
 class StubStream(DeviceStream):
-    """A stream on which nothing happens."""
+    """A stream that only counts the operations it is asked for."""
 
     def __init__(self, counts: Counter[str]) -> None:
-        """Count what is asked for in ``counts``."""
+        """Count operations in ``counts``."""
         from numba.cuda.cudadrv import driver
 
         self._counts = counts
@@ -71,22 +74,22 @@ class StubStream(DeviceStream):
         self.numba = driver.Stream(driver.binding.CUstream(0x7000), external=True)
 
     def wait_for(self, other: DeviceStream) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
-        """An array without memory."""
+        """Return an array without memory."""
         self._counts["allocations"] += 1
         return _without_memory(shape, np.dtype(dtype))
 
     def tensor(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
-        """A tensor of one entry's memory."""
+        """Return a tensor of the given shape that takes the memory of one element."""
         from hoptrain.benchmarks.common.thin_tensor import thin
 
         self._counts["allocations"] += 1
         return thin(shape, dtype)
 
     def lend(self, array: Any, dtype: DTypeLike | None = None) -> Any:
-        """An array without memory in place of a tensor."""
+        """Return an array without memory in place of a tensor."""
         own = np.empty(0, str(array.dtype).removeprefix("torch.")).dtype
         words = own if dtype is None else np.dtype(dtype)
         return _without_memory((*array.shape[:-1], array.shape[-1] * own.itemsize // words.itemsize), words)
@@ -98,14 +101,14 @@ class StubStream(DeviceStream):
         return thin(array.shape, array.dtype)
 
     def copy(self, array: Any) -> Any:
-        """Another one."""
+        """Return a tensor like ``array`` that takes the memory of one element."""
         from hoptrain.benchmarks.common.thin_tensor import thin_like
 
         self._counts["allocations"] += 1
         return thin_like(array.shape, array.dtype)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Let a driver's work be done unseen; what queues it again is counted, and brings the sizes, also unseen."""
+        """Run a driver's work without counting it. Returns a function that counts a replay and fetches the sizes, also without counting."""
         driver: DeviceSampler[Any] = work.__self__  # type: ignore[attr-defined]
         self._unseen(work)
 
@@ -122,13 +125,13 @@ class StubStream(DeviceStream):
         self._counts.update(before)
 
     def synchronize(self) -> None:
-        """Only counted."""
+        """Only count the call."""
         self._counts["synchronisations"] += 1
 
 
 @contextlib.contextmanager
 def giving_sizes(sizes: Mapping[str, Any], counts: Counter[str]) -> Iterator[None]:
-    """While it lasts drivers fetch these sizes of a bulk, by name: over and over if it has more mini-batches."""
+    """Within the context let drivers fetch the given sizes of a bulk, by name. They are repeated if the bulk has more mini-batches."""
     rows_of: dict[tuple[Any, ...], tuple[list[int], Array]] = {}
 
     def fetch(driver: DeviceSampler[Any]) -> None:
@@ -145,7 +148,7 @@ def giving_sizes(sizes: Mapping[str, Any], counts: Counter[str]) -> Iterator[Non
 
 @contextlib.contextmanager
 def feeding(counts: Counter[str]) -> Iterator[None]:
-    """While it lasts a ``DeviceFeed`` can be made, whose own stream is one on which nothing happens."""
+    """Within the context allow creating a ``DeviceFeed`` without a GPU; its stream is a ``StubStream``."""
     where = "hoptrain.samplers.loader.device_feed"
     with mock.patch(f"{where}.DeviceStream", return_value=StubStream(counts)), mock.patch(f"{where}.check_cuda"):
         yield

@@ -1,4 +1,4 @@
-"""Rows of figures as a table in Markdown."""
+"""Markdown tables of results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 WIDTH = 120
-"""Columns of text of the widest table, unless one of its columns is wider."""
+"""Maximum width of a table in characters; a table with a single wider column exceeds it."""
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], keys: int = 1) -> str:
     """Return a table with its columns in the order in which their names first appear; None and missing values are empty.
 
-    A table that is wider than ``WIDTH`` goes on in another one below it, which repeats the first ``keys`` columns.
+    A table wider than ``WIDTH`` is split into several below each other, each of which repeats the first ``keys`` columns.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = {name: [name, "---", *("" if row.get(name) is None else str(row[name]).replace("|", "/") for row in rows)] for name in names}

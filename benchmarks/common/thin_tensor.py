@@ -1,4 +1,4 @@
-"""Tensors that say that they are on a GPU; in a file of their own, since it imports torch, and a benchmark's help does without."""
+"""Tensors that report being on a GPU. This module imports torch, so benchmarks import it only when they run, which keeps their help fast."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import DTypeLike
 
 
 class _Tensor(torch.Tensor):
-    """On a GPU, as far as it says."""
+    """A CPU tensor that reports being on a GPU."""
 
     is_cuda = True
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
 
 def thin(shape: Sequence[int], dtype: DTypeLike) -> Any:
-    """A tensor of a shape, with the memory of one entry, of NumPy's ``dtype``."""
+    """Return a tensor of the given shape, with NumPy's ``dtype``, that takes the memory of one element."""
     return thin_like(shape, torch.from_numpy(np.empty(0, dtype)).dtype)
 
 

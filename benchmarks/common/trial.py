@@ -1,6 +1,6 @@
-"""A program that may hang, run to its end or to a time limit: how it ended, where it waited, and what it left behind.
+"""Run a program that may hang, up to a time limit, and find out how it ended, where it waited, and what it left behind.
 
-All its processes are known by a variable of their environment, whichever session or group they have moved to.
+All its processes are recognised by an environment variable, even if they have moved to another session or process group.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from hoptrain.benchmarks.common.processes import cpu_seconds
 from hoptrain.kernels.child_process import import_path
 
 BEGIN = "begin"
-"""The program prints this line when it is ready; its limit counts from there."""
+"""Line that the program prints when it is ready. The time limit starts then."""
 DONE = "done"
-"""The program prints this line when it has finished all that it wanted."""
+"""Line that the program prints when it has completed."""
 RAISED = "raised "
-"""The program prints a line that begins so when an exception has reached its top."""
+"""Start of the line that the program prints when an exception has reached its top level."""
 _START_S = 240.0
-LEAVE_S = 6.0  # how long processes may live on after the one that started them
+LEAVE_S = 6.0  # seconds that processes may outlive the first one before they count as orphans
 _MARK = "HOPTRAIN_TRIAL"
 _TICK_S = 0.1
-IDLE_S = 8.0  # longer than any wait that the cases set: a program that did nothing for so long does nothing any more
-_BUSY = 0.25  # share of the looks at which a program that does something computes; collectives that wait look around now and then
-SLOW = 10.0  # how many times its limit a program may take that computes, but gets little of a core
+IDLE_S = 8.0  # longer than any wait in the cases: a program that was idle for this time is considered hung
+_BUSY = 0.25  # a program counts as active if it computes in this fraction of the checks; waiting collectives poll now and then
+SLOW = 10.0  # factor by which a program may exceed its limit if it computes but gets little CPU time
 
 
 def say(line: str) -> None:
-    """Print a line for the one who watches, in one piece: other processes print to the same file."""
+    """Print a line for the program that watches this one, in a single write, since other processes print to the same file."""
     os.write(sys.stdout.fileno(), f"\n{line}\n".encode())
 
 
@@ -49,12 +49,12 @@ class Trial:
 
     Attributes:
         ended: whether it ended by itself within the limit.
-        seconds: from its readiness to its end, or to the limit.
+        seconds: time from ``BEGIN`` to its end, or to the limit.
         code: exit code, negative for a signal; None if it did not end.
-        text: what all its processes printed.
-        where: of a program that did not end: what its processes were waiting in.
-        orphans: processes that outlived the first one by seconds.
-        shm_files: names in /dev/shm that it left there.
+        text: output of all its processes.
+        where: functions in which its processes waited, if it did not end.
+        orphans: number of processes that outlived the first one by ``LEAVE_S`` seconds.
+        shm_files: number of files that it left in /dev/shm.
     """
 
     ended: bool
@@ -67,12 +67,12 @@ class Trial:
 
 
 def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
-    """Run ``command``; whatever it has started is gone afterwards.
+    """Run ``command``, and kill all that is left of its processes afterwards.
 
     Args:
         command: program and arguments.
-        limit: seconds from ``BEGIN``, and of processor time for a program that still computes then.
-        log: file for what it prints; the stacks of a program that did not end lie beside it, with the suffix ``.stacks``.
+        limit: seconds from ``BEGIN``. A program that still computes then may use up to this amount of CPU time.
+        log: file for its output. If it does not end, its stacks are written to a file of the same name with the suffix ``.stacks``.
     """
     mark = uuid.uuid4().hex
     before = os.listdir("/dev/shm")
@@ -84,7 +84,7 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
     try:
         seconds = _wait(process, mark, limit, log)
         code = process.poll()
-        text = log.read_text(errors="replace")  # before others complain that the first one is gone
+        text = log.read_text(errors="replace")  # read before the first process is killed, about which others would print messages
         where = "" if code is not None else _stacks(process.pid, _marked(mark), log)
         process.kill()
         process.wait()
@@ -104,10 +104,10 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
 
 
 def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) -> float:
-    """Until the end or the limit; returns the seconds since ``BEGIN``.
+    """Wait for the end or the limit, and return the seconds since ``BEGIN``.
 
-    On a busy machine a slow program is no hang: past the limit it is given up once it has done nothing for a while, or has used as much
-    processor time as the limit is long.
+    A program that is only slow, on a busy machine, does not count as hung. After the limit the wait ends once the program has been idle for ``IDLE_S``,
+    has used ``limit`` seconds of CPU time, or has taken ``SLOW`` times the limit.
     """
     started = begin = time.monotonic()
     is_ready = False
@@ -129,7 +129,7 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
 
 
 def is_busy(mark: str) -> bool:
-    """Return whether one of the processes computes, or would if it got a core."""
+    """Return whether one of the processes is running or ready to run."""
     return any(state_of(path) in "RD" for process in _marked(mark) for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
 
 
@@ -141,17 +141,17 @@ def _wait_for_orphans(mark: str) -> int:
 
 
 def _marked(mark: str) -> list[psutil.Process]:
-    """The living processes that have the variable, by their ids: those started first in front."""
+    """Return the living processes with the environment variable, by ascending id, so that those started first come first."""
     found = []
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # it has ended meanwhile, or is another user's
+        with suppress(psutil.Error):  # the process has ended, or belongs to another user
             if process.environ().get(_MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 
 
 def _kill_all(mark: str) -> None:
-    while found := _marked(mark):  # again, for those that were started meanwhile
+    while found := _marked(mark):  # repeated, since processes may have been started in between
         for process in found:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -159,7 +159,7 @@ def _kill_all(mark: str) -> None:
 
 
 def state_of(path: Path) -> str:
-    """One letter; X of a process that is gone."""
+    """Return the state letter from a ``stat`` file of /proc, or X if the process no longer exists."""
     try:
         return path.read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -167,7 +167,7 @@ def state_of(path: Path) -> str:
 
 
 def _stacks(first: int, processes: Sequence[psutil.Process], log: Path) -> str:
-    """Write the stack of every process to the file beside ``log``; returns the innermost calls of the first process and of the others."""
+    """Write the stack of every process to the ``.stacks`` file. Returns the innermost calls of the first process and of the others."""
     texts, calls = [], []
     for pid in (process.pid for process in processes):
         with suppress(OSError):
@@ -181,7 +181,7 @@ def _stacks(first: int, processes: Sequence[psutil.Process], log: Path) -> str:
 
 
 def _stack(pid: int, log: Path) -> str:
-    """Let the process print its stacks itself, if it has registered faulthandler for SIGUSR1."""
+    """Let the process print its own stack, if it has registered faulthandler for SIGUSR1, and return it."""
     size = log.stat().st_size
     catches = int(re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[0], 16)
     if not catches >> (signal.SIGUSR1 - 1) & 1:
@@ -192,7 +192,7 @@ def _stack(pid: int, log: Path) -> str:
 
 
 def _innermost(stack: str) -> str:
-    """The calls that tell where a process is: the innermost, and the innermost of a loader or a trainer."""
+    """Return the calls that show where a process is: the innermost one, and the innermost one in a loader or a trainer."""
     frames = re.findall(r'File "(\S+)", line \d+ in (\S+)', stack)
     if not frames:
         return "no Python frame"
