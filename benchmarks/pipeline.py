@@ -1,7 +1,8 @@
 """What does a pipeline of stages gain on a Vision GNN, and what does it cost?
 
-The data are handwritten digits (the data set ``digits``), the model has the blocks of Raffi 2024, and each stage has the same number of blocks. Every stage is a process with one
-thread. A replica is a whole pipeline with its share of the batch (data parallelism); it splits that share into chunks (micro-batches).
+The data are handwritten digits (the data set ``digits``), the model has the blocks of Raffi 2024, and each stage has the same number of blocks. Every stage
+is a process with one thread. A replica is a whole pipeline with its share of the batch (data parallelism); it splits that share into chunks (micro-
+batches).
 
 ``speedup`` is relative to one process without a pipeline that computes the same chunks one after another. ``speedup_whole_batch`` is relative to one
 process that computes the batch at once; it includes the gain of smaller chunks that fit in the caches, which is not due to the stages. Rows

@@ -1,1 +1,1 @@
-"""The cells of a study of whole trainings: what they do, their table and their pictures."""
+"""The study of ``hoptrain bench scale``: its cells, the programs that run them, the result table and the plots."""

@@ -1,4 +1,4 @@
-"""A cell of a study of whole trainings: what is trained, on whose mini-batches. The program that does it is ``hoptrain.benchmarks.study.run``."""
+"""A cell of ``hoptrain bench scale``: the model to train, and the loader that feeds it. ``hoptrain.benchmarks.study.run`` is the program that runs it."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from hoptrain.engine.arrays import Array
 
 SYSTEMS = ("hoptrain", "pyg", "dgl", "papers")
 HAVE = {"neighbor": SYSTEMS[:3], "cluster": SYSTEMS[:3], "ladies": ("hoptrain", "papers"), "fastgcn": ("hoptrain", "papers")}
-"""The systems that have each algorithm."""
+"""Algorithm -> systems that have it."""
 PHASES = ("wait", "copy", "train", "all_reduce", "other")
-"""Phases of the trainer's time, in the order of a step; together they make up the epoch."""
+"""Phases of the trainer's time, in the order of a step. Together they make up the epoch."""
 ALLOCATORS = ("malloc", "tcmalloc")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One point of the grid.
+    """One combination of the grid's values.
 
     Attributes:
-        system: whose loader.
-        arch: sage or gat.
-        ranks: training processes.
-        workers: loader processes of each rank; 0 loads in the rank's own.
+        system: library whose loader is used; a name in ``SYSTEMS``.
+        arch: architecture, sage or gat.
+        ranks: number of training processes.
+        workers: loader processes of each rank; 0 loads in the training process.
         batch_size: seeds per rank and step.
-        dataset: name, as in ``load_dataset``.
-        scale: of a synthetic set.
-        fanouts: from the seeds outward.
-        expand: of hoptrain's sampler, "all" as DGL or "new" as PyG.
-        hidden: width between layers.
-        heads: of gat.
-        dropout: share of hidden inputs dropped.
-        lr: Adam's learning rate.
-        weight_decay: Adam's L2 penalty.
-        epochs: that count.
-        num_seeds: seeds of an epoch over all ranks, taken from the training split at random; None takes all.
-        threads: torch's threads of a rank; None takes the rank's share of the cores, as Lightning does, at least 1.
-        allocator: what the processes' memory comes from, for all systems alike.
-        test_nodes: nodes of the test split that are evaluated; None takes all, 0 evaluates nothing.
-        seed: of weights and batches.
-        algorithm: of sampling; ``bench scale`` has "neighbor" alone. The number of fanouts is that of layers for all.
-        clusters: of cluster; a batch has ``batch_size`` of them.
-        layer_sizes: draws of ladies and fastgcn, from the seeds outward.
+        dataset: name of the data set, as in ``load_dataset``.
+        scale: scale of a synthetic data set, in (0, 1].
+        fanouts: neighbours per hop from the seeds outward.
+        expand: nodes that a hop of hoptrain's sampler expands, "all" as in DGL or "new" as in PyG.
+        hidden: hidden channels.
+        heads: attention heads of gat.
+        dropout: dropout probability of hidden inputs.
+        lr: learning rate of Adam.
+        weight_decay: weight decay of Adam.
+        epochs: timed epochs, after one warm-up epoch.
+        num_seeds: seeds of an epoch over all ranks, a random subset of the training split; None takes all.
+        threads: torch's threads in each rank; None takes the rank's share of the cores, at least 1, as Lightning does.
+        allocator: memory allocator of the processes, the same for all systems.
+        test_nodes: nodes of the test split that are evaluated; None takes all, 0 evaluates none.
+        seed: seed of weights and batches.
+        algorithm: sampling algorithm; a key of ``HAVE``. For all of them the number of layers is the number of fanouts.
+        clusters: number of clusters, for "cluster"; a batch has ``batch_size`` of them.
+        layer_sizes: nodes to sample per layer from the seeds outward, for "ladies" and "fastgcn".
     """
 
     system: str

@@ -1,7 +1,7 @@
-"""Mini-batches of a study, converted to the same blocks for every loader, and hoptrain's ``SampleLoader`` with its defaults.
+"""The loaders of a study's cells behind one interface, whose mini-batches are converted to the same blocks, and hoptrain's ``SampleLoader`` as one of them.
 
-``SampleLoader`` selects each rank's share itself. Without workers the data set is in memory. Every process records its seconds of sampling and
-gathering.
+``SampleLoader`` has its default settings and selects each rank's share of the seeds itself. Without workers the data set is in memory. Each process
+records the seconds that it spends on sampling and on gathering features.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Item(NamedTuple):
     Attributes:
         x: (S, F) features of the input nodes.
         y: (B,) labels of the seeds.
-        blocks: one a layer, the outermost first, on the CPU or the device.
-        num_edges: sampled edges; one that two blocks share counts once.
-        degrees: (S,) in-degrees of the input nodes, where edges have weights; else None.
+        blocks: one block per layer, the outermost first, on the CPU or the device.
+        num_edges: number of sampled edges; an edge in several blocks counts once.
+        degrees: (S,) in-degrees of the input nodes if edges have weights, otherwise None.
     """
 
     x: Tensor
@@ -46,11 +46,11 @@ class Feed:
     """An opened loader of one rank.
 
     Attributes:
-        epoch: from the epoch's number to its mini-batches as the loader gives them.
-        item: from one of them to an ``Item`` on a device: the copy.
-        work: seconds of sampling and of gathering since it was called before, all processes of the loader together.
-        pinned: whether workers and trainer were pinned to cores.
-        close: lets go of cores, and ends workers that would not end with the process.
+        epoch: takes an epoch's number, and returns an iterator over its mini-batches in the loader's own format.
+        item: copies such a mini-batch to a device, as an ``Item``.
+        work: returns the seconds of sampling and of gathering since the previous call, summed over the loader's processes.
+        pinned: whether workers and trainer are pinned to different cores.
+        close: undoes the pinning, and ends workers that would outlive the process.
     """
 
     epoch: Callable[[int], Iterator[Any]]
@@ -61,7 +61,10 @@ class Feed:
 
 
 class Clock:
-    """Seconds by process of a loader and kind of work. Workers are forked, so the memory is theirs too; each writes into a row of its own."""
+    """Seconds per process of a loader and kind of work.
+
+    The counters are in shared memory, so that forked workers can write to them; each process has its own row.
+    """
 
     def __init__(self, workers: int) -> None:
         """Start with zero seconds."""
@@ -69,7 +72,7 @@ class Clock:
         self._before = (0.0, 0.0)
 
     def timed(self, kind: int, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, with the time of its calls noted."""
+        """Return the function with its calls timed."""
 
         def call(*args: Any, **named: Any) -> Any:
             begin = time.perf_counter()
@@ -80,19 +83,19 @@ class Clock:
         return call
 
     def add(self, kind: int, seconds: float) -> None:
-        """Note the time of this process."""
+        """Add seconds of work of the current process."""
         info = get_worker_info()
         self._spent[0 if info is None else info.id + 1, kind] += seconds
 
     def work(self) -> tuple[float, float]:
-        """Seconds of sampling and of gathering since it was called before."""
+        """Return the seconds of sampling and of gathering since the previous call."""
         now = self._spent.sum(0).tolist()
         before, self._before = self._before, (now[0], now[1])
         return now[0] - before[0], now[1] - before[1]
 
 
 def open_hoptrain(data: Dataset, cell: Cell, place: Place) -> Feed:
-    """Open hoptrain's loader with its sampler of the cell's algorithm."""
+    """Open hoptrain's loader with its sampler for the cell's algorithm."""
     loader = SampleLoader(
         data if cell.workers else data.in_memory(),
         ALGORITHMS[cell.algorithm].sampler(**cell.sampler_arguments),

@@ -1,20 +1,20 @@
-"""Mini-batches of a study from PyG, DGL and the authors' programs, each used as its documentation advises.
+"""The loaders of PyG, DGL and the authors' programs for a study's cells, each set up as its documentation recommends.
 
 neighbor, PyG
-    ``NeighborLoader`` over this rank's share of the seeds, cut as PyG's multi-GPU examples do; its operator from pyg-lib where that is installed, else
-    from torch-sparse. Persistent workers; features are fetched where its default for data in memory does, in the trainer's process.
+    ``NeighborLoader`` over the rank's share of the seeds, split as in PyG's multi-GPU examples. It samples with pyg-lib if that is installed, otherwise
+    with torch-sparse. Workers are persistent; features are gathered in the trainer's process, the default for data in memory.
 neighbor, DGL
-    ``dgl.dataloading.DataLoader`` with ``use_ddp=True`` where there are several ranks, ``NeighborSampler`` with features and labels named for prefetching,
-    a graph of compressed columns, persistent workers.
+    ``dgl.dataloading.DataLoader`` with ``use_ddp=True`` if there are several ranks, ``NeighborSampler`` with features and labels named for prefetching,
+    a graph in CSC format, persistent workers.
 cluster
-    Cluster-GCN with the same clusters for all, those that hoptrain's sampler finds by METIS. PyG: ``ClusterData`` and ``ClusterLoader``, which cut the features
-    out in the workers. DGL: ``ClusterGCNSampler``, features named for prefetching.
+    Cluster-GCN with the same clusters for all systems, which hoptrain's sampler finds with METIS. PyG: ``ClusterData`` and ``ClusterLoader``, which slice
+    the features in the workers. DGL: ``ClusterGCNSampler`` with features named for prefetching.
 ladies, fastgcn
-    "papers": as the authors' programs do it, in the workers of torch's loader; no library has them. The nodes of the layer before join those that are
-    drawn, without edges of theirs, since the model uses a node itself too; as published, LADIES joins the seeds.
+    "papers": the authors' programs, run in the workers of torch's loader, since neither library has these algorithms. The previous layer's nodes are added
+    to the sampled ones, without edges, since the model also uses each node's own features. As published, LADIES adds the seeds.
 
-Where a rank has more cores than workers, workers and trainer are pinned apart by PyG's and DGL's own ``enable_cpu_affinity``, as both advise. All
-batches are made into the same blocks, by views and one pass over the ids, and go through the same layers.
+If a rank has more cores than workers, PyG's and DGL's own ``enable_cpu_affinity`` pins workers and trainer to different cores, as both recommend. All
+batches are converted to the same blocks, as views and with one pass over the ids, and go through the same layers.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from hoptrain.engine.arrays import Array
 from hoptrain.samplers import Block, ClusterSampler
 
 NO_SEED = -100
-"""The label of a node that carries no loss, as torch's cross entropy has it."""
+"""Label of nodes that do not contribute to the loss; the default ``ignore_index`` of torch's cross entropy."""
 
 
 def open_pyg(data: Dataset, cell: Cell, place: Place) -> Feed:
-    """Open the loader of PyG.
+    """Open PyG's loader.
 
     Raises:
-        InputError: PyG is not installed, or neither of the libraries that sample for it.
+        InputError: PyG is not installed, or neither pyg-lib nor torch-sparse is.
     """
     owned = pyg.feature_data(data)
     seeds = torch.from_numpy(place.seeds.astype(np.int64))
@@ -71,10 +71,10 @@ def open_pyg(data: Dataset, cell: Cell, place: Place) -> Feed:
 
 
 def nested_blocks(edge_index: Tensor, num_nodes: int, num_seeds: int, num_layers: int) -> list[Block]:
-    """The blocks of PyG's mini-batch.
+    """Return the blocks of a mini-batch of PyG.
 
-    PyG numbers the nodes in the order in which they were found, and lists the edges by destination in this order. So a hop's edges end where the
-    destinations of the hop end, and the nodes it found end at the largest of its sources.
+    PyG numbers nodes in the order in which it finds them, and sorts edges by destination in this order. So the edges of a hop end at the hop's last
+    destination, and the largest of their sources is the last node that the hop found.
     """
     sources, destinations = edge_index
     indptr = torch._convert_indices_from_coo_to_csr(destinations, num_nodes)
@@ -88,7 +88,7 @@ def nested_blocks(edge_index: Tensor, num_nodes: int, num_seeds: int, num_layers
 
 
 def open_dgl(data: Dataset, cell: Cell, place: Place) -> Feed:
-    """Open the loader of DGL.
+    """Open DGL's loader.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -113,7 +113,7 @@ def open_dgl(data: Dataset, cell: Cell, place: Place) -> Feed:
 
 
 def _timed(sampler: Any, clock: Clock) -> Any:
-    """DGL's sampler with its time noted, and that of fetching the features, in the trainer's process."""
+    """Return DGL's sampler with its time recorded, and record the time of fetching features in the trainer's process."""
     sampler.sample = clock.timed(SAMPLE, sampler.sample)
     internals = dgl.data_loading()
     internals._prefetch = clock.timed(GATHER, internals._prefetch)
@@ -126,14 +126,14 @@ def _block_of_dgl(block: Any) -> Block:
 
 
 def _loader_cores(cell: Cell, place: Place) -> list[int]:
-    """The cores of a rank, if it has more of them than workers; else none: there is nothing to pin apart."""
+    """Return the rank's cores if there are more than workers, otherwise an empty list, since then workers and trainer cannot be separated."""
     cores = sorted(os.sched_getaffinity(0))[place.rank :: cell.ranks]
     return cores if 0 < cell.workers < len(cores) else []
 
 
 def _open_pyg_cluster(data: Dataset, cell: Cell, place: Place) -> Feed:
     require("torch_geometric")
-    warnings.simplefilter("ignore")  # the deprecation of torch-sparse
+    warnings.simplefilter("ignore")  # torch-sparse is deprecated
     from torch_geometric.loader import ClusterLoader
 
     owned = pyg.to_pyg(data.graph, by_destination=True, x=torch.tensor(data.x), y=_labels(data, place))
@@ -166,13 +166,13 @@ def _open_dgl_cluster(data: Dataset, cell: Cell, place: Place) -> Feed:
 
 
 def _clusters(data: Dataset, cell: Cell, place: Place) -> Array:
-    """(V,) int64."""
+    """Return each node's cluster as found by hoptrain, (V,) int64."""
     sampler = ClusterSampler(cell.clusters).prepare(data.graph, place.seeds)
     return sampler.cluster_of
 
 
 def _labels(data: Dataset, place: Place) -> torch.Tensor:
-    """(V,) int64, ``NO_SEED`` outside the training split."""
+    """Return the labels, (V,) int64, with ``NO_SEED`` outside the training split."""
     if data.y is None:
         raise InputError(f"{data.name} has no labels: training needs them; choose another data set")
     y = torch.full((data.graph.num_nodes,), NO_SEED)
@@ -181,7 +181,7 @@ def _labels(data: Dataset, place: Place) -> torch.Tensor:
 
 
 def _square(indptr: torch.Tensor, indices: torch.Tensor, cell: Cell, device: torch.device) -> list[Block]:
-    """Every layer has the whole subgraph."""
+    """Return the whole subgraph as the block of each layer."""
     block = Block(indptr=indptr, indices=indices, edge_ids=indices, num_src=len(indptr) - 1).to(device)
     return [block] * len(cell.fanouts)
 
@@ -210,7 +210,7 @@ def _open_papers(data: Dataset, cell: Cell, place: Place) -> Feed:
 def _layer_wise(
     matrix: Any, sizes: tuple[int, ...], law: Array | None, seeds: list[int]
 ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor, Tensor, int]]]:
-    """Input nodes, seeds, and for each block, the outermost first, its offsets, sources, values and number of sources."""
+    """Return the input nodes, the seeds, and for each block, outermost first, its offsets, sources, edge values and number of sources."""
     nodes, blocks = np.array(seeds), []
     for layer, sources in papers.layers(matrix, sizes, law, "previous", nodes):
         block = layer.tocsr()
@@ -226,4 +226,4 @@ FEEDS: Mapping[str, Mapping[str, Callable[[Dataset, Cell, Place], Feed]]] = {
     "ladies": {"hoptrain": open_hoptrain, "papers": _open_papers},
     "fastgcn": {"hoptrain": open_hoptrain, "papers": _open_papers},
 }
-"""How to open a system's loader, by algorithm."""
+"""Algorithm -> system -> function that opens the loader."""

@@ -1,4 +1,4 @@
-"""The pictures of a scalability study: epochs by rank, where the trainer's time goes, and memory."""
+"""Plots of a scalability study: epoch time by number of ranks, phases of the trainer's time, and memory."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _PHASE_NAMES = {
 
 
 class Drawn(NamedTuple):
-    """A picture of a study: what it shows in one sentence, and the PNG."""
+    """A plot: one sentence on what it shows, and the PNG."""
 
     claim: str
     png: bytes
 
 
 def draw(rows: Sequence[Row]) -> dict[str, Drawn]:
-    """Pictures by their files' names; none where matplotlib is not installed or nothing was measured."""
+    """Return the plots by file name; empty if matplotlib is not installed or nothing was measured."""
     measured = [row for row in rows if row["epoch_s"] is not None]
     if not pictures.can_draw() or not measured:
         return {}
     figures = {
-        "ranks": (f"An epoch with {_most_ranks(measured)} ranks takes so much of one with one rank", _shorter, scaling),
-        "phases": ("The share of an epoch that waits for data", _waiting, phases),
-        "memory": ("What all processes together hold", _gigabytes, memory),
+        "ranks": (f"Time of an epoch with {_most_ranks(measured)} ranks relative to one rank", _shorter, scaling),
+        "phases": ("Fraction of an epoch spent waiting for data", _waiting, phases),
+        "memory": ("Memory of all processes together", _gigabytes, memory),
     }
     told = {name: _each(measured, fact) for name, (_, fact, _) in figures.items()}
     return {name: Drawn(f"{claim}: {told[name]}", pictures.png(make(measured))) for name, (claim, _, make) in figures.items() if told[name]}
 
 
 def _each(rows: Sequence[Row], fact: Callable[[Sequence[Row]], str]) -> str:
-    """Return a fact about each system, by name."""
+    """Return a fact about each system, as text."""
     facts = {NAMES[system]: fact([row for row in rows if row["system"] == system]) for system in SYSTEMS}
     return ", ".join(f"{name} {found}" for name, found in facts.items() if found)
 
@@ -61,7 +61,7 @@ def _most_ranks(rows: Sequence[Row]) -> int:
 
 
 def _shorter(rows: Sequence[Row]) -> str:
-    """The median over the cells that were measured with one rank and with the most."""
+    """Return the median ratio of an epoch with the most ranks to one with one rank, over the cells measured with both."""
     epochs: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         epochs.setdefault(tuple(row[name] for name in PLACE if name != "ranks"), []).append(row)
@@ -71,13 +71,13 @@ def _shorter(rows: Sequence[Row]) -> str:
 
 
 def _by_ranks(rows: Sequence[Row]) -> dict[int, float]:
-    """Seconds of an epoch by the number of ranks, of the fastest cell where several differ in the threads of a trainer alone."""
+    """Return the seconds of an epoch by number of ranks; if several cells differ only in the trainer's threads, the fastest."""
     ranks = sorted({int(row["ranks"]) for row in rows})
     return {number: min(float(row["epoch_s"]) for row in rows if row["ranks"] == number) for number in ranks}
 
 
 def place_of(row: Row) -> str:
-    """Return the conditions of a cell except its system."""
+    """Return a cell's conditions except its system, as text."""
     parts = [
         row["arch"],
         f"{row['ranks']} rank{'s' if row['ranks'] > 1 else ''}",
@@ -91,7 +91,7 @@ def place_of(row: Row) -> str:
 
 
 def scaling(rows: Sequence[Row]) -> Any:
-    """Seconds of an epoch over ranks, a line for each system; a panel for each architecture, number of workers and batch size."""
+    """Plot the seconds of an epoch over ranks, with a line for each system and a panel for each architecture, number of workers and batch size."""
     panels: dict[str, list[Row]] = {}
     for row in rows:
         panels.setdefault(f"{row['arch']}, {row['workers']} workers a rank, batch {row['batch_size']}, {row['allocator']}", []).append(row)
@@ -115,7 +115,7 @@ def scaling(rows: Sequence[Row]) -> Any:
 
 
 def phases(rows: Sequence[Row]) -> Any:
-    """The trainer's epoch as a stacked bar, beside it the work of its loader, which may run in other processes."""
+    """Plot the trainer's epoch as a bar of phases, with a thin bar below for its loader's work, which may run in other processes."""
     figure, axes, lanes = _bars(rows)
     for lane, row in lanes:
         left = 0.0
@@ -147,7 +147,7 @@ def memory(rows: Sequence[Row]) -> Any:
 
 
 def _bars(rows: Sequence[Row]) -> tuple[Any, Any, list[tuple[float, Row]]]:
-    """A figure with a lane for each row, grouped by place."""
+    """Return a figure with a bar's space for each row, grouped by the cell's conditions."""
     places: dict[str, list[tuple[str, Row]]] = {place_of(row): [] for row in rows}
     for row in sorted(rows, key=lambda row: SYSTEMS.index(row["system"])):
         places[place_of(row)].append((NAMES[row["system"]], row))

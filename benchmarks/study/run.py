@@ -1,8 +1,8 @@
-"""Run one cell of a study: ranks that train one model on mini-batches from one system's loader.
+"""Run one cell of a study: start the ranks, which train a model on mini-batches from one system's loader.
 
-The loop is written in ``hoptrain.benchmarks.study.train``, by hand and once for all systems, with torch's ``DistributedDataParallel`` and Adam. An epoch
-begins with a barrier and ends with the last step of the slowest rank; the first epoch starts the workers and does not count. The model is hoptrain's
-``GNN`` for all. Its weights are evaluated at the end by exact inference over full neighbourhoods, for all by the same code.
+The training loop, ``hoptrain.benchmarks.study.train``, is hand-written and the same for all systems, with torch's ``DistributedDataParallel`` and Adam. An
+epoch lasts from a barrier to the last step of the slowest rank. The first epoch starts the workers and is not counted. All systems train hoptrain's
+``GNN``, which is evaluated at the end with full-neighbour inference by the same code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def command_of(cell: Cell, folder: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a cell, its ranks in processes of their own, and print what was found."""
+    """Run a cell, with each rank in its own process, and print the results."""
     cell = Cell(**with_tuples(json.loads(arguments[0])))
     say(BEGIN)
     reason = _missing(cell)
@@ -64,7 +64,7 @@ def _missing(cell: Cell) -> str | None:
 
 
 def _run_ranks(arguments: Sequence[str], ranks: int, scratch: Path) -> None:
-    """Launch one process a rank; when one fails, end the others."""
+    """Launch one process per rank; if one fails, end the others."""
     command = python("-m", "hoptrain.benchmarks.study.train", *arguments, scratch)
     environment = os.environ | import_path() | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     processes = [
@@ -77,14 +77,14 @@ def _run_ranks(arguments: Sequence[str], ranks: int, scratch: Path) -> None:
     finally:
         for process in processes:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also the workers that wait for the next epoch
+                os.killpg(process.pid, signal.SIGKILL)  # also its workers, which wait for the next epoch
             process.wait()
     if any(codes):
         raise SystemExit(next(1 for code in codes if code))
 
 
 def merge(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the ranks' results together: times of the slowest rank in the median epoch, summed memory, and rank 0's accuracy."""
+    """Return the merged results of the ranks: times of the slowest rank in the median epoch, summed memory, and rank 0's accuracy."""
     epochs = [one["epochs"] for one in found]
     slowest = [max(ranks, key=lambda one: float(one["seconds"])) for ranks in zip(*epochs, strict=True)]
     middle = sorted(slowest, key=lambda one: float(one["seconds"]))[(len(slowest) - 1) // 2]

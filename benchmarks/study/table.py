@@ -1,4 +1,4 @@
-"""From the lines of a scalability study to its table and its summary: medians over the rounds, ratios formed within a round."""
+"""Result table and summary of a scalability study, from its lines: medians over the rounds, with ratios formed within a round."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NAMES = {"hoptrain": "hoptrain", "pyg": "PyG", "dgl": "DGL", "papers": "authors'
 PLACE = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset", "scale")
 """Fields that distinguish cells in addition to the system."""
 SHOWN = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset")
-"""Fields of a cell that a row of a report shows."""
+"""Fields of a cell that a report's row shows."""
 _ASKED_ARCH, _ASKED_WORKERS = "sage", 2
-"""Architecture and workers of the summary's first number."""
+"""Architecture and number of workers of the summary's first number."""
 
 
 def rows_of(lines: Sequence[Line]) -> list[Row]:
-    """One row for each cell, in the order of the lines; what was not measured is None.
+    """Return one row for each cell, in the order of the lines; values that were not measured are None.
 
-    ``several_sets``: the study has several data sets or algorithms; ``apart``: what else tells the cell from others whose rows look alike, as text.
+    ``several_sets`` is True if the study has several data sets or algorithms. ``apart`` is text on fields that distinguish cells with equal report rows.
     """
     cells: dict[str, list[Line]] = {}
     for line in lines:
@@ -41,7 +41,7 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
 
 
 def _apart(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each cell's values that distinguish it from cells with equal rows in the report, such as those of an earlier grid."""
+    """Return, for each cell, the values that distinguish it from cells with equal report rows, such as those of an earlier grid."""
     alike: dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]] = {}
     for cell in cells:
         alike.setdefault(_shown(cell), {}).setdefault(cell["system"], []).append(cell)
@@ -54,13 +54,13 @@ def _shown(cell: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _tells(name: str, cell: Mapping[str, Any], alike: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    """Return whether cells of one system with equal rows differ in a field; only hoptrain has ``expand``."""
+    """Return whether cells of one system with equal report rows differ in a field. ``expand`` has an effect only for hoptrain."""
     differs = any(one[name] != own[0][name] for own in alike.values() for one in own)
     return differs and (name != "expand" or cell["system"] == HOPTRAIN)
 
 
 def _conditions(line: Line) -> str:
-    """Return the conditions that comparable cells share: all fields except the system and hoptrain's own."""
+    """Return the conditions that comparable cells have in common: all fields except the system and ``expand``, which only hoptrain has."""
     return json.dumps({name: value for name, value in line["cell"].items() if name not in ("system", "expand")}, sort_keys=True)
 
 
@@ -94,13 +94,13 @@ def _row(lines: Sequence[Line], rivals: Sequence[Sequence[Line]]) -> Row:
 
 
 def _outcome(lines: Sequence[Line]) -> str:
-    """Return the worst value of the cell's rounds."""
+    """Return the worst outcome of the cell's rounds."""
     outcomes = [line["outcome"] for line in lines]
     return next((bad for bad in (HUNG, FAILED) if bad in outcomes), outcomes[0])
 
 
 def _ratio(own: Sequence[Line], baselines: Sequence[Sequence[Line]]) -> float | None:
-    """The fastest peer's epoch over this system's, round by round, then the median."""
+    """Return the fastest baseline's epoch time over this system's: the median of the rounds' ratios."""
     ratios = []
     for line in own:
         others = [one["found"]["epoch_s"] for lines in baselines for one in lines if one["round"] == line["round"] and one["found"]]
@@ -110,14 +110,14 @@ def _ratio(own: Sequence[Line], baselines: Sequence[Sequence[Line]]) -> float | 
 
 
 def summarize(rows: Sequence[Row]) -> dict[str, float]:
-    """The numbers that answer the study's question; those for which nothing was measured are left out.
+    """Return the numbers that answer the study's question, except for those that were not measured.
 
     Returns:
-        ``epoch_ratio_best_peer``: the fastest peer's epoch over hoptrain's, for sage with two workers where a cell does not set the trainer's
-        threads, the least where there are several such cells;
-        ``min_epoch_ratio``: likewise over all cells; ``best_setting_ratio``: each system with the number of workers that suits it best, the least
-        where there are several models or numbers of ranks; ``accuracy_gap``: the largest difference of two systems' accuracies under the same
-        conditions, in points; ``hung_cells`` of all systems; ``hoptrain_bad_cells``: those of hoptrain that hung or failed.
+        ``epoch_ratio_best_peer``: epoch time of the fastest baseline over hoptrain's, for sage with two workers and the default number of threads; the
+        minimum if there are several such cells;
+        ``min_epoch_ratio``: the minimum of this ratio over all cells; ``best_setting_ratio``: the ratio with each system's best number of workers, the minimum
+        over models and numbers of ranks; ``accuracy_gap``: the largest difference between two systems' accuracies under the same conditions, in percentage
+        points; ``hung_cells``: number of cells of all systems that hung; ``hoptrain_bad_cells``: number of hoptrain's cells that hung or failed.
     """
     ratios = [row["speedup"] for row in rows if row.get("speedup") is not None]
     asked = [row["speedup"] for row in rows if row.get("speedup") is not None and _is_asked(row)]
@@ -136,7 +136,7 @@ def _is_asked(row: Row) -> bool:
 
 
 def _best_settings(rows: Sequence[Row]) -> list[float]:
-    """Return, for each set of conditions except the number of workers, the fastest baseline's epoch over hoptrain's."""
+    """Return the fastest baseline's epoch time over hoptrain's, for each set of conditions except the number of workers."""
     epochs: dict[tuple[Any, ...], dict[bool, list[float]]] = {}
     for row in rows:
         if row["epoch_s"] is not None:
@@ -146,7 +146,7 @@ def _best_settings(rows: Sequence[Row]) -> list[float]:
 
 
 def _gaps(rows: Sequence[Row]) -> list[float]:
-    """Return the systems' largest difference in points for each set of conditions."""
+    """Return the largest difference between the systems' accuracies in percentage points, for each set of conditions."""
     scores: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
         if row.get("accuracy") is not None:

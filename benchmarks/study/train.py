@@ -1,4 +1,4 @@
-"""One rank of a cell of a study: train, time each phase, evaluate. As a program it takes ``CELL DATA SCRATCH RANK``."""
+"""One rank of a study's cell: train, time each phase, evaluate. The program's arguments are ``CELL DATA SCRATCH RANK``."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from hoptrain.trainers.models.inference import layerwise_inference
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a rank and write its results into the folder."""
+    """Run a rank and write its results to the scratch folder."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     cell, folder, scratch, rank = Cell(**with_tuples(json.loads(arguments[0]))), Path(arguments[1]), Path(arguments[2]), int(arguments[3])
     try:
         found = train(cell, folder, scratch, rank)
     except InputError as error:
-        say(f"{RAISED if cell.system == HOPTRAIN else SKIPPED}{error}")  # a baseline that cannot be used
+        say(f"{RAISED if cell.system == HOPTRAIN else SKIPPED}{error}")  # a baseline that is not available is skipped
         raise
     except BaseException as error:
         say(f"{RAISED}{type(error).__name__}: {error}")
         raise
     (scratch / f"{rank}.json").write_text(json.dumps(found))
     sys.stdout.flush()
-    os._exit(0)  # how long libraries take to end is another question
+    os._exit(0)  # the time that libraries take to end does not matter
 
 
 def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
-    """One rank: open the loader, train, evaluate (rank 0), and tell."""
+    """Run one rank: open the loader, train, evaluate (rank 0 only), and return the results."""
     device = _device(rank, cell.ranks)
     threads = cell.threads or max(1, allowed_cores() // cell.ranks)
     torch.set_num_threads(threads)
@@ -98,7 +98,7 @@ def _device(rank: int, ranks: int) -> torch.device:
 
 
 def seeds_of(data: Dataset, cell: Cell) -> Array:
-    """(N,) the seeds of every epoch, over all ranks, the same for all systems."""
+    """Return the seeds of every epoch over all ranks, (N,), which are the same for all systems."""
     seeds = data.split("train")
     if cell.num_seeds is None or cell.num_seeds >= len(seeds):
         return seeds
@@ -106,7 +106,7 @@ def seeds_of(data: Dataset, cell: Cell) -> Array:
 
 
 class _Trainer:
-    """The model with its optimiser; with several ranks their gradients are averaged, and the time of it is noted."""
+    """The model with its optimiser. With several ranks gradients are averaged, and the time of the all-reduce is recorded."""
 
     def __init__(self, model: nn.Module, cell: Cell, device: torch.device) -> None:
         self.all_reduce_s = 0.0
@@ -114,12 +114,14 @@ class _Trainer:
         self._model: nn.Module = model.train()
         if cell.ranks > 1:
             parallel = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
-            parallel.register_comm_hook(None, lambda _, bucket: self._average(bucket))  # torch would check annotations
+            parallel.register_comm_hook(
+                None, lambda _, bucket: self._average(bucket)
+            )  # a lambda, since torch checks the annotations of functions
             self._model = parallel
         self._optimizer = torch.optim.Adam(model.parameters(), lr=cell.lr, weight_decay=cell.weight_decay)
 
     def step(self, item: Item) -> Tensor:
-        """Train on one mini-batch; returns its loss."""
+        """Train on one mini-batch and return its loss."""
         degrees = self._none if item.degrees is None else item.degrees
         loss = F.cross_entropy(self._model(item.x.float(), item.blocks, degrees), item.y)
         self._optimizer.zero_grad()
@@ -178,7 +180,7 @@ def _epoch(feed: Feed, trainer: _Trainer, number: int, device: torch.device, ran
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """Seconds; on a GPU after it has done what it was told to, so that each phase has its own time (and none overlaps the next)."""
+    """Return a function for the current time in seconds. On a GPU it synchronises first, so that phases do not overlap."""
     if device.type != "cuda":
         return time.perf_counter
 

@@ -1,18 +1,24 @@
-"""Predicts the seconds of an epoch for numbers of ranks, workers, cores, GPUs and links that were not measured.
+"""Prediction of epoch times for numbers of ranks, workers, cores, GPUs and for links that were not measured.
 
-It knows a system from its cells with a single rank, per step; from those whose trainer has as many threads as the ranks to be predicted, where the study
-has them, since nothing else tells what a trainer with fewer threads takes. From the one without workers: ``beside``, the work of its loader that workers
-can do. From the one with the fewest workers: ``own``, what the trainer does itself for a step, and ``cpu``, the core-seconds that this took, both beside
-workers; and ``handover``, the core-seconds that the step took beyond what the three explain: batches that go from process to process, and processes that
-take the cores from one another. Of a step with several ranks the slowest of three things decides:
+The model of a system is calibrated per step from its cells with one rank. If the study has cells whose trainer has as many threads as the predicted ranks,
+those are used, since other cells do not show the cost of fewer threads. The cell without workers gives
 
-* the trainer: ``own`` (not less than ``cpu`` shared out among the threads of a rank);
-* its workers: ``beside`` shared out among them;
-* the machine: the core-seconds of all ranks and workers shared out among the cores.
+* ``beside``: the loader's work, which workers can do.
 
-On top come the ``handover`` of all ranks, shared out among the cores, and the all-reduce of a ring: 2 (N - 1) / N times the gradient's bytes over the
-bandwidth of the link, and 2 (N - 1) latencies. Without workers ``beside`` is added to ``own``, and there is no ``handover``. The model leaves out memory
-bandwidth and caches that ranks share, uneven batches, queues that run dry.
+The cell with the fewest workers gives
+
+* ``own``: the trainer's own time for a step, and ``cpu``: its core-seconds, both with loader work done by workers;
+* ``handover``: core-seconds of a step that the other three do not explain, from passing batches between processes and from processes competing for cores.
+
+A step with several ranks takes as long as the slowest of
+
+* the trainer: ``own``, or ``cpu`` divided by a rank's threads if that is longer;
+* its workers: ``beside`` divided by their number;
+* the machine: the core-seconds of all ranks and workers divided by the number of cores.
+
+Two terms are added: the ``handover`` of all ranks divided by the number of cores, and a ring all-reduce of 2 (N - 1) / N times the gradient's bytes over
+the link's bandwidth plus 2 (N - 1) latencies. Without workers ``beside`` is added to ``own``, and there is no ``handover``. The model ignores shared
+memory bandwidth and caches, uneven batches, and queues that run empty.
 """
 
 from __future__ import annotations
@@ -26,12 +32,12 @@ from typing import Any
 from hoptrain.benchmarks.study.table import PLACE, Row
 
 GATHERS_IN_TRAINER = ("pyg", "dgl")
-"""Systems whose trainer fetches the features itself, as their loaders are set up here."""
+"""Systems whose trainer process gathers the features, as their loaders are set up here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """Between ranks: bytes per second and seconds per message."""
+    """A connection between ranks: bytes per second, and seconds per message."""
 
     name: str
     bandwidth: float
@@ -50,10 +56,10 @@ class Costs:
     Attributes:
         beside: seconds of work that loader processes can do.
         own: seconds in which the trainer does not wait.
-        cpu: core-seconds of ``own``.
+        cpu: core-seconds that the trainer uses in ``own``.
         steps: steps of an epoch with one rank.
         gradient_bytes: bytes of the gradients that are averaged.
-        handover: core-seconds of a step with workers in addition to these.
+        handover: core-seconds of a step with workers that ``beside``, ``own`` and ``cpu`` do not explain.
     """
 
     beside: float
@@ -65,12 +71,12 @@ class Costs:
 
 
 def calibrate(known: Sequence[Row], cores: int) -> Costs:
-    """From the measured cells of ``basis``, on a machine with ``cores``."""
+    """Return the costs from the measured cells of ``basis``, on a machine with ``cores``."""
     costs = _costs(known[0])
     if len(known) == 1:
         return costs
     fed = known[1]
-    costs = replace(_costs(fed), beside=costs.beside)  # that of workers which share the cores would hold their waiting
+    costs = replace(_costs(fed), beside=costs.beside)  # measured without workers, since workers' times include waiting for cores
     explained = predict(costs, ranks=1, workers=fed["workers"], cores=cores)
     return replace(costs, handover=max(0.0, fed["epoch_s"] - explained) / costs.steps * cores)
 
@@ -80,13 +86,13 @@ def _costs(row: Row) -> Costs:
     gathers = row["gather_s"] if row["system"] in GATHERS_IN_TRAINER else 0.0
     own = row["train_s"] + row["copy_s"] + row["other_s"] + gathers
     beside = row["sample_s"] + row["gather_s"] - gathers
-    # Without workers the trainer's core-seconds have the loader's among them.
+    # Without workers the trainer's core-seconds include the loader's.
     cpu = row["trainer_cpu_s"] - (beside if row["workers"] == 0 else 0.0)
     return Costs(beside=beside / steps, own=own / steps, cpu=max(own, cpu) / steps, steps=steps, gradient_bytes=row["gradient_bytes"])
 
 
 def predict(costs: Costs, *, ranks: int, workers: int, cores: int, link: Link = LOOPBACK) -> float:
-    """Seconds of an epoch with ``workers`` a rank, all ranks on a machine with ``cores``."""
+    """Return the seconds of an epoch with ``workers`` per rank, with all ranks on one machine with ``cores``."""
     threads = max(1, cores // ranks)
     own = max(costs.own, costs.cpu / threads)
     alone = own + costs.beside if workers == 0 else max(own, costs.beside / workers)
@@ -97,7 +103,7 @@ def predict(costs: Costs, *, ranks: int, workers: int, cores: int, link: Link = 
 
 
 def check(rows: Sequence[Row], cores: int) -> list[Row]:
-    """The prediction beside each measured cell that it was not calibrated from: system, arch, ranks, workers, measured, predicted, error."""
+    """Return the prediction for each measured cell that was not used for calibration: system, arch, ranks, workers, measured, predicted, error."""
     found = []
     for row in rows:
         known = basis(rows, row)
@@ -112,7 +118,7 @@ def check(rows: Sequence[Row], cores: int) -> list[Row]:
 def basis(rows: Sequence[Row], row: Row) -> list[Row]:
     """Return the cells that calibrate a system: one rank and the fewest workers; if these are 0, also the second fewest.
 
-    Cells with as many threads as the row's trainer are chosen. Without such cells, or if the row has no number, those with the most threads are.
+    Cells with the same number of trainer threads as the row are preferred. If there are none, or the row has no number, those with the most threads are used.
     """
     same = [
         other
@@ -129,7 +135,7 @@ def basis(rows: Sequence[Row], row: Row) -> list[Row]:
 
 
 def typical_error(checked: Sequence[Row]) -> tuple[float, float] | None:
-    """Median and largest absolute error; None if nothing could be checked."""
+    """Return the median and the largest absolute error, or None if nothing could be checked."""
     errors = [abs(row["error"]) for row in checked]
     return (statistics.median(errors), max(errors)) if errors else None
 
@@ -137,9 +143,9 @@ def typical_error(checked: Sequence[Row]) -> tuple[float, float] | None:
 def table(
     rows: Sequence[Row], measured: int, *, cores: int, link: Link = LOOPBACK, device_step_s: float | None = None
 ) -> list[dict[str, Any]]:
-    """Predicted epochs of every system and architecture, ``epochs_s`` by 1 to 8 ranks, with 2 or 4 workers each on a machine with ``cores``.
+    """Return predicted epochs of every system and architecture: ``epochs_s`` for 1 to 8 ranks with 2 or 4 workers each, on a machine with ``cores``.
 
-    The study was made on one with ``measured`` cores. ``device_step_s`` is what a step takes on a GPU, one for each rank; None trains on the cores.
+    The study was made on a machine with ``measured`` cores. ``device_step_s`` is the time of a step on a GPU, one for each rank; None trains on the CPU.
     """
     found = []
     for base in rows:

@@ -1,19 +1,20 @@
-"""How fast are whole trainings by hoptrain, PyG and DGL, each as its own example writes them?
+"""How fast are whole trainings with hoptrain, PyG and DGL, each written like the library's own example?
 
-Every system has its own loader, layers and loop, with the settings that its documentation recommends (``hoptrain.benchmarks.trainings``: ``fit``, ``pyg`` and
-``dgl`` have a function each). The scripts of PyG and DGL also run with hoptrain's loader by a changed import line, and with hoptrain's layers by another.
+Each system has its own loader, layers and loop, with the settings that its documentation recommends (``hoptrain.benchmarks.trainings``: a function in
+each of ``fit``, ``pyg`` and ``dgl``). The scripts of PyG and DGL also run with hoptrain's loader, by one changed import line, and with hoptrain's layers
+too, by another.
 
-Every training runs in fresh processes, in turns with all others. At first short ones try every number of workers and threads. Each system then repeats
-the setting that was its fastest, and ratios are formed within a round. A step's time is that of an epoch over its steps, in the median epoch; the first
-one, which starts workers and compiles, does not count. ``cpu_ms`` is the CPU time of all processes. All systems have the same seeds and equal epochs. Each
-then finds its accuracy on the same test nodes, through its own sampler. ``is_equal`` is False if it is 3 points below another system with the same
-initial weights: those of DGL's layers are not those of PyG's and hoptrain's.
+Every training runs in a new process, and trainings of different systems alternate. First, short trainings try all numbers of workers and threads. Then
+each system repeats its fastest setting; ratios are formed within a round. The time of a step is that of the median epoch over its number of steps; the
+first epoch, which starts workers and compiles, is not counted. ``cpu_ms`` is the CPU time of all processes. All systems have the same seeds and the same
+number of epochs. At the end each computes its accuracy on the same test nodes with its own sampler. ``is_equal`` is False if the accuracy is more than 3
+percentage points below the best of the systems with the same initial weights; DGL's layers have others than PyG's and hoptrain's.
 
-* PyG expands on each hop the nodes that the hop before found, and so does hoptrain.pyg; DGL, hoptrain.dgl and hoptrain expand all nodes found so far.
-* GCN normalises by the degrees of the batch in PyG and DGL, by those of the graph in hoptrain.
-* Where tcmalloc is installed, the scripts of PyG and DGL run with it, with whatever loader, as both advise.
+* In PyG and hoptrain.pyg each hop expands the nodes that the previous hop found; in DGL, hoptrain.dgl and hoptrain, all nodes found so far.
+* GCN normalises by the degrees in the batch in PyG and DGL, by those in the graph in hoptrain.
+* If tcmalloc is installed, the scripts of PyG and DGL use it with any loader, as both recommend.
 
-Stopped and started again with the same --out, it goes on where it was. It leaves ``report.md``, ``report.html`` and a picture for each model there.
+To continue an interrupted benchmark, start it again with the same --out. It writes ``report.md``, ``report.html`` and a plot for each model there.
 """
 
 from __future__ import annotations
@@ -41,50 +42,50 @@ FANOUTS: Mapping[str, tuple[int, ...]] = {
     "synthetic:reddit": (25, 10),
     "synthetic:arxiv": (10, 10, 10),
 }
-"""Data sets by default, with the fanouts of the examples for them."""
+"""Default data sets, with the fanouts that the libraries' examples use for them."""
 _QUICK_FANOUTS = (10, 5)
 LIMIT_S = 900.0
 _TRIED_EPOCHS = 2
-"""Epochs that count when settings are tried."""
+"""Timed epochs of a training that tries a setting."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     add = parser.add_argument
-    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these (default: all)")
+    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="systems to run (default: all)")
     add("--graphs", nargs="+", metavar="NAME", help=f"data sets by name or path (default: {' '.join(FANOUTS)}; with --quick the first)")
-    add("--scale", type=float, help="scale of a synthetic: set, in (0, 1] (default 0.2, with --quick 0.05)")
+    add("--scale", type=float, help="size of synthetic:NAME data sets relative to the original, in (0, 1] (default 0.2, with --quick 0.05)")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add(
         "--fanouts",
         type=int,
         nargs="+",
         metavar="N",
-        help="neighbours per hop, as many as layers (default: those of the examples, else 15 10 5; with --quick 10 5)",
+        help="neighbours per hop, one number for each layer (default: those of the libraries' examples, otherwise 15 10 5; with --quick 10 5)",
     )
     add("--batch-size", type=int, metavar="B", help="seeds of a step (default 1024, with --quick 512)")
-    add("--arch", nargs="+", choices=ARCHS, help="layers (default: all; with --quick sage)")
-    add("--hidden", type=int, nargs="+", metavar="C", help="widths between layers (default 64 256; with --quick 64)")
+    add("--arch", nargs="+", choices=ARCHS, help="architectures (default: all; with --quick sage)")
+    add("--hidden", type=int, nargs="+", metavar="C", help="hidden channels (default 64 256; with --quick 64)")
     add(
         "--workers",
         type=int,
         nargs="+",
         metavar="W",
-        help="numbers of loader processes to try (default: 0, 1, 2, 4 and so on to the cores)",
+        help="numbers of loader processes to try (default: 0, 1, 2, 4 and so on up to the number of cores)",
     )
-    add("--device", choices=DEVICES, default="cpu", help="where to train (default cpu)")
-    add("--features", nargs="+", choices=FEATURES, help="where features lie on a GPU (default: device and pinned)")
-    add("--steps", type=int, metavar="N", help="steps of an epoch at most (default 8, with --quick 16)")
-    add("--epochs", type=int, metavar="N", help="epochs that count, after one that does not (default 10, with --quick 2)")
-    add("--rounds", type=int, default=3, metavar="R", help="rounds (default 3)")
-    add("--again", action="store_true", help="run once more what hung, failed or was skipped before")
+    add("--device", choices=DEVICES, default="cpu", help="device to train on (default cpu)")
+    add("--features", nargs="+", choices=FEATURES, help="with --device cuda: memory that holds the features (default: device and pinned)")
+    add("--steps", type=int, metavar="N", help="maximum number of steps of an epoch (default 8, with --quick 16)")
+    add("--epochs", type=int, metavar="N", help="timed epochs, after one warm-up epoch (default 10, with --quick 2)")
+    add("--rounds", type=int, default=3, metavar="R", help="rounds, in each of which all systems train once (default 3)")
+    add("--again", action="store_true", help="also repeat trainings that hung, failed or were skipped before")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Run what is left of the trainings, and write the report; see the module's docstring.
+    """Run the trainings that have no result yet, and write the report; see the module's docstring.
 
     Raises:
-        InputError: CUDA is asked for and there is no GPU, or an option is out of range.
+        InputError: --device is cuda but there is no GPU, or an option is out of range.
     """
     cells = cells_of(args)
     _check_device(args.device)
@@ -99,14 +100,16 @@ def run(args: argparse.Namespace) -> Result:
     lines = run_grid(Grid(cells=tried, rounds=1, limit=LIMIT_S), command, args.out, again=args.again)
     if best := best_settings(lines, cells):
         lines += run_grid(Grid(cells=best, rounds=args.rounds, limit=LIMIT_S), command, args.out)
-    lines = list({(line["key"], line["round"]): line for line in lines}.values())  # short trainings are their own first round
+    lines = list(
+        {(line["key"], line["round"]): line for line in lines}.values()
+    )  # a trial with the full number of epochs is also its setting's first round
     rows = rows_of(lines)
     report.write(args.out, lines, rows)
     return Result(records=rows, summary=summarize(rows), seeds=sorted({cell.seed for cell in cells}))
 
 
 def cells_of(args: argparse.Namespace) -> list[Cell]:
-    """Return the trainings that the options ask for."""
+    """Return the cells that the options select."""
     quick = args.quick
     names = args.graphs or (list(FANOUTS)[:1] if quick else list(FANOUTS))
     plain = {"batch_size": 512, "steps": 16, "epochs": 2} if quick else {"batch_size": 1024, "steps": 8, "epochs": 10}
@@ -135,9 +138,9 @@ def cells_of(args: argparse.Namespace) -> list[Cell]:
 
 
 def settings(workers: Sequence[int] | None, *, quick: bool) -> list[tuple[int, int]]:
-    """Return the numbers of workers and of torch's threads to try.
+    """Return the pairs of numbers to try: workers, and torch's threads.
 
-    With workers these are all cores as threads, and only those that workers leave, at least one; with ``quick`` alone half of the cores each.
+    With workers, torch uses either all cores or only those that workers leave, at least one. With ``quick`` and default workers, each gets half of the cores.
     """
     cores = allowed_cores()
     if quick and not workers:
@@ -149,7 +152,7 @@ def settings(workers: Sequence[int] | None, *, quick: bool) -> list[tuple[int, i
 
 
 def best_settings(lines: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> list[Cell]:
-    """Return for each system and training the one of ``cells`` whose step was the shortest in ``lines``, which has a line for each cell."""
+    """Return, for each system and training, the one of ``cells`` with the shortest step in ``lines``, which has one line per cell."""
     best: dict[tuple[Any, ...], tuple[float, int]] = {}
     for i, line in enumerate(lines):
         if line["outcome"] == COMPLETED:

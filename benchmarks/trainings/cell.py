@@ -1,4 +1,4 @@
-"""A cell of ``hoptrain bench trainings``: whose training, and what is trained. ``hoptrain.benchmarks.trainings.program`` is the program that does it."""
+"""A cell of ``hoptrain bench trainings``: a system and a training. ``hoptrain.benchmarks.trainings.program`` is the program that runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEATURES = ("host", "pinned", "device")
 
 
 class System(NamedTuple):
-    """A system: its name, the module of this folder that has its script, packages of which it needs one, and arguments of the script."""
+    """A system: its name, the module in this folder with its script, the packages of which it needs one, and the script's arguments."""
 
     name: str
     script: str
@@ -24,12 +24,12 @@ class System(NamedTuple):
 
     @property
     def family(self) -> str:
-        """``hoptrain``, ``PyG`` or ``DGL``: whose loader feeds the training."""
+        """Library whose loader is used: ``hoptrain``, ``PyG`` or ``DGL``."""
         return re.split(r"\W", self.name)[0]
 
     @property
     def weights(self) -> str:
-        """``PyG`` or ``DGL``: whose initial weights the training begins with. hoptrain's own are PyG's."""
+        """Library whose weight initialisation the layers use, ``PyG`` or ``DGL``. hoptrain's own is PyG's."""
         return "DGL" if self.script == "dgl" else "PyG"
 
 
@@ -51,7 +51,7 @@ SYSTEMS = {
     "dgl-int64": System("DGL, int64", "dgl", ("dgl",), _DGL),
     "dgl-int32": System("DGL, int32", "dgl", ("dgl",), _DGL | {"ids": "int32"}),
 }
-"""The systems by the names that options take, in the order of tables and pictures."""
+"""Systems by the names that options take, in the order of tables and plots."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,21 +61,21 @@ class Cell:
     Attributes:
         system: key of ``SYSTEMS``.
         arch: sage, gcn, gat or gin.
-        hidden: width between layers, of all heads together.
+        hidden: hidden channels, of all heads together.
         dataset: name, as in ``load_dataset``.
-        scale: scale of a synthetic set.
-        fanouts: neighbours per hop from the seeds outward; as many layers.
+        scale: scale of a synthetic data set, in (0, 1].
+        fanouts: neighbours per hop from the seeds outward, one number for each layer.
         batch_size: seeds of a step.
-        steps: steps of an epoch at most; its seeds are as many nodes of the training split, taken at random.
-        epochs: epochs that count, after one that starts workers and compiles.
+        steps: maximum number of steps of an epoch, whose seeds are a random subset of the training split.
+        epochs: timed epochs, after one that starts workers and compiles.
         workers: loader processes; 0 loads in the training process.
-        threads: torch's threads in the training process. If workers and threads together are the cores, PyG and DGL pin them apart.
-        device: cpu or cuda.
-        features: where features lie: host; on a GPU pinned or device.
+        threads: torch's threads in the training process. If there are enough cores for workers and threads, PyG and DGL pin them to different cores.
+        device: device to train on, cpu or cuda.
+        features: memory that holds the features: "host" on the CPU; "pinned" or "device" on a GPU.
         lr: learning rate of Adam.
-        dropout: share of hidden inputs to drop.
-        heads: heads of gat.
-        test_nodes: nodes of the test split at most whose accuracy is found after the last epoch.
+        dropout: dropout probability of hidden inputs.
+        heads: attention heads of gat.
+        test_nodes: maximum number of test nodes on which the accuracy is computed after the last epoch.
         seed: seed of weights and batches.
     """
 

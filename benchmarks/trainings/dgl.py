@@ -1,12 +1,12 @@
-"""A training as DGL's example writes it (``examples/pytorch/graphsage/node_classification.py``), and the same script with other import lines.
+"""A training written like DGL's example (``examples/pytorch/graphsage/node_classification.py``). Its import lines can be replaced by hoptrain's.
 
 Settings are those that DGL's documentation recommends:
 
-* The graph holds compressed columns alone, features and labels are named for prefetching, and workers persist. If cores are left for the trainer,
-  ``enable_cpu_affinity`` pins workers and trainer apart.
+* The graph is in CSC format only, features and labels are named for prefetching, and workers are persistent. If there are enough cores,
+  ``enable_cpu_affinity`` pins workers and trainer to different cores.
 * Ids are int64 or int32. With int32 the fused sampler is off, since its blocks lack edges (DGL 2.1.0).
-* GCN and GAT have self loops, as DGL's pages on these layers ask for. ``allow_zero_in_degree`` is for nodes whose loop was not drawn.
-* On a GPU without workers batches are sampled there, from a graph on the device, or from a pinned one (``use_uva``).
+* GCN and GAT have self-loops, as DGL's documentation of these layers requires. ``allow_zero_in_degree`` is for nodes whose self-loop was not sampled.
+* On a GPU without workers, batches are sampled on the GPU, from a graph in its memory or in pinned memory (``use_uva``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def train(cell: Cell, data: Dataset, epochs: Epochs, *, dataloading: str, layers
 
 
 def _graph(cell: Cell, data: Dataset, ids: str) -> Any:
-    """Return DGL's graph with features ``x`` and labels ``y``, and self loops where the layer wants them."""
+    """Return DGL's graph with features ``x`` and labels ``y``, with self-loops for GCN and GAT."""
     graph = to_dgl(data.graph, dtype=ids)
     if cell.arch in ("gcn", "gat"):
         graph = installed.dgl().add_self_loop(graph)
@@ -77,20 +77,20 @@ class GNN(nn.Module):
         widths = cell.widths(in_channels, out_channels)
         self.convs = nn.ModuleList(_conv(cell, library, *ends, is_last=ends is widths[-1]) for ends in widths)
         self.activation = F.elu if cell.arch == "gat" else F.relu
-        self.dropout = getattr(library, "Dropout", nn.Dropout)(cell.dropout)  # hoptrain's layers have their own
+        self.dropout = getattr(library, "Dropout", nn.Dropout)(cell.dropout)  # hoptrain's layers come with their own Dropout
 
     def forward(self, blocks: Any) -> Tensor:
         """Compute the logits of the seeds."""
         x: Tensor = blocks[0].srcdata["x"].float()
         for i, (conv, block) in enumerate(zip(self.convs, blocks, strict=True)):
-            x = conv(block, x).flatten(1)  # GAT gives a matrix for each head
+            x = conv(block, x).flatten(1)  # GAT returns a matrix for each head
             if i < len(self.convs) - 1:
                 x = self.dropout(self.activation(x))
         return x
 
 
 def _conv(cell: Cell, library: Any, in_channels: int, out_channels: int, *, is_last: bool) -> nn.Module:
-    """Return a convolution of DGL's or hoptrain's, which have the same names and arguments."""
+    """Return a convolution of DGL or hoptrain, whose classes have the same names and arguments."""
     if cell.arch == "gat":
         heads = 1 if is_last else cell.heads
         made = library.GATConv(in_channels, out_channels // heads, heads, attn_drop=cell.dropout, allow_zero_in_degree=True)
@@ -106,7 +106,7 @@ def _conv(cell: Cell, library: Any, in_channels: int, out_channels: int, *, is_l
 
 
 def _affinity(cell: Cell, batches: Any, is_ours: bool) -> AbstractContextManager[Any]:
-    """Pin DGL's workers and its trainer to different cores if there are enough; hoptrain's loader needs no such setting."""
+    """Pin DGL's workers and trainer to different cores if there are enough. hoptrain's loader needs no such setting."""
     cores = sorted(os.sched_getaffinity(0))
     if is_ours or not cell.workers or cell.workers + cell.threads > len(cores):
         return nullcontext()

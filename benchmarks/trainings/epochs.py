@@ -1,4 +1,4 @@
-"""Parts that the scripts share: epochs that are timed while a script runs them, and the accuracy at the end."""
+"""Code that the scripts share: timing of epochs while a script runs them, and the accuracy at the end."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hoptrain.benchmarks.common.processes import cpu_seconds, family, memory
 
 
 class Epochs:
-    """A training's epochs: ``for _ in epochs`` runs the body once more than count, since the first epoch starts workers and compiles.
+    """A training's epochs, timed: ``for _ in epochs`` runs one warm-up epoch, which starts workers and compiles, and then the timed epochs.
 
     Attributes:
-        number: epochs, the first one included.
+        number: number of epochs, including the first one.
         first_s: seconds of the first epoch.
-        wall_s: seconds of each epoch that counts.
-        cpu_s: CPU seconds of the process and its workers in each of these.
-        used: bytes after the last epoch: ``peak_rss``, ``pss`` and ``shared`` of the processes together, ``gpu`` of all that a GPU holds.
+        wall_s: seconds of each timed epoch.
+        cpu_s: CPU seconds of the process and its workers in each timed epoch.
+        used: bytes after the last epoch: ``peak_rss``, ``pss`` and ``shared`` of all processes, and ``gpu``, the used memory of the GPU.
     """
 
     def __init__(self, counted: int, device: str) -> None:
-        """Prepare ``counted`` epochs and the one before them, on ``device``."""
+        """Prepare ``counted`` timed epochs and the warm-up epoch, on ``device``."""
         self.number = counted + 1
         self.first_s = 0.0
         self.wall_s: list[float] = []
@@ -41,12 +41,12 @@ class Epochs:
             self.end()
 
     def begin(self) -> None:
-        """Start the clocks of an epoch. Looking for the workers takes milliseconds, which count neither here nor in ``end``."""
+        """Start the clocks of an epoch. Finding the workers takes milliseconds, which are not counted."""
         self._begin_cpu_s = _of_workers() + time.process_time()
         self._begin_s = time.perf_counter()
 
     def end(self) -> None:
-        """Stop the clocks when the GPU has done its work; after the last epoch also measure the memory, while the workers are alive."""
+        """Wait for the GPU and stop the clocks. After the last epoch also measure the memory, while the workers are alive."""
         if self._on_gpu:
             torch.cuda.synchronize()
         wall_s = time.perf_counter() - self._begin_s
@@ -72,6 +72,6 @@ def _gpu_bytes() -> int:
 
 
 def accuracy(batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return the share of right classes over batches of logits (B, C) and labels (B,)."""
+    """Return the fraction of correct predictions over batches of logits (B, C) and labels (B,)."""
     right = [logits.argmax(1) == labels for logits, labels in batches]
     return float(torch.cat(right).float().mean())

@@ -1,6 +1,6 @@
-"""hoptrain's own training: its data module, its model and Lightning's ``Trainer``, as README shows them, with the callbacks of ``hoptrain fit``.
+"""A training with hoptrain's own data module, model and Lightning's ``Trainer``, as in the README, with the callbacks of ``hoptrain fit``.
 
-Without workers graph and features lie in the process's memory (``in_memory``). On a GPU without workers batches are sampled there.
+Without workers graph and features are in the process's memory (``in_memory``). On a GPU without workers batches are sampled on the GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run one cell of ``hoptrain bench trainings``. As a program it takes ``CELL DATA``, and prints what was found."""
+"""Run one cell of ``hoptrain bench trainings``. The program's arguments are ``CELL DATA``; it prints the results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command_of(cell: Cell, folder: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a cell and print what was found, or why its system is not available."""
+    """Run a cell and print the results, or why its system is not available."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     cell = Cell(**with_tuples(json.loads(arguments[0])))
     say(BEGIN)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def missing(cell: Cell) -> str | None:
-    """Return why the cell's system is not available: packages, or hoptrain's layers for it; None if it is."""
+    """Return why the cell's system is not available (a missing package, or missing layers of hoptrain), or None if it is."""
     system = SYSTEMS[cell.system]
     if system.needs and not any(map(find_spec, system.needs)):
         return f"not installed: {' or '.join(system.needs)}"
@@ -68,7 +68,7 @@ def missing(cell: Cell) -> str | None:
 
 
 def train(cell: Cell, folder: Path) -> dict[str, Any]:
-    """Run the system's script, and return what a step takes, the memory and the accuracy."""
+    """Run the system's script, and return the time of a step, the memory and the accuracy."""
     import torch
 
     from hoptrain.benchmarks.trainings.epochs import Epochs
@@ -92,13 +92,13 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
 
 
 def with_seeds(data: Dataset, cell: Cell) -> Dataset:
-    """Return the data set with as many nodes in its splits as the cell trains on and tests: the same for all systems."""
+    """Return the data set with the train and test nodes that the cell uses, which are the same for all systems."""
     splits = {"train": _some(data.split("train"), cell.steps * cell.batch_size), "test": _some(data.split("test"), cell.test_nodes)}
     return replace(data, splits=splits, validate=False)
 
 
 def _some(nodes: Array, most: int) -> Array:
-    """Return at most so many of the nodes (N,), drawn at random."""
+    """Return at most ``most`` of the nodes (N,), chosen at random."""
     return np.sort(np.random.default_rng(0).permutation(nodes)[:most]).astype(np.int64)
 
 

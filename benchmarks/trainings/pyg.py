@@ -1,15 +1,14 @@
-"""A training as PyG's examples write it (``hierarchical_sampling.py``, ``ogbn_train.py``, ``reddit.py``), and the same script with other import lines.
+"""A training written like PyG's examples (``hierarchical_sampling.py``, ``ogbn_train.py``, ``reddit.py``). Its import lines can be replaced by hoptrain's.
 
 Settings are those that PyG's documentation recommends:
 
-* pyg-lib samples where it is installed, else torch-sparse. Edges are sorted by destination (``is_sorted``).
-* ``trim_to_layer`` leaves out of each layer what no later layer reads. "PyG" alone does without it, as most scripts do.
-  It needs pyg-lib: torch-sparse does not return the sizes of the hops.
-* Workers persist. If cores are left for the trainer, ``enable_cpu_affinity`` pins the workers to others.
-* On a GPU features and labels lie on it (``data.to(device, "x", "y")``), or a batch is pinned and copied.
+* It samples with pyg-lib if that is installed, otherwise with torch-sparse. Edges are sorted by destination (``is_sorted``).
+* ``trim_to_layer`` removes from each layer the nodes and edges that no later layer reads. The system "PyG" does not use it, like most scripts.
+  It needs pyg-lib, since torch-sparse does not return the sizes of the hops.
+* Workers are persistent. If there are enough cores, ``enable_cpu_affinity`` pins them to cores that the trainer does not use.
+* On a GPU, features and labels are in its memory (``data.to(device, "x", "y")``), or each batch is pinned and copied.
 
-hoptrain's loader has the same arguments. On a GPU without workers it samples there, which PyG cannot. hoptrain's layers leave out what no later layer
-reads by themselves.
+hoptrain's loader takes the same arguments. On a GPU without workers it samples on the GPU, which PyG cannot do. hoptrain's layers trim by themselves.
 """
 
 from __future__ import annotations
@@ -65,11 +64,11 @@ class GNN(nn.Module):
         widths = cell.widths(in_channels, out_channels)
         self.convs = nn.ModuleList(_conv(cell, library, *ends, is_last=ends is widths[-1]) for ends in widths)
         self.activation = F.elu if cell.arch == "gat" else F.relu
-        self.dropout = getattr(library, "Dropout", nn.Dropout)(cell.dropout)  # hoptrain's layers have their own
+        self.dropout = getattr(library, "Dropout", nn.Dropout)(cell.dropout)  # hoptrain's layers come with their own Dropout
         self.trim = trim
 
     def forward(self, batch: Any) -> Tensor:
-        """Compute the logits of the nodes that the last layer still has, the seeds first."""
+        """Compute the logits of the nodes that the last layer has, with the seeds first."""
         from torch_geometric.utils import trim_to_layer
 
         x: Tensor = batch.x.float()
@@ -84,7 +83,7 @@ class GNN(nn.Module):
 
 
 def _conv(cell: Cell, library: Any, in_channels: int, out_channels: int, *, is_last: bool) -> nn.Module:
-    """Return a convolution of PyG's or hoptrain's, which have the same names and arguments."""
+    """Return a convolution of PyG or hoptrain, whose classes have the same names and arguments."""
     if cell.arch == "gat":
         heads = 1 if is_last else cell.heads
         made = library.GATConv(in_channels, out_channels // heads, heads=heads, concat=not is_last, dropout=cell.dropout)
@@ -98,7 +97,7 @@ def _conv(cell: Cell, library: Any, in_channels: int, out_channels: int, *, is_l
 
 
 def _device_options(cell: Cell, loader: str) -> dict[str, Any]:
-    """Return the loader's arguments on a GPU; hoptrain's loader without workers samples there."""
+    """Return the loader's arguments for a GPU. hoptrain's loader without workers samples on the GPU."""
     if cell.device == "cpu":
         return {}
     if loader.startswith(HOPTRAIN) and not cell.workers:
@@ -107,7 +106,7 @@ def _device_options(cell: Cell, loader: str) -> dict[str, Any]:
 
 
 def _affinity(cell: Cell, batches: Any, loader: str) -> AbstractContextManager[Any]:
-    """Pin PyG's workers to the cores that the trainer leaves them; hoptrain's loader needs no such setting."""
+    """Pin PyG's workers to the cores that the trainer does not use. hoptrain's loader needs no such setting."""
     cores = sorted(os.sched_getaffinity(0))
     if loader.startswith(HOPTRAIN) or not cell.workers or cell.workers + cell.threads > len(cores):
         return nullcontext()

@@ -1,4 +1,4 @@
-"""The report of ``hoptrain bench trainings``: a table and a picture for each model, and how each system found its best setting."""
+"""The report of ``hoptrain bench trainings``: a table and a plot for each model, and the settings that each system tried."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hoptrain.benchmarks.trainings.table import SETTING, TOLERANCE, Line, Row, s
 
 _COLOURS = {"hoptrain": "#c4580c", "PyG": "#4a6c8c", "DGL": "#7a9a5b"}
 _GREY = "#7a8088"
-"""Text that can be read on a white and on a black ground."""
+"""Text colour that is legible on white and on black backgrounds."""
 _FAMILIES = {system.name: system.family for system in SYSTEMS.values()}
 
 
 def write(folder: Path, lines: Sequence[Line], rows: Sequence[Row]) -> None:
-    """Write ``report.md``, ``report.html`` and the pictures, each as a PNG and as an SVG, into the folder of the trainings."""
+    """Write ``report.md``, ``report.html`` and the plots, each as PNG and SVG, into the folder of the trainings."""
     figures = {name: [row for row in rows if _model(row) == name] for name in dict.fromkeys(map(_model, rows))}
     for name, own in figures.items():
         if any(row["step_ms"] is not None for row in own):
@@ -31,12 +31,12 @@ def write(folder: Path, lines: Sequence[Line], rows: Sequence[Row]) -> None:
 
 
 def _model(row: Row) -> str:
-    """Return the name of the picture that has the row."""
+    """Return the name of the plot that contains the row."""
     return f"{row['arch']}-{row['hidden']}"
 
 
 def _panel(row: Row) -> str:
-    """Return the heading of the table or the part of a picture that has the row."""
+    """Return the heading of the table, and the title of the plot's panel, that contain the row."""
     where = "" if row["device"] == "cpu" else f", features {row['features']}"
     return f"{row['dataset'].rpartition('/')[2]} at scale {row['scale']:g}{where}"
 
@@ -63,17 +63,15 @@ def _parts(folder: Path, lines: Sequence[Line], rows: Sequence[Row], models: Seq
 
 
 def _unequal(rows: Sequence[Row]) -> str:
-    """Return a sentence on the accuracies after equal epochs."""
+    """Return a sentence that compares the accuracies after the same number of epochs."""
     different = [f"{row['system']} ({_model(row)}, {_panel(row)})" for row in rows if row["is_equal"] is False]
     if different:
         return f"**Accuracies differ.** More than {TOLERANCE:g} points below the best system with the same initial weights: {'; '.join(different)}."
-    return (
-        f"After equal epochs all accuracies are within {TOLERANCE:g} points of the best one of the systems with the same initial weights."
-    )
+    return f"After the same number of epochs, all accuracies are within {TOLERANCE:g} points of the best of the systems with the same initial weights."
 
 
 def alt_text(rows: Sequence[Row]) -> str:
-    """Return what a picture shows: milliseconds a step of the fastest system of each family, data set by data set."""
+    """Return a plot's alternative text: the milliseconds per step of each library's fastest system, for each data set."""
     facts = []
     for panel in dict.fromkeys(map(_panel, rows)):
         best: dict[str, float] = {}
@@ -104,8 +102,8 @@ def _result(row: Row) -> dict[str, Any]:
 
 
 def _settings(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield the table of the settings that were tried, from which each system has its best: a column for each."""
-    yield "## Milliseconds a step by setting, when settings were tried"
+    """Yield the table of the settings that were tried, with a column for each setting."""
+    yield "## Milliseconds per step for each setting that was tried"
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for line in lines:
         if line["outcome"] == COMPLETED:
@@ -118,7 +116,7 @@ def _settings(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def draw(rows: Sequence[Row]) -> Any:
-    """Return a figure with a panel for each data set: a bar for each system, its milliseconds a step at its best setting."""
+    """Return a figure with a panel for each data set and a bar for each system: its milliseconds per step at its best setting."""
     panels = {
         panel: [row for row in rows if _panel(row) == panel and row["step_ms"] is not None] for panel in dict.fromkeys(map(_panel, rows))
     }
@@ -149,11 +147,11 @@ def _setting(row: Row) -> str:
 
 
 _METHOD = (
-    "Every training runs in a fresh process. Each system has its own script, whose settings are those that its documentation recommends "
+    "Every training runs in a new process. Each system has its own script, whose settings are those that its documentation recommends "
     "(`benchmarks/trainings/fit.py`, `pyg.py` and `dgl.py`). 'hoptrain.pyg' and 'hoptrain.dgl' are the scripts of PyG and DGL with the import "
-    "line of the loader changed; 'and its layers' changes that of the layers too. A step is an epoch's time over its steps, in the median epoch; "
-    "the first epoch does not count. The figures are medians over the rounds, and the spread is the range of the rounds over the median. "
-    "'faster x' is the step of the fastest baseline over that of the row, formed within a round. CPU ms is the CPU time of all processes for a "
-    "step. Memory is what all processes together hold after training, shared pages counted once. Accuracy is that of the same test nodes, each "
-    "system sampling for itself, after equal epochs. DGL's layers begin with other weights than PyG's and hoptrain's, so they are compared apart."
+    "line of the loader changed; 'and its layers' also changes that of the layers. The time of a step is the median epoch's time over its number of steps; "
+    "the first epoch is not counted. Values are medians over the rounds, and 'spread' is the range of the rounds over the median. "
+    "'faster x' is the fastest baseline's step time over that of the row, formed within a round. CPU ms is the CPU time of all processes per "
+    "step. Memory is that of all processes together after training, with shared pages counted once. Accuracy is that of the same test nodes for "
+    "all systems, each with its own sampler. DGL's layers have other initial weights than PyG's and hoptrain's, so they are compared separately."
 )

@@ -1,4 +1,4 @@
-"""From the lines of ``hoptrain bench trainings`` to its table and its summary: medians over the rounds, ratios formed within a round."""
+"""Result table and summary of ``hoptrain bench trainings``, from its lines: medians over the rounds, with ratios formed within a round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACE = ("dataset", "scale", "arch", "hidden", "device", "features")
 """Fields that distinguish trainings in addition to the system and its setting."""
 SETTING = ("workers", "threads")
 TOLERANCE = 3.0
-"""Points by which accuracies may be below the best one of the systems that begin with the same weights."""
+"""Percentage points by which an accuracy may be below the best of the systems with the same initial weights."""
 
 
 def place_of(cell: Mapping[str, Any]) -> Place:
@@ -27,7 +27,7 @@ def place_of(cell: Mapping[str, Any]) -> Place:
 
 
 def rows_of(lines: Sequence[Line]) -> list[Row]:
-    """Return a row for each system and training: its best setting, which is the one with the most rounds. What is not available has no numbers."""
+    """Return a row for each system and training, at its best setting, which has the most rounds. Systems that are not available have no numbers."""
     groups: dict[Place, dict[str, dict[Place, list[Line]]]] = {}
     for line in lines:
         cell = line["cell"]
@@ -37,7 +37,7 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
 
 
 def _best(settings: Mapping[Place, Sequence[Line]]) -> Sequence[Line]:
-    """Return the lines of the setting that was repeated; of several the longest trainings, and of these the fastest."""
+    """Return the lines of the setting that was repeated: the one with the most rounds, then the longest trainings, then the shortest step."""
     rank = {key: (len(lines), key[0], -min(_by_round(lines, "step_s").values(), default=float("inf"))) for key, lines in settings.items()}
     return settings[max(rank, key=lambda key: rank[key])]
 
@@ -86,14 +86,14 @@ def _by_round(lines: Sequence[Line], name: str) -> dict[int, float]:
 
 
 def _ratio(own: Mapping[int, float], baselines: Sequence[Mapping[int, float]]) -> float | None:
-    """Return the fastest baseline's step over this system's, round by round, then the median."""
+    """Return the fastest baseline's step time over this system's: the median of the rounds' ratios."""
     others = {number: [found[number] for found in baselines if number in found] for number in own}
     ratios = [min(others[number]) / step for number, step in own.items() if others[number]]
     return statistics.median(ratios) if ratios else None
 
 
 _COMPARED = {"": (HOPTRAIN, ("PyG", "DGL")), "_pyg": ("hoptrain.pyg", "PyG"), "_dgl": ("hoptrain.dgl", "DGL")}
-"""Beginnings of the names of hoptrain's systems and of those that they are compared with, by the end of the summary's name."""
+"""Suffix in the summary -> prefixes of the names of hoptrain's systems and of the baselines that are compared."""
 
 
 def _fastest(rows: Iterable[Row]) -> Row | None:
@@ -101,14 +101,14 @@ def _fastest(rows: Iterable[Row]) -> Row | None:
 
 
 def summarize(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the numbers that answer the question; those for which nothing was measured are left out.
+    """Return the numbers that answer the question, except for those that were not measured.
 
     Returns:
-        ``min_faster``: how many times as fast as the fastest baseline hoptrain's fastest system is, the least over the trainings;
-        ``min_faster_pyg`` and ``min_faster_dgl``: how many times as fast hoptrain.pyg is as PyG, and hoptrain.dgl as DGL, by their medians;
+        ``min_faster``: speedup of hoptrain's fastest system over the fastest baseline, the minimum over the trainings;
+        ``min_faster_pyg`` and ``min_faster_dgl``: speedup of hoptrain.pyg over PyG, and of hoptrain.dgl over DGL, from their medians;
         ``min_cpu_ratio``: CPU time of the fastest baseline's step over that of hoptrain's fastest system;
-        ``accuracy_gap``: the largest difference of accuracies in a training, in points; ``unequal``: rows below the best one by more than ``TOLERANCE``;
-        ``bad_rows``: systems that hung or failed in a training; ``absent``: systems that are not available.
+        ``accuracy_gap``: largest difference between accuracies in a training, in percentage points; ``unequal``: number of rows with ``is_equal`` False;
+        ``bad_rows``: number of systems that hung or failed in a training; ``absent``: number of systems that are not available.
     """
     groups: dict[Place, list[Row]] = {}
     for row in rows:
