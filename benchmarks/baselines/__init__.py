@@ -1,1 +1,1 @@
-"""The systems that hoptrain is measured beside, each driven as its documentation advises."""
+"""The systems that hoptrain is compared with, each used as its documentation recommends."""

@@ -1,19 +1,19 @@
-"""DGL as its documentation advises: its neighbour sampler, all its algorithms, and its loader.
+"""DGL as a baseline, used as its documentation recommends: its neighbour sampler, its other sampling algorithms, and its loader.
 
 Neighbour sampling
-    ``NeighborSampler.sample`` on a graph that holds compressed columns only, with int64 ids (its default) and int32 ids. Threads are its OpenMP
-    threads. ``fused`` is its default variant, which it takes with two threads or more. With int32 ids that one is left out: its blocks are
-    wrong (DGL 2.1.0 marks known nodes in an int64 array and reads the marks as int32, so from the second mini-batch on edges are missing
-    and local ids lie outside the block). Every hop expands all nodes found so far: mode "all".
+    ``NeighborSampler.sample`` on a graph in CSC format only, with int64 ids (its default) and int32 ids. The number of threads is that of OpenMP.
+    ``fused`` is DGL's default variant with two threads or more. It is left out with int32 ids, since its blocks are wrong there: DGL 2.1.0 marks
+    known nodes in an int64 array and reads the marks as int32, so from the second mini-batch on edges are missing and local ids lie outside the block.
+    Each hop expands all nodes found so far: mode "all".
 Algorithms
-    Its samplers' ``sample`` on graphs that hold the one format which the algorithm needs, with int32 ids, which hoptrain has too (and int64
-    for its fused neighbour sampler). Walks are its functions of ``dgl.sampling``. In the variant "pooled" each thread takes whole
-    mini-batches, since much of DGL is serial. Features are not fetched.
+    The ``sample`` method of its samplers, on graphs in the one format that the algorithm needs, with int32 ids as in hoptrain (and int64 for the fused
+    neighbour sampler). Walks are functions of ``dgl.sampling``. In the variant "pooled" each thread samples whole mini-batches, since much of DGL is
+    serial. Features are not fetched.
 Loader
-    ``DataLoader`` over a graph of compressed columns with int64 ids, ``NeighborSampler`` fused as by default, features and labels named for
-    prefetching: they are fetched in the consumer's process, by as many threads as there are cores.
+    ``DataLoader`` over a graph in CSC format with int64 ids, ``NeighborSampler`` with its default for ``fused``, features and labels named for
+    prefetching: they are gathered in the consumer's process, with one thread per core.
 
-All return new tensors: local ids of the edges' ends, the global ids of nodes, and ids of edges where the library gives these.
+All return new tensors: local ids of the edges' ends, global node ids, and edge ids if DGL provides them.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
 
 Build: TypeAlias = Callable[[Any, Any, Workload], Callable[[Any], int]]
-"""From DGL, its graph and the workload to what samples a tensor of seeds and returns the number of edges (or steps)."""
+"""Takes DGL, its graph and the workload. Returns a function that samples a tensor of seeds and returns the number of edges (or steps)."""
 
 
 def open_neighbor(graph: Graph) -> NeighborSystems:
-    """Take the graph over.
+    """Convert the graph and return DGL's neighbour samplers.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -68,7 +68,7 @@ def open_neighbor(graph: Graph) -> NeighborSystems:
 
 
 def open_algorithms(graph: Graph) -> AlgorithmSystems:
-    """Take the graph over in each layout.
+    """Convert the graph to each layout and return DGL's sampling algorithms.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -102,7 +102,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
 
 
 def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
-    """Take the data set over.
+    """Convert the data set and return a function that opens DGL's loader.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -124,11 +124,11 @@ def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
 
 
 def open_mapped(prepare: Callable[[], None], data: Dataset) -> Callable[[Case, int], Epoch]:
-    """Take the data set over with features that stay in their file, mapped; features come as bytes.
+    """Return a function that opens DGL's loader with memory-mapped features, whose batches have their features as bytes.
 
     Args:
-        prepare: called when all else is in memory.
-        data: opened from a folder.
+        prepare: function to call when all other data are in memory.
+        data: data set opened from a folder.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -150,7 +150,7 @@ def open_mapped(prepare: Callable[[], None], data: Dataset) -> Callable[[Case, i
 
 
 def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: int) -> Pair:
-    """A script for DGL's ``DataLoader``: with the import line as it was, and with hoptrain's in its place.
+    """Return a script for DGL's ``DataLoader``, with the original import line and with hoptrain's.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -182,12 +182,12 @@ def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: i
 
 
 def to_dgl(graph: Graph, layout: str = "csc", dtype: Any = None) -> Any:
-    """DGL's graph, in memory of its own.
+    """Return DGL's graph with its own copy of the arrays.
 
     Args:
         graph: the graph.
-        layout: "csc", or "csr" for columns taken as rows: DGL walks along out-edges, hoptrain along in-edges.
-        dtype: of the ids; None keeps that of ``graph``.
+        layout: "csc", or "csr" to use columns as rows, since DGL walks along out-edges and hoptrain along in-edges.
+        dtype: data type of the ids; None keeps that of ``graph``.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -198,13 +198,13 @@ def to_dgl(graph: Graph, layout: str = "csc", dtype: Any = None) -> Any:
 
 
 def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc", x: Any = None) -> Any:
-    """A data set as DGL's graph with int64 ids, features ``x`` and labels ``y`` (V,), by default copies of its own; ``formats`` None leaves all open.
+    """Return a data set as DGL's graph with int64 ids, features ``x`` and labels ``y`` (V,), by default copied. ``formats`` None allows all formats.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
     """
     installed.require("dgl")
-    warnings.simplefilter("ignore")  # that pinning processes to cores may help; this process is DGL's alone
+    warnings.simplefilter("ignore")  # DGL suggests pinning processes to cores; only DGL runs in this process
     graph = to_dgl(data.graph, dtype=np.int64)
     graph = graph if formats is None else graph.formats(formats)
     graph.ndata["x"] = torch.tensor(data.x) if x is None else x
@@ -213,17 +213,17 @@ def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc"
 
 
 def neighbor_sampler(fanouts: Sequence[int], kind: str = "NeighborSampler", **options: Any) -> Any:
-    """One of DGL's samplers of hops; they list fanouts in the order of a model's layers, the seeds' last."""
+    """Return one of DGL's samplers of hops, whose fanouts are listed in the order of a model's layers, with that of the seeds last."""
     return getattr(installed.dgl().dataloading, kind)(list(reversed(fanouts)), **options)
 
 
 def feature_sampler(fanouts: Sequence[int]) -> Any:
-    """DGL's ``NeighborSampler`` for ``feature_graph``, with features and labels named for prefetching."""
+    """Return DGL's ``NeighborSampler`` for ``feature_graph``, with features and labels named for prefetching."""
     return neighbor_sampler(fanouts, prefetch_node_feats=["x"], prefetch_labels=["y"])
 
 
 def cluster_sampler(graph: Any, clusters: Array, number: int, dtype: Any, **options: Any) -> Any:
-    """DGL's ``ClusterGCNSampler`` with hoptrain's ``clusters`` (V,), from the file that DGL keeps its own in; their members' ids have ``dtype``."""
+    """Return DGL's ``ClusterGCNSampler`` with hoptrain's ``clusters`` (V,), passed through DGL's cache file. Node ids have ``dtype``."""
     begins = np.r_[0, np.cumsum(np.bincount(clusters))]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clusters.pkl"
@@ -233,12 +233,12 @@ def cluster_sampler(graph: Any, clusters: Array, number: int, dtype: Any, **opti
 
 
 def data_loader(graph: Any, items: torch.Tensor, sampler: Any, **options: Any) -> Any:
-    """DGL's ``DataLoader``."""
+    """Return DGL's ``DataLoader``."""
     return installed.dgl().dataloading.DataLoader(graph, items, sampler, **options)
 
 
 def data_loading() -> Any:
-    """The module of DGL in which its ``DataLoader`` is, for who takes the time of its parts."""
+    """Return the module of DGL's ``DataLoader``, so that its functions can be timed."""
     return installed.dgl().dataloading.dataloader
 
 
@@ -258,7 +258,7 @@ def _blocks(sampler: Any, graph: Any) -> Callable[[Any], int]:
 
 
 def _neighbor(**options: Any) -> Build:
-    """Its neighbour sampler; the fused one for int64 ids only, since with int32 its blocks lack edges."""
+    """Return a builder of its neighbour sampler, fused only for int64 ids, since with int32 ids fused blocks lack edges."""
     return lambda _, graph, workload: _blocks(
         neighbor_sampler(workload.options["fanouts"], fused=graph.idtype == torch.int64, **options), graph
     )
@@ -278,7 +278,7 @@ def _node2vec(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
 
 
 def _pinsage(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
-    """A hop is a call and ``to_block``, as in DGL's example of PinSAGE."""
+    """Return a function that samples hops, each by a call and ``to_block``, as in DGL's PinSAGE example."""
     length, restart, walks = (workload.options[name] for name in ("walk_length", "restart", "num_walks"))
     find = dgl.sampling.RandomWalkNeighborSampler(graph, length, restart, walks, workload.options["num_neighbors"][0])
 
@@ -301,14 +301,14 @@ def _subgraph(make: Callable[[Any, Workload], Any]) -> Build:
 
 
 def _saint_node(dgl: Any, workload: Workload) -> Any:
-    """With the paper's law, which hoptrain has: its own draws are by degree, and give other subgraphs."""
+    """Return DGL's node sampler with the distribution of the paper, as in hoptrain. DGL's own draws by degree and gives other subgraphs."""
     sampler = dgl.dataloading.SAINTSampler("node", workload.options["budget"])
     sampler.prob = torch.from_numpy(_squared_columns(workload.graph)).float()
     return sampler
 
 
 def _squared_columns(graph: Graph) -> Array:
-    """(V,) float64: for every node the sum of 1 / d**2 over its out-edges, d being the in-degree of the destination."""
+    """Return for every node the sum of 1 / d**2 over its out-edges, (V,) float64, where d is the in-degree of the destination."""
     degrees = graph.in_degrees()
     each = np.repeat(1.0 / np.maximum(degrees, 1) ** 2, degrees)
     return np.bincount(graph.indices, each, minlength=graph.num_nodes)
@@ -334,7 +334,7 @@ _ALGORITHMS: Mapping[str, tuple[Build, str, str]] = {
     "walk": (_walk, "csr", ""),
     "node2vec": (_node2vec, "csr", ""),
     "cluster": (_subgraph(_cluster), "csc", ""),
-    "saint_node": (_subgraph(_saint_node), "csc", "given the paper's law"),
+    "saint_node": (_subgraph(_saint_node), "csc", "with the paper's distribution"),
     "saint_edge": (_subgraph(lambda dgl, work: dgl.dataloading.SAINTSampler("edge", work.options["budget"])), "all", ""),
     "saint_walk": (
         _subgraph(lambda dgl, work: dgl.dataloading.SAINTSampler("walk", (work.options["num_roots"], work.options["walk_length"]))),
@@ -343,4 +343,4 @@ _ALGORITHMS: Mapping[str, tuple[Build, str, str]] = {
     ),
     "shadow": (_shadow, "csc", "not counted: one subgraph for all seeds together"),
 }
-"""How to make each algorithm, the layout of the graph that it needs, and a note."""
+"""Algorithm -> builder, layout of the graph, and a note for the table."""

@@ -1,11 +1,11 @@
-"""Models of heterogeneous graphs in plain PyG, trained on the whole graph: what ``hoptrain bench accuracy --configs acm_rgcn`` is measured beside.
+"""Heterogeneous models in plain PyG, trained on the whole graph: the baselines of ``hoptrain bench accuracy --configs acm_rgcn``.
 
-The model is the one that task hetero describes, of the same layers of PyG's with the same widths, over edge lists of all relations. It takes as many
-steps of the same Adam as the configuration's run, each on the whole training split, and is validated as often; the score is the test accuracy of
-the state with the best validation accuracy.
+The model is that of task hetero, built from the same PyG layers with the same widths, on edge lists of all relations. It is trained with the same Adam for
+as many steps as the configuration, each on the whole training split, and validated as often. The score is the test accuracy of the state with the best
+validation accuracy.
 
-Links of a relation (``acm_links``) are trained in the configuration's batches and epochs, with negatives by the same law, and messages pass along all
-edges but the batch's own, in both directions; splits and the pairs that links are told from are hoptrain's.
+For links of a relation (``acm_links``) the model is trained with the configuration's batches and epochs, with negatives from the same distribution.
+Messages pass along all edges except the batch's own, in both directions. The splits and the negatives for evaluation are hoptrain's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from hoptrain.trainers.tasks.links.data import HeteroLinkDataModule
 
 
 class WholeGraphModel(nn.Module):
-    """Vectors of all types in, ``num_outputs`` scores of each type of seeds out."""
+    """A model of a heterogeneous graph: takes the features of all node types, and returns ``num_outputs`` values for each node of the seed types."""
 
     def __init__(
         self, data: HeteroDataset, num_layers: int, options: Mapping[str, Any], seed_types: Sequence[str], num_outputs: int
     ) -> None:
-        """Build the layers of ``options``, those of a configuration's ``model``."""
+        """Build the layers; ``options`` is the ``model`` section of a configuration."""
         super().__init__()
         from torch_geometric.nn import HeteroConv, HGTConv, SAGEConv
         from torch_geometric.nn.module_dict import ModuleDict
@@ -52,7 +52,7 @@ class WholeGraphModel(nn.Module):
         self.activation: nn.Module = nn.ReLU() if self.arch == "rgcn" else nn.Identity()
 
     def forward(self, x: Mapping[str, Tensor], edges: Mapping[Any, Tensor]) -> dict[str, Tensor]:
-        """(V, C) of each type of seeds."""
+        """Return the outputs of each seed type, (V, C)."""
         hidden = {name: F.relu(linear(x[name])) for name, linear in self.inputs.items()}
         hidden |= {name: table.weight for name, table in self.tables.items()}
         for layer in self.layers:
@@ -61,7 +61,7 @@ class WholeGraphModel(nn.Module):
         return {name: head(hidden[name]) for name, head in self.heads.items()}
 
     def optimizer(self, options: Mapping[str, Any]) -> torch.optim.Optimizer:
-        """Adam; learnt vectors of nodes have no weight decay."""
+        """Return Adam, with weight decay for all parameters except the node embeddings."""
         tables = list(self.tables.parameters())
         others = [parameter for name, parameter in self.named_parameters() if not name.startswith("tables")]
         groups = [{"params": others, "weight_decay": options.get("weight_decay", 0.0)}, {"params": tables}]
@@ -69,7 +69,7 @@ class WholeGraphModel(nn.Module):
 
 
 def whole_graph_accuracy(config: Mapping[str, Any], seed: int) -> float:
-    """Test accuracy of a configuration of task hetero with one seed, trained by plain PyG."""
+    """Return the test accuracy of a configuration of task hetero, trained in plain PyG with one seed."""
     torch.manual_seed(seed)
     options, stated = config["model"], config["data"]
     data = load_hetero_dataset(stated["dataset"])
@@ -93,7 +93,7 @@ def whole_graph_accuracy(config: Mapping[str, Any], seed: int) -> float:
 
 
 def whole_graph_links_auc(config: Mapping[str, Any], seed: int) -> float:
-    """Test ROC AUC of a configuration of task hetero_links with one relation and the inner product, with one seed, trained by plain PyG."""
+    """Return the test ROC AUC of a configuration of task hetero_links (one relation, inner product), trained in plain PyG with one seed."""
     torch.manual_seed(seed)
     module, options = opened(HeteroLinkDataModule, config), config["model"]
     data, sampler = module.data, module.sampler
@@ -137,12 +137,12 @@ def _auc(sources: Tensor, destinations: Tensor, held: HeldOut) -> float:
 
 
 def _inputs(data: HeteroDataset) -> tuple[dict[str, Tensor], dict[Any, Tensor]]:
-    """Features by type, and edges by relation."""
+    """Return the features by node type and the edges by relation."""
     x = {name: torch.from_numpy(np.array(rows)) for name, rows in data.x.items()}
     return x, {relation: edge_index_of(columns) for relation, columns in data.graph.relations.items()}
 
 
 def edge_index_of(columns: Any) -> Tensor:
-    """(2, E) int64, sources above destinations."""
+    """Return the edges, (2, E) int64, with sources in the first row and destinations in the second."""
     destinations = np.repeat(np.arange(columns.num_nodes), np.diff(columns.indptr))
     return torch.from_numpy(np.stack([columns.indices, destinations]).astype(np.int64))

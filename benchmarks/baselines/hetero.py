@@ -1,4 +1,4 @@
-"""Scripts for the loaders of PyG and DGL on heterogeneous graphs, and with one import line changed: what ``hoptrain bench compat`` compares."""
+"""Scripts for the heterogeneous loaders of PyG and DGL, which ``hoptrain bench compat`` compares with the same scripts with one changed import line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _WIDTH = 32
 
 
 def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_size: int) -> Pair:
-    """A script for DGL's ``DataLoader``, with a ``SAGEConv`` for each relation.
+    """Return a script for DGL's ``DataLoader``, with a ``SAGEConv`` for each relation.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
     """
     dgl, nn, kind = installed.dgl(), import_module("dgl.nn.pytorch"), data.seed_type
-    # Names that are a layer's, too: no module can be called "to", and each relation has one.
+    # HeteroGraphConv uses edge type names as module names: they must be unique, and a module cannot be called "to".
     edges = {(source, f"{source}-{name}-{end}", end): ends for (source, name, end), ends in _edges(data).items()}
     graph = dgl.heterograph(edges, data.graph.num_nodes)
     x = _features(data)
@@ -69,10 +69,10 @@ def open_dgl(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
 
 
 def open_pyg(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_size: int) -> Pair:
-    """A script for PyG's ``NeighborLoader``, with GraphSAGE by ``to_hetero``.
+    """Return a script for PyG's ``NeighborLoader``, with GraphSAGE converted by ``to_hetero``.
 
     Raises:
-        InputError: as ``check_samples``.
+        InputError: PyG is not installed, or neither pyg-lib nor torch-sparse is.
     """
     check_samples()
     from torch_geometric.data import HeteroData
@@ -107,7 +107,7 @@ def open_pyg(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
 
 
 def _features(data: HeteroDataset) -> dict[str, torch.Tensor]:
-    """Features of every type, in memory of their own; zeros, as wide as those of others, where a type has none."""
+    """Return a copy of each type's features. Types without features get zeros of the width that the others have."""
     width = next(iter(data.x.values())).shape[1]
     return {
         name: torch.from_numpy(np.array(data.x[name])) if name in data.x else torch.zeros(number, width)
@@ -116,7 +116,7 @@ def _features(data: HeteroDataset) -> dict[str, torch.Tensor]:
 
 
 def _edges(data: HeteroDataset) -> dict[Relation, tuple[torch.Tensor, torch.Tensor]]:
-    """Sources and destinations of each relation, sorted by destination."""
+    """Return the sources and destinations of each relation, sorted by destination."""
     edges = {}
     for relation, columns in data.graph.relations.items():
         destinations = np.repeat(np.arange(columns.num_nodes), np.diff(columns.indptr))

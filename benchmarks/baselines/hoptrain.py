@@ -1,4 +1,4 @@
-"""hoptrain as one of the systems: its samplers, whose arrays are copied out as its loader does into a slot, and its loader."""
+"""hoptrain as one of the compared systems: its samplers, whose arrays are copied to buffers as its loader copies them into a queue slot, and its loader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from hoptrain.samplers.programs.program import SamplingProgram
 
 
 def open_neighbor(mode: str, graph: Graph) -> NeighborSystems:
-    """Take the neighbour sampler; with several threads once by whole mini-batches, once sharing each. ``graph`` lies in memory."""
+    """Return hoptrain's neighbour samplers for ``graph``, which is in memory.
+
+    With several threads there are two: in one each thread samples whole mini-batches, in the other all threads share each mini-batch.
+    """
 
     def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> Iterator[System]:
         sampler = NeighborSampler(fanouts, replace=replace, expand=mode)
@@ -37,7 +40,7 @@ def open_neighbor(mode: str, graph: Graph) -> NeighborSystems:
 
 
 def open_algorithms(graph: Graph) -> AlgorithmSystems:
-    """Take every algorithm with different numbers of threads, which take whole mini-batches. ``graph`` lies in memory."""
+    """Return hoptrain's samplers for ``graph``, which is in memory, for each number of threads. Each thread samples whole mini-batches."""
 
     def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
         sampler = workload.sampler
@@ -51,10 +54,10 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
 
 
 def open_loader(mode: str, data: Dataset, *, as_codes: bool = False) -> Callable[[Case, int], Epoch]:
-    """Open the loader with its defaults, except for the expansion.
+    """Return a function that opens hoptrain's loader with its default settings, except for the mode of expansion.
 
-    Workers share the data set's files; in process it lies in memory, as peers have it. ``as_codes`` takes quantised features as a copy to a device does,
-    which expands them there; without it they are expanded here.
+    Workers share the data set's files. Without workers the data set is in memory, as for baselines. With ``as_codes`` quantised features are left as codes, as
+    for a device, which decodes them itself; without it they are decoded here.
     """
     in_memory = cache(data.in_memory)
 
@@ -67,7 +70,7 @@ def open_loader(mode: str, data: Dataset, *, as_codes: bool = False) -> Callable
         def epoch() -> Iterator[tuple[int, Array]]:
             for batch in loader:
                 yield batch.num_edges, codes_of(batch.x) if as_codes else batch.to("cpu").x.numpy()
-                del batch  # with it the slot
+                del batch  # releases the queue slot
 
         return epoch
 
@@ -75,7 +78,10 @@ def open_loader(mode: str, data: Dataset, *, as_codes: bool = False) -> Callable
 
 
 def open_overhead(graph: Graph, mode: str, hops: int) -> Callable[[Sequence[Array], int], int]:
-    """Mini-batches of one seed and one neighbour a hop: nearly nothing but what Python does, holding the interpreter's lock. Returns how many."""
+    """Return a function that samples mini-batches of one seed and one neighbour per hop, and returns their number.
+
+    Almost all of their time is Python code that holds the GIL.
+    """
     sampler, workspace = NeighborSampler([1] * hops, expand=mode), Workspace()
 
     def sample(seeds: Sequence[Array], first: int) -> int:
@@ -85,7 +91,7 @@ def open_overhead(graph: Graph, mode: str, hops: int) -> Callable[[Sequence[Arra
 
 
 def _sample_whole(sampler: Sampler, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int) -> int:
-    """Each thread samples and copies out the next mini-batch that nobody has, until all are taken. Returns the number of edges."""
+    """Sample whole mini-batches in each thread, copy them to buffers, and return the number of edges."""
     edges = [0] * workspace.threads
     tickets = iter(range(len(seeds)))
     parts = [(workspace.part(thread), slots.part(thread)) for thread in range(workspace.threads)]
@@ -107,7 +113,7 @@ def _sample_shared(
 
 
 def _walk(program: Any, graph: Graph, workspace: Workspace, slots: Workspace, seeds: Sequence[Array], first: int) -> int:
-    """Walks in global ids, as the peers give them: the threads share each mini-batch's. Returns the number of steps."""
+    """Sample walks in global ids, as the baselines return them, with all threads sharing each mini-batch. Returns the number of steps."""
     steps = 0
     for i, roots in enumerate(seeds):
         walks = walk(program, graph, roots, Address(SEED, 0, first + i), workspace)
@@ -118,7 +124,7 @@ def _walk(program: Any, graph: Graph, workspace: Workspace, slots: Workspace, se
 
 
 def copy_out(batches: Sequence[MiniBatch], slots: Workspace) -> int:
-    """Copy every array into a buffer that is used again, by the threads of ``slots``. Returns the number of edges."""
+    """Copy every array into a reused buffer with the threads of ``slots``, and return the number of edges."""
     copies = [
         (slots.array(f"{i}.{name}", len(array), array.dtype), array)
         for i, batch in enumerate(batches)

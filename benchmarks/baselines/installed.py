@@ -1,4 +1,4 @@
-"""The installed baselines. Nothing here imports torch, or a baseline that is not asked for."""
+"""Access to the installed baselines. This module imports neither torch nor baselines that are not used."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from hoptrain.samplers.batch.dgl_compat import import_dgl
 
 
 def require(package: str) -> None:
-    """Look for a package without importing it.
+    """Check that a package is installed, without importing it.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the package is not installed.
     """
     if find_spec(package) is None:
         raise InputError("not installed")
 
 
 def call(baseline: str, function: str, *arguments: Any) -> Any:
-    """Call a function of a peer's file, which is imported only now: most import torch, for which ``--help`` need not wait."""
+    """Import a baseline's module and call one of its functions. The import is delayed since most of them import torch, which would slow down ``--help``."""
     return getattr(import_module(f"hoptrain.benchmarks.baselines.{baseline}"), function)(*arguments)
 
 
 def dgl() -> Any:
-    """DGL, imported.
+    """Import and return DGL.
 
     Raises:
-        InputError: it is not installed or cannot be imported.
+        InputError: DGL is not installed or cannot be imported.
     """
     require("dgl")
     return import_dgl()
 
 
 def tcmalloc() -> str | None:
-    """The name by which the dynamic linker knows tcmalloc, if it is installed."""
+    """Return the name of the tcmalloc library for the dynamic linker, or None if it is not installed."""
     return find_library("tcmalloc_minimal") or find_library("tcmalloc")

@@ -1,4 +1,4 @@
-"""A script for a library's loader, and the same script with one import line changed: what ``hoptrain bench compat`` compares."""
+"""The interface of scripts for a library's loader, which ``hoptrain bench compat`` compares with the same scripts with one changed import line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _LINE_BYTES = 64
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Pair:
-    """The script.
+    """A script with the loader of the original import line and that of the changed one.
 
     Attributes:
-        loaders: by the system whose loader it is, what opens it with a number of workers.
-        features: the features (S, F) of a batch, of each type where it has several.
-        model: makes the model.
-        loss: of the model on a batch.
+        loaders: system -> function that opens its loader with a number of workers.
+        features: returns the features (S, F) of a batch, one array for each node type.
+        model: creates the model.
+        loss: returns the loss of a model on a batch.
     """
 
     loaders: Mapping[str, Callable[[int], Any]]
@@ -32,12 +32,12 @@ class Pair:
     loss: Callable[[Any, Any], torch.Tensor]
 
     def touch(self, batch: Any) -> None:
-        """Read every row of the features."""
+        """Read a value of every cache line of the batch's features."""
         for x in self.features(batch):
             touch(x, max(1, _LINE_BYTES // x.itemsize))
 
     def trained(self) -> Callable[[Any], None]:
-        """A new model's training step."""
+        """Return the training step of a new model."""
         model = self.model()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 
@@ -50,7 +50,7 @@ class Pair:
 
 
 def close(loader: Any) -> None:
-    """End the workers, which torch's loaders do when nobody knows their iterator any more."""
+    """End the workers. Those of torch's loaders end when their iterator is garbage-collected."""
     if hasattr(loader, "close"):
         loader.close()
     loader._iterator = None

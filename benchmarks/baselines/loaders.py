@@ -1,8 +1,8 @@
 """The interface of the loaders in ``hoptrain bench loader``, and the consumer of their batches.
 
-A loader is measured in a process of its own, by a ``Consumer``; see ``hoptrain.benchmarks.common.child``. Features lie in memory of their own. The
-peers return new tensors for every mini-batch; the C library's allocator gives large ones back to the system at once, so that each costs
-thousands of page faults. DGL's guide for CPUs advises tcmalloc against that. So each is measured with either.
+A ``Consumer`` measures a loader in its own process (``hoptrain.benchmarks.common.child``), with features in that process's memory. Baselines return new
+tensors for every mini-batch. The C library's allocator returns large freed blocks to the system at once, so that each new one costs thousands of page
+faults; DGL's guide for CPUs therefore recommends tcmalloc. So baselines are measured with both allocators.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINE_BYTES = 64
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Case:
-    """A load: an epoch of ``seeds`` (N,) in mini-batches of ``batch_size``, shuffled, with ``fanouts`` from the seeds outward."""
+    """An epoch to load: ``seeds`` (N,) in shuffled mini-batches of ``batch_size``, with ``fanouts`` from the seeds outward."""
 
     fanouts: tuple[int, ...]
     batch_size: int
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """An epoch that was consumed: its mini-batches, sampled edges, feature rows, and the seconds that reading the rows took."""
+    """Measurements of a consumed epoch: numbers of mini-batches, sampled edges and feature rows, and the seconds for reading the rows."""
 
     batches: int
     edges: int
@@ -44,10 +44,10 @@ class Load:
 
 
 Epoch: TypeAlias = Callable[[], Iterator[tuple[int, Array]]]
-"""Iterates over the next epoch: sampled edges and features (S, F) of each mini-batch."""
+"""Returns an iterator over the next epoch, which yields the number of sampled edges and the features (S, F) of each mini-batch."""
 
 Open: TypeAlias = Callable[[Dataset], Callable[[Case, int], Epoch]]
-"""From a data set to what makes a loader for a case and a number of workers."""
+"""Takes a data set. Returns a function that opens a loader for a case and a number of workers."""
 
 
 class Consumer:
@@ -64,13 +64,13 @@ class Consumer:
         self._epochs: dict[int, Epoch] = {}
 
     def prepare(self, case: Case) -> None:
-        """Drop the loaders of the case before, with their workers."""
+        """Set the case, and close the loaders of the previous one with their workers."""
         self._epochs.clear()
         gc.collect()
         self._case = case
 
     def load(self, workers: int) -> Load:
-        """Consume an epoch of the case. Nothing is under way before it, and nothing is left under way after it."""
+        """Load and consume one epoch of the case. No batch is prefetched before it, and none is left after it."""
         if self._case is None:
             raise RuntimeError("there is nothing to load yet: prepare() comes first")
         if workers not in self._epochs:
@@ -79,7 +79,7 @@ class Consumer:
 
 
 def consume(epoch: Epoch) -> Load:
-    """Read every row of every mini-batch, and hold on to none of them."""
+    """Read a value of every cache line of the features of each mini-batch, without keeping the mini-batches."""
     batches = edges = rows = 0
     touch_s = 0.0
     for num_edges, x in epoch():
@@ -87,13 +87,13 @@ def consume(epoch: Epoch) -> Load:
         touch(x, max(1, _LINE_BYTES // x.itemsize))
         touch_s += time.perf_counter() - begin
         batches, edges, rows = batches + 1, edges + num_edges, rows + len(x)
-        del x  # before the wait for the next one
+        del x  # frees the batch before waiting for the next one
     return Load(batches=batches, edges=edges, rows=rows, touch_s=touch_s)
 
 
 @cpu_kernel
 def touch(x, step):  # type: ignore[no-untyped-def]
-    """The sum of every ``step``-th value of each row of ``x`` (S, F), the first of each row among them: one of every cache line."""
+    """Return the sum of every ``step``-th value of each row of ``x`` (S, F), starting with the first: one value of each cache line."""
     total = 0.0
     for i in range(x.shape[0]):
         for k in range(0, x.shape[1], step):
@@ -107,7 +107,7 @@ def persistent(batch_size: int, workers: int) -> dict[str, Any]:
 
 
 class SlowSampler(NeighborSampler):
-    """One neighbour of each seed; takes ``seconds`` of sleep for a mini-batch: its trainer can do nothing but wait."""
+    """A sampler of one neighbour per seed that sleeps for ``seconds`` in each mini-batch, so that the trainer only waits."""
 
     def __init__(self, seconds: float) -> None:
         """Set the seconds that each batch sleeps."""
@@ -121,7 +121,7 @@ class SlowSampler(NeighborSampler):
 
 
 def idle_cpu_share(batches: int, seconds: float = 1.0) -> float:
-    """CPU time of a process that waits for ``batches`` mini-batches of ``seconds`` each from one worker, as a share of a core."""
+    """Return the CPU time of a process that waits for one worker, which takes ``seconds`` for each of ``batches`` mini-batches, as a fraction of one core."""
     num_nodes = batches + 1
     ring = Graph(np.arange(num_nodes + 1), np.roll(np.arange(num_nodes), 1))
     loader = SampleLoader(Dataset(name="ring", graph=ring), SlowSampler(seconds), split=np.arange(num_nodes), batch_size=1, num_workers=1)

@@ -1,7 +1,7 @@
-"""FastGCN and LADIES, which are in neither library, as the authors of LADIES published both, written down again.
+"""FastGCN and LADIES, which neither PyG nor DGL has, reimplemented from the programs that the authors of LADIES published for both.
 
-A matrix in scipy, draws by ``numpy.random.choice`` without replacement, rows scaled to add up to 1, blocks as torch's tensors. Features are not
-fetched here.
+As there, the graph is a scipy matrix, ``numpy.random.choice`` samples without replacement, rows are normalised to sum to 1, and blocks are torch tensors.
+Features are not fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOTES = {"fastgcn": "draws without replacement", "ladies": "draws without repla
 
 
 def open_algorithms(graph: Graph) -> AlgorithmSystems:
-    """Take the graph over into a matrix of scipy."""
+    """Convert the graph to a scipy matrix and return the algorithms."""
     matrix = to_scipy(graph)
 
     def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
@@ -36,8 +36,8 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
 
 
 def to_scipy(graph: Graph) -> Any:
-    """``csr_array`` (V, V) float32: a row has 1 / d at each of its node's d in-neighbours. It has memory of its own."""
-    from scipy.sparse import csr_array  # only here: processes whose memory is measured go without
+    """Return the graph as a ``csr_array`` (V, V) float32 with its own memory, whose row for a node has 1 / d at each of its d in-neighbours."""
+    from scipy.sparse import csr_array  # imported here, so that processes whose memory is measured do not load scipy
 
     degrees = graph.in_degrees()
     values = np.repeat(1 / np.maximum(degrees, 1), degrees).astype(np.float32)
@@ -45,23 +45,23 @@ def to_scipy(graph: Graph) -> Any:
 
 
 def share_of_columns(rows: Any) -> Array:
-    """(V,) float64, the squared norm of each column as a share of them all: how FastGCN draws nodes, from the rows of all."""
+    """Return the squared norm of each column over the sum of all, (V,) float64. For the matrix of all rows this is FastGCN's sampling distribution."""
     squares = np.asarray(rows.multiply(rows).sum(axis=0)).ravel().astype(np.float64)
     shares: Array = squares / squares.sum()
     return shares
 
 
 def layers(matrix: Any, sizes: Sequence[int], law: Array | None, join: str, seeds: Array) -> Iterator[tuple[Any, Array]]:
-    """The layers of a mini-batch, from the seeds outward: a block (destinations, sources) of scipy, and the ids of its sources.
+    """Yield the layers of a mini-batch, from the seeds outward: a scipy block (destinations, sources), and the ids of its sources.
 
     Args:
-        matrix: (V, V) of ``to_scipy``.
-        sizes: draws of each layer.
-        law: (V,) by which FastGCN draws all layers; None draws by the columns of the rows at hand, as LADIES does.
-        join: what is put beside the nodes drawn for a layer. "seeds": those of the mini-batch, with their edges, as LADIES was published.
-            "previous": the layer's destinations, in front and without edges of theirs where they were not drawn, for a model that uses a node
-            itself too. "": nothing, as FastGCN was published.
-        seeds: (B,) ids.
+        matrix: (V, V) matrix from ``to_scipy``.
+        sizes: number of nodes to sample in each layer.
+        law: (V,) sampling distribution of all layers, for FastGCN; None computes it from the rows of each layer's destinations, as LADIES does.
+        join: nodes to add to the sampled ones. "seeds": the mini-batch's seeds, with their edges, as in the published LADIES. "previous": the layer's
+            destinations, placed first, and without edges unless they were sampled, for a model that also uses each node's own features. "": none, as in
+            the published FastGCN.
+        seeds: (B,) node ids.
     """
     nodes = seeds
     for size in sizes:

@@ -1,9 +1,9 @@
-"""Models in plain PyG: what ``hoptrain bench accuracy --configs mutag_gin`` and others are measured beside.
+"""Models in plain PyG: the baselines of ``hoptrain bench accuracy --configs mutag_gin`` and other configurations.
 
-Model, optimiser, batch size, epochs, splits and the rule for the best state are those of the configuration; layers, batches and the loop are PyG's and
-torch's. Graphs are joined by PyG's ``DataLoader``. Nodes and edges come in the same batches, but each step is taken on the whole graph:
-PyG's ``NeighborLoader`` needs pyg-lib, so that its side sees all neighbours and not a sample of them. The score is that of the test, of the state with
-the best validation score (or loss).
+Model, optimiser, batch size, epochs, splits and the choice of the best state are those of the configuration; layers, batching and the loop are PyG's and
+torch's. PyG's ``DataLoader`` batches small graphs. For node and edge tasks the batches have as many seeds as in the configuration, but each step computes
+on the whole graph, since PyG's ``NeighborLoader`` needs pyg-lib. So the baseline sees all neighbours instead of a sample. The score is the test metric of
+the state with the best validation metric (or loss).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Step = tuple[Tensor, Tensor]
 
 
 class Plain(NamedTuple):
-    """A model in PyG with its data: what the loop asks for.
+    """A model in PyG with its data, as the training loop needs them.
 
     Attributes:
-        model: all parameters.
-        labels: what is learnt.
-        train: the batches of an epoch, each as a function that makes a step.
-        judge: of a split's name, outputs and labels of all its examples.
+        model: module with all parameters.
+        labels: kind of the labels, which determines loss and metric.
+        train: returns the batches of an epoch, each as a function that returns its outputs and labels.
+        judge: takes a split's name, and returns the outputs and labels of all its examples.
     """
 
     model: nn.Module
@@ -46,7 +46,7 @@ class Plain(NamedTuple):
 
 
 def plain_score(config: Mapping[str, Any], seed: int) -> float:
-    """The test score of a configuration, trained in plain PyG with a seed."""
+    """Return the test metric of a configuration, trained in plain PyG with one seed."""
     torch.manual_seed(seed)
     task, options = config.get("task", "nodes"), config["model"]
     plain = {"graphs": _graphs, "nodes": _nodes, "edges": _edges}[task](config)
@@ -84,7 +84,7 @@ def _evaluate(plain: Plain, split: str, score: str) -> float:
 
 
 class _GIN(nn.Module):
-    """PyG's GINConv, norms between them, the sum over each graph, a linear map."""
+    """A GIN from PyG's ``GINConv`` layers with batch norm between them, sum pooling over each graph, and a linear layer."""
 
     def __init__(self, in_channels: int, num_outputs: int, options: Mapping[str, Any]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _GIN(nn.Module):
         self.head = nn.Linear(width, num_outputs)
 
     def forward(self, batch: Any) -> Tensor:
-        """(G, C) of a batch of PyG's."""
+        """Return the logits of a PyG batch, (G, C)."""
         from torch_geometric.nn import global_add_pool
 
         x = batch.x
@@ -132,7 +132,7 @@ def _graphs(config: Mapping[str, Any]) -> Plain:
 
 
 class _OfVertices(nn.Module):
-    """PyG's GraphSAGE or GCN, with features dropped first; of edges an MLP of both ends."""
+    """PyG's GraphSAGE or GCN with dropout on the features. For edge tasks an MLP takes the outputs of both ends."""
 
     def __init__(self, data: Dataset, num_layers: int, num_outputs: int, num_edge_outputs: int, options: Mapping[str, Any]) -> None:
         super().__init__()
@@ -143,13 +143,13 @@ class _OfVertices(nn.Module):
         self.pairs = MLP([2 * num_outputs, num_outputs, num_edge_outputs], norm=None) if num_edge_outputs else None
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        """(V, C)."""
+        """Return the outputs of all nodes, (V, C)."""
         out: Tensor = self.gnn(F.dropout(x, self.input_dropout, self.training), edges)
         return out
 
 
 def opened(kind: Any, config: Mapping[str, Any]) -> Any:
-    """The data module of a configuration, of which only data and splits are of use."""
+    """Return the data module of a configuration, of which only data and splits are used."""
     stated = dict(config["data"])
     return kind(**stated | {"sampler": _sampler(stated["sampler"]), "num_workers": 0})
 
@@ -162,7 +162,7 @@ def _sampler(stated: Any) -> Any:
 
 
 def whole(data: Dataset, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Features of the whole graph, and its edges: for GraphSAGE as a matrix, lest PyG make a row of features for each edge."""
+    """Return the features of the whole graph, and its edges: for GraphSAGE as a sparse matrix, since PyG would create a feature row for each edge otherwise."""
     x = torch.from_numpy(np.array(data.x)).float()
     if options.get("normalize_features"):
         x /= x.sum(1, keepdim=True).clamp(min=1e-12)
@@ -170,14 +170,14 @@ def whole(data: Dataset, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
 
 
 def adjacency(data: Dataset) -> Tensor:
-    """The whole graph as a matrix (V, V), destinations by sources."""
+    """Return the whole graph as a sparse matrix (V, V), with destinations as rows and sources as columns."""
     indptr, indices = (torch.from_numpy(np.array(array)).long() for array in (data.graph.indptr, data.graph.indices))
     shape = data.graph.num_nodes, data.graph.num_nodes
     return torch.sparse_csr_tensor(indptr, indices, torch.ones(data.graph.num_edges), shape, check_invariants=True)
 
 
 def edge_index(data: Dataset) -> Tensor:
-    """(2, E) int64, sources above destinations."""
+    """Return the edges, (2, E) int64, with sources in the first row and destinations in the second."""
     return torch.from_numpy(np.stack([data.graph.indices, data.graph.destinations()]).astype(np.int64))
 
 
@@ -199,7 +199,7 @@ def _edges(config: Mapping[str, Any]) -> Plain:
     data, labels = module.data, Labels(kind_of(options.get("metric", "acc"), module.is_multilabel), module.num_classes)
     model = _OfVertices(data, module.num_hops, options["out_channels"], module.num_classes, options)
     x, edges = whole(data, options)
-    y, ends = labels.prepare(torch.from_numpy(np.array(module.edge_y))), edge_index(data)  # a file's edges stand in the order of their ids
+    y, ends = labels.prepare(torch.from_numpy(np.array(module.edge_y))), edge_index(data)  # the file lists edges in the order of their ids
 
     def step(chosen: Tensor) -> Step:
         vectors, decoder = model(x, edges), model.pairs
@@ -211,7 +211,7 @@ def _edges(config: Mapping[str, Any]) -> Plain:
 
 
 def _dealt_out(model: nn.Module, labels: Labels, step: Callable[[Tensor], Step], splits: Mapping[str, Any], batch_size: int) -> Plain:
-    """Steps on shuffled batches of the examples that ``splits`` name."""
+    """Return the model with steps on shuffled batches of the examples in ``splits``."""
     of = {split: torch.from_numpy(np.array(items)) for split, items in splits.items()}
 
     def batches() -> list[Callable[[], Step]]:

@@ -1,9 +1,9 @@
-"""Links and triples in plain PyG, for as much CPU time as hoptrain had: what ``hoptrain bench accuracy --configs ogbl_ddi`` is measured beside.
+"""Models of links and triples in plain PyG, trained for hoptrain's CPU time: the baselines of ``hoptrain bench accuracy --configs ogbl_ddi`` and others.
 
-Epochs and batches are no common measure here: PyG's ``NeighborLoader`` needs pyg-lib, so that a step on links takes the whole graph; and its example
-for triples has another loss than 1-vs-K. Two are trained as the configuration says, batch by batch: R-GCN, whose edges are drawn in a few lines of
-torch, by the law of ``NeighborSampler``, and LightGCN, which takes the whole graph in the paper and in PyG's example, too. Splits, and the scores by
-which all are judged, are hoptrain's.
+Most are not comparable by epochs or batches: a step on links computes on the whole graph, since PyG's ``NeighborLoader`` needs pyg-lib, and PyG's example
+for triples has another loss than 1-vs-K. Two models are trained batch by batch as in the configuration instead: R-GCN, whose edges are sampled with a few
+lines of torch, with the distribution of ``NeighborSampler``; and LightGCN, which computes on the whole graph in the paper and in PyG's example too. Splits
+and metrics are hoptrain's for all.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from hoptrain.trainers.tasks.kg import TripleDataModule
 from hoptrain.trainers.tasks.links.data import LinkDataModule
 
 BATCH = 65_536
-"""Links of a step that takes the whole graph, as in OGB's ``examples/linkproppred/ddi/gnn.py``."""
+"""Number of links in a step that computes on the whole graph, as in OGB's ``examples/linkproppred/ddi/gnn.py``."""
 _EXAMPLE = {"hidden_channels": 50, "batch_size": 1000, "lr": 0.001, "weight_decay": 1e-6, "epochs_a_validation": 5}
-"""DistMult in PyG's ``examples/kge_fb15k_237.py``."""
+"""Settings of DistMult in PyG's ``examples/kge_fb15k_237.py``."""
 
 Judge = Callable[[str], float]
 
 
 def plain_pairs_score(config: Mapping[str, Any], seed: int, seconds: float) -> float:
-    """The test score of the state with the best validation score, of a configuration of task links or triples.
+    """Return the test metric of the state with the best validation metric, for a configuration of task links or triples.
 
     Args:
-        config: what the file says.
-        seed: of all generators that PyG draws from.
-        seconds: of CPU time, validation included; R-GCN and LightGCN take the configuration's epochs instead.
+        config: content of the configuration file.
+        seed: seed of all random generators that PyG uses.
+        seconds: CPU seconds to train for, including validation. R-GCN and LightGCN ignore it and train for the configuration's epochs.
     """
     from torch_geometric import seed_everything
 
@@ -55,7 +55,7 @@ def plain_pairs_score(config: Mapping[str, Any], seed: int, seconds: float) -> f
     else:
         (rounds, judge), seconds = _rgcn(config), inf
     best, found = -inf, 0.0
-    for _ in rounds:  # each ends where a validation is due
+    for _ in rounds:  # each round ends when a validation is due
         value = judge("val")
         if value > best:
             best, found = value, judge("test")
@@ -65,9 +65,10 @@ def plain_pairs_score(config: Mapping[str, Any], seed: int, seconds: float) -> f
 
 
 def _links(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """The configuration's model: all edges pass messages at each step, and each link has a pair that is none.
+    """Return the training rounds and the metric of the configuration's link model, in which all edges pass messages at each step.
 
-    Of learnt vectors in OGB's batches; of features all links at each step, as in PyG's ``examples/link_pred.py``.
+    Each link has one negative. With embeddings the batches are those of OGB's example; with features each step takes all links, as in PyG's
+    ``examples/link_pred.py``.
     """
     from torch_geometric.nn import GCN, GraphSAGE
     from torch_geometric.utils import negative_sampling
@@ -109,17 +110,17 @@ def _links(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
 
 
 def _lightgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """PyG's ``LightGCN`` with the loss and the negatives of its ``examples/lightgcn.py``, in the configuration's batches and epochs."""
+    """Return the rounds and the metric of PyG's ``LightGCN`` with the loss of ``examples/lightgcn.py``, in the configuration's batches and epochs."""
     from torch_geometric.nn import LightGCN
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
     module, options = opened(LinkDataModule, config), config["model"]
     data, (begin, end), score = module.data, module.bounds, options["metric"]
-    # The graph has the weights of edges already.
+    # No normalisation, since the graph already has normalised edge weights.
     model = LightGCN(data.graph.num_nodes, options["hidden_channels"], module.num_hops, normalize=False)
     optimizer, (graph, _) = torch.optim.Adam(model.parameters(), lr=options["lr"]), gcn_norm(adjacency(data), add_self_loops=False)
     links = edge_index(data)
-    links = links[:, links[1] >= begin]  # from a user to an item
+    links = links[:, links[1] >= begin]  # keeps the edges from users to items
 
     def rounds() -> Iterator[None]:
         for _ in range(config["trainer"]["max_epochs"]):
@@ -133,7 +134,7 @@ def _lightgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
     @torch.no_grad()
     def judge(split: str) -> float:
         if split == "val":
-            return 0.0  # Gowalla has none: it is the last state that is tested
+            return 0.0  # Gowalla has no validation split, so the final state is tested
         metric, vectors, own = make_top_score(score), model.get_embedding(graph), torch.from_numpy(module.held_out[split].links)
         for found in best_of_sources(make_decoder("dot", vectors.shape[1]), vectors, own, module.bounds, module.passed, top_of(score)):
             metric.update(*found)
@@ -143,7 +144,7 @@ def _lightgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
 
 
 def _distmult(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """PyG's ``DistMult`` with its loss and its loader, as in the example."""
+    """Return the rounds and the metric of PyG's ``DistMult``, with the loss and loader of PyG's example."""
     from torch_geometric.nn import DistMult
 
     module = TripleDataModule(**config["data"])
@@ -166,7 +167,7 @@ def _distmult(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
 
 
 def _rgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """``RGCN`` with the loss of task kg, in the configuration's epochs."""
+    """Return the rounds and the metric of ``RGCN``, with the loss of task kg and the configuration's epochs."""
     module, options, trainer = opened(TripleDataModule, config), config["model"], config["trainer"]
     triples, num_nodes, num_negatives = torch.from_numpy(module.triples.splits["train"]), module.num_nodes, config["data"]["num_negatives"]
     model, (fanout,) = RGCN(triples, num_nodes, module.num_relations, options), config["data"]["sampler"]["init_args"]["fanouts"]
@@ -182,7 +183,7 @@ def _rgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
                 queries = vectors[torch.cat([heads, tails])] * model.relations(torch.cat([kinds, module.num_relations + kinds]))
                 answers = torch.cat([tails, heads])
                 scores = (queries @ vectors[negatives].T).masked_fill(negatives == answers[:, None], -inf)
-                weighed = scores.logsumexp(1) + log(num_nodes / num_negatives)  # each stands for as many entities
+                weighed = scores.logsumexp(1) + log(num_nodes / num_negatives)  # each negative stands for several entities
                 _step(optimizers, F.softplus(weighed - (queries * vectors[answers]).sum(1)).mean())
             if epoch % trainer.get("check_val_every_n_epoch", 1) == 0:
                 yield
@@ -195,10 +196,10 @@ def _rgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
 
 
 class RGCN(nn.Module):
-    """One layer of PyG's ``FastRGCNConv`` over learnt vectors, with one mean over all edges of an entity, and vectors of relations."""
+    """One layer of PyG's ``FastRGCNConv`` on entity embeddings, averaged over all edges of an entity, with relation embeddings for the decoder."""
 
     def __init__(self, triples: Tensor, num_nodes: int, num_relations: int, options: Mapping[str, Any]) -> None:
-        """Take the edges: ``triples`` (T, 3) forth, then back."""
+        """Store the edges: ``triples`` (T, 3) in their direction, then all reversed."""
         super().__init__()
         from torch_geometric.nn import FastRGCNConv
 
@@ -215,7 +216,7 @@ class RGCN(nn.Module):
         self.kinds = torch.cat([kinds, num_relations + kinds])
 
     def forward(self, chosen: Tensor) -> Tensor:
-        """(V, C) by the ``chosen`` edges, in parts: PyG holds a matrix for each edge of one."""
+        """Return the entities' vectors, (V, C), from the ``chosen`` edges, in pieces, since PyG creates a matrix for each edge of a piece."""
         inputs = self.table(torch.arange(self.table.num_embeddings))
         sums = sum(self.conv(inputs, self.edges[:, part], self.kinds[part]) for part in torch.split(chosen, 1 << 16))
         degrees = torch.bincount(self.edges[1, chosen], minlength=len(inputs)).clamp(min=1)
@@ -223,7 +224,7 @@ class RGCN(nn.Module):
         return vectors
 
     def drawn(self, entities: Tensor, numbers: Tensor, fanout: int) -> Tensor:
-        """Up to ``fanout`` edges into each of the ``entities``, uniformly without replacement; none of the triples ``numbers`` in either direction."""
+        """Return up to ``fanout`` in-edges of each entity, uniformly without replacement, except for the triples ``numbers`` in both directions."""
         is_asked, is_left = torch.zeros(self.table.num_embeddings, dtype=torch.bool), torch.ones(len(self.kinds), dtype=torch.bool)
         is_asked[entities] = True
         is_left.view(2, -1)[:, numbers] = False
@@ -235,7 +236,7 @@ class RGCN(nn.Module):
 
 
 def mrr(module: TripleDataModule, split: str, vectors: Tensor, relations: Tensor) -> float:
-    """Filtered MRR of heads and tails by DistMult; ``relations`` (2 R, C), the inverse ones last."""
+    """Return the filtered MRR of heads and tails with DistMult; ``relations`` is (2 R, C), with the inverse relations last."""
     metric = RankScore("mrr")
     for queries in torch.split(torch.from_numpy(module.triples.queries(split)), MOST_NUMBERS // len(vectors)):
         heads, kinds, tails = queries.T

@@ -1,17 +1,17 @@
-"""PyG as its documentation advises: its neighbour sampler, all its algorithms, and its loader. Ids are int64.
+"""PyG as a baseline, used as its documentation recommends: its neighbour sampler, its other sampling algorithms, and its loader. Ids are int64.
 
 Neighbour sampling
-    ``NeighborSampler.sample_from_nodes``, what ``NeighborLoader`` calls: the operator ``neighbor_sample`` of pyg-lib where that is installed, else
-    of torch-sparse. The operator is serial, so threads take whole mini-batches. Every hop expands the nodes that the hop before found:
-    mode "new".
+    ``NeighborSampler.sample_from_nodes``, which ``NeighborLoader`` calls. It uses the operator ``neighbor_sample`` of pyg-lib if that is installed,
+    otherwise of torch-sparse. The operator is serial, so each thread samples whole mini-batches. Each hop expands the nodes that the previous hop
+    found: mode "new".
 Algorithms
-    Its loaders' collation of one mini-batch, without the loader's processes, over the operators of torch-sparse. They are serial, so threads
-    take whole mini-batches. Features are not fetched.
+    The collate function of its loaders for one mini-batch, without worker processes, with the operators of torch-sparse. They are serial, so each
+    thread samples whole mini-batches. Features are not fetched.
 Loader
-    ``NeighborLoader``, by the same operator. Features and labels are fetched in the consumer's process, its default for data in memory
+    ``NeighborLoader``, with the same operator. Features and labels are gathered in the consumer's process, the default for data in memory
     (``filter_per_worker``).
 
-All return new tensors: local ids of the edges' ends, the global ids of nodes, and ids of edges where the library gives these.
+All return new tensors: local ids of the edges' ends, global node ids, and edge ids if PyG provides them.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
 
 _MOST_BYTES = 1 << 28
-"""Bytes that a call may use for a temporary array."""
+"""Maximum bytes that a call may use for a temporary array."""
 
 
 def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
-    """Take the graph over.
+    """Convert the graph and return PyG's neighbour samplers.
 
     Args:
         backend: "pyg-lib" or "torch-sparse".
         graph: the graph.
 
     Raises:
-        InputError: the backend is not installed, or is not the one that PyG takes.
+        InputError: the backend is not installed, or PyG uses the other one.
     """
     require("torch_geometric")
     from torch_geometric import typing as backends
@@ -58,7 +58,7 @@ def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
     if backends.WITH_PYG_LIB and backend != "pyg-lib":
         raise InputError("PyG takes pyg-lib, which is installed too")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that torch-sparse will not be used any more one day
+        warnings.simplefilter("ignore", UserWarning)  # torch-sparse is deprecated
         base = NeighborSampler(to_pyg(graph), [1], is_sorted=True)
 
     def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> Iterator[System]:
@@ -74,14 +74,14 @@ def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
 
 
 def open_algorithms(graph: Graph) -> AlgorithmSystems:
-    """Take the graph over.
+    """Convert the graph and return PyG's sampling algorithms.
 
     Raises:
         InputError: PyG or torch-sparse is not installed.
     """
     require("torch_geometric")
     require("torch_sparse")
-    warnings.filterwarnings("ignore", message=".*torch-sparse.*")  # that it will not be used any more one day
+    warnings.filterwarnings("ignore", message=".*torch-sparse.*")  # torch-sparse is deprecated
     data = to_pyg(graph, by_destination=True)
 
     def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
@@ -99,7 +99,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
 
 
 def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
-    """Take the data set over; see ``feature_data``."""
+    """Convert the data set with ``feature_data``, and return a function that opens PyG's loader."""
     owned = feature_data(data)
 
     def make(case: Case, workers: int) -> Epoch:
@@ -116,12 +116,12 @@ def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
 
 
 def to_pyg(graph: Graph, *, by_destination: bool = False, **arrays: Any) -> Any:
-    """PyG's ``Data`` with int64 ids, in memory of its own.
+    """Return PyG's ``Data`` with int64 ids and its own copy of the arrays.
 
     Args:
         graph: the graph.
-        by_destination: an edge leads from its destination to its source, and edges lie by their first end, as PyG's subgraphs and walks ask for it.
-        arrays: further tensors of the ``Data``.
+        by_destination: store edges from destination to source, sorted by destination, as PyG's subgraph and walk samplers need them.
+        arrays: additional tensors of the ``Data``.
     """
     from torch_geometric.data import Data
 
@@ -132,41 +132,41 @@ def to_pyg(graph: Graph, *, by_destination: bool = False, **arrays: Any) -> Any:
 
 
 def check_samples() -> None:
-    """Look whether PyG can sample.
+    """Check that PyG can sample.
 
     Raises:
-        InputError: PyG is not installed, or neither of the libraries that sample for it.
+        InputError: PyG is not installed, or neither pyg-lib nor torch-sparse is.
     """
     require("torch_geometric")
-    warnings.simplefilter("ignore")  # that torch-sparse will not be used any more one day; this process is PyG's alone
+    warnings.simplefilter("ignore")  # torch-sparse is deprecated; only PyG runs in this process
     from torch_geometric import typing as backends
 
     if not (backends.WITH_PYG_LIB or backends.WITH_TORCH_SPARSE):
-        raise InputError("not installed: neither pyg-lib nor torch-sparse, one of which PyG samples by")
+        raise InputError("not installed: PyG needs pyg-lib or torch-sparse for sampling")
 
 
 def feature_data(data: Dataset) -> Any:
-    """The data set as PyG's ``Data``, for its ``NeighborLoader``.
+    """Return the data set as PyG's ``Data``, for ``NeighborLoader``.
 
     Raises:
-        InputError: as ``check_samples``.
+        InputError: PyG is not installed, or neither pyg-lib nor torch-sparse is.
     """
     check_samples()
     return to_pyg(data.graph, x=torch.tensor(data.x), y=torch.tensor(data.y))
 
 
 def neighbor_loader(data: Any, fanouts: Sequence[int], seeds: torch.Tensor, **options: Any) -> Any:
-    """PyG's ``NeighborLoader`` over ``feature_data``, whose edges lie sorted."""
+    """Return PyG's ``NeighborLoader`` over ``feature_data``, whose edges are sorted by destination."""
     from torch_geometric.loader import NeighborLoader
 
     return NeighborLoader(data, list(fanouts), input_nodes=seeds, is_sorted=True, **options)
 
 
 def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: int) -> Pair:
-    """A script for PyG's ``NeighborLoader``: with the import line as it was, and with hoptrain's in its place.
+    """Return a script for PyG's ``NeighborLoader``, with the original import line and with hoptrain's.
 
     Raises:
-        InputError: PyG is not installed, or neither of the libraries that sample for it.
+        InputError: PyG is not installed, or neither pyg-lib nor torch-sparse is.
     """
     owned = feature_data(data)
     from torch_geometric.nn import GraphSAGE
@@ -188,7 +188,7 @@ def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: i
 
 
 def cluster_data(data: Any, clusters: Array, number: int) -> Any:
-    """PyG's ``ClusterData`` with hoptrain's ``clusters`` (V,) in the place of those that METIS would find again."""
+    """Return PyG's ``ClusterData`` with hoptrain's ``clusters`` (V,) instead of a new METIS clustering."""
     from torch_geometric.loader import ClusterData
 
     class GivenClusters(ClusterData):
@@ -217,7 +217,7 @@ def _saint(kind: str, size: str) -> Callable[[Any, Workload], Sample]:
 
         needed = 4 * workload.graph.num_edges * workload.options.get("budget", 0)
         if kind == "Edge" and needed > _MOST_BYTES:
-            raise InputError(f"its draw of edges makes an array of {needed / 2**30:,.0f} GiB")
+            raise InputError(f"its edge sampling would allocate an array of {needed / 2**30:,.0f} GiB")
         length = [workload.options["walk_length"]] if kind == "RandomWalk" else []
         made = getattr(loader, f"GraphSAINT{kind}Sampler")(data, workload.options[size], *length)
         return lambda seeds: int(made._collate([made[0]]).edge_index.shape[1])
@@ -250,4 +250,4 @@ _ALGORITHMS: Mapping[str, tuple[Callable[[Any, Workload], Sample], str]] = {
     "saint_walk": (_saint("RandomWalk", "num_roots"), ""),
     "shadow": (_shadow, ""),
 }
-"""How to make each algorithm, and a note."""
+"""Algorithm -> builder of its sample function, and a note for the table."""

@@ -20,16 +20,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class System:
-    """Something that samples.
+    """A sampler of hoptrain or of a baseline, with a number of threads.
 
     Attributes:
-        family: whose it is: "hoptrain", "DGL", "PyG" or "papers".
-        name: which variant; that which shares the family's name stands for it.
-        threads: threads it uses.
-        sample: takes the seeds of some mini-batches and the number of the first; samples them and returns how many edges (or steps) they have.
-        mode: which nodes a hop expands, "all" found so far or the "new" ones; empty where systems of one mode alone are compared.
-        note: where it does something else than the others.
-        counts: whether its results can be compared at all; else it is shown, and left out of the summary.
+        family: the library, "hoptrain", "DGL", "PyG" or "papers".
+        name: the variant; the one with the family's name is the main variant.
+        threads: number of threads.
+        sample: takes the seeds of some mini-batches and the number of the first one. Samples them and returns their number of edges (or steps).
+        mode: nodes that a hop expands, "all" found so far or only the "new" ones; empty if all compared systems have the same mode.
+        note: difference from the other systems, if any.
+        counts: whether its results are comparable; if not, it is in the table but not in the summary.
     """
 
     family: str
@@ -42,20 +42,20 @@ class System:
 
     @property
     def label(self) -> str:
-        """Different for each system of a comparison."""
+        """Name that is unique among the systems of a comparison."""
         return ", ".join(part for part in (self.name, self.mode, str(self.threads)) if part)
 
 
 Sample: TypeAlias = Callable[[Array], int]
-"""From the seeds of one mini-batch to the number of its edges (or steps)."""
+"""Takes the seeds of one mini-batch and returns the number of its edges (or steps)."""
 NeighborSystems: TypeAlias = Callable[[Sequence[int], bool, Sequence[int]], Iterable[System]]
-"""From fanouts (seeds outward), whether to draw with replacement, and thread counts to the systems."""
+"""Takes fanouts (from the seeds outward), whether to sample with replacement, and thread counts. Returns the systems."""
 AlgorithmSystems: TypeAlias = Callable[[str, Workload, Sequence[int]], Iterable[System]]
-"""From an algorithm's name, the workload and thread counts to the systems: none where a peer does not have the algorithm."""
+"""Takes an algorithm's name, the workload and thread counts. Returns the systems, none if the baseline does not have the algorithm."""
 
 
 def open_baselines(baselines: Mapping[str, Callable[[Graph], T]], names: Sequence[str], graph: Graph) -> Iterator[T]:
-    """Take the graph over into the peers with these names; those that cannot are left out, aloud."""
+    """Open the named baselines with the graph, and yield them. Those that are not available are skipped with a message."""
     for name in names:
         try:
             yield baselines[name](graph)
@@ -64,19 +64,19 @@ def open_baselines(baselines: Mapping[str, Callable[[Graph], T]], names: Sequenc
 
 
 def pooled(family: str, name: str, sample: Sample, threads: Sequence[int], **facts: Any) -> Iterator[System]:
-    """Yield for each number of threads a system whose threads take whole mini-batches; ``facts`` are the systems'."""
+    """Yield a system for each number of threads, each of which samples whole mini-batches. ``facts`` are further attributes of the systems."""
     for count in threads:
         yield System(family=family, name=name, threads=count, sample=partial(pool_batches, ThreadPoolExecutor(count), sample), **facts)
 
 
 def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array], first: int) -> int:
-    """Whole mini-batches for each thread."""
-    import torch  # here, lest --help wait for it
+    """Sample mini-batches in a pool, each in one thread, and return the total number of edges (or steps)."""
+    import torch  # imported here since it would slow down --help
 
     torch.set_num_threads(1)
     return sum(pool.map(sample, seeds))
 
 
 def num_steps(walks: torch.Tensor) -> int:
-    """Return the number of steps of walks, one per row, which begin with their roots."""
+    """Return the number of steps of walks, one walk per row, whose first column has the roots."""
     return int(walks.numel() - len(walks))

@@ -1,4 +1,4 @@
-"""``hoptrain bench accuracy --events``: TGN on JODIE's Wikipedia edits, by hoptrain and by PyG's ``examples/tgn.py`` on the same events.
+"""``hoptrain bench accuracy --events``: TGN on JODIE's Wikipedia edits, with hoptrain and with PyG's ``examples/tgn.py`` on the same events.
 
 The example keeps its own layers, loaders and training steps. Both systems are evaluated with the metrics of ``EventPredictor``, over the whole test
 split with the same number of negatives, at the epoch with the best validation average precision.
@@ -37,7 +37,7 @@ _QUICK_EVENTS = 2000
 
 
 def run_events(args: argparse.Namespace) -> Result:
-    """Train each seed by both; with ``--quick`` one seed for one epoch on the first events."""
+    """Train with each seed and both systems. With ``--quick`` train one seed for one epoch on the first events."""
     config = yaml.safe_load((FOLDER / "wikipedia_tgn.yaml").read_text())
     events = load_events(config["data"].pop("events"), root=args.root)
     if args.quick:
@@ -59,7 +59,7 @@ def run_events(args: argparse.Namespace) -> Result:
 
 
 def hoptrain_scores(module: EventDataModule, model: dict[str, Any], seed: int, epochs: int) -> dict[str, float]:
-    """Test scores as of ``hoptrain fit``."""
+    """Return the test metrics of hoptrain, trained as with ``hoptrain fit``."""
     seed_everything(seed, verbose=False)
     predictor = EventPredictor(module.num_nodes, module.message_channels, **model)
     with tempfile.TemporaryDirectory() as scratch:
@@ -73,7 +73,7 @@ def hoptrain_scores(module: EventDataModule, model: dict[str, Any], seed: int, e
 
 
 class Embedding(nn.Module):
-    """Attention over the latest neighbours."""
+    """Attention over the most recent neighbours."""
 
     def __init__(self, message_channels: int, time_enc: nn.Module) -> None:
         super().__init__()
@@ -81,14 +81,14 @@ class Embedding(nn.Module):
         self.conv = TransformerConv(_WIDTH, _WIDTH // 2, heads=2, dropout=0.1, edge_dim=message_channels + _WIDTH)
 
     def forward(self, x: Tensor, last_update: Tensor, edge_index: Tensor, t: Tensor, messages: Tensor) -> Tensor:
-        """(S, 100) vectors."""
+        """Return the nodes' embeddings, (S, 100)."""
         since = self.time_enc((last_update[edge_index[0]] - t).to(x.dtype))
         vectors: Tensor = self.conv(x, edge_index, torch.cat([since, messages], dim=-1))
         return vectors
 
 
 class Example:
-    """The example's global variables."""
+    """PyG's example, with its global variables as attributes."""
 
     def __init__(self, events: Events) -> None:
         messages = torch.zeros(len(events.t), 1) if events.messages is None else torch.from_numpy(events.messages)
@@ -107,7 +107,7 @@ class Example:
         self.places = torch.empty(events.num_nodes, dtype=torch.long)
 
     def scores(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Scores of a batch's events (B,) and of their negatives (B, K)."""
+        """Return the logits of a batch's events (B,) and of their negatives (B, K)."""
         nodes, edges, numbers = self.neighbors(batch.n_id)
         self.places[nodes] = torch.arange(len(nodes))
         x, last_update = self.memory(nodes)
@@ -118,12 +118,12 @@ class Example:
         return event, self.last((source[:, None] + destination[others]).relu())[..., 0]
 
     def take_in(self, batch: Any) -> None:
-        """Let memory and neighbours know the batch."""
+        """Update the memory and the recent neighbours with the batch."""
         self.memory.update_state(batch.src, batch.dst, batch.t, batch.msg)
         self.neighbors.insert(batch.src, batch.dst)
 
     def train(self) -> None:
-        """One epoch."""
+        """Train for one epoch."""
         self.modules.train()
         self.memory.reset_state()
         self.neighbors.reset_state()
@@ -139,7 +139,7 @@ class Example:
 
     @torch.no_grad()
     def evaluate(self, split: str, num_negatives: int) -> dict[str, float]:
-        """The scores of a split that follows what was gone through last."""
+        """Return the metrics of a split. Memory and neighbours must be in the state after the events before it."""
         self.modules.eval()
         parts = []
         for batch in TemporalDataLoader(self.parts[split], batch_size=_BATCH, neg_sampling_ratio=float(num_negatives)):
@@ -154,7 +154,7 @@ class Example:
 
 
 def pyg_scores(module: EventDataModule, model: dict[str, Any], seed: int, epochs: int) -> dict[str, float]:
-    """Test scores of the example, on the module's events."""
+    """Return the test metrics of the example, trained on the module's events."""
     torch.manual_seed(seed)
     example = Example(module.data)
     found: list[tuple[float, dict[str, float]]] = []

@@ -1,1 +1,1 @@
-"""The cases that are measured: algorithms with their settings."""
+"""Cases of the benchmarks: sampling algorithms with their settings, and the accuracy and GPU measurements of other modules."""

@@ -1,12 +1,12 @@
 """``hoptrain bench accuracy --samplers``: one model on real graphs, trained with each sampler and evaluated on full neighbourhoods.
 
-Every run has the same model, optimiser and number of steps as training on full neighbourhoods of the same data set, since an epoch has as many
-steps as the sampler cuts it into; it is validated as often. The score is the test accuracy of the checkpoint with the best validation accuracy.
-All nodes that are neither for validation nor for the test are for training, as in FastGCN's paper and those after it: PubMed's public split
-leaves 60, of which a subgraph sampler sees some in a step.
+All samplers train the same model with the same optimiser, for the same number of steps as training on full neighbourhoods. An epoch has as many steps as
+the sampler has batches; validation is as frequent for all. The score is the test accuracy of the checkpoint with the best validation accuracy. All nodes
+outside the validation and test splits are used for training, as in the FastGCN paper and later ones; PubMed's public split has only 60 training nodes, of
+which a subgraph sampler would see few in a step.
 
-``points`` is how much better a sampler is than full neighbourhoods with the same seed, in hundredths, on average. ``claims`` says whether its
-paper claims the accuracy of full neighbourhoods: of those listed in ``hoptrain.benchmarks.cases.samplers``, PinSAGE alone does not.
+``points`` is a sampler's accuracy minus that of full neighbourhoods with the same seeds, in percentage points, on average. ``claims`` tells whether its
+paper claims the accuracy of full neighbourhoods; of the samplers in ``hoptrain.benchmarks.cases.samplers`` only PinSAGE's does not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DATA: Mapping[str, Training] = {
 
 
 def run_samplers(args: argparse.Namespace) -> Result:
-    """Train with every sampler on every data set; with ``--quick`` one seed, one data set, three samplers and few epochs."""
+    """Train with every sampler on every data set. With ``--quick`` use one seed, one data set, three samplers and few steps."""
     names = args.data or (["pubmed"] if args.quick else list(DATA))
     seeds = list(range(1, 2 if args.quick else args.seeds + 1))
     records: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ def _is_asked_for(label: str, args: argparse.Namespace) -> bool:
 def _row(
     name: str, label: str, algorithm: Algorithm, seeds: Sequence[int], root: Path, quick: bool, before: Sequence[Record]
 ) -> dict[str, Any]:
-    """A line of the table; the line of full neighbourhoods stands among those before."""
+    """Return a row of the table. The row of full neighbourhoods must be in ``before``."""
     begin = time.perf_counter()
     scores = [fit_accuracy(name, algorithm, seed, root, quick) for seed in seeds]
     reference = next((row["test_accuracy"] for row in before if (row["data"], row["sampler"]) == (name, FULL)), None)
@@ -86,7 +86,7 @@ def _row(
 
 
 def _options(name: str, algorithm: Algorithm, seed: int, root: Path, quick: bool) -> dict[str, Any]:
-    """The configuration of a run, as ``hoptrain fit`` takes it."""
+    """Return the configuration of a training for ``hoptrain fit``."""
     training = DATA[name]
     sampler = {"class_path": f"hoptrain.samplers.{algorithm.sampler.__name__}", "init_args": arguments(algorithm, training)}
     steps = _QUICK_STEPS if quick else training.steps
@@ -113,7 +113,7 @@ def arguments(algorithm: Algorithm, training: Training) -> dict[str, Any]:
     """Return the arguments of the sampler's class for a training.
 
     Raises:
-        TypeError: the algorithm is not trained with.
+        TypeError: the algorithm has no arguments for training.
     """
     if algorithm.trained is None:
         raise TypeError(f"{algorithm.sampler.__name__} is not trained with")
@@ -132,7 +132,7 @@ def fit_accuracy(name: str, algorithm: Algorithm, seed: int, root: Path, quick: 
 
 
 def _summary(records: Sequence[Record]) -> dict[str, float]:
-    """The accuracy on full neighbourhoods, and the fewest points, of a sampler whose paper claims as many, for each data set."""
+    """Return, for each data set, the accuracy on full neighbourhoods and the lowest ``points`` of samplers whose paper claims that accuracy."""
     summary: dict[str, float] = {}
     for name in dict.fromkeys(row["data"] for row in records):
         rows = [row for row in records if row["data"] == name]
@@ -144,7 +144,7 @@ def _summary(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _lines(records: Sequence[Record]) -> Iterator[dict[str, str]]:
-    """Samplers by data sets: mean accuracy, and the points beside full neighbourhoods."""
+    """Yield the table's rows, one per sampler, with mean accuracy and ``points`` for each data set."""
     for label in dict.fromkeys(row["sampler"] for row in records):
         rows = {row["data"]: row for row in records if row["sampler"] == label}
         cells = dict.fromkeys((row["data"] for row in records), "")

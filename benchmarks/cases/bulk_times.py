@@ -1,4 +1,4 @@
-"""Bulks of mini-batches on a CUDA device, timed in two parts: what the host does for them, and what the device does."""
+"""Timing of bulks of mini-batches on a CUDA device, separately for the host's and the device's work."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hoptrain.samplers import Sampler, Workspace
 
 
 class TimedBulks:
-    """A callable for ``time_rounds`` that samples the bulk of a given number.
+    """A callable for ``time_rounds`` that samples the bulk with the number of the call.
 
     Attributes:
-        host_s: of each call, seconds in which the host worked: it queued the bulk, took it over when the device was done, and made its mini-batches.
-        device_s: of each call, seconds on the device between the first and the last thing that was queued (in the simulator nothing that means
-            anything). Where launches are queued one by one, the host may be what the device waits for.
+        host_s: for each call, seconds of work on the host: queueing the bulk, taking over the results, and creating the mini-batches.
+        device_s: for each call, seconds on the device from the first to the last queued operation; meaningless in the simulator. If launches are
+            queued one by one, this may include waiting for the host.
     """
 
     def __init__(self, sampler: Sampler, graph: Graph, workspace: Workspace, bulks: Sequence[Sequence[Array]]) -> None:
-        """Sample ``bulks[call]`` with a workspace on "cuda"."""
+        """Prepare to sample ``bulks[call]`` with a workspace on "cuda"."""
         self._sampler, self._graph, self.workspace, self._bulks = sampler, graph, workspace, bulks
         self.host_s: list[float] = []
         self.device_s: list[float] = []
 
     def __call__(self, call: int) -> int:
-        """Sample; returns the edges."""
+        """Sample the bulk, and return its number of edges."""
         from numba import cuda
 
         bulk, workspace, clock = self._bulks[call], self.workspace, time.perf_counter
@@ -50,9 +50,9 @@ class TimedBulks:
         return sum(batch.num_edges for batch in batches)
 
     def parts(self, rounds: int) -> dict[str, float]:
-        """The medians over the last rounds."""
+        """Return the medians of ``host_s`` and ``device_s`` over the last rounds."""
         return {name: float(np.median(getattr(self, name)[-rounds:])) for name in ("host_s", "device_s")}
 
     def device_ratio(self, other: TimedBulks, rounds: int) -> float:
-        """How many times as long the device took for ``other``, by the median over the last rounds."""
+        """Return the device's time for ``other`` over that for this one: the median over the last rounds."""
         return float(np.median(np.divide(other.device_s[-rounds:], self.device_s[-rounds:])))

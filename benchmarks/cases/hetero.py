@@ -1,4 +1,4 @@
-"""A heterogeneous graph to measure on: ``synthetic:mag``, a synthetic ogbn-mag, as a script would prepare it."""
+"""A heterogeneous graph for benchmarks: ``typed:mag``, which is the synthetic ogbn-mag, prepared as in a script."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DEFAULT_SCALE = 0.05
 
 
 def synthetic_mag(scale: float) -> HeteroDataset:
-    """Return the synthetic ogbn-mag at a scale, each relation also reversed, as ``rev_NAME``; types without features have some that are drawn at random.
+    """Return the synthetic ogbn-mag at a scale, with each relation also reversed, as ``rev_NAME``. Types without features get random ones.
 
     Raises:
-        InputError: as ``load_hetero_dataset``.
+        InputError: the scale is invalid, as in ``load_hetero_dataset``.
     """
     data = load_hetero_dataset("synthetic:mag", scale=scale, add_reverse=True)
     rng, width = np.random.default_rng(SEED), data.x[data.seed_type].shape[1]

@@ -1,9 +1,9 @@
-"""``hoptrain bench accuracy --features``: one model on real graphs, trained and tested on features in narrower formats.
+"""``hoptrain bench accuracy --features``: one model on real graphs, trained and tested with quantised features.
 
-Each run is ``hoptrain fit`` with a configuration of hoptrain's on a folder with the data set's features in a format; the score is the test score of
-the checkpoint with the best validation score. ``float32`` is the table that the others are narrowed from. Features that are integers within a byte
-(0 and 1 for words, say) would be exact as int8: of these sets each row is divided by its sum first, as PyG's ``NormalizeFeatures`` does, so
-that there is something to lose. ``points`` is how much better a format is than float32 with the same seed, in hundredths, on average.
+Each training is ``hoptrain fit`` with one of hoptrain's configurations, on a folder with the data set's features in one format. The score is the test
+metric of the checkpoint with the best validation metric. ``float32`` is the table from which the others are quantised. Integer features that fit in a
+byte, such as word occurrences (0 or 1), would be exact in int8. For such data sets each row is divided by its sum first, as PyG's ``NormalizeFeatures``
+does, so that quantisation has an effect. ``points`` is a format's metric minus that of float32 with the same seed, in percentage points, on average.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ SETS = {
     "flickr_attr": "flickr_attr_sage",
     "hetero_acm": "acm_rgcn",
 }
-"""Configurations by data set."""
+"""Data set -> configuration."""
 WHOLE = "float32"
 
 
 def run_formats(args: argparse.Namespace, score: Callable[[str, Mapping[str, str], str, int], float], scratch: str) -> Result:
-    """Train with every format on every set; with ``--quick`` one seed of the first.
+    """Train with every format on every data set; with ``--quick`` only on the first data set with one seed.
 
     Args:
-        args: of the command.
-        score: of a configuration, its options, a folder for its files and a seed.
-        scratch: a folder for the data sets.
+        args: parsed options of the command.
+        score: function that trains and returns the score, from a configuration, its options, a folder for its files and a seed.
+        scratch: folder for the data sets.
     """
     names: Sequence[str] = args.data or (list(SETS)[:1] if args.quick else list(SETS))
     given = {"data.num_workers": "0"} | ({} if args.epochs is None else {"trainer.max_epochs": str(args.epochs)})
@@ -66,7 +66,7 @@ def run_formats(args: argparse.Namespace, score: Callable[[str, Mapping[str, str
 
 
 def written(name: str, formats: Sequence[str], scratch: Path) -> dict[str, Path]:
-    """Folders of a data set by the format of its features, ``WHOLE`` first."""
+    """Save a data set in each format, and return the folders by format, ``WHOLE`` first."""
     folders = {form: scratch / f"{name}_{form}" for form in (WHOLE, *formats)}
     data = real_valued(load_any(name))
     for form, folder in folders.items():
@@ -75,7 +75,7 @@ def written(name: str, formats: Sequence[str], scratch: Path) -> dict[str, Path]
 
 
 def real_valued(data: Any) -> Dataset | HeteroDataset:
-    """The data set with features of float32; rows of integers are divided by their sum."""
+    """Return the data set with float32 features. Rows of integers are divided by their sum."""
     if isinstance(data, HeteroDataset):
         return replace(data, x={kind: _real(np.asarray(x)) for kind, x in data.x.items()}, validate=False)
     whole: Dataset = replace(data, x=_real(np.asarray(data.x)), validate=False)
@@ -96,6 +96,6 @@ def _facts(scores: Sequence[float], whole: Sequence[float]) -> dict[str, float]:
 
 
 def _summary(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the lowest result over the data sets for each format."""
+    """Return the lowest ``points`` over the data sets for each format."""
     formats = dict.fromkeys(row["features"] for row in records if row["features"] != WHOLE)
     return {f"least_points_{key_of(form)}": min(row["points"] for row in records if row["features"] == form) for form in formats}

@@ -1,22 +1,21 @@
-"""The part of ``hoptrain bench sampler`` that runs on a CUDA device: hoptrain's schedules beside one another, on bulks of mini-batches.
+"""The part of ``hoptrain bench sampler`` for CUDA devices: compares hoptrain's schedules on bulks of mini-batches.
 
-Per graph, fanouts and mode, in interleaved rounds (``what`` in the records):
+For each graph, fanouts and mode these are timed in interleaved rounds (``what`` in the records):
 
 ``bulk``
-    one bulk by each schedule ("sample", "transit", and "auto": whatever the cost model takes for each hop), the graph in device memory; for
-    the largest bulk also in pinned host memory. Timed from NumPy seeds on the host until the sizes of the result are back on the host: all
-    kernels have ended then. ``floor_share`` is the time that the memory would need at the speed of a copy, over the time taken: every
-    distinct sector of 32 bytes of ``indices`` that the bulk touches once, a sector for each destination's offsets, and 12 bytes of output an
-    edge. The relabelling table is left out, so the share cannot reach 1. Of the ``seconds``, ``host_s`` are those in which the host worked and
-    ``device_s`` those in which the device did (``hoptrain.benchmarks.cases.bulk_times``). ``predicted_s`` stands beside ``device_s``: what the
-    bytes of its launches say on this device (``hoptrain.benchmarks.traffic``), and ``careful_s`` with random accesses at half of the memory's
-    speed.
+    one bulk with each schedule: "sample", "transit", and "auto", which takes the cost model's choice for each hop. The graph is in device memory, for
+    the largest bulk also in pinned host memory. The time runs from NumPy seeds on the host until the sizes of the result are back on the host, when
+    all kernels have ended. ``host_s`` and ``device_s`` are the host's and the device's part of ``seconds`` (``hoptrain.benchmarks.cases.bulk_times``).
+    ``floor_share`` is the time that the memory needs at least, at the speed of a copy, over the measured time. The minimum is each distinct 32-byte
+    sector of ``indices`` that the bulk reads, one sector for each destination's offsets, and 12 bytes of output per edge. It does not include the
+    relabelling table, so the ratio is always below 1. ``predicted_s`` is a prediction of ``device_s`` from the bytes of the launches on this device
+    (``hoptrain.benchmarks.traffic``); ``careful_s`` assumes half of the memory's bandwidth for random accesses.
 ``epoch``
     all mini-batches of the train split, in bulks of the largest size.
 ``gather``
-    the feature rows of a mini-batch's nodes, from device memory and from pinned host memory, by Numba's kernels and, where CuPy is installed, by
-    those in CUDA C++. ``copy_share`` is beside a plain copy: within the device's memory, where bytes read and bytes written both count, or from
-    pinned memory, where the bytes count that come over the bus.
+    the feature rows of a mini-batch's nodes, from device memory and from pinned host memory, with Numba's kernels and, if CuPy is installed, with those
+    in CUDA C++. ``copy_share`` is the bandwidth relative to a plain copy. Within device memory bytes read and bytes written both count; from pinned
+    memory only the bytes that cross the bus count.
 """
 
 from __future__ import annotations
@@ -59,18 +58,18 @@ from hoptrain.samplers.cuda.cost_model import KERNELS
 FANOUTS = ((25, 10), (15, 10, 5), (10, 10, 10))
 RESULTS = Path(__file__).parents[1] / "results"
 SECTOR = 32
-"""Bytes that a device's memory moves at once."""
+"""Bytes of a sector, the smallest unit that device memory transfers."""
 COPY_BYTES = 1 << 30
 MEMORIES = ("device", "pinned")
 _PASSES = {"device": 2, "pinned": 1}
-"""How often a byte counts that is copied from there."""
+"""How often a copied byte counts, by the memory of the source: read and written in device memory, or transferred over the bus."""
 
 
 def measure(args: argparse.Namespace) -> Result:
-    """Run the grid; in a checkout the results of a full run are also kept as ``benchmarks/results/GPU_sampler.json``.
+    """Run all cases. In a checkout the results of a full run are also saved as ``benchmarks/results/GPU_sampler.json``.
 
     Raises:
-        InputError: CUDA cannot be used here.
+        InputError: CUDA is not available.
     """
     reason = cuda_status()
     if reason is not None:
@@ -94,7 +93,7 @@ def measure(args: argparse.Namespace) -> Result:
 def _measure_case(
     data: Dataset, sampler: NeighborSampler, schedule: Schedule, bulks: Sequence[int], rounds: int, device: Device
 ) -> Iterator[dict[str, Any]]:
-    """The records of one graph, fanouts, batch size and mode."""
+    """Yield the records of one graph, fanouts, batch size and mode."""
     spaces = {(kernel, "device"): Workspace(device="cuda", kernel=kernel, placement="device") for kernel in KERNELS}
     spaces["auto", "pinned"] = Workspace(device="cuda", placement="pinned")
     auto, stream = partial(sampler.sample_bulk, data.graph, workspace=spaces["auto", "device"]), spaces["auto", "device"].stream
@@ -126,7 +125,7 @@ def _measure_case(
 
 
 def _predicted(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, device: Device) -> dict[str, float]:
-    """Seconds that the launches of a bulk should take, by their bytes."""
+    """Return the seconds that a bulk's launches should take according to their bytes."""
     workspace = Workspace(device="cuda", kernel=kernel, placement="device", cuda_graphs=False)
     sample = partial(sampler.sample_bulk, data.graph, seeds, workspace=workspace)
     sample()
@@ -137,7 +136,7 @@ def _predicted(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], 
 
 
 def take_bulks(schedule: Schedule, batches: int, count: int) -> Iterator[list[Array]]:
-    """The seeds of ``count`` times some batches, epoch after epoch."""
+    """Yield the seeds of ``count`` bulks of ``batches`` mini-batches each, epoch after epoch."""
     for call in range(count):
         numbers = range(call * batches, (call + 1) * batches)
         yield [schedule.batch_items(*divmod(number, schedule.num_steps)) for number in numbers]
@@ -164,7 +163,7 @@ def _sample_epoch(sample: Callable[..., list[MiniBatch]], epoch: Sequence[Array]
 
 
 def _copy(stream: DeviceStream, memory: str) -> Callable[[int], int]:
-    """A plain copy to device memory; its bytes as those of a gather from ``memory`` are counted."""
+    """Return a function that copies to device memory, and returns the bytes counted as for a gather from ``memory``."""
     target = stream.empty((COPY_BYTES,), np.uint8)
     source = stream.empty((COPY_BYTES,), np.uint8) if memory == "device" else cuda.pinned_array(COPY_BYTES, np.uint8)
 
@@ -177,7 +176,7 @@ def _copy(stream: DeviceStream, memory: str) -> Callable[[int], int]:
 
 
 def _gathers(stream: DeviceStream, features: Array, ids: Array) -> dict[tuple[str, str], Callable[[int], int]]:
-    """Return functions that gather the rows ``ids``, by the memory that holds all rows and by the library of the kernels."""
+    """Return functions that gather the rows ``ids``, by the memory that holds all rows and by the language of the kernels."""
     found: dict[tuple[str, str], Callable[[int], int]] = {}
     device_ids, rows = to_device(ids, "device", stream), stream.tensor((len(ids), *features.shape[1:]), features.dtype)
     launch = Launch(stream=stream.numba, thresholds=THRESHOLDS, num_batches=1)
@@ -198,7 +197,7 @@ def _gather(stream: DeviceStream, copy: Callable[[], None], num_bytes: int, _: i
 
 
 def _bytes_per_edge(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array]) -> float:
-    """Bytes that a bulk cannot but move, by an edge. Counted in the CPU's mini-batches, which are the same."""
+    """Return the minimum bytes per edge that a bulk must transfer, counted in the CPU's mini-batches, which are the same."""
     batches = sampler.sample_bulk(data.graph, seeds)
     blocks = [block for batch in batches for block in (batch.blocks[:1] if batch.nested else batch.blocks)]
     sectors = count_lines(data.graph.indices, np.concatenate([block.edge_ids for block in blocks]), SECTOR)
@@ -211,7 +210,7 @@ def _speed(cost: Cost, batches: int) -> dict[str, float]:
 
 
 def _answer(record: Record) -> dict[str, float]:
-    """A record's part of the summary."""
+    """Return one record's part of the summary."""
     if record["what"] == "gather":
         return {f"min_gather_copy_share_{record['memory']}": record["copy_share"]}
     if record["what"] == "epoch":

@@ -1,6 +1,6 @@
-"""The list of the samplers that are compared: how each is timed by ``hoptrain bench algorithms``, and trained with by ``hoptrain bench accuracy``.
+"""The samplers that are compared: how ``hoptrain bench algorithms`` times each one, and how ``hoptrain bench accuracy`` trains with it.
 
-``configs/bench/end_to_end.yaml`` takes some of them too, with numbers of its own configuration.
+``configs/bench/end_to_end.yaml`` also uses some of them, with its own settings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hoptrain.samplers import (
 )
 
 CLUSTER_VERTICES = 1500
-"""Nodes of a cluster, about; Cluster-GCN's experiments on Reddit have 233 thousand in 1,500 clusters, 20 of which are a batch."""
+"""Approximate number of nodes per cluster. In Cluster-GCN's experiments Reddit's 233 thousand nodes have 1,500 clusters, 20 of which form a batch."""
 
 Options: TypeAlias = Mapping[str, Any]
 """Arguments by name."""
@@ -43,14 +43,14 @@ Options: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Workload:
-    """An algorithm on a graph: what every system is given.
+    """An algorithm on a graph, as all systems get it.
 
     Attributes:
-        graph: in memory, with weights.
-        options: the arguments of hoptrain's sampler, which peers take their own from.
-        batch_size: seeds of a mini-batch (clusters, for Cluster-GCN; what a subgraph of GraphSAINT draws is among the options).
-        sampler: hoptrain's.
-        units: (U,) what the seeds of a mini-batch are taken from.
+        graph: graph in memory, with edge weights.
+        options: arguments of hoptrain's sampler, from which those of baselines are derived.
+        batch_size: seeds of a mini-batch, or clusters for Cluster-GCN. The size of GraphSAINT's subgraphs is in ``options``.
+        sampler: hoptrain's sampler.
+        units: (U,) nodes or clusters from which mini-batches are formed.
     """
 
     graph: Graph
@@ -60,13 +60,13 @@ class Workload:
     units: Array
 
     def batches(self, first: int, number: int) -> list[Array]:
-        """The seeds of some mini-batches, epoch after epoch."""
+        """Return the seeds of ``number`` mini-batches starting at number ``first``, epoch after epoch."""
         schedule = Schedule(items=self.units, batch_size=self.batch_size, seed=SEED)
         return [schedule.batch_items(*divmod(i, schedule.num_steps)) for i in range(first, first + number)]
 
     @property
     def cluster_of(self) -> Array:
-        """(V,) int64, hoptrain's clusters, which all systems use."""
+        """Cluster of each node as found by hoptrain, (V,) int64, which all systems use."""
         if not isinstance(self.sampler, ClusterSampler):
             raise TypeError(f"{self.sampler} has no clusters")
         return self.sampler.cluster_of
@@ -77,10 +77,10 @@ class Timed:
     """How ``hoptrain bench algorithms`` times a sampler.
 
     Attributes:
-        options: arguments of its class.
-        batch_size: see ``Workload``.
-        unit: what its cost is told for: an "edge" of the result, a "step" of a walk, or a "batch" where the results differ in size.
-        quick: arguments for a small graph, in the place of those of ``options``.
+        options: arguments of the sampler's class.
+        batch_size: seeds of a mini-batch, or clusters for Cluster-GCN.
+        unit: unit of the reported cost: an "edge" of the result, a "step" of a walk, or a "batch" if the systems' results differ in size.
+        quick: arguments for a small graph, which override those in ``options``.
     """
 
     options: Options
@@ -91,9 +91,9 @@ class Timed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How a data set is trained on; ``draws``, ``budget`` and ``clusters`` are sizes that the samplers of layers and of subgraphs take.
+    """Settings for training on a data set. ``draws``, ``budget`` and ``clusters`` are sizes for layer-wise and subgraph samplers.
 
-    ``budget``, the draws of GraphSAINT by nodes, is some 40 % of the nodes: fewer, alone among many, have hardly an edge between them.
+    ``budget`` is the number of nodes that GraphSAINT's node sampler draws, about 40 % of all nodes. With fewer there would be almost no edges between them.
     """
 
     steps: int
@@ -110,10 +110,10 @@ class Algorithm:
 
     Attributes:
         sampler: hoptrain's class.
-        deals: what a batch is made from: "seeds", "clusters", or "one" subgraph, drawn from all nodes as clusters are.
-        timed: for ``hoptrain bench algorithms``, which leaves out those without.
-        trained: from a data set's training to arguments, for ``hoptrain bench accuracy``, which leaves out those without.
-        label: in the table of accuracies.
+        deals: content of a batch: "seeds", "clusters", or "one" subgraph. Clusters and subgraphs are sampled from all nodes.
+        timed: settings for ``hoptrain bench algorithms``; None if it does not time the sampler.
+        trained: returns the sampler's arguments for a training in ``hoptrain bench accuracy``; None if that does not use the sampler.
+        label: name in the table of accuracies.
         claims: whether its paper claims the accuracy of full neighbourhoods.
     """
 
@@ -125,7 +125,7 @@ class Algorithm:
     claims: bool = True
 
     def workload(self, graph: Graph, split: Array, quick: bool) -> Workload:
-        """The algorithm on a graph; with ``quick`` with the options of a small one. Preparations are made here, and not timed."""
+        """Return the algorithm's workload on a graph, with ``quick`` for a small one. Precomputation happens here, and is not timed."""
         if self.timed is None:
             raise TypeError(f"{self.sampler.__name__} is not timed")
         options = {**self.timed.options, **(self.timed.quick if quick else {})}
@@ -164,7 +164,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
         label="PinSAGE",
         timed=Timed(options={"num_neighbors": (5, 5), "num_walks": 20, "walk_length": 4, "restart": 0.5}, batch_size=128),
         trained=lambda _: {"num_neighbors": [10, 10], "num_walks": 20},
-        claims=False,  # it learns from means over visits, which is another function than the one that is evaluated
+        claims=False,  # it trains with means weighted by visits, but is evaluated with plain means
     ),
     "walk": Algorithm(sampler=RandomWalk, timed=Timed(options={"length": 40}, batch_size=4096, unit="step")),
     "node2vec": Algorithm(sampler=Node2Vec, timed=Timed(options={"length": 40, "p": 0.5, "q": 2.0}, batch_size=4096, unit="step")),
@@ -207,7 +207,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     ),
     "ripple": Algorithm(sampler=RippleWalkSampler, label="ripple walks", deals="one", trained=lambda t: {"size": 3 * t.draws}),
 }
-"""Algorithms by the name that the summary of ``hoptrain bench algorithms`` uses."""
+"""Algorithms by their names in the summary of ``hoptrain bench algorithms``."""
 
 TIMED: Mapping[str, Timed] = {name: algorithm.timed for name, algorithm in ALGORITHMS.items() if algorithm.timed is not None}
 TRAINED: Mapping[str, Algorithm] = {algorithm.label: algorithm for algorithm in ALGORITHMS.values() if algorithm.trained is not None}

@@ -216,9 +216,9 @@ def test_pictures():
     widths = [bar.get_width() for bar in axes.patches]
     assert sum(widths) == pytest.approx(sum(row["epoch_s"] + 3 for row in rows))
     assert {name: drawn.claim for name, drawn in plots.draw(rows).items()} == {
-        "ranks": "An epoch with 2 ranks takes so much of one with one rank: hoptrain 150%, DGL 150%",
-        "phases": "The share of an epoch that waits for data: hoptrain 25%, DGL 25%",
-        "memory": "What all processes together hold: hoptrain 0.0 GB, DGL 0.0 GB",
+        "ranks": "Time of an epoch with 2 ranks relative to one rank: hoptrain 150%, DGL 150%",
+        "phases": "Fraction of an epoch spent waiting for data: hoptrain 25%, DGL 25%",
+        "memory": "Memory of all processes together: hoptrain 0.0 GB, DGL 0.0 GB",
     }
 
 
