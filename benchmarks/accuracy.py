@@ -88,13 +88,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Train all configurations. With ``--quick`` train only the quickstart and GCN on Cora, with one seed."""
     if args.events and (args.samplers or args.data or args.only or args.configs):
-        raise InputError("--samplers, --data, --only or --configs with --events: it has one data set and one configuration; leave them out")
+        raise InputError(
+            "--samplers, --data, --only or --configs with --events: --events has a fixed data set and configuration; leave the other options out"
+        )
     if args.epochs is not None and not (args.events or args.features):
-        raise InputError(f"--epochs is {args.epochs}: it is for --events and --features; add one, or leave --epochs out")
+        raise InputError(f"--epochs is {args.epochs}: it works only with --events or --features; add one of them, or leave --epochs out")
     if args.features:
         if args.samplers or args.events or args.configs or args.only or args.root:
             raise InputError(
-                "--features with --samplers, --events, --configs, --only or --root: it has settings of its own; leave them out"
+                "--features with --samplers, --events, --configs, --only or --root: --features has its own settings; leave the other options out"
             )
         from hoptrain.benchmarks.cases.narrow_features import run_formats
 
@@ -109,7 +111,9 @@ def run(args: argparse.Namespace) -> Result:
 
         return run_events(args)
     if args.data or args.only or args.root:
-        raise InputError("--data, --only and --root are for --samplers, --root also for --events: add one, or leave them out")
+        raise InputError(
+            "--data, --only or --root without --samplers: they work only with it (--root also with --events); add it, or leave them out"
+        )
     names = args.configs or (["quickstart", "cora_gcn"] if args.quick else ["quickstart", *CITATION, PRODUCTS])
     seeds = list(range(1, 2 if args.quick else args.seeds + 1))
     records: list[dict[str, Any]] = []

@@ -81,15 +81,15 @@ def run(args: argparse.Namespace) -> Result:
     if args.cache_shares is not None:
         return _hits(args)
     if is_simulated():
-        raise InputError("NUMBA_ENABLE_CUDASIM is on: the simulator has no driver to replace; leave the variable out")
+        raise InputError("NUMBA_ENABLE_CUDASIM is on: the CUDA simulator has no driver to replace with stubs; unset the variable")
     bulks = args.bulks or ([1, 8] if args.quick else [1, 8, 64, 193])
     if min(bulks) < 1:
-        raise InputError(f"a bulk of {min(bulks)} mini-batches: it has one or more; correct --bulks")
+        raise InputError(f"--bulks has {min(bulks)}: a bulk has 1 or more mini-batches; give 1 or more")
     if args.device_model is not None:
         return _predicted(args, bulks)
     if args.bandwidth is not None:
         raise InputError(
-            f"--bandwidth {args.bandwidth:g} without --device-model: nothing is predicted; leave it out, or add --device-model"
+            f"--bandwidth {args.bandwidth:g} without --device-model: it is used only for predictions; leave it out, or add --device-model"
         )
     data = options.load(args.graph, args, scale=QUICK_SCALE)
     cases = product(SCHEDULES, (False, True), bulks)
@@ -105,7 +105,9 @@ def _hits(args: argparse.Namespace) -> Result:
     """Return the hit rates of ``gpu_cache`` in two epochs."""
     for name in ("device_model", "bandwidth", "rounds", "bulks"):
         if (value := getattr(args, name)) is not None:
-            raise InputError(f"--{name.replace('_', '-')} {value} with --cache-shares: reads are counted, and nothing else; leave one out")
+            raise InputError(
+                f"--{name.replace('_', '-')} {value} with --cache-shares: that option only counts reads; leave one of them out"
+            )
     data = options.load(args.graph, args, scale=QUICK_SCALE)
     records = list(hit_rates(data, NeighborSampler(args.fanouts), options.schedule(data, args.batch_size), args.cache_shares))
     return Result(records=records, summary={"max_hit_rate": max(row["counted"] for row in records)}, seeds=[SEED])
@@ -114,7 +116,7 @@ def _hits(args: argparse.Namespace) -> Result:
 def _predicted(args: argparse.Namespace, bulks: Sequence[int]) -> Result:
     """Return the bytes of an epoch's bulks and the time predicted from them."""
     if args.rounds is not None:
-        raise InputError(f"--rounds {args.rounds} with --device-model: nothing is timed; leave one out")
+        raise InputError(f"--rounds {args.rounds} with --device-model: that option times nothing; leave one of them out")
     device, data = device_named(args.device_model, args.bandwidth), options.load(args.graph, args)
     case = data, NeighborSampler(args.fanouts), options.schedule(data, args.batch_size), KERNELS
     records = [row for bulk in bulks for row in predict_epoch(*case, bulk, device)]

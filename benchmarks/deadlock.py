@@ -73,18 +73,24 @@ CASES = (
     Case(name="race", what="4 ranks start workers right after a collective, for 120 s", limit=150),
     Case(name="threads", what="two OpenMP threads in a worker, after two in the trainer", quick=_BOTH),
     Case(name="full-at-start", what="/dev/shm is full before the first batch", cause=_FULL, systems=_SHM, full_shm=True),
-    Case(name="full-later", what="/dev/shm fills up in mid-run", cause=_FULL, systems=_SHM, quick=_BOTH, full_shm=True),
-    Case(name="files-at-start", what="no open files are left before the first batch", cause=_FILES),
-    Case(name="files-later", what="no open files are left in mid-run", cause=_FILES),
-    Case(name="keep", what="256 open files, and all batches are kept", cause=_FILES),
+    Case(name="full-later", what="/dev/shm fills up during an epoch", cause=_FULL, systems=_SHM, quick=_BOTH, full_shm=True),
+    Case(name="files-at-start", what="the limit on open files is reached before the first batch", cause=_FILES),
+    Case(name="files-later", what="the limit on open files is reached during an epoch", cause=_FILES),
+    Case(name="keep", what="the program keeps all batches, with a limit of 256 open files", cause=_FILES),
     Case(name="stop", what="a worker is stopped (SIGSTOP)", cause="timed out", systems=_TIMEOUT, quick=_BOTH),
     Case(name="spin", what="a worker is stuck in a loop", cause="timed out", limit=45),
     Case(name="kill", what="a worker is killed while it samples", cause=_DIED, quick=(HOPTRAIN,)),
     Case(name="idle", what="a worker is killed between two epochs", cause=_DIED),
-    Case(name="waiting", what="a worker is killed while its batches lie ready", cause=_DIED),
-    Case(name="event", what="a worker is killed, holding the lock of workers_done_event", cause=_DIED, systems=BASELINES, quick=("torch",)),
-    Case(name="queue", what="a worker is killed, holding the result queue's lock", cause=_DIED, systems=BASELINES),
-    Case(name="writing", what="a worker is killed half-way through its slot", cause=_DIED, systems=(HOPTRAIN,)),
+    Case(name="waiting", what="a worker is killed while its batches are ready", cause=_DIED),
+    Case(
+        name="event",
+        what="a worker is killed while it holds the lock of workers_done_event",
+        cause=_DIED,
+        systems=BASELINES,
+        quick=("torch",),
+    ),
+    Case(name="queue", what="a worker is killed while it holds the result queue's lock", cause=_DIED, systems=BASELINES),
+    Case(name="writing", what="a worker is killed while it writes to its queue slot", cause=_DIED, systems=(HOPTRAIN,)),
     Case(name="written", what="a worker is killed before it announces its batch", cause=_DIED, systems=(HOPTRAIN,)),
     Case(name="again", what="workers are killed at 30 random moments", cause=_DIED, systems=(HOPTRAIN,), limit=120),
     Case(name="raise", what="the sampler raises in a worker", cause="the sampler broke once"),
@@ -92,11 +98,11 @@ CASES = (
     Case(name="rank-sampler", what="the sampler raises on 1 of 2 ranks", cause="the sampler broke once", limit=40),
     Case(name="rank-kill", what="1 of 2 ranks is killed", cause=r"code -9|SIGKILL|rank 1 is gone", limit=40),
     Case(name="rank-stop", what="1 of 2 ranks is stopped (SIGSTOP)", cause="rank 1 is gone", limit=40),
-    Case(name="rank-uneven", what="one seed too many for equal shares of 2 ranks", cause="uneven", limit=40),
-    Case(name="leave", what="20 epochs are left after two batches"),
+    Case(name="rank-uneven", what="the seeds cannot be divided equally between 2 ranks", cause="uneven", limit=40),
+    Case(name="leave", what="20 epochs are abandoned after two batches each"),
     Case(name="fork", what="the trainer forks in mid-epoch, and the fork exits"),
     Case(name="exit", what="the program ends in mid-epoch without close()"),
-    Case(name="killed", what="the trainer is killed, a worker being stuck", code=-9),
+    Case(name="killed", what="the trainer is killed while a worker is stuck", code=-9),
 )
 
 
@@ -119,7 +125,7 @@ def run(args: argparse.Namespace) -> Result:
         InputError: no case is left to run, or the time limit is not above 0.
     """
     if args.limit is not None and args.limit <= 0:
-        raise InputError(f"--limit is {args.limit:g}: a case needs some seconds; give more")
+        raise InputError(f"--limit is {args.limit:g}: it must be above 0; give seconds")
     chosen = [
         (case, system)
         for case in CASES
@@ -127,7 +133,7 @@ def run(args: argparse.Namespace) -> Result:
         if case.name in (args.cases or [case.name]) and parse(system)[0] in (args.systems or ALL)
     ]
     if not chosen:
-        raise InputError("no case is left to run: --quick, --cases and --systems have none in common; leave one of them out")
+        raise InputError("no case is left to run: no case matches all of --quick, --cases and --systems; leave one of them out")
     logs = args.out / "cases"
     logs.mkdir(parents=True, exist_ok=True)
     records = []
@@ -145,7 +151,7 @@ def tried(case: Case, system: str, data: Path, limit: float, logs: Path) -> dict
     record = {"case": case.name, "what": case.what, "system": system, "limit_s": limit}
     prefix = _private_shm() if case.full_shm else []
     if prefix is None:
-        return record | {"outcome": "skipped (no mount namespace of its own can be had here)"}
+        return record | {"outcome": "skipped (no private mount namespace can be created here)"}
     log = logs / f"{case.name}-{re.sub('[^a-zA-Z0-9=]+', '-', system)}.log"
     with tempfile.TemporaryDirectory() as scratch:
         command = [*prefix, *python("-m", "hoptrain.benchmarks.deadlocks.cases", case.name, system, data, scratch)]

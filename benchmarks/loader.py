@@ -101,7 +101,7 @@ class Conditions:
         if min(self.workers) < 0 or self.batches < 1 or self.rounds < 1:
             raise InputError(
                 f"{self.batches} batches in {self.rounds} rounds with {list(self.workers)} workers: "
-                "batches and rounds must be at least 1, workers at least 0; give such numbers"
+                "batches and rounds must be at least 1, workers at least 0; correct these options"
             )
 
 
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> Result:
             data = options.load(name, args)
             if data.x is None or data.y is None or data.path is None:
                 raise InputError(
-                    f"{name} lacks features or labels, or has not been saved: a loader brings both from files; choose another data set"
+                    f"{name} lacks features or labels, or has not been saved: the benchmark loads both from files; choose another data set"
                 )
             cases = [
                 _take_case(data, fanouts, size, conditions) for fanouts, size in product(args.fanouts or options.FANOUTS, args.batch_size)

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> Result:
     write(args.folder)
     lines = read_lines(args.folder)
     rows = rows_of(lines)
-    print(f"{args.folder / 'report.html'} and report.md are written")
+    print(f"{args.folder / 'report.html'} and report.md were written")
     return Result(records=rows, summary=summarize(rows), seeds=sorted({line["cell"]["seed"] for line in lines}))
 
 
@@ -52,7 +52,7 @@ def write(folder: Path) -> None:
         raise InputError(f"{folder} holds no study: cells.jsonl is missing or empty; run 'hoptrain bench scale --out {folder}' first")
     if "ranks" not in lines[0]["cell"]:
         raise InputError(
-            f"{folder} holds no study of 'hoptrain bench scale': 'hoptrain bench trainings' writes its own report; start it once more"
+            f"{folder} holds no study of 'hoptrain bench scale': 'hoptrain bench trainings' writes its own report; run that again instead"
         )
     text = "\n\n".join(part.rstrip() for part in _parts(folder, lines) if part) + "\n"
     (folder / "report.md").write_text(text, encoding="utf-8")

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> Result:
 
         return sampler_cuda.measure(args)
     if args.bandwidth is not None:
-        raise InputError(f"--bandwidth {args.bandwidth:g} with --device cpu: it is for predictions on a GPU; leave it out")
+        raise InputError(f"--bandwidth {args.bandwidth:g} with --device cpu: it is used only for predictions on a GPU; leave it out")
     timing = Timing(
         threads=sorted(set(args.threads)),
         modes=args.modes,
@@ -129,7 +129,8 @@ class Timing:
         options.check_threads(self.threads)
         if self.rounds < 1 or (self.batches is not None and self.batches < self.threads[-1]):
             raise InputError(
-                f"{self.batches} batches in {self.rounds} rounds: a round has a batch for each of {self.threads[-1]} threads; give more"
+                f"{self.batches} batches in {self.rounds} rounds: "
+                f"there must be 1 round or more, with a batch for each of {self.threads[-1]} threads; give more"
             )
 
     def pace(self, act: Callable[[int, int], int], threads: int = 1) -> Paced:

@@ -65,7 +65,9 @@ def run(args: argparse.Namespace) -> Result:
     def command(cell: Cell) -> Sequence[str]:
         folder = folders[cell.dataset, cell.scale]
         if folder is None:
-            raise InputError(f"{cell.dataset} has not been saved: ranks and workers share its files; convert it ('hoptrain data convert')")
+            raise InputError(
+                f"{cell.dataset} has not been saved: ranks and workers read it from files; convert it ('hoptrain data convert')"
+            )
         preload = ["env", f"LD_PRELOAD={tcmalloc()}"] if cell.allocator == "tcmalloc" and tcmalloc() else []
         return [*preload, *command_of(cell, folder)]
 
@@ -82,7 +84,7 @@ def read(args: argparse.Namespace) -> Grid[Cell]:
         InputError: no grid was given, or it is invalid.
     """
     if args.config is None and not args.quick:
-        raise InputError("no grid is named: give --config FILE, one of configs/bench for instance, or --quick")
+        raise InputError("no grid is named: give --config FILE, for example one of configs/bench, or --quick")
     grid = parse_grid(GLANCE, Cell, "--quick") if args.config is None else read_grid(args.config, Cell)
     return Grid(
         cells=[cell for cell in grid.cells if cell.system in args.systems], rounds=3 if args.quick else grid.rounds, limit=grid.limit

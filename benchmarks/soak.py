@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Train with faults, train the same number of steps without, and compare the weights."""
     if args.minutes <= 0:
-        raise InputError(f"minutes is {args.minutes}: training takes time; give a number above 0")
+        raise InputError(f"minutes is {args.minutes}: it must be above 0; give a longer time")
     seconds = 60 * (1.0 if args.quick else args.minutes)
     with tempfile.TemporaryDirectory() as folder:
         disturbed, undisturbed = (Training(Path(folder) / name) for name in ("disturbed", "undisturbed"))
@@ -155,9 +155,9 @@ class Training:
         deadline = time.monotonic() + _HANG_S
         while (written := self._written()) == self._seen:
             if self.process is None or self.process.poll() is not None:
-                raise RuntimeError(f"the run has ended by itself: {self._text()}")
+                raise RuntimeError(f"the training ended without a signal: {self._text()}")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the run stands still for {_HANG_S:.0f} s: {self._text()}")
+                raise RuntimeError(f"the training has not written a checkpoint for {_HANG_S:.0f} s: {self._text()}")
             time.sleep(0.05)
         self._seen = written
 
@@ -176,7 +176,7 @@ class Training:
         deadline = time.monotonic() + _END_S
         while left := self._processes():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{', '.join(left.values())} are left {_END_S:.0f} s after a rank has failed: {self._text()}")
+                raise RuntimeError(f"{', '.join(left.values())} still run {_END_S:.0f} s after a rank has failed: {self._text()}")
             time.sleep(0.1)
         if self.process is not None:
             self.process.wait()
@@ -199,7 +199,7 @@ class Training:
         process = self.start(workers, f"--trainer.max_steps={steps}", *options)
         try:
             if process.wait(patience):
-                raise RuntimeError(f"the run has failed: {self._text()}")
+                raise RuntimeError(f"the training failed: {self._text()}")
             self.process = None
         finally:
             self.kill()

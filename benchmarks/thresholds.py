@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> Result:
 
     reason = cuda_status()
     if reason is not None:
-        raise InputError(f"bench thresholds: {reason}; run it where there is a GPU")
+        raise InputError(f"bench thresholds: {reason}; run it on a machine with a GPU")
     data = options.load(args.graph, args)
     facts = {"graph": data.name, "fanouts": ",".join(map(str, args.fanouts)), "batch": args.batch_size, "bulk": args.bulk}
     records = [facts | {"schedule": schedule} | row for schedule in args.schedules for row in _measure(data, schedule, args)]

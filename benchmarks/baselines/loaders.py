@@ -72,7 +72,7 @@ class Consumer:
     def load(self, workers: int) -> Load:
         """Load and consume one epoch of the case. No batch is prefetched before it, and none is left after it."""
         if self._case is None:
-            raise RuntimeError("there is nothing to load yet: prepare() comes first")
+            raise RuntimeError("no case is set: call prepare() before load()")
         if workers not in self._epochs:
             self._epochs[workers] = self._make(self._case, workers)
         return consume(self._epochs[workers])

@@ -18,7 +18,7 @@ from hoptrain.benchmarks.cases.samplers import Workload
 from hoptrain.engine import Graph
 from hoptrain.engine.arrays import Array
 
-_NOTES = {"fastgcn": "draws without replacement", "ladies": "draws without replacement; joins the seeds to every layer, as published"}
+_NOTES = {"fastgcn": "samples without replacement", "ladies": "samples without replacement; adds the seeds to every layer, as published"}
 
 
 def open_algorithms(graph: Graph) -> AlgorithmSystems:

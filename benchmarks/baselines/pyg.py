@@ -56,13 +56,13 @@ def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
     if not {"pyg-lib": backends.WITH_PYG_LIB, "torch-sparse": backends.WITH_TORCH_SPARSE}[backend]:
         raise InputError("not installed")
     if backends.WITH_PYG_LIB and backend != "pyg-lib":
-        raise InputError("PyG takes pyg-lib, which is installed too")
+        raise InputError("PyG uses pyg-lib, which is also installed, instead of torch-sparse")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch-sparse is deprecated
         base = NeighborSampler(to_pyg(graph), [1], is_sorted=True)
 
     def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> Iterator[System]:
-        sampler = copy(base)  # the graph is shared
+        sampler = copy(base)  # a shallow copy, which shares the graph
         sampler.num_neighbors, sampler.replace = list(fanouts), replace
 
         def sample(ids: Array) -> int:
@@ -89,7 +89,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
             return
         make, note = _ALGORITHMS[name]
         try:
-            sample = make(copy(data), workload)  # the graph is shared
+            sample = make(copy(data), workload)  # a shallow copy, which shares the graph
         except InputError as error:
             print(f"left out PyG, {name}: {error}")
             return
@@ -245,7 +245,7 @@ def _shadow(data: Any, workload: Workload) -> Sample:
 _ALGORITHMS: Mapping[str, tuple[Callable[[Any, Workload], Sample], str]] = {
     "walk": (_walk, ""),
     "cluster": (_cluster, ""),
-    "saint_node": (_saint("Node", "budget"), "draws by degree"),
+    "saint_node": (_saint("Node", "budget"), "samples nodes by degree"),
     "saint_edge": (_saint("Edge", "budget"), ""),
     "saint_walk": (_saint("RandomWalk", "num_roots"), ""),
     "shadow": (_shadow, ""),

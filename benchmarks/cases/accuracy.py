@@ -48,7 +48,7 @@ def run_samplers(args: argparse.Namespace) -> Result:
     records: list[dict[str, Any]] = []
     for name in names:
         if name not in DATA:
-            raise InputError(f"data set {name!r} has no setting here: choose among {', '.join(DATA)}")
+            raise InputError(f"data set {name!r} has no settings in this benchmark: choose among {', '.join(DATA)}")
         with tempfile.TemporaryDirectory() as root:
             fully_supervised(load_dataset(name, root=args.root)).save(Path(root) / name)
             for label, algorithm in TRAINED.items():
@@ -116,7 +116,7 @@ def arguments(algorithm: Algorithm, training: Training) -> dict[str, Any]:
         TypeError: the algorithm has no arguments for training.
     """
     if algorithm.trained is None:
-        raise TypeError(f"{algorithm.sampler.__name__} is not trained with")
+        raise TypeError(f"{algorithm.sampler.__name__} has no arguments for training")
     return dict(algorithm.trained(training))
 
 

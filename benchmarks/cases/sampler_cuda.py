@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch  # then device memory comes from its allocator, as in training, and the results name the GPU
+import torch  # with torch, device memory comes from its allocator, as in training, and results name the GPU
 from numba import cuda
 
 from hoptrain.benchmarks.cases.bulk_times import TimedBulks
@@ -73,7 +73,7 @@ def measure(args: argparse.Namespace) -> Result:
     """
     reason = cuda_status()
     if reason is not None:
-        raise InputError(f"--device cuda: {reason}; run it where there is one, or leave --device out")
+        raise InputError(f"--device cuda: {reason}; run it on a machine with a GPU, or leave --device out")
     rounds, device = num_rounds(args), this_device(args.bandwidth)
     bulks = sorted(set(args.bulks or ((1, 4) if args.quick else (1, 4, 16, 64, 256))))
     records: list[dict[str, Any]] = []
@@ -228,4 +228,4 @@ def _keep(result: Result) -> None:
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         path = write_results(Path(folder), "sampler", result, quick=False, command=shlex.join(["hoptrain", *sys.argv[1:]]))
         kept = path.replace(RESULTS / f"{gpu}_sampler.json")
-    print(f"kept as {kept}")
+    print(f"saved as {kept}")

@@ -127,7 +127,7 @@ class Algorithm:
     def workload(self, graph: Graph, split: Array, quick: bool) -> Workload:
         """Return the algorithm's workload on a graph, with ``quick`` for a small one. Precomputation happens here, and is not timed."""
         if self.timed is None:
-            raise TypeError(f"{self.sampler.__name__} is not timed")
+            raise TypeError(f"{self.sampler.__name__} has no settings for timing")
         options = {**self.timed.options, **(self.timed.quick if quick else {})}
         if self.deals == "clusters":
             options["num_clusters"] = max(2 * self.timed.batch_size, graph.num_nodes // CLUSTER_VERTICES)

@@ -56,7 +56,8 @@ class Grid(Generic[C]):
     def __post_init__(self) -> None:
         if not self.cells or self.rounds < 1 or self.limit <= 0:
             raise InputError(
-                f"a grid of {len(self.cells)} cells, {self.rounds} rounds and a limit of {self.limit:g} s: there is one of each at least"
+                f"a grid of {len(self.cells)} cells, {self.rounds} rounds and a limit of {self.limit:g} s: "
+                "cells and rounds must be at least 1, the limit above 0; correct the grid"
             )
 
 
@@ -69,7 +70,9 @@ def read_grid(path: Path, make: Callable[..., C]) -> Grid[C]:
     try:
         content = read_yaml(path)
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error}): a grid is a YAML file; configs/bench has some") from error
+        raise InputError(
+            f"{path} cannot be read ({error.strerror or error}): it must be a YAML file; configs/bench has examples"
+        ) from error
     except (ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path} is not YAML ({' '.join(str(error).split())}): fix the file") from error
     return parse_grid(content, make, str(path))
@@ -79,11 +82,13 @@ def parse_grid(content: Any, make: Callable[..., C], name: str) -> Grid[C]:
     """Return the grid that parsed YAML describes; ``name`` is used in error messages."""
     if not isinstance(content, dict) or not content.get("grids") or not set(content) <= _KEYS:
         keys = sorted(map(str, content)) if isinstance(content, dict) else content
-        raise InputError(f"{name} has {keys}: a grid has 'grids', and optionally 'rounds', 'limit' and 'all'; remove the others")
+        raise InputError(
+            f"{name} has {keys}: a grid needs the key 'grids', and may have 'rounds', 'limit' and 'all'; add 'grids' or remove other keys"
+        )
     common, rounds, limit = content.get("all") or {}, content.get("rounds", 3), content.get("limit", 300)
     if type(rounds) is not int or type(limit) not in (int, float):
         raise InputError(
-            f"{name} has rounds {rounds!r} and limit {limit!r}: they must be an integer of 1 or more, and seconds; give such numbers"
+            f"{name} has rounds {rounds!r} and limit {limit!r}: rounds must be an integer of 1 or more, limit a number of seconds; give such numbers"
         )
     cells = [_cell(make, common | point, name) for axes in content["grids"] for point in _points(axes, name)]
     return Grid(cells=list(dict.fromkeys(cells)), rounds=rounds, limit=float(limit))
@@ -91,7 +96,7 @@ def parse_grid(content: Any, make: Callable[..., C], name: str) -> Grid[C]:
 
 def _points(axes: Any, name: str) -> Iterator[dict[str, Any]]:
     if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
-        raise InputError(f"{name} has {axes!r} in grids: each of its entries is a list of values; write [value] for one")
+        raise InputError(f"{name} has {axes!r} in grids: each key of an entry needs a list of values; write [value] for one value")
     return (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
 
 
@@ -185,7 +190,7 @@ def _refuse_other_machine(lines: Any, here: Mapping[str, Any], folder: Path) -> 
         there = line["machine"]
         if any(there[name] != here[name] for name in ("cpu", "cores", "memory")):
             raise InputError(
-                f"{folder} holds results of another machine ({there['cpu']}, {there['cores']} cores): figures of two cannot be compared; "
+                f"{folder} holds results of another machine ({there['cpu']}, {there['cores']} cores): results of different machines cannot be compared; "
                 "name another folder with --out"
             )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import psutil  # PyG needs it too
+import psutil  # installed with PyG, which depends on it
 
 from hoptrain.engine import InputError
 from hoptrain.engine.machine import allowed_cores
@@ -30,8 +30,8 @@ from hoptrain.engine.machine import allowed_cores
 Record: TypeAlias = Mapping[str, Any]
 """One row of a table: names and plain values (text, number, bool or None)."""
 
-_RECORD = (str, int, float, bool, type(None)), "a record is flat, names and text or finite numbers; use None for none"
-_SUMMARY = (int, float), "a summary is flat, a name and a finite number; put anything else into the records"
+_RECORD = (str, int, float, bool, type(None)), "values of a record must be text, bool, finite numbers or None; use None for missing values"
+_SUMMARY = (int, float), "values of a summary must be finite numbers; put other values into the records"
 
 HOPTRAIN = "hoptrain"
 """Name of hoptrain in the result tables."""
@@ -120,7 +120,7 @@ def write_results(
         _replace(path.with_suffix(".csv"), _comma_separated(records))
     except OSError as error:
         raise InputError(
-            f"{path} cannot be written ({error.strerror}): results need a folder of your own; name another with --out"
+            f"{path} cannot be written ({error.strerror}): results need a folder that you may write to; name another with --out"
         ) from error
     return path
 

@@ -88,7 +88,7 @@ def _fanouts(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(number) for number in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers; write for instance 25,10") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers; write for example 25,10") from None
 
 
 def check_threads(threads: Sequence[int]) -> None:
@@ -98,7 +98,9 @@ def check_threads(threads: Sequence[int]) -> None:
         InputError: a number is below 1 or above the number of cores.
     """
     if not 1 <= threads[0] <= threads[-1] <= allowed_cores():
-        raise InputError(f"threads are {list(threads)}: this process may use {allowed_cores()} cores, so 1 to as many; correct --threads")
+        raise InputError(
+            f"threads are {list(threads)}: they must be in [1, {allowed_cores()}], the number of usable cores; correct --threads"
+        )
 
 
 def warn_if_busy() -> None:
@@ -143,7 +145,7 @@ def is_same_work(label: str, edges: float, expected: float, tolerance: float = _
     """Return whether a system's mini-batches have about as many edges as hoptrain's. If not, print that the system is left out."""
     same = abs(edges - expected) <= tolerance * expected
     if not same:
-        print(f"left out {label}: {edges:,.0f} edges a batch where hoptrain has {expected:,.0f}; the work is not the same")
+        print(f"left out {label}: {edges:,.0f} edges per batch instead of hoptrain's {expected:,.0f}, so speeds are not comparable")
     return same
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import psutil  # PyG needs it too
+import psutil  # installed with PyG, which depends on it
 
 
 def family(pid: int | None = None) -> list[psutil.Process]:

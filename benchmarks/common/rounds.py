@@ -69,7 +69,7 @@ def time_rounds(
         InputError: there is no subject or no round.
     """
     if not subjects or rounds < 1:
-        raise InputError(f"{len(subjects)} subjects in {rounds} rounds: timing needs one of each at least; give more")
+        raise InputError(f"{len(subjects)} subjects in {rounds} rounds: timing needs at least 1 subject and 1 round; give more")
     names = list(subjects)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     amounts: dict[str, list[int]] = {name: [] for name in names}

@@ -84,7 +84,7 @@ class Cell:
         if least < 1 or self.workers < 0 or (self.num_seeds is not None and self.num_seeds < self.ranks):
             raise InputError(
                 f"{self.ranks} ranks, batches of {self.batch_size}, {self.epochs} epochs, {self.workers} workers, {self.num_seeds} seeds: all must be at "
-                "least 1 (workers 0), with a seed for each rank; give larger numbers"
+                "least 1 (workers at least 0), with at least one seed for each rank; give larger numbers"
             )
         wants = {"cluster": self.clusters > 0, "ladies": bool(self.layer_sizes), "fastgcn": bool(self.layer_sizes)}
         if not wants.get(self.algorithm, True) or (self.algorithm != "neighbor" and self.ranks > 1):

@@ -93,7 +93,9 @@ def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
 def _device(rank: int, ranks: int) -> torch.device:
     gpus = torch.cuda.device_count()
     if 0 < gpus < ranks:
-        raise InputError(f"{ranks} ranks and {gpus} GPUs: a rank takes one of its own; ask for as many ranks at most, or hide the GPUs")
+        raise InputError(
+            f"{ranks} ranks and {gpus} GPUs: each rank needs its own GPU; use fewer ranks, or hide the GPUs (CUDA_VISIBLE_DEVICES=)"
+        )
     return torch.device("cuda", rank) if gpus else torch.device("cpu")
 
 

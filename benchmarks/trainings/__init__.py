@@ -166,11 +166,11 @@ def _check_device(device: str) -> None:
         import torch
 
         if not torch.cuda.is_available():
-            raise InputError("--device cuda: torch finds no GPU; give cpu")
+            raise InputError("--device cuda: torch finds no GPU; use --device cpu")
 
 
 def _folder(name: str, scale: float, root: Path | None) -> Path:
     folder = load_dataset(name, root=root, scale=scale).path
     if folder is None:
-        raise InputError(f"{name} has not been saved: trainings share its files; convert it ('hoptrain data convert')")
+        raise InputError(f"{name} has not been saved: trainings read it from files; convert it ('hoptrain data convert')")
     return folder

@@ -106,13 +106,13 @@ class Cell:
         if least < 1 or self.workers < 0:
             raise InputError(
                 f"width {self.hidden}, batches of {self.batch_size}, {self.steps} steps, {self.epochs} epochs, {self.workers} workers: all must be at "
-                "least 1 (workers 0); give larger numbers"
+                "least 1 (workers at least 0); give larger numbers"
             )
         if self.hidden % self.heads:
-            raise InputError(f"width {self.hidden}: {self.heads} heads of gat share it; give a multiple of {self.heads}")
+            raise InputError(f"hidden is {self.hidden}: it is divided among the {self.heads} heads of gat; give a multiple of {self.heads}")
         if (self.device == "cpu") != (self.features == "host"):
             raise InputError(
-                f"features is {self.features!r} on {self.device}: the CPU has host, cuda has pinned and device; give one of these"
+                f"features is {self.features!r} on {self.device}: it must be host on cpu, and pinned or device on cuda; give one of these"
             )
 
     def widths(self, in_channels: int, out_channels: int) -> list[tuple[int, int]]:

@@ -94,7 +94,7 @@ def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys
 
 def test_threads_beyond_the_cores(folder, tmp_path, capsys):
     assert main(["bench", "algorithms", "--graphs", folder, "--out", str(tmp_path), "--threads", "1000"]) == 2
-    assert "threads are [1000]: this process may use" in capsys.readouterr().err
+    assert "threads are [1000]: they must be in [1, " in capsys.readouterr().err
 
 
 def test_seeds_of_a_task_are_those_of_the_schedule(graph):

@@ -153,13 +153,13 @@ def test_no_namespace_no_case(tmp_path, monkeypatch):
 
     monkeypatch.setattr(deadlock.subprocess, "run", refuse)
     case = Case(name="full-later", what="full", full_shm=True)
-    assert deadlock.tried(case, "torch", tmp_path, 1.0, tmp_path)["outcome"].startswith("skipped (no mount namespace")
+    assert deadlock.tried(case, "torch", tmp_path, 1.0, tmp_path)["outcome"].startswith("skipped (no private mount namespace")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--limit", "0"], "--limit is 0: a case needs some seconds"),
+        (["--limit", "0"], "--limit is 0: it must be above 0"),
         (["--cases", "event", "--systems", "hoptrain"], "no case is left to run"),
         (["--cases", "nothing"], "'nothing' is unknown: it must be one of race, "),
     ],

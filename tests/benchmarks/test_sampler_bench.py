@@ -116,9 +116,9 @@ def test_absent_peers_are_named(folder, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--threads", "0"], "threads are [0]: this process may use"),
+        (["--threads", "0"], "threads are [0]: they must be in [1, "),
         (["--threads", "1", "--batches", "0"], "0 batches in 2 rounds"),
-        (["--fanouts", "a,b"], "'a,b' is not a list of numbers; write for instance 25,10"),
+        (["--fanouts", "a,b"], "'a,b' is not a list of integers; write for example 25,10"),
         (["--baselines", "nobody"], "'nobody' is unknown: it must be one of dgl, "),
     ],
 )
@@ -258,5 +258,5 @@ def test_no_device_is_one_line(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sampler_cuda, "cuda_status", lambda: "no CUDA device can be used")
     assert main(["bench", "sampler", "--device", "cuda", "--graphs", folder, "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        "hoptrain: --device cuda: no CUDA device can be used; run it where there is one, or leave --device out\n"
+        "hoptrain: --device cuda: no CUDA device can be used; run it on a machine with a GPU, or leave --device out\n"
     )

@@ -37,7 +37,7 @@ def test_candidates_fit_a_launch():
 def test_no_device_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("hoptrain.engine.device.cuda_status", lambda: "no CUDA device can be used")
     assert main(["bench", "thresholds", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "hoptrain: bench thresholds: no CUDA device can be used; run it where there is a GPU\n"
+    assert capsys.readouterr().err == "hoptrain: bench thresholds: no CUDA device can be used; run it on a machine with a GPU\n"
 
 
 @needs_cuda

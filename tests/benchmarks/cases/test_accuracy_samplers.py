@@ -74,8 +74,8 @@ def test_samplers_are_trained_with(data):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--samplers", "--data", "nothing"], "data set 'nothing' has no setting here: choose among"),
-        (["--data", "pubmed"], "--data, --only and --root are for --samplers"),
+        (["--samplers", "--data", "nothing"], "data set 'nothing' has no settings in this benchmark: choose among"),
+        (["--data", "pubmed"], "--data, --only or --root without --samplers"),
     ],
 )
 def test_mistakes(options, message, tmp_path, capsys):

@@ -56,8 +56,8 @@ def test_parse():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rounds: 3", "has ['rounds']: a grid has 'grids'"),
-        ("[1]", "has [1]: a grid has 'grids'"),
+        ("rounds: 3", "has ['rounds']: a grid needs the key 'grids'"),
+        ("[1]", "has [1]: a grid needs the key 'grids'"),
         ("grids: [{name: [a]}]\nround: 1", "has ['grids', 'round']"),
         ("grids: [{name: a}]", "write [value] for one"),
         ("grids: [{name: [a], colour: [green]}]", "a cell got an unexpected keyword argument 'colour'"),

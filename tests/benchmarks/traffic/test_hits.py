@@ -31,4 +31,4 @@ def test_the_command(dataset, tmp_path, capsys):
     options = ["--graph", str(tmp_path / "data"), "--cache-shares", "0.1", "--batch-size", "20", "--fanouts", "3", "--out", str(tmp_path)]
     assert main(["bench", "bulk-host", *options]) == 0
     assert main(["bench", "bulk-host", *options, "--bulks", "2"]) == 2
-    assert "--bulks [2] with --cache-shares: reads are counted, and nothing else; leave one out" in capsys.readouterr().err
+    assert "--bulks [2] with --cache-shares: that option only counts reads; leave one of them out" in capsys.readouterr().err

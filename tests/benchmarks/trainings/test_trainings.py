@@ -223,9 +223,9 @@ MISTAKES = {
     "an unknown system": Mistake(lambda: replace(SMALL, system="torch"), value="'torch'", rule="system", remedy="fit pyg dgl-int64"),
     "no steps": Mistake(lambda: replace(SMALL, steps=0), value="0 steps", rule="all least 1", remedy="larger"),
     "heads that do not share the width": Mistake(
-        lambda: replace(SMALL, hidden=6), value="width 6", rule="heads gat share", remedy="multiple of 4"
+        lambda: replace(SMALL, hidden=6), value="hidden is 6", rule="heads gat divided", remedy="multiple of 4"
     ),
-    "features elsewhere": Mistake(lambda: replace(SMALL, features="device"), value="'device'", rule="CPU has host", remedy="give one"),
+    "features elsewhere": Mistake(lambda: replace(SMALL, features="device"), value="'device'", rule="host on cpu", remedy="give one"),
 }
 
 
