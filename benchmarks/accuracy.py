@@ -63,14 +63,16 @@ UNIFORM: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument("--seeds", type=int, default=5, help="runs of each configuration, with seeds 1, 2, ... (default 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="number of trainings per configuration, with seeds 1, 2, ... (default 5)")
     parser.add_argument(
         "--configs",
         nargs="+",
         help="configurations to train, by file name without .yaml (default: quickstart, the citation graphs and synthetic products)",
     )
     parser.add_argument("--samplers", action="store_true", help="compare the accuracy with each sampler and with full neighbourhoods")
-    parser.add_argument("--data", nargs="+", help="with --samplers or --features: data sets (default: all that have a setting)")
+    parser.add_argument(
+        "--data", nargs="+", help="with --samplers or --features: data sets (default: all for which the benchmark has settings)"
+    )
     parser.add_argument(
         "--only",
         nargs="+",

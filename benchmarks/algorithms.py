@@ -138,7 +138,7 @@ def _answers(key: str, systems: Sequence[System], costs: Mapping[str, Cost]) -> 
 
 
 def _line(record: Record) -> dict[str, Any]:
-    """Return a row of the table; the ratio is hoptrain's speed over the baseline's."""
+    """Return a row of the Markdown table. Its ratio is hoptrain's speed over the baseline's."""
     return {name: record[name] for name in ("graph", "algorithm", "threads", "system")} | {
         "ms a batch": f"{record['ms_batch']:.2f}",
         "edges a batch": f"{record['edges_batch']:,.0f}",
@@ -165,7 +165,7 @@ def picture(records: Sequence[Record]) -> Any:
         axes.axvline(GOAL, color="black", linestyle=":")
         axes.axvline(1.0, color="black")
         axes.set_yticks(range(len(names)), names, fontsize=8)
-        axes.set_ylim(len(names) - 0.3, -0.7)  # from the top down
+        axes.set_ylim(len(names) - 0.3, -0.7)  # the first algorithm is at the top
         axes.grid(axis="x", which="both", alpha=0.3)
         pictures.open_frame(axes)
     handles = [axes.plot([], [], "o", color=color)[0] for color in _COLORS.values()]

@@ -1,6 +1,7 @@
 """What does a bulk of mini-batches on a CUDA device ask of the host: launches, copies, synchronisations, allocations, and time?
 
-A bulk is several mini-batches that the GPU samples in one go. No GPU is needed: stubs replace the calls of the CUDA driver
+A bulk is several mini-batches that the GPU samples together, with one of two schedules: "sample" processes requests one by one, "transit" processes all
+requests for a node together. No GPU is needed: stubs replace the calls of the CUDA driver
 (``hoptrain.benchmarks.common.stub_driver``), so times are those of Python alone. Each is the minimum over the rounds, on one thread. Counts are those
 of a bulk after the warm-up. The columns:
 

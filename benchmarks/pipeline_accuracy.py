@@ -32,7 +32,7 @@ PAPER = {1: 0.778, 2: 0.600, 3: 0.492, 4: 0.458}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each configuration, with seeds 1, 2, ... (default 3)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of trainings per configuration, with seeds 1, 2, ... (default 3)")
     parser.add_argument("--root", help="folder with pubmed.npz (default: $HOPTRAIN_DATA)")
 
 
@@ -105,7 +105,7 @@ def _means(records: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def _line(kind: str, chunks: int, mean: dict[str, float]) -> dict[str, Any]:
-    """Return a row of the table."""
+    """Return a row of the Markdown table: a way of splitting, a number of chunks, and mean accuracies."""
     names = {
         "edges_lost": "edges lost",
         "test_accuracy": "test",

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_case_arguments(parser, list(BASELINES))
     add("--batches", type=int, metavar="K", help="mini-batches per system and round (default: as many as take 0.25 s; with --quick 4)")
     options.add_threads(parser)
-    add("--replace", action="store_true", help="draw with replacement")
+    add("--replace", action="store_true", help="sample neighbours with replacement")
     add(
         "--device",
         choices=("cpu", "cuda"),

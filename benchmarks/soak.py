@@ -48,7 +48,7 @@ _OPTIONS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long to train with faults (default 30; with --quick 1)")
+    parser.add_argument("--minutes", type=float, default=30.0, help="minutes of training with faults (default 30; with --quick 1)")
 
 
 def run(args: argparse.Namespace) -> Result:

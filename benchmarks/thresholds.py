@@ -1,5 +1,6 @@
 """Which block sizes and limits of ``hoptrain.kernels.cuda.thresholds`` are fastest on this GPU?
 
+A schedule is how a hop is distributed over the GPU's threads: "sample" processes requests one by one, "transit" processes all requests for a node together.
 Each schedule samples a bulk of mini-batches with one value of the table changed and the others unchanged, in rounds interleaved with those of the
 unchanged table. ``ratio`` is the speedup from the change; ``device_ratio`` is the speedup of the GPU's part alone, without the host's work. The batches
 are the same for all values.

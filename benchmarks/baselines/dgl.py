@@ -247,7 +247,7 @@ def _converted(graph: Any, sample: Callable[[Any], int]) -> Sample:
 
 
 def _in_turn(dgl: Any, sample: Sample, threads: int, seeds: Sequence[Array], first: int) -> int:
-    """Sample one mini-batch after the other with ``threads`` OpenMP threads, and return the sum of what ``sample`` counts."""
+    """Sample mini-batches one after the other with ``threads`` OpenMP threads, and return their total number of edges (or steps)."""
     dgl.utils.set_num_threads(threads)
     torch.set_num_threads(threads)
     return sum(map(sample, seeds))

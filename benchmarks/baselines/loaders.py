@@ -51,7 +51,7 @@ Open: TypeAlias = Callable[[Dataset], Callable[[Case, int], Epoch]]
 
 
 class Consumer:
-    """A consumer of the mini-batches of one system's loaders, one case after another."""
+    """A consumer of one system's mini-batches: it prepares one case after another, and loads epochs of it."""
 
     def __init__(self, open_loaders: Open, folder: Path) -> None:
         """Open the data set in ``folder``.
@@ -102,7 +102,7 @@ def touch(x, step):  # type: ignore[no-untyped-def]
 
 
 def persistent(batch_size: int, workers: int) -> dict[str, Any]:
-    """Return the options of the loaders of torch, PyG and DGL: seeds are shuffled, and workers outlive an epoch."""
+    """Return the arguments of the loaders of torch, PyG and DGL, with shuffled seeds and persistent workers."""
     return {"batch_size": batch_size, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
 
 
@@ -110,7 +110,7 @@ class SlowSampler(NeighborSampler):
     """A sampler of one neighbour per seed that sleeps for ``seconds`` in each mini-batch, so that the trainer only waits."""
 
     def __init__(self, seconds: float) -> None:
-        """Set the seconds that each batch sleeps."""
+        """Store the seconds to sleep in each mini-batch."""
         super().__init__([1])
         self.seconds = seconds
 

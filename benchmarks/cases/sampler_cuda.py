@@ -1,9 +1,12 @@
 """The part of ``hoptrain bench sampler`` for CUDA devices: compares hoptrain's schedules on bulks of mini-batches.
 
+A bulk is several mini-batches that the GPU samples together. The schedule "sample" processes requests one by one, "transit" processes all requests for a
+node together, and "auto" takes the cost model's choice for each hop.
+
 For each graph, fanouts and mode these are timed in interleaved rounds (``what`` in the records):
 
 ``bulk``
-    one bulk with each schedule: "sample", "transit", and "auto", which takes the cost model's choice for each hop. The graph is in device memory, for
+    one bulk with each schedule. The graph is in device memory, for
     the largest bulk also in pinned host memory. The time runs from NumPy seeds on the host until the sizes of the result are back on the host, when
     all kernels have ended. ``host_s`` and ``device_s`` are the host's and the device's part of ``seconds`` (``hoptrain.benchmarks.cases.bulk_times``).
     ``floor_share`` is the time that the memory needs at least, at the speed of a copy, over the measured time. The minimum is each distinct 32-byte
@@ -223,7 +226,7 @@ def _answer(record: Record) -> dict[str, float]:
 
 
 def _keep(result: Result) -> None:
-    """Write ``benchmarks/results/GPU_sampler.json``."""
+    """Save the result as ``benchmarks/results/GPU_sampler.json``, with the GPU's name."""
     gpu = re.sub(r"\W+", "-", torch.cuda.get_device_name().lower())
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         path = write_results(Path(folder), "sampler", result, quick=False, command=shlex.join(["hoptrain", *sys.argv[1:]]))

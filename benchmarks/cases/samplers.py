@@ -38,7 +38,7 @@ CLUSTER_VERTICES = 1500
 """Approximate number of nodes per cluster. In Cluster-GCN's experiments Reddit's 233 thousand nodes have 1,500 clusters, 20 of which form a batch."""
 
 Options: TypeAlias = Mapping[str, Any]
-"""Arguments by name."""
+"""Arguments of a class or model, by name."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

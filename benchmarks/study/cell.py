@@ -106,7 +106,7 @@ class Cell:
 
 
 class Place(NamedTuple):
-    """A rank's number, and the seeds (N,) of an epoch over all ranks."""
+    """A rank's number, and the seeds (N,) of an epoch of all ranks together."""
 
     rank: int
     seeds: Array
