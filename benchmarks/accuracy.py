@@ -58,7 +58,7 @@ UNIFORM: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "cora_mvs": ("cora_mvs", {"data.sampler.init_args.uniform_mix": "1.0"}),
 }
-"""For each configuration with a sampler or task from a paper: the configuration and the options that train with uniform sampling on the same data set."""
+"""Configurations with a sampler or task from a paper -> configuration and options that train on the same data set with uniform neighbour sampling."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

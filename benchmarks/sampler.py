@@ -50,7 +50,7 @@ BASELINES: Mapping[str, Callable[[Graph], NeighborSystems]] = {
 _COUNTED = 2
 """Number of mini-batches whose cache lines are counted for the lower bound."""
 _MOST_SEEDS = 1024
-"""Number of mini-batches after which the same seeds are used again, if an epoch has more."""
+"""Maximum number of different mini-batches. If the epoch has more, timing repeats these."""
 _PYTHON = "python"
 _SECONDS = 0.25
 """Approximate seconds per system and round."""

@@ -33,9 +33,9 @@ _STEPS = 10  # steps between two checkpoints
 PAUSE_S = (0.5, 3.0)
 """Shortest and longest pause in seconds between a checkpoint and the next fault."""
 ACTIONS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP)
-"""Signals to choose from, at random."""
+"""Signals from which the signal of each fault is chosen at random."""
 TARGETS = ("worker",) * 5 + ("rank 0", "rank 1", "all")
-"""Processes to choose from, at random."""
+"""Processes from which the target of each fault is chosen at random; "worker" is repeated so that it is chosen more often."""
 _HANG_S = 300.0  # seconds without a checkpoint that count as a hang; on a busy machine two ranks take a minute to start
 _END_S = 60.0  # seconds allowed for the other ranks to end after one has failed; they usually take about 15 s
 _OPTIONS = (

@@ -17,7 +17,7 @@ _LINE_BYTES = 64
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Pair:
-    """A script with the loader of the original import line and that of the changed one.
+    """A script that runs with the loader of its original import line or with hoptrain's.
 
     Attributes:
         loaders: system -> function that opens its loader with a number of workers.

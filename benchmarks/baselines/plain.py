@@ -149,7 +149,7 @@ class _OfVertices(nn.Module):
 
 
 def opened(kind: Any, config: Mapping[str, Any]) -> Any:
-    """Return the data module of a configuration, of which only data and splits are used."""
+    """Create the data module of a configuration. Baselines use only its data and splits."""
     stated = dict(config["data"])
     return kind(**stated | {"sampler": _sampler(stated["sampler"]), "num_workers": 0})
 
@@ -211,7 +211,7 @@ def _edges(config: Mapping[str, Any]) -> Plain:
 
 
 def _dealt_out(model: nn.Module, labels: Labels, step: Callable[[Tensor], Step], splits: Mapping[str, Any], batch_size: int) -> Plain:
-    """Return the model with steps on shuffled batches of the examples in ``splits``."""
+    """Return the model with its data; a training step takes a shuffled batch of the examples in ``splits["train"]``."""
     of = {split: torch.from_numpy(np.array(items)) for split, items in splits.items()}
 
     def batches() -> list[Callable[[], Step]]:

@@ -4,6 +4,8 @@ Most are not comparable by epochs or batches: a step on links computes on the wh
 for triples has another loss than 1-vs-K. Two models are trained batch by batch as in the configuration instead: R-GCN, whose edges are sampled with a few
 lines of torch, with the distribution of ``NeighborSampler``; and LightGCN, which computes on the whole graph in the paper and in PyG's example too. Splits
 and metrics are hoptrain's for all.
+
+Each model is a pair: an iterator that trains, and yields when a validation is due; and a function that takes a split's name and returns its metric.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def plain_pairs_score(config: Mapping[str, Any], seed: int, seconds: float) -> f
     else:
         (rounds, judge), seconds = _rgcn(config), inf
     best, found = -inf, 0.0
-    for _ in rounds:  # each round ends when a validation is due
+    for _ in rounds:  # the iterator trains, and yields when a validation is due
         value = judge("val")
         if value > best:
             best, found = value, judge("test")
@@ -65,7 +67,7 @@ def plain_pairs_score(config: Mapping[str, Any], seed: int, seconds: float) -> f
 
 
 def _links(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """Return the training rounds and the metric of the configuration's link model, in which all edges pass messages at each step.
+    """Train and evaluate the configuration's link model, with messages along all edges in each step.
 
     Each link has one negative. With embeddings the batches are those of OGB's example; with features each step takes all links, as in PyG's
     ``examples/link_pred.py``.
@@ -110,7 +112,7 @@ def _links(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
 
 
 def _lightgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """Return the rounds and the metric of PyG's ``LightGCN`` with the loss of ``examples/lightgcn.py``, in the configuration's batches and epochs."""
+    """Train and evaluate PyG's ``LightGCN``, with the loss and negatives of ``examples/lightgcn.py`` and the configuration's batches and epochs."""
     from torch_geometric.nn import LightGCN
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
@@ -144,7 +146,7 @@ def _lightgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
 
 
 def _distmult(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """Return the rounds and the metric of PyG's ``DistMult``, with the loss and loader of PyG's example."""
+    """Train and evaluate PyG's ``DistMult``, with the loss and loader of PyG's example."""
     from torch_geometric.nn import DistMult
 
     module = TripleDataModule(**config["data"])
@@ -167,7 +169,7 @@ def _distmult(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
 
 
 def _rgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
-    """Return the rounds and the metric of ``RGCN``, with the loss of task kg and the configuration's epochs."""
+    """Train and evaluate ``RGCN``, with the loss of task kg and the configuration's epochs."""
     module, options, trainer = opened(TripleDataModule, config), config["model"], config["trainer"]
     triples, num_nodes, num_negatives = torch.from_numpy(module.triples.splits["train"]), module.num_nodes, config["data"]["num_negatives"]
     model, (fanout,) = RGCN(triples, num_nodes, module.num_relations, options), config["data"]["sampler"]["init_args"]["fanouts"]

@@ -73,7 +73,7 @@ def hoptrain_scores(module: EventDataModule, model: dict[str, Any], seed: int, e
 
 
 class Embedding(nn.Module):
-    """Attention over the most recent neighbours."""
+    """An attention layer over each node's most recent neighbours."""
 
     def __init__(self, message_channels: int, time_enc: nn.Module) -> None:
         super().__init__()

@@ -54,5 +54,5 @@ class TimedBulks:
         return {name: float(np.median(getattr(self, name)[-rounds:])) for name in ("host_s", "device_s")}
 
     def device_ratio(self, other: TimedBulks, rounds: int) -> float:
-        """Return the device's time for ``other`` over that for this one: the median over the last rounds."""
+        """Return the speedup over ``other`` on the device: its time over this one's, the median over the last rounds."""
         return float(np.median(np.divide(other.device_s[-rounds:], self.device_s[-rounds:])))

@@ -226,7 +226,7 @@ def _answer(record: Record) -> dict[str, float]:
 
 
 def _keep(result: Result) -> None:
-    """Save the result as ``benchmarks/results/GPU_sampler.json``, with the GPU's name."""
+    """Save the result in ``benchmarks/results/``, as ``GPU_sampler.json`` with the GPU's name for ``GPU``."""
     gpu = re.sub(r"\W+", "-", torch.cuda.get_device_name().lower())
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         path = write_results(Path(folder), "sampler", result, quick=False, command=shlex.join(["hoptrain", *sys.argv[1:]]))

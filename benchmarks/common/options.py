@@ -150,7 +150,7 @@ def is_same_work(label: str, edges: float, expected: float, tolerance: float = _
 
 
 def key_of(name: str) -> str:
-    """Return a data set's or system's name in the form used in names of the summary."""
+    """Return the name of a data set or system as it appears in names of the summary: lower case, with underscores."""
     return name.removeprefix("synthetic:").lower().replace(" ", "_").replace("-", "_")
 
 

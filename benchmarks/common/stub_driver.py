@@ -66,7 +66,7 @@ class StubStream(DeviceStream):
     """A stream that only counts the operations it is asked for."""
 
     def __init__(self, counts: Counter[str]) -> None:
-        """Count operations in ``counts``."""
+        """Create a stream that counts its operations in ``counts``."""
         from numba.cuda.cudadrv import driver
 
         self._counts = counts
@@ -89,7 +89,7 @@ class StubStream(DeviceStream):
         return thin(shape, dtype)
 
     def lend(self, array: Any, dtype: DTypeLike | None = None) -> Any:
-        """Return an array without memory in place of a tensor."""
+        """Return an array without memory that stands for a tensor."""
         own = np.empty(0, str(array.dtype).removeprefix("torch.")).dtype
         words = own if dtype is None else np.dtype(dtype)
         return _without_memory((*array.shape[:-1], array.shape[-1] * own.itemsize // words.itemsize), words)

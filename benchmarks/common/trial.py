@@ -39,7 +39,7 @@ SLOW = 10.0  # factor by which a program may exceed its limit if it computes but
 
 
 def say(line: str) -> None:
-    """Print a line for the program that watches this one, in a single write, since other processes print to the same file."""
+    """Print a line for the program that watches this one. It is a single write, since other processes print to the same file."""
     os.write(sys.stdout.fileno(), f"\n{line}\n".encode())
 
 

@@ -126,7 +126,7 @@ def _block_of_dgl(block: Any) -> Block:
 
 
 def _loader_cores(cell: Cell, place: Place) -> list[int]:
-    """Return the rank's cores if there are more than workers, otherwise an empty list, since then workers and trainer cannot be separated."""
+    """Return the rank's cores, or an empty list if there are not more than workers, since then workers and trainer cannot have separate cores."""
     cores = sorted(os.sched_getaffinity(0))[place.rank :: cell.ranks]
     return cores if 0 < cell.workers < len(cores) else []
 

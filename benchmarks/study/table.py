@@ -1,4 +1,4 @@
-"""Result table and summary of a scalability study, from its lines: medians over the rounds, with ratios formed within a round."""
+"""Result table and summary of a scalability study, from the lines of its ``cells.jsonl``: medians over the rounds, with ratios formed within a round."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Row: TypeAlias = dict[str, Any]
 
 NAMES = {"hoptrain": "hoptrain", "pyg": "PyG", "dgl": "DGL", "papers": "authors' programs"}
 PLACE = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset", "scale")
-"""Fields that distinguish cells in addition to the system."""
+"""Fields that, together with the system, identify a cell in the table."""
 SHOWN = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset")
 """Fields of a cell that a report's row shows."""
 _ASKED_ARCH, _ASKED_WORKERS = "sage", 2
-"""Architecture and number of workers of the summary's first number."""
+"""Architecture and number of workers of the cells from which ``epoch_ratio_best_peer`` is computed."""
 
 
 def rows_of(lines: Sequence[Line]) -> list[Row]:
     """Return one row for each cell, in the order of the lines; values that were not measured are None.
 
-    ``several_sets`` is True if the study has several data sets or algorithms. ``apart`` is text on fields that distinguish cells with equal report rows.
+    ``several_sets`` is True if the study has several data sets or algorithms. ``apart`` is a text with other fields, if cells would look the same without them.
     """
     cells: dict[str, list[Line]] = {}
     for line in lines:
@@ -41,7 +41,7 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
 
 
 def _apart(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return, for each cell, the values that distinguish it from cells with equal report rows, such as those of an earlier grid."""
+    """Return a text for each cell with the values that distinguish it from cells whose report rows would otherwise look the same."""
     alike: dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]] = {}
     for cell in cells:
         alike.setdefault(_shown(cell), {}).setdefault(cell["system"], []).append(cell)
@@ -54,7 +54,7 @@ def _shown(cell: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _tells(name: str, cell: Mapping[str, Any], alike: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    """Return whether cells of one system with equal report rows differ in a field. ``expand`` has an effect only for hoptrain."""
+    """Return whether cells of one system that look the same in the report differ in this field. ``expand`` has an effect only for hoptrain."""
     differs = any(one[name] != own[0][name] for own in alike.values() for one in own)
     return differs and (name != "expand" or cell["system"] == HOPTRAIN)
 

@@ -1,4 +1,4 @@
-"""Result table and summary of ``hoptrain bench trainings``, from its lines: medians over the rounds, with ratios formed within a round."""
+"""Result table and summary of ``hoptrain bench trainings``, from the lines of ``cells.jsonl``: medians over the rounds, with ratios formed within a round."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Row: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[Any, ...]
 
 PLACE = ("dataset", "scale", "arch", "hidden", "device", "features")
-"""Fields that distinguish trainings in addition to the system and its setting."""
+"""Fields that identify a training, for all systems and settings."""
 SETTING = ("workers", "threads")
 TOLERANCE = 3.0
 """Percentage points by which an accuracy may be below the best of the systems with the same initial weights."""
 
 
 def place_of(cell: Mapping[str, Any]) -> Place:
-    """Return the training that a cell or row belongs to."""
+    """Return the values of ``PLACE``, which identify the training of a cell or row."""
     return tuple(cell[name] for name in PLACE)
 
 
@@ -37,7 +37,7 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
 
 
 def _best(settings: Mapping[Place, Sequence[Line]]) -> Sequence[Line]:
-    """Return the lines of the setting that was repeated: the one with the most rounds, then the longest trainings, then the shortest step."""
+    """Return the lines of a system's best setting: the one with the most rounds; among equals the one with the most epochs, then with the shortest step."""
     rank = {key: (len(lines), key[0], -min(_by_round(lines, "step_s").values(), default=float("inf"))) for key, lines in settings.items()}
     return settings[max(rank, key=lambda key: rank[key])]
 
