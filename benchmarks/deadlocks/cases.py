@@ -1,6 +1,7 @@
-"""Faults of a loader, one function each. Each runs in its own process, which may hang.
+"""Faults of a loader, one function for each case.
 
-Run as a program with the arguments ``CASE SYSTEM DATA SCRATCH``, it runs one case. Cases with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
+Every case runs in its own process, since it may hang: start this module as a program with the arguments ``CASE SYSTEM DATA SCRATCH``.
+Cases with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from hoptrain.engine.queue.options import WorkerOptions
 from hoptrain.engine.queue.pool import WorkerPool
 
 EQUAL, DIFFERENT = "batches equal", "batches different"
-"""Lines that tell how the batches compare with those of an undisturbed run."""
-_SHORT_STALL_S = 5.0  # instead of two minutes, so that a case is short
+"""Lines that a case prints: whether its batches equal those of a run without a fault."""
+_SHORT_STALL_S = 5.0  # hoptrain's default is two minutes, which would make a case take as long
 _OPEN_FILES = 256
 _PLENTY = 1000
 
 
 def _consume(batches: Iterable[Any]) -> list[bytes]:
-    """A digest of each batch; a batch is let go before the next is asked for."""
+    """Return a digest of each batch. Each batch is freed before the next one is requested."""
     return [_digest(batch) for batch in batches]
 
 
@@ -50,7 +51,10 @@ def _digest(batch: Any) -> bytes:
 
 
 def _compare(system: str, data: Path, found: list[bytes]) -> None:
-    """Say whether ``found``, epochs from the first one on, is what an undisturbed run makes; hoptrain alone promises that."""
+    """Print whether ``found``, the digests of whole epochs, equals those of a run without a fault.
+
+    Only hoptrain promises equal batches. For other systems, only the number of batches is checked.
+    """
     if parse(system)[0] == HOPTRAIN:
         loader = open_loader(HOPTRAIN, data, num_workers=0)
         expected = [digest for _ in range(len(found) // BATCHES) for digest in _consume(loader)]
@@ -60,9 +64,12 @@ def _compare(system: str, data: Path, found: list[bytes]) -> None:
 
 
 def _strike(action: str, system: str, data: Path, scratch: Path) -> None:
-    """An epoch in which a worker meets a fault."""
+    """Run an epoch in which the fault ``action`` occurs in a worker."""
     options: dict[str, Any] = {}
-    if system == HOPTRAIN and action in ("stop", "spin"):  # a busy machine may take seconds to start a worker
+    if system == HOPTRAIN and action in (
+        "stop",
+        "spin",
+    ):  # more restarts, since on a busy machine the start of a worker may exceed the short timeout
         options = {"worker_options": WorkerOptions(timeout=_SHORT_STALL_S, max_restarts=10)}
     loader = open_loader(system, data, (action, str(scratch)), **options)
     say(BEGIN)
@@ -70,7 +77,7 @@ def _strike(action: str, system: str, data: Path, scratch: Path) -> None:
 
 
 def _threads(system: str, data: Path, scratch: Path) -> None:
-    """A parallel region here, then one in a worker that was given two threads."""
+    """Run a parallel region of OpenMP in the trainer, then one in a worker that uses two threads."""
     options: dict[str, Any] = {} if system == HOPTRAIN else {"worker_init_fn": _two_threads_in_worker}
     loader = open_loader(system, data, ("threads", str(scratch)), **options)
     say(BEGIN)
@@ -79,13 +86,13 @@ def _threads(system: str, data: Path, scratch: Path) -> None:
 
 
 def _two_threads_in_worker(worker: int) -> None:
-    import torch  # here, lest --help wait for it
+    import torch  # imported here to keep --help fast
 
     torch.set_num_threads(2)
 
 
 def _idle(system: str, data: Path, scratch: Path) -> None:
-    """A worker is killed between two epochs."""
+    """Kill a worker between two epochs."""
     options: dict[str, Any] = {} if parse(system)[0] == HOPTRAIN else {"persistent_workers": True}
     loader = open_loader(system, data, **options)
     say(BEGIN)
@@ -96,7 +103,7 @@ def _idle(system: str, data: Path, scratch: Path) -> None:
 
 
 def _meanwhile(act: Callable[[], None], after: int, system: str, data: Path, scratch: Path) -> None:
-    """Something happens after some batches of an epoch, which goes on."""
+    """Call ``act`` once ``after`` batches of an epoch have arrived, then take the other batches."""
     loader = open_loader(system, data)
     say(BEGIN)
     batches = iter(loader)
@@ -106,13 +113,13 @@ def _meanwhile(act: Callable[[], None], after: int, system: str, data: Path, scr
 
 
 def _kill_waiting() -> None:
-    """A worker is killed while all its batches lie ready and the trainer is busy."""
+    """Wait until the workers have filled the queue, then kill one of them."""
     time.sleep(2)
     os.kill(_children()[0], signal.SIGKILL)
 
 
 def _again(system: str, data: Path, scratch: Path) -> None:
-    """Workers are killed at random moments, thirty times."""
+    """Kill workers at random moments, thirty times over six epochs."""
     loader = open_loader(system, data, worker_options=WorkerOptions(max_restarts=_PLENTY))
     rng = random.Random(SEED)
     say(BEGIN)
@@ -130,7 +137,7 @@ def _again(system: str, data: Path, scratch: Path) -> None:
 
 
 def _in_pool(state: str, system: str, data: Path, scratch: Path) -> None:
-    """A worker is killed while it writes into its slot, or when the batch is whole and not announced."""
+    """Kill a worker while it writes a batch into its slot, or after it has written the batch and before the trainer learns of it."""
     pool = WorkerPool(Numbers(state, scratch), 2)
     say(BEGIN)
     found = [int(arrays["values"].sum()) for arrays, _ in pool.run(0, range(BATCHES))]
@@ -138,14 +145,14 @@ def _in_pool(state: str, system: str, data: Path, scratch: Path) -> None:
 
 
 def _fill_shm() -> None:
-    """Fill /dev/shm, as another program may do."""
+    """Fill /dev/shm, as another program could."""
     with suppress(OSError), open("/dev/shm/ballast", "wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 12))
 
 
 def _keep(system: str, data: Path, scratch: Path) -> None:
-    """The trainer may open few files and keeps all batches."""
+    """Keep all batches of an epoch in a trainer that may have at most ``_OPEN_FILES`` files open."""
     loader = open_loader(system, data)
     _allow_files(_OPEN_FILES)
     say(BEGIN)
@@ -153,7 +160,7 @@ def _keep(system: str, data: Path, scratch: Path) -> None:
 
 
 def _few_files(spare: int, fill_after: int, system: str, data: Path, scratch: Path) -> None:
-    """The limit of open files is reached: before the first batch, or in the middle of the run."""
+    """Leave the trainer only ``spare`` more open files, from the batch ``fill_after`` on."""
     batches: Iterable[Any] = open_loader(system, data)
     say(BEGIN)
     found: list[bytes] = []
@@ -169,7 +176,7 @@ def _allow_files(count: int) -> None:
 
 
 def _leave(system: str, data: Path, scratch: Path) -> None:
-    """Twenty epochs are left after two batches, then one is finished."""
+    """Stop twenty epochs after two batches each, then run a whole one."""
     loader = open_loader(system, data)
     say(BEGIN)
     for _ in range(20):
@@ -181,7 +188,7 @@ def _leave(system: str, data: Path, scratch: Path) -> None:
 
 
 def _fork() -> None:
-    """The trainer forks; its fork ends as programs do."""
+    """Fork the trainer; the child process exits normally."""
     child = os.fork()
     if child == 0:
         sys.exit(0)
@@ -190,7 +197,7 @@ def _fork() -> None:
 
 
 def _exit(system: str, data: Path, scratch: Path) -> None:
-    """The program ends in the middle of an epoch, and nobody closes the loader."""
+    """Exit in the middle of an epoch without closing the loader."""
     global _left
     _left = iter(open_loader(system, data))
     say(BEGIN)
@@ -201,7 +208,7 @@ _left: Iterator[Any]
 
 
 def _killed(system: str, data: Path, scratch: Path) -> None:
-    """The trainer is killed in the middle of an epoch, while one of its workers is stuck."""
+    """Kill the trainer in the middle of an epoch, while one of its workers is in an endless loop."""
     batches = iter(open_loader(system, data, ("spin", str(scratch))))
     say(BEGIN)
     next(batches)
@@ -211,7 +218,7 @@ def _killed(system: str, data: Path, scratch: Path) -> None:
 
 
 def _children() -> list[int]:
-    """Ids of this process's children."""
+    """Return the process ids of this process's children."""
     found = [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
     return sorted(found)
 
@@ -237,9 +244,9 @@ CASES: Mapping[str, Callable[[str, Path, Path], None]] = {
 
 
 def main(case: str, system: str, data: str, scratch: str) -> None:
-    """Meet the case in this process."""
+    """Run a case in this process."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # forks inherit it
-    # Ranks only where they are asked for: Lightning takes seconds, and memory.
+    # The module of ranks is imported only for its cases: it imports Lightning, which takes seconds and memory.
     meet = CASES[case] if case in CASES else importlib.import_module("hoptrain.benchmarks.deadlocks.ranks").CASES[case]
     try:
         meet(system, Path(data), Path(scratch))

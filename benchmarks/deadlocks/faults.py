@@ -1,4 +1,4 @@
-"""Faults that occur in a worker. hoptrain's workers import this module, so it does not import torch."""
+"""Faults that occur in a worker. This module does not import torch, since hoptrain's workers import it and run without torch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hoptrain.engine.queue.ring import Allocate
 from hoptrain.samplers import MiniBatch, NeighborSampler
 
 FANOUTS = [10, 10]
-_SENT_S = 0.3  # until the batch before is sent and taken
-_STRIKE_AT = 4  # the batch of a process at which a fault strikes, counted from 1
+_SENT_S = 0.3  # until the previous batch has been sent and received
+_STRIKE_AT = 4  # a fault occurs at this batch of a process, counted from 1
 
 
 class Fault:
@@ -36,7 +36,7 @@ class Fault:
         self._calls += 1
         if self._calls == _STRIKE_AT:
             with suppress(FileExistsError):
-                self._mark.touch(exist_ok=False)  # by one of all processes
+                self._mark.touch(exist_ok=False)  # only one of the processes can create the file
                 self._act()
 
 
@@ -60,7 +60,7 @@ def _raise() -> None:
 
 
 def _die_holding(name: str, lock: str) -> None:
-    """With a lock of a variable of torch's worker loop, which the loaders of PyG and DGL run too."""
+    """Acquire a lock of the variable ``name`` of torch's worker loop, and kill this process. PyG's and DGL's workers run the same loop."""
     time.sleep(_SENT_S)
     frame = sys._getframe()
     while frame.f_code.co_name != "_worker_loop":
@@ -72,8 +72,8 @@ def _die_holding(name: str, lock: str) -> None:
 
 
 def two_threads() -> float:
-    """A parallel region of torch, in OpenMP's threads."""
-    import torch  # only here, since hoptrain's workers go without
+    """Run a parallel region of torch on two OpenMP threads."""
+    import torch  # imported here, since hoptrain's workers run without torch
 
     torch.set_num_threads(2)
     return float((torch.ones(4_000_000) * 2 + 1).sum())
@@ -99,20 +99,23 @@ class FaultySampler(NeighborSampler):
         self.fault = Fault(action, folder)
 
     def sample_on_cpu(self, *batch: Any) -> MiniBatch:
-        """Strike or not, then sample."""
+        """Call the fault, then sample."""
         self.fault()
         return super().sample_on_cpu(*batch)
 
 
 class Numbers:
-    """A task of the pool: batch ``step`` holds that number a thousand times; its process dies at step 7, the first time, in ``state``."""
+    """A task of ``WorkerPool`` whose batches are numbers, and whose process dies once.
+
+    The batch of step s is the number s, a thousand times. The first process that makes step 7 dies in ``state``.
+    """
 
     def __init__(self, state: str, scratch: Path) -> None:
-        """State when it dies: "writing" its slot, or when it has "written"."""
+        """Choose when the process dies: "writing" its slot, or when it has "written" it. A file in ``scratch`` records the death."""
         self.state, self.mark = state, scratch / "died"
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:
-        """Write the number, half by half."""
+        """Write the batch's number into the slot, in two halves."""
         values = allocate([("values", np.dtype(np.int64), (1000,))])["values"]
         values[:500] = step
         self._die_in("writing", step)

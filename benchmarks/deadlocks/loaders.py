@@ -1,15 +1,16 @@
-"""The loaders of the deadlock benchmark: the same seeds of the same small graph, sampled two hops deep, with a fault that strikes in a worker.
+"""The loaders of ``hoptrain bench deadlock``: all sample two hops from the same seeds of the same small graph, with a fault in a worker.
 
 torch
     ``torch.utils.data.DataLoader`` over node ids; ``collate_fn`` returns ready tensors, as a sampler does.
 PyG
-    ``NeighborLoader`` with ``filter_per_worker``, so that features travel too.
+    ``NeighborLoader`` with ``filter_per_worker``, so that the workers send features, too.
 DGL
-    ``dgl.dataloading.DataLoader``, which puts features in place in the trainer's process.
+    ``dgl.dataloading.DataLoader``, which gathers the features in the trainer's process.
 hoptrain
     ``SampleLoader``.
 
-A system may carry options of its loader: ``"torch, timeout=5"``; of hoptrain's queue: ``"hoptrain, buffer_dir=/dev/shm"``.
+The name of a system may be followed by options of its loader, as in ``"torch, timeout=5"``; for hoptrain they are fields of ``WorkerOptions``, as in
+``"hoptrain, buffer_dir=/dev/shm"``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NODES, _EDGES, _FEATURES, _CLASSES = 20_000, 200_000, 64, 4
 
 
 def make_dataset(folder: Path) -> None:
-    """Write the data set of all cases: a random graph, ``BATCHES`` batches of training nodes, and few others."""
+    """Write the data set of all cases: a random graph with ``BATCHES`` batches of training nodes, and 100 nodes each for validation and test."""
     rng = np.random.default_rng(SEED)
     train = np.arange(BATCHES * BATCH_SIZE)
     Dataset(
@@ -51,16 +52,16 @@ def make_dataset(folder: Path) -> None:
 
 
 def open_loader(system: str, folder: Path, fault: tuple[str, str] | None = None, **options: Any) -> Iterable[Any]:
-    """The loader of a system over the data set in ``folder``.
+    """Return a system's loader of the data set in ``folder``.
 
     Args:
-        system: its name, and options of its loader: "torch, timeout=5".
-        folder: of the data set.
-        fault: action, and the folder that remembers it.
-        options: of the loader, beside those of ``system``; ``seeds`` (N,) instead of the training nodes.
+        system: name of the system, and options of its loader: "torch, timeout=5".
+        folder: folder of the data set.
+        fault: name of the fault (a key of ``ACTIONS``), and the folder in which a file records that it occurred; None for no fault.
+        options: options of the loader, which override those in ``system``; ``seeds`` (N,) replaces the training nodes.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the system is not installed.
     """
     family, given = parse(system)
     data = Dataset.open(folder, verify=False)
@@ -75,7 +76,7 @@ def open_loader(system: str, folder: Path, fault: tuple[str, str] | None = None,
 
 
 def parse(system: str) -> tuple[str, dict[str, Any]]:
-    """Name and options of a system: "torch, timeout=5" is ("torch", {"timeout": 5})."""
+    """Return the name and the options of a system: "torch, timeout=5" is ("torch", {"timeout": 5})."""
     family, *settings = system.split(", ")
     return family, {name: _value(text) for name, text in (setting.split("=", 1) for setting in settings)}
 
@@ -88,15 +89,15 @@ def _value(text: str) -> Any:
 
 
 def _nothing() -> None:
-    """Strikes nowhere."""
+    """Do nothing, where no fault is wanted."""
 
 
 def _open_torch(data: Dataset, strike: Callable[[], None], seeds: Array, options: dict[str, Any]) -> Iterable[Any]:
-    import torch  # here, lest --help wait for it
+    import torch  # imported here to keep --help fast
     from torch.utils.data import DataLoader
 
     x = torch.tensor(data.x)
-    copies = 10  # as many tensors as two blocks, features and labels are
+    copies = 10  # a batch has as many tensors as two blocks, features and labels
 
     def collate(ids: list[int]) -> dict[str, Any]:
         strike()
@@ -141,7 +142,7 @@ _OPEN = {"torch": _open_torch, "PyG": _open_pyg, "DGL": _open_dgl}
 
 
 def features(batch: Any) -> Any:
-    """The input nodes' features of any system's batch, as a tensor."""
+    """Return the features of a batch's input nodes as a tensor, for a batch of any system."""
     if isinstance(batch, dict):
         return batch["x"]
     if isinstance(batch, MiniBatch):

@@ -1,6 +1,6 @@
-"""Faults between ranks that train on CPUs with Lightning's ``ddp``, and the race of a fork.
+"""Faults of ranks that train on CPUs with Lightning's ``ddp``, and a race between collectives and the fork of workers.
 
-hoptrain's ranks run ``hoptrain fit``. The other loaders feed a linear model. Lightning starts every rank as a process.
+hoptrain's ranks run ``hoptrain fit``; with the other loaders, ranks train a linear model. Lightning starts every rank as a process.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from hoptrain.trainers.cli import main
 RANKS = 2
 _VICTIM, _STEP = 1, 5
 _UNEVEN = 1 - RANKS * BATCH_SIZE
-"""Without the last seeds, all but one of a step: shares of nearly the same size are 20 batches and 19."""
+"""End of the slice of seeds in the case "uneven": with one seed left of the last step, one rank has 20 batches and the other 19."""
 _RACERS = 4
 _RACE_S = 120.0
 _ROUND_COLLECTIVES = 4
-_RACE_BATCHES, _RACE_BATCH = 4, 8  # few and small, for the race is at the start of an epoch
+_RACE_BATCHES, _RACE_BATCH = 4, 8  # few and small batches, since the race occurs at the start of an epoch
 
 
 def _raise() -> None:
@@ -49,25 +49,25 @@ _ACTIONS: Mapping[str, Callable[[], None]] = {"raise": _raise, "kill": die, "sto
 
 
 class Strike(Callback):
-    """Lets one rank raise, die or stop in mid-epoch, while the others go on to the step's all-reduce."""
+    """A callback that makes one rank raise, die or stop in the middle of an epoch, while the others continue to the step's all-reduce."""
 
     def __init__(self, action: str) -> None:
-        """State what happens, a key of ``_ACTIONS``."""
+        """Choose what the rank does: a key of ``_ACTIONS``."""
         self.action = action
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """All ranks are there, and all is imported."""
+        """Print that the case begins: all ranks have joined and imported their modules."""
         if trainer.is_global_zero:
             say(BEGIN)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Strike if it is time."""
+        """Run the action at the chosen step of the chosen rank."""
         if trainer.global_rank == _VICTIM and batch_idx == _STEP:
             _ACTIONS[self.action]()
 
 
 class _Model(LightningModule):
-    """Sums up features; enough for an all-reduce every step."""
+    """A linear model, which is enough for an all-reduce of gradients in every step."""
 
     def __init__(self, open_rank: Callable[[int, int], Iterable[Any]], num_features: int) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class _Model(LightningModule):
         return batch
 
     def on_train_epoch_end(self) -> None:
-        dist.all_reduce(torch.ones(2))  # as a metric over all ranks does
+        dist.all_reduce(torch.ones(2))  # as a metric that is synchronised across ranks does
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
 def _train(case: str, system: str, data: Path, scratch: Path) -> None:
-    """Two ranks, one of which strikes (in its training step, or in a sampler process), or has one batch more than the other."""
+    """Train on two ranks: one has a fault in its training step or in a sampler process, or has one batch more than the other."""
     warnings.simplefilter("ignore")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     action = case if case in _ACTIONS else "nothing"
@@ -152,7 +152,7 @@ def _fit_hoptrain(case: str, action: str, data: Path, scratch: Path) -> None:
 
 
 def _uneven_dataset(data: Path, folder: Path) -> Path:
-    if not folder.exists():  # rank 0 is first: it starts the others
+    if not folder.exists():  # rank 0 writes it before it starts the other ranks
         whole = Dataset.open(data, verify=False)
         splits = {**whole.splits, "train": whole.split("train")[:_UNEVEN]}
         replace(whole, name="uneven", splits=splits, validate=False).save(folder)
@@ -160,14 +160,14 @@ def _uneven_dataset(data: Path, folder: Path) -> Path:
 
 
 def _race(system: str, data: Path, scratch: Path) -> None:
-    """Four ranks; each round is what an epoch's start is: collectives, and at once an iterator with its workers."""
+    """Start epochs on four ranks in a loop: each round runs collectives and right after them starts an iterator with its workers."""
     spawn(_race_rank, args=(system, data, scratch), nprocs=_RACERS)  # type: ignore[no-untyped-call]
 
 
 def _race_rank(rank: int, system: str, data: Path, scratch: Path) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     torch.set_num_threads(1)
-    torch.multiprocessing.set_start_method("fork", force=True)  # as in a rank that Lightning or torchrun has started
+    torch.multiprocessing.set_start_method("fork", force=True)  # the start method of a rank that Lightning or torchrun has started
     dist.init_process_group("gloo", f"file://{scratch}/ranks", rank=rank, world_size=_RACERS)
     own: dict[str, Any] = {"rank": 0, "world_size": 1} if parse(system)[0] == HOPTRAIN else {}
     loader = open_loader(system, data, seeds=np.arange(_RACE_BATCHES * _RACE_BATCH), batch_size=_RACE_BATCH, **own)
@@ -188,7 +188,7 @@ def _race_rank(rank: int, system: str, data: Path, scratch: Path) -> None:
         if rank == 0:
             print("rounds", rounds, flush=True)
     dist.barrier()
-    os._exit(0)  # what the process group takes to end is another question
+    os._exit(0)  # skips the shutdown of the process group, which this case does not test
 
 
 CASES: Mapping[str, Callable[[str, Path, Path], None]] = {

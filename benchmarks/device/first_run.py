@@ -1,8 +1,8 @@
 """``make gpu``: the checks to run first on a machine with a GPU, in parts of at most ten minutes that each leave a record.
 
-A part is one command; its output is kept as ``OUT/PART.log``. One that fails, or takes too long, does not keep the next one from running. The
-last lines say how each ended. Tests run in as many processes as the machine's cores allow, and sanitizers run at the same time. Timings are also
-kept in ``benchmarks/results``, by the GPU's name. ``--dry-run`` prints the commands alone, and needs no GPU.
+A part is one command; its output is kept as ``OUT/PART.log``. If a part fails or exceeds its time limit, the next one runs all the same. The
+last lines show how each part ended. Tests run in several processes, depending on the number of cores, and the sanitizers run at the same time. Timings
+are also kept in ``benchmarks/results``, under the GPU's name. ``--dry-run`` only prints the commands, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Part:
         environment: environment variables of the command.
         seconds: time limit in seconds.
         beside: whether the part may run at the same time as adjacent parts with this flag; timings may not.
-        record: the name after the GPU's by which its ``results.json`` is kept in ``benchmarks/results``, or None.
+        record: if given, the part's ``results.json`` is kept in ``benchmarks/results`` as ``GPU_RECORD.json``.
     """
 
     question: str
@@ -82,7 +82,7 @@ def _tests(question: str, *which: str, **environment: str) -> Part:
 
 def _sanitizer(tool: str, *options: str) -> Part:
     return Part(
-        question=f"does {tool} of compute-sanitizer find a fault in a small bulk of each schedule?",
+        question=f"does {tool} of compute-sanitizer find an error in a small bulk of each schedule?",
         command=("compute-sanitizer", "--tool", tool, *options, "--error-exitcode", "9", *_ONE_BULK),
         tool="compute-sanitizer",
         environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},  # otherwise arrays share a block, and only accesses past its end are detected
@@ -93,32 +93,32 @@ def _sanitizer(tool: str, *options: str) -> Part:
 def _thresholds(schedule: str) -> Part:
     options = "--schedules", schedule, "--bulk", "64", "--rounds", "3", "--out", f"{{out}}/{schedule}"
     return Part(
-        question=f"would other block sizes and borders be faster by the schedule {schedule!r}?",
+        question=f"would other block sizes and thresholds be faster with the schedule {schedule!r}?",
         command=(*_HOPTRAIN, "bench", "thresholds", *options),
         record=f"thresholds-{schedule}",
     )
 
 
 PARTS: Mapping[str, Part] = {
-    "doctor": Part(question="does each thing work that sampling on a GPU relies on?", command=(*_HOPTRAIN, "doctor", "--gpu")),
+    "doctor": Part(question="does everything work that sampling on a GPU needs?", command=(*_HOPTRAIN, "doctor", "--gpu")),
     "equality": _tests(
-        "are the batches those of the CPU, in bulks of up to 64, with the blocks that users get?", "tests/golden/test_bulks_cuda.py"
+        "do batches equal the CPU's, in bulks of up to 64 mini-batches and with the default block size?", "tests/golden/test_bulks_cuda.py"
     ),
-    "tests": _tests("do the tests of CUDA pass, with tiny blocks, where a bulk of any size meets every border?", *_OF_CUDA),
-    "blocks": _tests("do they pass with the blocks that users get?", *_OF_CUDA, HOPTRAIN_TEST_BLOCK="256"),
-    "memcheck": _sanitizer("memcheck", "--report-api-errors", "no"),  # a refused call of the driver is handled, and is no fault of a bulk
+    "tests": _tests("do the CUDA tests pass with tiny thread blocks, so that even small bulks span several blocks?", *_OF_CUDA),
+    "blocks": _tests("do the CUDA tests pass with the default block size?", *_OF_CUDA, HOPTRAIN_TEST_BLOCK="256"),
+    "memcheck": _sanitizer("memcheck", "--report-api-errors", "no"),  # hoptrain handles calls that the driver rejects
     "racecheck": _sanitizer("racecheck"),
     "synccheck": _sanitizer("synccheck"),
     "initcheck": _sanitizer("initcheck"),
     "data": Part(
-        question="how large is the graph that is timed? It is made now", command=(*_HOPTRAIN, "data", "info", "synthetic:products")
+        question="how large is the graph of the timings? This part generates it", command=(*_HOPTRAIN, "data", "info", "synthetic:products")
     ),
     "timing": Part(
-        question="how fast are bulks by each schedule, on the device and on the host, and the gathers beside plain copies?",
+        question="how fast is each schedule with the graph on the device and on the host, and how fast are gathers compared with plain copies?",
         command=(*_HOPTRAIN, "bench", "sampler", *_PRODUCTS, "--bulks", "8", "64", "193", "--rounds", "3", "--out", "{out}/timing"),
     ),
     "fit": Part(
-        question="how long do two epochs take that are sampled on the GPU?",
+        question="how long do two epochs of a training take with sampling on the GPU?",
         command=(
             *(*_HOPTRAIN, "fit", "--config", "synthetic_products", "--data.scale", "0.2", "--data.sampler_device", "cuda"),
             *("--data.num_workers", "0", "--data.batch_size", "1024", "--trainer.max_epochs", "2"),
@@ -126,7 +126,7 @@ PARTS: Mapping[str, Part] = {
         ),
     ),
     "counters": Part(
-        question="what do the counters of the device say about the kernels that take most of the time?",
+        question="what do the GPU's performance counters show for the kernels that take most of the time?",
         command=(
             *("ncu", "--target-processes", "all", "--kernel-name", f"regex:.*({'|'.join((*_COUNTED, _NATIVE))}).*", "--launch-count", "60"),
             *("--section", "SpeedOfLight", "--section", "MemoryWorkloadAnalysis", "--section", "Occupancy", "--section", "LaunchStats"),
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
     parser = argparse.ArgumentParser(prog="make gpu", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(parts)} (default: all)")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), metavar="DIR", help="folder of the records (%(default)s)")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands alone")
+    parser.add_argument("--dry-run", action="store_true", help="only print the commands")
     args = parser.parse_intermixed_args(arguments)
     if unknown := [name for name in args.parts if name not in parts]:
         parser.error(f"unknown part {unknown[0]!r}: choose among {', '.join(parts)}")
@@ -185,7 +185,7 @@ def as_typed(part: Part, out: Path) -> str:
 
 def run_together(names: Sequence[str], parts: Mapping[str, Part], out: Path) -> dict[str, str]:
     """Run parts at the same time and return how each ended."""
-    if len(names) == 1:  # in the main thread, where Ctrl-C ends it; it waits for several, which take about a minute
+    if len(names) == 1:  # in the main thread, where Ctrl-C ends it; with several parts, Ctrl-C has to wait for them, about a minute
         return {names[0]: run_part(names[0], parts[names[0]], out)}
     with ThreadPoolExecutor(len(names)) as pool:
         return dict(zip(names, pool.map(lambda name: run_part(name, parts[name], out), names), strict=True))

@@ -1,8 +1,8 @@
-"""Sums over the edges of a real batch on a GPU, forward and backward: how far from float64, how fast, and beside torch.sparse.mm?
+"""How exact and how fast are the sums over a batch's edges on a GPU, forward and backward, compared with float64 and with torch.sparse.mm?
 
-``python -m hoptrain.benchmarks.device.sums`` prints a line for each block, type of rows and kind of sum, in half a minute: milliseconds by CUDA events,
-the share of the memory's bandwidth that the bytes of ``hoptrain.kernels.cuda.native.aggregate`` come to, and the largest error beside float64. It ends
-with exit code 1 if an error is too large, or if a second backward pass gives other bits. ``--device cpu`` shows that it runs, without a GPU.
+``python -m hoptrain.benchmarks.device.sums`` prints a line for each block, data type and kind of sum, within half a minute: milliseconds measured with CUDA
+events, the fraction of the memory bandwidth that ``hoptrain.kernels.cuda.native.aggregate`` reaches, and the largest error relative to float64. The exit
+code is 1 if an error is too large, or if a second backward pass gives other bits. ``--device cpu`` runs it without a GPU, to try it out.
 """
 
 from __future__ import annotations
@@ -21,20 +21,24 @@ from hoptrain.samplers import Block, NeighborSampler, SampleLoader
 from hoptrain.trainers.models.sums import aggregate, on_device
 
 WIDTHS = (100, 256, 256)
-"""Columns of what each layer adds up: the features of ogbn-products, then hidden vectors."""
+"""Width of each layer's input: the features of ogbn-products, then hidden vectors."""
 KINDS = ("sum", "mean", "weighted")
 TOO_FAR = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-"""Largest error, as a share of the largest number: a derivative by rows of 16 bits is rounded to them."""
+"""Largest allowed error relative to the largest number, by data type. It is larger for bfloat16, since the derivative is rounded to 16 bits."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; returns the exit code."""
+    """Print the table and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the synthetic products (%(default)s)")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="size of synthetic:products relative to the original (default %(default)s)"
+    )
     parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=20, help="of which the mean is taken (%(default)s)")
-    parser.add_argument("--bandwidth", type=float, default=4.8, metavar="TB/S", help="of the GPU's memory (%(default)s, an H200's)")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds whose mean time is printed (default %(default)s)")
+    parser.add_argument(
+        "--bandwidth", type=float, default=4.8, metavar="TB/S", help="bandwidth of the GPU's memory (default %(default)s, as of an H200)"
+    )
     args = parser.parse_args(arguments)
     data = load_dataset("synthetic:products", scale=args.scale)
     loader = SampleLoader(data, NeighborSampler([15, 10, 5]), batch_size=args.batch_size, num_workers=0)
@@ -51,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compared(block: Block, width: int, dtype: torch.dtype, kind: str, rounds: int, bandwidth: float) -> bool:
-    """Print a line; returns whether all is as it has to be."""
+    """Measure one kind of sum on a block, print a line, and return whether the errors are small and the derivative is reproducible."""
     device = block.indptr.device
     x = torch.randn(block.num_src, width, device=device).to(dtype).requires_grad_()
     weights = torch.rand(block.num_edges, device=device) if kind == "weighted" else None
@@ -85,7 +89,7 @@ def compared(block: Block, width: int, dtype: torch.dtype, kind: str, rounds: in
 
 
 def of_torch(block: Block, x: Tensor, weights: Tensor | None, kind: str) -> Tensor:
-    """The sums by torch's sparse product, in the type of ``x``."""
+    """Return the sums computed by ``torch.sparse.mm`` in the data type of ``x``."""
     values = x.new_ones(block.num_edges) if weights is None else weights
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -95,7 +99,7 @@ def of_torch(block: Block, x: Tensor, weights: Tensor | None, kind: str) -> Tens
 
 
 def timed(work: Callable[[], object], rounds: int, device: torch.device) -> float:
-    """Milliseconds of ``work``: on a GPU by its events, else by the clock."""
+    """Return the mean milliseconds of ``work``, measured with CUDA events on a GPU and with the clock on a CPU."""
     for _ in range(min(3, rounds)):
         work()
     if device.type == "cpu":
@@ -114,7 +118,7 @@ def timed(work: Callable[[], object], rounds: int, device: torch.device) -> floa
 
 
 def _error(found: Tensor, expected: Tensor) -> float:
-    """The largest difference, as a share of the largest number."""
+    """Return the largest difference relative to the largest expected number."""
     return float((found.double() - expected).abs().max() / expected.abs().max())
 
 
