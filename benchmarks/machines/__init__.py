@@ -1,34 +1,43 @@
-"""How many bytes do several machines with partitioned features send, and are their weights those of one machine?
+"""How many bytes do several machines with partitioned features send, and do they learn the same weights as one machine?
 
-*Counts*: the processes that fill the caches of 2 and 4 machines run as threads of this one, over two epochs. ``sent`` are their bytes: rows, ids, and 8 bytes
-of a head for each message; ``minimum`` is counted apart from them: of each window the distinct rows that the plan reads and that lie elsewhere, each with its
-id. ``optimum`` is the least that any plan could send with such a cache, heads left out: the cache may keep what it likes from one window to the next,
-knows all of both epochs, and what a window needs beyond it is free. ``unplanned`` is what would be sent with no cache and no window, each step asking for
-all that lies elsewhere. A cache of share 0 has slots for two steps' rows of others, and of another that share of all rows besides. Where the
-``topology`` is partitioned too, all of these have ``samples``: an id for each node that another machine draws for. Back come a
-count, and the source and position of each draw.
+*Counts*: the cache processes of 2 and 4 machines run as threads of this process over two epochs, without a network. The columns are bytes:
 
-*Weights*: ``hoptrain fit`` on the digits, as real processes over gloo that count as machines by ``HOPTRAIN_MACHINE``, after two epochs, beside one machine
-with as many ranks and the features whole. A cell that has not ended within five minutes is hung.
+* ``sent``: what they send, namely rows, ids, and a header of 8 bytes for each message.
+* ``minimum``: the distinct rows of other machines that the plan reads in each window (a group of steps), each with its id; counted independently.
+* ``optimum``: the least that any plan could send with a cache of this size, without headers. Such a plan knows both epochs from the start, may keep any
+  rows from one window to the next, and does not need slots for the rows of the current window.
+* ``unplanned``: what would be sent without a cache and without windows, if each step requested all rows that it lacks.
+* ``samples``, if the ``topology`` is partitioned too: part of all of the above. It is an id for each node whose neighbours another machine samples, and
+  in return a count, and the source and the position of each sampled edge.
 
-*Wire*: ``hoptrain fit`` on the same batches by torchrun, as 4 ranks on 1, 2 and 4 machines that are network namespaces, each of which sends at most
-``--rate-mbit`` (root is needed; else it is said and left out). ``wire`` are the bytes that their interfaces have sent, all heads included; ``rows`` are
-those beyond a run with the features whole on each of as many machines, which sends gradients alike; ``minimum`` is what the plan reads with this memory,
-whose half is for messages: it is so small that a window has a step or two.
+A cache of ``share`` 0 has slots for the rows of other machines that two steps use; a larger one has slots for that share of all rows in addition.
 
-A step there should take ``foretold_s`` (``what_if_machines``), by that of one machine and the bytes that are counted; ``step_s`` is what it took, on average of
-the last epoch, and ``step_s_error`` the worst of both. The rate has to be low enough for the network to decide: else the cores do, which all share.
+*Weights*: ``hoptrain fit`` trains two epochs on ``digits-knn``, in processes that communicate through gloo and count as machines by ``HOPTRAIN_MACHINE``.
+The weights are compared with those of one machine that has as many ranks and all features. A run that has not ended within five minutes counts as hung.
 
-*Memory*: ``hoptrain fit`` as such processes again, one rank on each machine with files of its own. ``beyond`` is the most that a machine's processes hold
-beyond ``base``, what they do with hardly any data, that left out: the median of three runs, of which the first one compiles, with ``--quick`` one run (PSS: a
-page of a file counts once it was touched, shared out among those that map it; the largest median of five looks in a row). ``share`` are the machine's files,
-which are its part and what all have; ``cache`` is the option ``feature_cache``. It is left out where ``--only`` does not name it: the data has to be large
-beside batches and processes.
+*Wire*: torchrun starts ``hoptrain fit`` as 4 ranks on 1, 2 and 4 machines, with the batches of *counts*. The machines are network namespaces, each of which
+sends at most ``--rate-mbit``. This needs root; without it the benchmark prints so and leaves this measurement out.
 
-``bytes_over_minimum``, ``bytes_over_optimum`` and ``bytes_saved_by_cache`` (``unplanned`` over what is sent with the largest share) are the worst of all
-cells; ``wire_over_minimum`` is the worst of ``rows`` over ``minimum``, ``max_weight_difference`` the largest of any weight; ``hung_cells`` counts.
-``memory_over_share`` is the largest of ``beyond`` over ``share`` and ``cache``.
-``seconds`` are those of whole runs, their starts included, on machines that share the cores of one: no more than a hint.
+* ``wire``: bytes that the network interfaces sent, with all headers.
+* ``rows``: the part of ``wire`` that exceeds a run on as many machines that have all features each and send the same gradients.
+* ``minimum``: bytes that the plan reads with this ``feature_cache``. Half of this small cache is for messages, so a window has only one or two steps.
+* ``foretold_s``: predicted seconds of a step (``what_if_machines``), from the step of one machine and the counted bytes.
+* ``step_s``: measured seconds of a step, the mean of the last epoch. The prediction holds only at a rate so low that the network limits the
+  speed, not the cores, which all machines share.
+
+*Memory*: ``hoptrain fit`` in such processes again, one rank on each machine, with separate files. It is measured only if ``--only`` names it, since the data
+has to be large compared with batches and processes. Memory is PSS (a page counts once it was touched, divided among the processes that map it), the largest
+median of five consecutive measurements.
+
+* ``base``: memory of a machine's processes with hardly any data, without its files: the median of three runs, or one run with ``--quick``.
+* ``beyond``: the most memory that a machine's processes hold, minus ``base``.
+* ``share``: bytes of the machine's files: its own partition, and the files that all machines have.
+* ``cache``: bytes of the option ``feature_cache``.
+
+The summary has the worst of all runs: ``bytes_over_minimum`` and ``bytes_over_optimum`` (``sent`` over each), ``bytes_saved_by_cache`` (``unplanned`` over
+``sent``, with the largest cache), ``wire_over_minimum`` (``rows`` over ``minimum``), ``step_s_error`` (relative error of ``foretold_s``),
+``max_weight_difference``, ``memory_over_share`` (``beyond`` over ``share + cache``), and ``hung_cells``, the number of runs that hung or failed.
+``seconds`` is the time of a whole run with its start, on machines that share the cores of one, so it is only a hint.
 """
 
 from __future__ import annotations
@@ -74,9 +83,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"size of synthetic:NAME data sets relative to the original, in (0, 1] (default {_SCALE:g}, with --quick {_QUICK_SCALE:g})",
     )
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
-    add("--machines", type=int, nargs="+", default=[2, 4], metavar="P", help="2 or 4 (default both); 4 ranks are shared out among them")
-    add("--methods", nargs="+", choices=METHODS, default=["range", "stream"], help="how the parts are cut (default range stream)")
-    add("--features", nargs="+", choices=("as-stored", *FORMATS), default=["as-stored"], help="their format (default as they are)")
+    add("--machines", type=int, nargs="+", default=[2, 4], metavar="P", help="2 or 4 (default both); 4 ranks are distributed over them")
+    add(
+        "--methods",
+        nargs="+",
+        choices=METHODS,
+        default=["range", "stream"],
+        help="methods of partitioning the nodes (default range stream)",
+    )
+    add("--features", nargs="+", choices=("as-stored", *FORMATS), default=["as-stored"], help="format of the features (default as-stored)")
     add(
         "--topologies",
         nargs="+",
@@ -86,12 +101,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--fanouts", type=int, nargs="+", default=[10, 10], metavar="N", help="neighbours per hop from the seeds outward (default 10 10)")
     add("--batch-size", type=int, default=16, metavar="B", help="seeds of a rank's mini-batch (default 16)")
-    add("--shares", type=float, nargs="+", default=[0.0, 0.1], metavar="S", help="rows that a cache keeps over all (default 0 0.1)")
-    add(
-        "--rate-mbit", type=int, default=1000, metavar="R", help="megabits a second that a machine of the wire sends at most (default 1000)"
-    )
-    add("--cache-mib", type=int, default=64, metavar="M", help="mebibytes of each machine's cache, where memory is measured (default 64)")
-    add("--only", nargs="+", choices=(*_WHAT, "memory"), default=list(_WHAT), help="some of the four things (default all but memory)")
+    add("--shares", type=float, nargs="+", default=[0.0, 0.1], metavar="S", help="cached rows as a share of all rows (default 0 0.1)")
+    add("--rate-mbit", type=int, default=1000, metavar="R", help="network rate limit of each machine in Mbit/s, for wire (default 1000)")
+    add("--cache-mib", type=int, default=64, metavar="M", help="feature cache of each machine in MiB, for memory (default 64)")
+    add("--only", nargs="+", choices=(*_WHAT, "memory"), default=list(_WHAT), help="which measurements to run (default all but memory)")
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -144,10 +157,10 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _in_formats(name: str, args: argparse.Namespace) -> Iterator[Dataset]:
-    """The data set with its features in each format.
+    """Yield the data set with its features in each format of ``--features``.
 
     Raises:
-        InputError: it has none of which that can be made.
+        InputError: the data set has no features that can be quantised.
     """
     data = options.load(name, args, scale=_SCALE, quick_scale=_QUICK_SCALE)
     for features in args.features:
@@ -173,12 +186,12 @@ def _hardly_any(data: Dataset, args: argparse.Namespace) -> Dataset:
 
 
 def _for_training_alone(data: Dataset, seeds: Array) -> Dataset:
-    """Without evaluation, whose memory is that of one layer's rows."""
+    """Return the data set without validation and test, whose layer-wise inference needs memory for a whole layer's outputs."""
     return replace(data, splits={"train": seeds}, validate=False)
 
 
 def _counted(data: Dataset, number: int, method: str, topology: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A record for each share of the rows that a cache keeps."""
+    """Return a record for each size of the cache."""
     print(f"{data.name}: {number} machines, parts by {method}, graph {topology}", file=sys.stderr)
     records = []
     x: Any = data.x

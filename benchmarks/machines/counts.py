@@ -1,4 +1,4 @@
-"""Bytes that machines send by the plans of their caches, counted without a network."""
+"""Counts of the bytes that machines send to fill their feature caches, without a network."""
 
 from __future__ import annotations
 
@@ -32,27 +32,28 @@ from hoptrain.samplers.loader.topology.superbatch import StepAccesses
 from hoptrain.samplers.superbatch.handover import message_slots
 
 EPOCHS, RANKS = 2, 4
-_COUNT = np.dtype(np.int32)  # of a node's draws, as it travels
-_PLENTY = 1 << 40  # bytes of a cache that holds all planned accesses
+_COUNT = np.dtype(np.int32)  # type in messages of the number of a node's sampled edges
+_PLENTY = 1 << 40  # bytes of a cache that can store all planned accesses
 
 
 class Cluster:
-    """Some machines that train on a data set in parts with ``RANKS`` ranks.
+    """Simulated machines that train on a partitioned data set with ``RANKS`` ranks in all.
 
     Attributes:
-        size: how many.
-        topology: of ``hoptrain.engine.partition.folder.GRAPHS``: what they have of the graph.
-        num_rows: V.
-        num_steps: of an epoch.
-        cut: share of the edges that join two parts.
+        size: number of machines.
+        topology: whether each machine has the whole graph or its partition, one of ``hoptrain.engine.partition.folder.GRAPHS``.
+        num_rows: number of rows of the features, V.
+        num_steps: number of steps of an epoch.
+        cut: share of the edges that join two partitions.
         row_bytes: bytes of a row.
-        num_windows: windows of an epoch, of whose rows each is asked for at once.
-        num_sampled: windows of an epoch in which machines sample together; 0 where each has the graph.
-        samples: the fewest bytes of samples: an id for each node of another machine, and back a count, and of each draw its source and its place.
+        num_windows: number of windows of an epoch; the rows of a window are requested together.
+        num_sampled: number of windows of an epoch in which machines sample together; 0 if each has the whole graph.
+        samples: fewest bytes of distributed sampling: an id for each node of another machine, and in return a count, and the source and position of each
+            sampled edge.
     """
 
     def __init__(self, data: Dataset, number: int, parts: Path, args: argparse.Namespace) -> None:
-        """Open the parts, and sample what the steps use."""
+        """Open the partitions in ``parts`` and sample all steps to find the rows that they use."""
         sampler, items = prepared(NeighborSampler(args.fanouts), data.graph, data.split("train"))
         common: dict[str, Any] = {"items": items, "batch_size": args.batch_size, "world_size": RANKS, "seed": options.SEED}
         ranks, self._partition = np.array_split(np.arange(RANKS), number), open_partition(parts)
@@ -88,13 +89,13 @@ class Cluster:
             ]
 
     def _of_others(self, machine: int, epoch: int, step: int) -> Array:
-        """The rows of other machines that a step uses."""
+        """Return the rows of other machines that a step uses."""
         (ids,) = self._rows_of[machine](epoch, step)
         others: Array = ids[self._partition.owner(ids) != machine]
         return others
 
     def _of_samples(self, machine: int, epoch: int, step: int) -> int:
-        """The fewest bytes by which a machine's batches of a step are sampled."""
+        """Return the fewest bytes that must be sent to sample a machine's batches of a step."""
         found, of_id = 0, id_dtype(self.num_rows).itemsize
         for task in self._rows_of[machine].tasks:
             batch: Any = task.sampled(epoch, step)
@@ -113,7 +114,7 @@ class Cluster:
         return [2 * max(map(len, own)) + round(share * self.num_rows) for own in self._steps]
 
     def within(self, memory: int) -> tuple[list[CachedTable], int]:
-        """Return each machine's cache for ``memory`` bytes of the option ``feature_cache`` (no slots where not one fits), and the steps of a window."""
+        """Return each machine's cache for a ``feature_cache`` of ``memory`` bytes (without slots if none fits), and the steps of a window."""
         prefetch_steps, windows = (PARTED_LOOKAHEAD, PARTED_WINDOWS) if self.num_sampled else (LOOKAHEAD, WINDOWS)
         tables, found = [], []
         for rows, asked in zip(self._machines, self._asked, strict=True):
@@ -125,16 +126,22 @@ class Cluster:
         return tables, min(found)
 
     def unplanned(self) -> int:
-        """Bytes, where each step asks for all that lies elsewhere."""
+        """Return the bytes that are sent without a cache, if each step requests all rows of other machines that it uses."""
         return self.samples + self._in_bytes(sum(sum(map(len, own)) for own in self._steps))
 
     def optimum(self, slots: Sequence[int]) -> int:
-        """The fewest bytes that any plan could send with so many slots on each machine."""
+        """Return the fewest bytes that any plan could send; ``slots`` has the number of slots of each machine's cache."""
         pairs = zip(self._steps, slots, strict=True)
         return self.samples + self._in_bytes(sum(optimum.fewest(optimum.windows(own, self.num_steps), number) for own, number in pairs))
 
     def planned(self, slots: Sequence[int], most_foreseen: int | None = None, window: int = WINDOW) -> int:
-        """Bytes by the plan as it is, which stores so many accesses at most on each machine, and asks for the rows of so many steps at once."""
+        """Return the bytes that hoptrain's plan sends.
+
+        Args:
+            slots: slots of each machine's cache.
+            most_foreseen: largest number of accesses that the plan of a machine stores; None for no limit.
+            window: steps whose rows are requested together.
+        """
         found = 0
         for machine, number in enumerate(slots):
 
@@ -146,7 +153,7 @@ class Cluster:
         return self.samples + self._in_bytes(found)
 
     def filled(self, slots: Sequence[int]) -> list[Filled]:
-        """Run the caches' processes, each in a thread. Their trainers take every step at once."""
+        """Run each machine's cache process in a thread and return what it has read and sent; the simulated trainers take each step immediately."""
         exchanges, done = LocalExchange.among(len(slots)), [Filled() for _ in slots]
         errors: list[Exception] = []
 

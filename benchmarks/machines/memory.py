@@ -35,7 +35,7 @@ _FIT = (
 
 
 def cells(data: Dataset, hardly_any: Dataset, machines: Sequence[int], ways: Sequence[tuple[str, str]], args: Any) -> list[dict[str, Any]]:
-    """A record of each run, with the largest ``memory_over_share`` of its machines, of one rank each."""
+    """Return a record of each run, for the machine with the largest ``memory_over_share``; each machine has one rank."""
     records, cache = [], args.cache_mib << 20
     plain: dict[tuple[int, str], tuple[str, int]] = {}
     for number in machines:
@@ -57,7 +57,11 @@ def cells(data: Dataset, hardly_any: Dataset, machines: Sequence[int], ways: Seq
 
 
 def _plain(hardly_any: Dataset, number: int, topology: str, args: Any) -> tuple[str, int]:
-    """How some runs with hardly any data ended, and what a machine's processes hold beside their part of it: the median of all machines and runs."""
+    """Measure runs with hardly any data.
+
+    Returns:
+        The outcome of the runs, and the memory of a machine's processes minus its files: the median of all machines and runs, in bytes.
+    """
     found, runs = [], 1 if args.quick else _PLAIN_RUNS
     for run in range(runs):
         print(f"{hardly_any.name}: {number} machines, graph {topology}: hardly any data, {run + 1} of {runs}", file=sys.stderr)
@@ -69,7 +73,11 @@ def _plain(hardly_any: Dataset, number: int, topology: str, args: Any) -> tuple[
 
 
 def _run(data: Dataset, number: int, method: str, topology: str, args: Any) -> tuple[str, list[int], list[int]]:
-    """How a run ended, and of each machine the most bytes that its processes held, and those of its folder, of which none has another's files."""
+    """Train on machines that each have a folder with only their own files.
+
+    Returns:
+        The outcome of the run, and for each machine the most bytes that its processes held, and the bytes of its folder.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_partition(data, folder / "parts", number, method, graph=topology)
@@ -98,7 +106,7 @@ def _run(data: Dataset, number: int, method: str, topology: str, args: Any) -> t
 
 
 def _own_copy(parts: Path, machine: int, number: int, own: Path) -> int:
-    """Copy what a machine needs; returns its bytes."""
+    """Copy the files that a machine needs, and return their bytes."""
     others = {part_folder(parts, part).name for part in range(number)} - {part_folder(parts, machine).name}
     shutil.copytree(parts, own, ignore=lambda folder, names: others & set(names) if Path(folder) == parts else set())
     return sum(file.stat().st_size for file in own.rglob("*") if file.is_file())
@@ -111,5 +119,8 @@ def _look(processes: Sequence[subprocess.Popen[bytes]], looks: list[list[int]], 
 
 
 def _most(looks: Sequence[int]) -> int:
-    """The largest median of some looks in a row: processes are looked at one by one, and a page counts twice where one of two has ended meanwhile."""
+    """Return the largest median of ``_LOOKS`` consecutive measurements.
+
+    A single one can be too large: the processes are measured one by one, so a shared page counts twice if one of two processes ends in between.
+    """
     return int(max((statistics.median(looks[i : i + _LOOKS]) for i in range(max(1, len(looks) - _LOOKS + 1))), default=0)) if looks else 0

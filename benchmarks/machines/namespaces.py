@@ -1,4 +1,4 @@
-"""Machines on one: network namespaces of Linux, each with an interface of its own on a bridge, and with a limit to what it sends."""
+"""Network namespaces of Linux that stand for machines: each has its own interface on a bridge, and a limit of its sending rate."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hoptrain.engine import InputError
 INTERFACE = "eth0"
 """Name of each machine's network interface; gloo reads it from ``GLOO_SOCKET_IFNAME``."""
 _LEAST_BURST, _BURST_S, _LATENCY = 16 << 10, 0.002, "200ms"
-"""Limits of a machine's burst: the bytes of 2 ms at its rate, and at least some packets. A larger burst would exceed the rate after each pause."""
+"""Options of the rate limit: a burst has the bytes of 2 ms at the machine's rate, but at least 16 KiB. Larger ones would exceed the rate after a pause."""
 _numbers = count()
 
 
 def lacking() -> str:
-    """Why there can be no namespaces here; nothing where there can."""
+    """Return why network namespaces cannot be created here, or an empty string if they can."""
     if os.geteuid() != 0:
         return "this user is not root"
     if not (shutil.which("ip") and shutil.which("tc")):
@@ -35,19 +35,19 @@ def lacking() -> str:
 
 
 class Network:
-    """Machines that reach one another by their addresses, and nobody else.
+    """Network namespaces that can reach each other by IP addresses, and nothing else.
 
     Attributes:
-        addresses: of each.
+        addresses: IP address of each machine.
     """
 
     def __init__(self, name: str, size: int) -> None:
-        """Name them; ``joined`` makes them."""
+        """Choose the names of ``size`` machines; ``make`` creates their namespaces."""
         self._switch, self._names = f"{name}-switch", [f"{name}-{machine}" for machine in range(size)]
         self.addresses = [f"10.83.0.{machine + 1}" for machine in range(size)]
 
     def inside(self, machine: int) -> list[str]:
-        """Return the prefix of a command that runs on a machine."""
+        """Return the words to put before a command so that it runs on a machine."""
         return ["ip", "netns", "exec", self._names[machine]]
 
     def sent(self) -> list[int]:
@@ -56,20 +56,20 @@ class Network:
         return [int(link["stats64"]["tx"]["bytes"]) for (link,) in links]
 
     def cut(self, machine: int) -> None:
-        """Pull its cable: nothing goes in or out any more."""
+        """Disconnect a machine from the network."""
         _ip("-n", self._switch, "link", "set", f"port{machine}", "down")
 
     def slow(self, machine: int, rate_kbit: int) -> None:
-        """Let it send so many kilobits a second from now on."""
+        """Limit the sending rate of a machine to ``rate_kbit`` kilobits a second."""
         command = ["tc", "-n", self._names[machine], "qdisc", "replace", "dev", INTERFACE, "root", "tbf"]
         burst = max(_LEAST_BURST, int(rate_kbit * 1000 / 8 * _BURST_S))
         _run([*command, "rate", f"{rate_kbit}kbit", "burst", f"{burst}b", "latency", _LATENCY])
 
     def make(self, rate_mbit: int) -> None:
-        """Make all of it.
+        """Create the bridge and the namespaces, each limited to ``rate_mbit`` megabits a second.
 
         Raises:
-            InputError: the system does not.
+            InputError: the system cannot create them.
         """
         _ip("netns", "add", self._switch)
         _ip("-n", self._switch, "link", "add", "bridge", "type", "bridge")
@@ -85,7 +85,7 @@ class Network:
             self.slow(machine, 1000 * rate_mbit)
 
     def remove(self) -> None:
-        """Remove it, as far as it is there; processes in it go on without a network."""
+        """Remove the namespaces that exist; processes in them continue without a network."""
         for name in (*self._names, self._switch):
             with suppress(InputError):
                 _ip("netns", "delete", name)

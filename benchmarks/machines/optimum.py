@@ -1,4 +1,4 @@
-"""The fewest rows that travel: with the plan as it is, and with any plan."""
+"""Numbers of rows that machines send: with hoptrain's plan, and the fewest with any plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ WINDOW = LOOKAHEAD // WINDOWS
 
 
 def windows(steps: Sequence[Array], num_steps: int) -> list[Array]:
-    """The distinct rows of each window; ``steps`` are those of whole epochs of ``num_steps`` each, and a window ends with its epoch."""
+    """Return the distinct rows of each window of ``WINDOW`` steps.
+
+    Args:
+        steps: rows of each step, over whole epochs; the last window of an epoch may be shorter.
+        num_steps: steps of an epoch.
+    """
     return [
         np.unique(np.concatenate(steps[first : min(first + WINDOW, begin + num_steps)]))
         for begin in range(0, len(steps), num_steps)
@@ -25,10 +30,10 @@ def windows(steps: Sequence[Array], num_steps: int) -> list[Array]:
 
 
 def fewest(accesses: Sequence[Array], num_slots: int) -> int:
-    """The fewest rows that have to be brought for some accesses, each of distinct rows (M,) that are needed at once.
+    """Return the fewest rows that any cache of ``num_slots`` rows has to fetch; each access is the distinct rows (M,) that are needed at once.
 
-    From one access to the next ``num_slots`` rows can be kept; a row that is not takes no slot. Kept are those whose next use is the earliest (Belady's MIN).
-    That brings the fewest: of all intervals between two uses that cover a time with too few slots, the one that ends last is dropped.
+    From one access to the next the cache keeps the ``num_slots`` rows whose next use is the earliest (Belady's MIN). The rows of the current access need no
+    slots. This is optimal: if more rows would have to be kept than there are slots, it drops the row whose wait for its next use ends last.
     """
     num_rows = 1 + max((int(rows.max()) for rows in accesses if len(rows)), default=0)
     never = len(accesses)
@@ -57,9 +62,17 @@ def planned(
     window: int = WINDOW,
     sampled: int | None = None,
 ) -> list[Array]:
-    """The distinct rows that the plan reads in each window of some steps, of the rows (B,) that each epoch and step uses.
+    """Return the distinct rows that ``RowPlan`` reads in each window.
 
-    It stores ``most_foreseen`` accesses at most. Where ``sampled`` is given, so many steps of an epoch are known ahead of a window, and none of the next epoch.
+    Args:
+        rows_of: the function that returns the rows (B,) that an epoch's step uses.
+        num_rows: number of rows of the table.
+        num_slots: slots of the cache.
+        num_steps: steps of an epoch.
+        num_epochs: number of epochs.
+        most_foreseen: largest number of accesses that the plan stores; None for no limit.
+        window: steps of a window.
+        sampled: number of steps that are known before a window begins, none of them of the next epoch; None for the loader's default look-ahead.
     """
     plan = RowPlan(np.empty(num_rows, np.int32), num_slots, sampled or LOOKAHEAD, most_foreseen)
     later = (rows_of(epoch, step) for epoch in count() for step in range(num_steps))

@@ -1,4 +1,4 @@
-"""``hoptrain fit`` as processes that count as machines: what they learn, beside one machine with as many ranks."""
+"""Training with ``hoptrain fit`` in processes that count as machines, compared with one machine that has as many ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ _FIT = (
 
 
 def cells(num_ranks: int, machines: Sequence[int], ways: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """A record of each run, for each way to part features and graph, with the largest difference of a weight from those of one machine."""
+    """Return a record of each run, with the largest difference of its weights from those of one machine.
+
+    Args:
+        num_ranks: number of ranks, over all machines.
+        machines: numbers of machines.
+        ways: pairs of a partitioning method and a topology.
+    """
     records = []
     with tempfile.TemporaryDirectory() as folder:
         _, plain = _run(Path(folder) / "one", num_ranks, 1, ())
@@ -58,7 +64,7 @@ def cells(num_ranks: int, machines: Sequence[int], ways: Sequence[tuple[str, str
 
 
 def _run(folder: Path, num_ranks: int, number: int, options: Sequence[str], parts: Path | None = None) -> tuple[str, dict[str, Any] | None]:
-    """How a run ended, and its weights; each machine's folder has its part alone."""
+    """Return the outcome of a run and its weights; each machine's folder has only its own partition."""
     for machine in range(number):
         own = folder / str(machine)
         own.mkdir(parents=True)
@@ -71,7 +77,7 @@ def _run(folder: Path, num_ranks: int, number: int, options: Sequence[str], part
 
 
 def started(folder: Path, num_ranks: int, number: int, options: Sequence[str]) -> list[subprocess.Popen[bytes]]:
-    """The ranks of ``hoptrain fit`` on machines that are processes of this one; machine m runs in the folder of this name."""
+    """Start the ranks of ``hoptrain fit`` as processes; those of machine m run in the folder ``folder/m``."""
     each = num_ranks // number
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -93,28 +99,28 @@ def started(folder: Path, num_ranks: int, number: int, options: Sequence[str]) -
 
 
 def tell_logs(folder: Path) -> None:
-    """The ends of what a run's ranks have said."""
+    """Print the last lines of each rank's log."""
     for log in sorted(folder.glob("*/*.txt")):
         print(log.read_text()[-2000:], file=sys.stderr)
 
 
 def weights_of(runs: Path) -> dict[str, Any]:
-    """At the end of the first run there."""
-    import torch  # takes seconds, for which the help need not wait
+    """Return the weights at the end of the first run in the folder ``runs``, in double precision."""
+    import torch  # imported here to keep --help fast
 
     found = torch.load(runs / "version_0/checkpoints/last.ckpt", weights_only=True)["state_dict"]
     return {name: tensor.double() for name, tensor in found.items()}
 
 
 def worst_difference(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> float | None:
-    """The largest of any weight; None where there are none."""
+    """Return the largest absolute difference of a weight, or None if one of the runs has no weights."""
     if one is None or other is None:
         return None
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
 def link_parts(parts: Path | None, machine: int, own: Path) -> None:
-    """A folder with all of a partition but the other machines' parts."""
+    """Link all files of a partitioned data set into the folder ``own``, except the partitions of other machines."""
     if parts is None:
         return
     own.mkdir()
@@ -124,7 +130,7 @@ def link_parts(parts: Path | None, machine: int, own: Path) -> None:
 
 
 def outcome_of(processes: Sequence[subprocess.Popen[bytes]]) -> str:
-    """Wait for all; those that have not ended in time are ended."""
+    """Wait for the processes, kill those that have not ended in time, and return "ended", "failed" or "hung"."""
     deadline = time.monotonic() + _PATIENCE_S
     try:
         for process in processes:

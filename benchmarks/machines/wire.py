@@ -1,4 +1,4 @@
-"""``hoptrain fit`` by torchrun across network namespaces: what goes over the interfaces, beside what the plan counts."""
+"""Training with ``hoptrain fit`` and torchrun across network namespaces: bytes that the interfaces send, compared with the counts of the plan."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ _MOST_MEMORY = 1 << 40
 def cells(
     data: Dataset, machines: Sequence[int], ways: Sequence[tuple[str, str]], shares: Sequence[float], args: Any
 ) -> list[dict[str, Any]]:
-    """A record of each run, for each way to part features and graph; ``rows`` are bytes beyond a run with all data on each machine."""
-    data = replace(
-        data, splits={"train": data.split("train")}, validate=False
-    )  # without evaluation, which sends rows that no plan has counted
+    """Return a record of each run.
+
+    ``ways`` are pairs of a partitioning method and a topology. ``rows`` are the bytes that exceed a run with all data on each machine.
+    """
+    data = replace(data, splits={"train": data.split("train")}, validate=False)  # without evaluation, whose rows are not in the counts
     fit = (
         *("--data.sampler", "NeighborSampler", "--data.sampler.fanouts", str(args.fanouts), "--data.batch_size", str(args.batch_size)),
         *("--data.num_workers", "1", "--data.seed", "0", "--seed_everything", "1", "--model.lr", "0.01", "--trainer.accelerator", "cpu"),
@@ -71,7 +72,7 @@ def cells(
 
 
 def _memory_and_minimum(cluster: Cluster, share: float) -> tuple[int, int]:
-    """Bytes of the option ``feature_cache`` that make the slots of a share on each machine, and those that the plan sends with so much."""
+    """Return the ``feature_cache`` in bytes that has the slots of ``share`` on each machine, and the bytes that the plan sends with it."""
     number = max(cluster.slots(share))
     memory = bisect.bisect_left(range(_MOST_MEMORY), number, key=lambda memory: min(table.num_slots for table in cluster.within(memory)[0]))
     tables, window = cluster.within(memory)
@@ -80,7 +81,7 @@ def _memory_and_minimum(cluster: Cluster, share: float) -> tuple[int, int]:
 
 
 def _run(folder: Path, number: int, arguments: Sequence[str], rate_mbit: int, parts: Path | None = None) -> dict[str, Any]:
-    """How a run ended, its weights, bytes that each machine sent, and seconds."""
+    """Train, and return the outcome, the weights, the bytes that each machine sent, and the seconds of the run and of a step."""
     print(f"{folder.name}: {number} machines", file=sys.stderr)
     each, processes = RANKS // number, []
     with joined(number, rate_mbit) as network:
@@ -106,7 +107,7 @@ def _run(folder: Path, number: int, arguments: Sequence[str], rate_mbit: int, pa
 
 
 def _step_seconds(runs: Path) -> float:
-    """Mean seconds of a step of the last epoch, waits included."""
+    """Return the mean seconds of a step of the last epoch, including waits."""
     with (runs / "version_0/metrics.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row.get("time/step")]
     return float(rows[-1]["time/step"])
@@ -122,7 +123,7 @@ def _foretold(run: dict[str, Any], alone: dict[str, Any], sent: float, mbit: flo
 
 
 def torchrun(network: Network, machine: int, number: int, ranks_each: int, *options: str) -> list[str]:
-    """The command that starts a machine's ranks with ``hoptrain fit``, whose own options may follow; ``options`` are for torchrun."""
+    """Return the command that starts a machine's ranks with ``hoptrain fit``. Append options of ``fit``; ``options`` are those of torchrun."""
     places = ("--nnodes", str(number), "--node-rank", str(machine), "--nproc-per-node", str(ranks_each))
     first = ("--master-addr", network.addresses[0], "--master-port", str(_PORT))
     sizes = ("--trainer.num_nodes", str(number), "--trainer.devices", str(ranks_each))
@@ -131,7 +132,7 @@ def torchrun(network: Network, machine: int, number: int, ranks_each: int, *opti
 
 
 def variables(machine: int) -> dict[str, str]:
-    """Return environment variables of a machine's processes."""
+    """Return the environment variables of a machine's processes."""
     return {"HOPTRAIN_MACHINE": str(machine), "GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
 
 
