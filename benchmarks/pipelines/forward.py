@@ -1,4 +1,4 @@
-"""Prediction in one process of ``hoptrain bench pipeline``: consecutive batches through the stages, and through one process."""
+"""Prediction in one process of ``hoptrain bench pipeline``: consecutive batches go through the stages of a pipeline, then through a single process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from hoptrain.trainers.models.layered import Chunk, apply_layers
 from hoptrain.trainers.pipeline.forward import Forward
 
 BATCHES = 8
-"""Batches that follow one another in a round."""
+"""Number of consecutive batches in a round."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Flow:
-    """Measurements of a process, one number a round: seconds for all batches, and for a single batch.
+    """Measurements of one process; lists have one entry a round.
 
-    ``difference`` is the largest difference between the scores of the stages and of one process; 0 except in the last stage.
+    Attributes:
+        piped_s: seconds of all batches through the pipeline.
+        alone_s: seconds of all batches through a single process.
+        piped_latency_s: seconds of one batch through the pipeline.
+        alone_latency_s: seconds of one batch through a single process.
+        difference: largest difference between the logits of the pipeline and of a single process; 0 except in the last stage.
     """
 
     piped_s: list[float] = field(default_factory=list)
@@ -35,7 +40,10 @@ class Flow:
 
 @torch.no_grad()
 def flow(launch: Launch, chunks: int) -> Flow:
-    """Rounds of both in turn, after one that does not count; every process has the whole model, and rank 0 alone goes through it as one."""
+    """Measure the pipeline and a single process in turn, after a round of warm-up.
+
+    Every process has the whole model; rank 0 is the single process.
+    """
     plan, model, found = launch.plan(chunks), make_model().eval(), Flow()
     batches = [chunks_of(model.num_layers, plan, 0, x, y) for x, y in batches_of(load_images("digits"), launch.images, BATCHES)]
     stages = Forward(model, plan.runs(model.num_layers), plan.mesh(), plan.chunks)

@@ -1,4 +1,4 @@
-"""Training in one process of ``hoptrain bench pipeline``: the same ViG in one way after another, with times, losses and memory recorded."""
+"""Training in one process of ``hoptrain bench pipeline``: trains the same ViG with and without a pipeline and records times, losses and memory."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from hoptrain.trainers.models.vig.gnn import ViG
 from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan
 
 Way: TypeAlias = tuple[str, int]
-"""How a batch is trained on, and in how many chunks: ``whole`` at once and ``chunked`` one after another, without a pipeline, or ``piped``."""
+"""How to train on a batch, and its number of chunks: ``whole`` (at once) and ``chunked`` (one chunk after another) use no pipeline, ``piped`` uses one."""
 
 WHOLE: Way = ("whole", 1)
 SEED = 1
 BLOCKS = 8
 _GRADIENT_IMAGES = 20
-"""Images of the batch for which gradients are compared, at most; double precision is slow."""
+"""Largest batch for which gradients are compared; it is small, since double precision is slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """One launch: so many processes, and what they try.
+    """A launch of ``stages * data`` processes, and the ways to train that they measure.
 
     Attributes:
-        stages: stages of a copy.
-        data: copies.
-        chunks: chunks of a copy's batch; each is one way to train.
-        images: images of a step, over all copies.
-        rounds: steps that count.
-        schedule: order of a stage's work.
+        stages: number of pipeline stages, over which each model replica (a *copy*) is split.
+        data: number of model replicas, which share a batch.
+        chunks: numbers of chunks into which a replica's share of a batch is divided; each number is measured.
+        images: images of a step, over all replicas.
+        rounds: measured steps, after one of warm-up.
+        schedule: pipeline schedule, the order of a stage's forward and backward passes.
     """
 
     stages: int
@@ -55,11 +55,11 @@ class Launch:
     schedule: Any = "1f1b"
 
     def alone(self, chunks: int) -> Way:
-        """One process with the chunks of all copies, so that each is of the same size."""
+        """Return the way in which one process trains on the chunks of all replicas, one after another, each of the same size as in the pipeline."""
         return "chunked", chunks * self.data
 
     def plan(self, chunks: int) -> Plan:
-        """Stem and head, which cost next to nothing, go with the first and the last of equal numbers of blocks."""
+        """Return a plan with equally many blocks a stage; stem and head, which cost next to nothing, go to the first and the last stage."""
         counts = [BLOCKS // self.stages] * self.stages
         counts[0] += 1
         counts[-1] += 1
@@ -74,10 +74,10 @@ class Track:
         seconds: time of a whole step, including the optimiser.
         pipe_seconds: time of the forward and backward steps of all chunks.
         busy_s: the part of ``pipe_seconds`` in which the process computed.
-        losses: this copy's share of the batch's loss.
-        waste: share of the rows sent that was padding.
-        gradient_error: largest deviation from the whole batch's gradient in double precision, relative to the parameter's largest.
-        peak_mb: by how much the process grew, at most, for weights, gradients and activations; None where Linux does not say.
+        losses: this replica's part of the batch's loss.
+        waste: share of the sent rows that was padding.
+        gradient_error: largest deviation from the whole batch's gradient in double precision, relative to the largest gradient of the parameter.
+        peak_mb: peak growth of the process in megabytes by weights, gradients and activations; None if Linux does not report it.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -90,9 +90,9 @@ class Track:
 
 
 def study(launch: Launch) -> dict[Way, Track]:
-    """Every way to train; those without a pipeline on rank 0 alone, while the other processes wait.
+    """Measure every way to train, each with its own model on the same batches.
 
-    A round is one step of each, in an order that rotates; each trains a model of its own on the same batches.
+    A round is one step of each way, in an order that rotates. Ways without a pipeline run on rank 0, while the other processes wait.
     """
     data = load_images("digits")
     ways = [WHOLE, *(way for chunks in launch.chunks for way in (launch.alone(chunks), ("piped", chunks)))]
@@ -112,13 +112,13 @@ def study(launch: Launch) -> dict[Way, Track]:
 
 
 def make_model() -> ViG:
-    """The blocks of Raffi 2024 (138,258 parameters each) on 8 x 8 pixels, with a graph of nearest neighbours that every block makes anew."""
+    """Return a ViG of the blocks of Raffi 2024 (138,258 parameters each) for 8 x 8 pixels; every block builds its own nearest-neighbour graph."""
     torch.manual_seed(SEED)
     return ViG((8, 8, 1), 10, patch=1, width=3, conv_width=256, ffn_width=512, head_width=1024, num_blocks=BLOCKS, conv="sum", norm="group")
 
 
 def batches_of(data: ImageSet, size: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(size, 8, 8, 1) float32 images and (size,) classes, the same in every process."""
+    """Yield ``count`` batches of images (size, 8, 8, 1) float32 and classes (size,), the same in every process."""
     schedule = Schedule(items=data.splits["train"], batch_size=size, seed=SEED)
     for number in range(count):
         epoch, step = divmod(number, schedule.num_steps - 1)  # without the last step, which may be smaller
@@ -127,7 +127,7 @@ def batches_of(data: ImageSet, size: int, count: int) -> Iterator[tuple[Tensor, 
 
 
 class _Alone:
-    """Without a pipeline, on rank 0: the chunks one after another."""
+    """A training without a pipeline, on rank 0: one chunk after another."""
 
     def __init__(self, chunks: int, images: int, track: Track) -> None:
         self.chunks, self.track = chunks, track
@@ -174,7 +174,7 @@ class _Piped:
 
 
 def _share_of(images: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """A chunk's share of the mean loss of ``images`` images."""
+    """Return a loss function that gives a chunk's part of the mean loss of ``images`` images."""
     return lambda logits, y: F.cross_entropy(logits, y, reduction="sum") / images
 
 
@@ -184,7 +184,7 @@ def _training(launch: Launch, way: Way, track: Track) -> _Alone | _Piped:
 
 
 def chunks_of(num_layers: int, plan: Plan, copy_number: int, x: Tensor, y: Tensor) -> list[Chunk]:
-    """A copy's share of the batch, in runs whose lengths differ by at most one image."""
+    """Return the chunks of a replica's share of the batch; their sizes differ by at most one image."""
     mine = np.array_split(np.arange(len(y)), plan.data)[copy_number]
     return [
         Chunk(rows=(len(part),) * (num_layers + 1), inputs=((),) * num_layers, x=x[part], target=y[part])
@@ -193,7 +193,7 @@ def chunks_of(num_layers: int, plan: Plan, copy_number: int, x: Tensor, y: Tenso
 
 
 def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
-    """The largest deviation of this stage's gradients from those of the whole batch at once, in double precision."""
+    """Return the largest deviation, in double precision, of this stage's gradients from those of the whole batch without a pipeline."""
     x, y = next(batches_of(data, images, 1))
     model = make_model().double()
     whole = copy.deepcopy(model)
@@ -211,7 +211,7 @@ def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
 
 
 def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
-    """Megabytes by which two steps, and the model before them, let this process grow."""
+    """Return the megabytes by which this process grows at most while it builds the model and trains two steps."""
     with suppress(OSError):
         batches = list(batches_of(data, launch.images, 2))
         begin = _forget_peak()

@@ -1,11 +1,11 @@
 """Where does a training step of ``fit`` spend its time: loader, forward, backward, optimiser, and what Lightning and its callbacks add?
 
-``NodeClassifier`` is trained by Lightning's loop with the callbacks that ``hoptrain fit`` adds, without a logger, a progress bar or validation. Times are the
-host's, medians over the steps: on a GPU a part ends when its work is queued, or waited for. ``rest_ms`` is what remains of the time from one step's end to the
-next one's, the copy to the device included. An epoch's first step does not count.
+Lightning trains ``NodeClassifier`` with the callbacks that ``hoptrain fit`` adds, without a logger, a progress bar or validation. Times are medians over the
+steps, measured on the host: on a GPU, a part ends when the host has queued its work, or has waited for it. A step lasts from the end of the previous one to
+its own end; ``rest_ms`` is the time of it outside of the four parts, with the copy to the device. The first step of each epoch does not count.
 
-On CUDA a second training runs under ``torch.profiler``: launches of kernels and of graphs, copies and waits of the host, each per step, and the time for which
-the GPU works and is idle. The profiler itself slows the host, so compare ``idle_ms`` with ``profiled_ms``.
+On CUDA, a second training runs under ``torch.profiler``. It counts launches of kernels and of CUDA graphs, copies, and waits of the host, each per step, and
+measures how long the GPU is busy and idle. The profiler slows the host down, so compare ``idle_ms`` with ``profiled_ms``, not with ``step_ms``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hoptrain.engine import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark."""
+    """Add the options of this benchmark."""
     add = parser.add_argument
-    add("--devices", nargs="+", choices=("cpu", "cuda"), help="where to train (default: the CPU, and CUDA where there is a GPU)")
+    add("--devices", nargs="+", choices=("cpu", "cuda"), help="where to train (default: cpu, and cuda if there is a GPU)")
     add("--graph", default="synthetic:products", metavar="NAME", help="data set by name or path (default synthetic:products)")
     add(
         "--scale", type=float, help="size of synthetic:NAME data sets relative to the original, in (0, 1] (default 0.05, with --quick 0.02)"
@@ -39,14 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="sampler processes (default 0: sample in the training process, on its device)",
     )
-    add("--steps", type=int, metavar="N", help="steps that count (default 100, with --quick 12)")
+    add("--steps", type=int, metavar="N", help="measured steps (default 100, with --quick 12)")
 
 
 def run(args: argparse.Namespace) -> Result:
     """Train on each device.
 
     Raises:
-        InputError: no steps; CUDA is asked for and cannot be used.
+        InputError: ``--steps`` is below 1, or ``--devices`` has cuda and torch finds no GPU.
     """
     import torch
 

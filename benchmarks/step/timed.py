@@ -1,4 +1,4 @@
-"""A training whose steps are timed part by part, and what ``torch.profiler`` counts of one on CUDA."""
+"""A training that measures each part of its steps, and one on CUDA under ``torch.profiler``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hoptrain.trainers.callbacks.finite_loss import NonFiniteLossMonitor
 from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 
 WARMUP = 5
-"""Steps before those that count."""
+"""Number of steps before the measured ones."""
 PARTS = ("loader", "forward", "backward", "optimiser")
 COUNTED = {
     "launches": ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"),
@@ -30,21 +30,21 @@ COUNTED = {
     "copies": ("cudaMemcpyAsync", "cudaMemcpy"),
     "waits": ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuEventSynchronize"),
 }
-"""Calls of CUDA that a profile has, by what they are counted as."""
+"""Calls of CUDA in a profile, by the name of the record's field that counts them."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Setting:
-    """A training.
+    """The options of a training.
 
     Attributes:
         data: the data set.
         fanouts: neighbours per hop.
         batch_size: seeds of a mini-batch.
-        arch: the model's layers.
-        hidden: width between them.
-        num_workers: sampler processes.
-        steps: that count.
+        arch: kind of the model's layers.
+        hidden: width of the hidden layers.
+        num_workers: number of sampler processes.
+        steps: number of measured steps.
     """
 
     data: Dataset
@@ -57,10 +57,10 @@ class Setting:
 
 
 def measure(setting: Setting, device: str) -> dict[str, Any]:
-    """The parts of a step in milliseconds; on CUDA also what a profile counts, else None in its place.
+    """Train on a device and return the milliseconds of each part of a step, and the counts of the profiler, which are None without CUDA.
 
     Raises:
-        InputError: an epoch has one step, which does not count.
+        InputError: an epoch has only one step, and the first step of an epoch does not count.
     """
     clock = StepClock(setting.steps)
     _train(setting, device, clock)
@@ -100,10 +100,10 @@ def _train(setting: Setting, device: str, callback: Callback) -> None:
 
 
 class TimedClassifier(NodeClassifier):
-    """A node classifier that notes when its forward pass begins and ends.
+    """A node classifier that records when its forward pass begins and ends.
 
     Attributes:
-        forward_span: begin and end of the last forward pass, by ``time.perf_counter``.
+        forward_span: begin and end of the last forward pass, in seconds of ``time.perf_counter``.
     """
 
     forward_span = (0.0, 0.0)
@@ -127,7 +127,7 @@ class StepClock(Callback):
         """Record ``number`` steps after ``WARMUP`` others."""
         self.steps: list[list[float]] = []
         self._number = number
-        self._last: float | None = None  # when the step before ended, in this epoch
+        self._last: float | None = None  # when the previous step of this epoch ended
         self._backward = [0.0, 0.0]
         self._stepping = [0.0, 0.0]
 
@@ -139,7 +139,7 @@ class StepClock(Callback):
         self._stepping[1] = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Forget the last step, so that time between epochs counts to no step."""
+        """Forget the last step, so that the time between epochs is not part of a step."""
         self._last = None
 
     def on_before_backward(self, *_: Any) -> None:
@@ -210,7 +210,7 @@ def count(events: Iterable[Any], steps: int, seconds: float) -> dict[str, float]
     for event in events:
         if event.device_type != DeviceType.CUDA:
             names.append(event.name)
-        elif not event.is_user_annotation:  # a range such as Optimizer.step covers kernels that are there themselves
+        elif not event.is_user_annotation:  # an annotated range such as Optimizer.step spans kernels that have their own events
             spans.append((event.time_range.start, event.time_range.end))
     busy, reached = 0.0, float("-inf")
     for begin, end in sorted(spans):  # streams may overlap

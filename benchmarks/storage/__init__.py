@@ -1,31 +1,38 @@
-"""What do features larger than memory cost, with the loader's cache, a memory map, and online cache policies?
+"""How fast is training with features larger than memory: with hoptrain's feature cache, a memory map, and online cache policies?
 
-Four things are measured for each data set, the first two on homogeneous graphs.
+For each data set the benchmark takes four measurements, the first two only on homogeneous graphs. *Tier* is hoptrain's host feature cache.
 
-*Reads*: over the accesses of five epochs it is counted how many rows each cache has to read, with the same number of slots, which are empty at first: the
-tier's plan by how far it looks ahead, LRU, S3-FIFO, the rows of the largest out-degree, those used most in the first epoch, and the optimum, which
-knows all epochs. The plan, and its optimum, do not write the slots of steps in flight (``RowPlan``); "optimum of one" has one step in flight, which is
-read only once the step before has been taken.
+*Reads* counts the rows that each cache has to read over five epochs, with the same number of slots, all empty at first. It compares the tier's plan with
+several look-aheads, LRU, S3-FIFO, a fixed cache of the rows with the largest out-degree, one of the rows used most in the first epoch, and the optimum,
+a plan that knows all epochs from the start. The plan and the optimum do not overwrite slots of prefetched steps that the trainer has not yet taken
+(``RowPlan``). "optimum of one" prefetches only one step, after the previous step has been taken.
 
-*Speed*: mini-batches a second, in interleaved rounds. Each system has one process that samples and gathers, and a consumer that reads every cache line
-of the features, or with ``train`` takes a step on them; the tier has another one, which reads ahead, and DGL's, which only loads and is left out with
-``train``, does all in one, with the same two batches each round. What has a cache of rows takes an epoch before the first round. Policies read by the
-tier's own reader, past the page cache, with the tier's number of slots. The maps' processes are in control groups that hold ``memory``, the page
-cache included; where none can be made, the file's pages are dropped before each round, which ``limit`` tells.
+*Speed* measures mini-batches a second in interleaved rounds.
 
-Each round also has a second of reads at random places, of as many bytes as the tier's have on average, by 64 threads that do nothing else: the disk's rate.
-Its line has what that permits the tier: the rate over the tier's reads a batch.
+* Each system has one process that samples and gathers. A consumer reads every cache line of the features, or with ``--train`` trains a step on them.
+  The tier has another process, which reads ahead. DGL loads the same two batches each round in a single process, without a training step, so
+  ``--train`` leaves it out.
+* Systems with a cache of rows run an epoch of warm-up. The policies read rows as the tier does, bypassing the page cache, and have as many slots.
+* Processes with a memory map run in control groups limited to ``memory``, page cache included. If a control group cannot be created, the file's pages are
+  dropped from the page cache before each round. The column ``limit`` says which.
+* In each round, 64 threads read for a second at random positions of the file, as many bytes a read as the tier reads on average. The line ``disk`` has this
+  rate, and the upper bound that it sets for the tier: the rate divided by the tier's reads of a batch.
 
-*Edges*: mini-batches a second, in such rounds, with the edges read from their file by the tier, mapped with MADV_RANDOM, and in memory; of 16 bytes of
-features a node, which all have in memory. The map's process is in a control group that holds as many bytes of edges as the tier has memory for them.
+*Edges* measures mini-batches a second in such rounds with the edges read from their file by the tier, mapped with MADV_RANDOM, and in memory. All systems
+keep the features, 16 bytes a node, in memory. The control group of the map may hold as many bytes of edges as the tier.
 
-*Handover*: processor time of a step: to sample it, to transfer it whole, and to take it, as where edges are read from their file.
+*Handover* measures the processor time of a step that another process samples ahead, as the tier does for edges in a file: to sample it, to serialise and send
+it, and to receive it.
 
-``min_ratio_mmap`` is the tier's speed over the map's with MADV_RANDOM, ``min_ratio_mmap_read_ahead`` that without, ``share_of_memory_speed`` that with all
-features in memory, ``share_permitted`` what that is at most by the disk's bound, ``share_of_bound`` the tier's over the bound; ``misses_over_optimum`` is of
-the default plan, which knows as many accesses as the tier stores with so many slots; ``reads_over_best_policy`` its reads over the best policy's;
-``min_edges_over_map`` and ``min_edges_share_of_memory_speed`` are the speed with the edges by the tier over those by the map and in memory,
-``take_over_sample`` is the time to take a step over that to sample it. Of several cases the summary has the worst.
+The summary has the worst of several cases:
+
+* ``min_ratio_mmap``, ``min_ratio_mmap_read_ahead``: speed of the tier over that of the memory map with MADV_RANDOM, and without.
+* ``share_of_memory_speed``: speed of the tier over that with all features in memory. ``share_permitted`` is the largest value that the disk permits.
+* ``share_of_bound``: speed of the tier over the upper bound set by the disk.
+* ``misses_over_optimum``: reads of the default plan over the optimum's. The plan knows as many accesses as the tier can store with this number of slots.
+* ``reads_over_best_policy``: reads of the default plan over those of the best policy.
+* ``min_edges_over_map``, ``min_edges_share_of_memory_speed``: speed with edges read by the tier over that with the map, and with edges in memory.
+* ``take_over_sample``: time to receive a step over the time to sample it.
 """
 
 from __future__ import annotations
@@ -80,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--graphs",
         nargs="+",
         metavar="NAME",
-        help="data sets by name or path, of one seed split and features (default: synthetic:papers100M; for edges and handover also synthetic:mag)",
+        help="data sets with features, by name or path (default: synthetic:papers100M; for edges and handover also synthetic:mag)",
     )
     add(
         "--scale",
@@ -91,15 +98,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fanouts", type=int, nargs="+", default=[10, 10], metavar="N", help="neighbours per hop from the seeds outward (default 10 10)")
     add("--batch-size", type=int, metavar="B", help="seeds of a mini-batch (default 128, with --quick 8)")
     add(
-        "--shares", type=float, nargs="+", default=[0.05, 0.1, 0.25], metavar="S", help="slots over rows, for reads (default 0.05 0.1 0.25)"
+        "--shares",
+        type=float,
+        nargs="+",
+        default=[0.05, 0.1, 0.25],
+        metavar="S",
+        help="cached rows as a share of all rows, for reads (default 0.05 0.1 0.25)",
     )
-    add("--share", type=float, default=0.25, metavar="S", help="bytes of memory over those of the features, for speed (default 0.25)")
-    add("--batches", type=int, metavar="K", help="mini-batches of a round, about (default 16, with --quick 4)")
-    add("--rounds", type=int, metavar="R", help="rounds that count (default 5, with --quick 1)")
-    add("--train", type=int, metavar="WIDTH", help="speed with a training step of GraphSAGE so many channels wide on each mini-batch")
-    add("--only", choices=PARTS, help="one of these things")
+    add("--share", type=float, default=0.25, metavar="S", help="memory as a share of the features' bytes, for speed (default 0.25)")
+    add("--batches", type=int, metavar="K", help="approximate number of mini-batches in a round (default 16, with --quick 4)")
+    add("--rounds", type=int, metavar="R", help="measured rounds (default 5, with --quick 1)")
+    add("--train", type=int, metavar="WIDTH", help="for speed, train GraphSAGE with this many hidden channels on each mini-batch")
+    add("--only", choices=PARTS, help="run only this measurement")
     others = [_MEMORY, _RANDOM, _MAP, *counts.POLICIES, _DGL]
-    add("--without", nargs="+", default=[], choices=others, metavar="NAME", help=f"speed without these systems: {'; '.join(others)}")
+    add("--without", nargs="+", default=[], choices=others, metavar="NAME", help=f"systems to leave out of speed: {'; '.join(others)}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -110,7 +122,7 @@ class Case:
         data: the data set.
         sampler: the prepared sampler.
         schedule: the seeds of each batch.
-        epochs: accesses of the first epochs.
+        epochs: rows that each step of the first epochs uses.
     """
 
     data: Dataset
@@ -120,11 +132,11 @@ class Case:
 
     @cached_property
     def file(self) -> FileRows:
-        """The features."""
+        """File of the features."""
         return features_of(self.data)
 
     def memory(self, share: float) -> tuple[int, int]:
-        """Bytes for a share of the features, and how many rows fit there with all that belongs to them."""
+        """Return the bytes of a share of the features, and the number of rows that a cache of this size holds with its bookkeeping."""
         memory = int(share * self.file.shape[0] * self.file.row_bytes)
         return memory, budget_of({}, {"x": self.file}, memory, SAMPLE_SHARE).tables()[0].num_slots
 
@@ -150,7 +162,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _found(data: Dataset | HeteroDataset, args: argparse.Namespace, parts: Sequence[str]) -> Iterator[_Answer]:
-    """Records and parts of the summary of one data set."""
+    """Yield records and a part of the summary for each measurement on a data set."""
     batch_size = args.batch_size or (8 if args.quick else 128)
     if isinstance(data, Dataset) and {"reads", "speed"} & set(parts):
         sampler, items = prepared(NeighborSampler(args.fanouts), data.graph, data.split("train"))
@@ -172,7 +184,7 @@ def _batches_and_rounds(args: argparse.Namespace) -> tuple[int, int]:
 
 
 def _reads(case: Case, share: float) -> _Answer:
-    """Records, and a part of the summary."""
+    """Count reads for one size of the cache, and return records and a part of the summary."""
     num_slots, num_rows = round(share * case.data.graph.num_nodes), case.data.graph.num_nodes
     most_foreseen = bytes_for(num_slots, num_rows, case.file.row_bytes) // (FORESEEN_SHARE - 1) // FORESEEN_BYTES
     found = counts.misses_a_row(case.data, case.epochs, num_slots, _LOOKAHEADS, most_foreseen)
@@ -186,7 +198,7 @@ def _reads(case: Case, share: float) -> _Answer:
 
 
 def _speed(case: Case, args: argparse.Namespace) -> _Answer:
-    """Records, and a part of the summary."""
+    """Measure speeds, and return records and a part of the summary."""
     memory, num_slots = case.memory(args.share)
     batches, rounds = _batches_and_rounds(args)
     policies = {name: make for name, make in counts.policies(case.data, case.epochs[0], num_slots).items() if name not in args.without}

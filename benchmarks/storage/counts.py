@@ -1,4 +1,4 @@
-"""How many rows a cache has to read, counted over the accesses of some epochs, without any reading."""
+"""Counts of the rows that a cache has to read in some epochs, found without reading any."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hoptrain.samplers.loader.task import SampleTask
 from hoptrain.samplers.loader.topology.superbatch import StepAccesses
 
 POLICIES = ("LRU", "S3-FIFO", "degree", "presampled")
-"""The names of ``policies``."""
+"""Names of the cache policies that ``policies`` returns."""
 Accesses = Sequence[Sequence[Array]]
-"""For each epoch and step, the distinct rows (B,) that it uses, ascending."""
+"""Ascending distinct rows (B,) that a step uses, for each epoch and step."""
 
 
 def accesses(data: Dataset, sampler: Sampler[Any, Any], schedule: Schedule, num_epochs: int) -> Accesses:
-    """Return the accesses of the first epochs."""
+    """Sample the first epochs and return the rows that each step uses."""
     task = SampleTask(graph=data.graph, stores={"x": 0}, sampler=sampler, schedule=schedule, workspace=Workspace())
     rows_of = StepAccesses(tasks=[task], num_tables=1)
     return [[rows_of(epoch, step)[0] for step in range(schedule.num_steps)] for epoch in range(num_epochs)]
@@ -54,7 +54,7 @@ def policy_misses(policy: Policy, steps: Sequence[Array]) -> Iterator[int]:
 
 
 def plan_misses(num_rows: int, num_slots: int, prefetch_steps: int, steps: Sequence[Array], **options: Any) -> Iterator[int]:
-    """Yield the misses of each step by ``RowPlan`` with ``options``. A look-ahead beyond the last step knows all steps from the start."""
+    """Yield the misses of each step with a ``RowPlan``. If ``prefetch_steps`` is at least the number of steps, the plan knows all steps from the start."""
     plan, waiting = RowPlan(np.empty(num_rows, np.int32), num_slots, prefetch_steps, **options), iter(steps)
 
     def foresee(number: int) -> None:
@@ -70,18 +70,18 @@ def plan_misses(num_rows: int, num_slots: int, prefetch_steps: int, steps: Seque
 def misses_a_row(
     data: Dataset, epochs: Accesses, num_slots: int, lookaheads: Sequence[int], most_foreseen: int | None = None
 ) -> dict[str, float]:
-    """Rows read for each row used, over all epochs, filling an empty cache included.
+    """Return the number of rows read per row used, over all epochs, for each policy; the reads that fill the empty cache count.
 
     Args:
         data: the data set.
-        epochs: its accesses.
-        num_slots: N.
-        lookaheads: of plans.
-        most_foreseen: most accesses that these plans store.
+        epochs: rows that each step of each epoch uses.
+        num_slots: number of rows that the cache holds.
+        lookaheads: look-aheads of the plans, in steps.
+        most_foreseen: largest number of accesses that these plans store; None for no limit.
 
     Returns:
-        By policy: "plan W"; "optimum", a plan that knows all steps; "optimum of one", the same with one step in flight, so that all slots
-        but those of the step itself are for what is kept.
+        Values by name: those of ``policies``, "plan W" for each look-ahead W, "optimum" for a plan that knows all steps, and "optimum of one" for
+        such a plan that prefetches one step only, so that all slots but those of this step can keep rows.
     """
     steps, number = [rows for epoch in epochs for rows in epoch], data.graph.num_nodes
     lengths = [len(rows) for rows in steps]

@@ -1,4 +1,4 @@
-"""Random-read rate of a disk: pieces at random positions of a file, read without the page cache by threads that do nothing else."""
+"""Random-read rate of a disk: threads read blocks at random positions of a file, bypassing the page cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AT_ONCE = 16
 
 @cpu_kernel
 def _read(file, places, buffer):  # type: ignore[no-untyped-def]
-    """Whole blocks; returns how many came."""
+    """Read ``len(buffer)`` bytes at each position of ``places``, and return the number of complete reads."""
     found = 0
     for i in range(len(places)):
         found += _pread(np.int32(file), buffer.ctypes.data, np.uintp(len(buffer)), places[i]) == len(buffer)
@@ -29,17 +29,23 @@ def _read(file, places, buffer):  # type: ignore[no-untyped-def]
 
 
 class Disk:
-    """Reads of one file.
+    """A measurement of the random-read rate of one file.
 
     Attributes:
-        rates: reads a second of each call.
+        rates: reads a second in each call.
     """
 
     def __init__(self, path: str, threads: int, seconds: float, num_bytes: float = BLOCK) -> None:
-        """Open the file, for calls of about so many seconds and reads of about so many bytes, in whole blocks.
+        """Open a file.
+
+        Args:
+            path: the file.
+            threads: threads that read at the same time.
+            seconds: approximate duration of a call.
+            num_bytes: approximate size of a read; it is rounded to whole blocks.
 
         Raises:
-            InputError: the file system has no direct reads, or the file no block.
+            InputError: the file system does not support O_DIRECT, or the file is smaller than one read.
         """
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
@@ -52,10 +58,10 @@ class Disk:
         self._threads, self._seconds = threads, seconds
         self._buffers = [np.frombuffer(mmap.mmap(-1, blocks * BLOCK), np.uint8) for _ in range(threads)]
         self.rates: list[float] = []
-        _read(self._file, np.zeros(0, np.int64), self._buffers[0])  # compiled before it is timed
+        _read(self._file, np.zeros(0, np.int64), self._buffers[0])  # compiles the kernel before it is timed
 
     def __call__(self, call: int) -> int:
-        """Read; returns the number of reads."""
+        """Read for the chosen time, append the rate to ``rates``, and return the number of reads."""
         draws, found = np.random.default_rng(call), [0] * self._threads
         begin = time.perf_counter()
 
