@@ -1,4 +1,4 @@
-"""How many mini-batches a second come by where a graph's edges lie, plain or typed; and what it costs to hand a batch over that another process sampled."""
+"""How fast is sampling with a graph's edges in a file, in a memory map and in memory, and what does it cost to transfer a batch between processes?"""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from hoptrain.samplers.superbatch.handover import BatchReceiver, put
 
 MEMORY, TIER, MAP = "in memory", "tier", "map, MADV_RANDOM"
 _ROW = 4
-"""Numbers of a node's features, which all systems have in memory: so what is compared are the edges."""
+"""Numbers of a node's features. All systems keep them in memory, so that only the edges make a difference."""
 _WARM = 256
-"""Steps of the tier before the first round, in which it reads the features."""
+"""Number of warm-up steps of the tier, in which it reads the features."""
 _STEPS = 32
 _SCRATCH = 40 << 20
-"""Bytes of a process for the arrays of a batch and what it does with them."""
+"""Bytes that a process needs to make and to process the arrays of a batch."""
 
 
 @dataclass(eq=False, kw_only=True)
 class _MappedEdges:
-    """Makes batches from a map of the edges, in a control group; a ``Task``."""
+    """A task of ``WorkerPool`` that samples from memory-mapped edges, in a control group if one is given."""
 
     task: SampleTask
     group: Path | None
@@ -67,17 +67,17 @@ class _MappedEdges:
         return True
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Any:
-        """Make a batch with the task once the file is ready."""
+        """Join the control group and advise the kernel before the first batch, and make a batch."""
         return self._ready and self.task.make_batch(epoch, step, allocate)
 
 
 def speed(
     data: Dataset | HeteroDataset, fanouts: list[int], batch_size: int, batches: int, rounds: int
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Records, and a part of the summary.
+    """Measure mini-batches a second for each place of the edges, and return records and a part of the summary.
 
-    Each system has one process that samples and gathers, and the tier another one, which samples ahead. The tier's memory for edges is a quarter of what
-    it has in all, of which the features need the rest; the map's process is in a control group that holds as much of them, and all that it needs besides.
+    Each system has one process that samples and gathers; the tier has another one, which samples ahead. A quarter of the tier's memory is for edges, the
+    rest for the features. The control group of the map's process holds as many bytes of edges, and everything else that the process needs.
     """
     rows, facts = list[dict[str, Any]](), {"graph": data.name, "part": "edges"}
     with _opened(data, fanouts, batch_size, batches) as (systems, edges, share):
@@ -93,7 +93,7 @@ def speed(
 
 @contextmanager
 def _opened(data: Any, fanouts: list[int], batch_size: int, batches: int) -> Iterator[tuple[dict[str, System], int, float]]:
-    """The systems, the bytes of the edges, and which share of them the tier has memory for."""
+    """Return the systems, the bytes of all edges, and the share of the edges that fits into the tier's memory for edges."""
     sampler: Any = NeighborSampler(fanouts) if isinstance(data, Dataset) else HeteroSampler(fanouts, data.seed_type)
     sampler, items = prepared(sampler, data.graph, data.split("train"))
     schedule, systems = Schedule(items=items, batch_size=batch_size, seed=options.SEED), dict[str, System]()
@@ -121,7 +121,7 @@ def _opened(data: Any, fanouts: list[int], batch_size: int, batches: int) -> Ite
 
         own = {name: InMemory(file=file) for name, file in files.items()}
         limit = memory // EDGE_SHARE + sum(store.nbytes for store in stores.values()) + _beside(in_memory)
-        for file in _maps(data.graph):  # what the copy has read
+        for file in _maps(data.graph):  # drops the pages that copying the graph has read
             file.base.madvise(mmap.MADV_DONTNEED)
             drop_cached(str(file.filename))
         try:
@@ -135,7 +135,7 @@ def _opened(data: Any, fanouts: list[int], batch_size: int, batches: int) -> Ite
 
 
 def _table(path: Path, number: int) -> Array:
-    """Rows (number, 4) int32 in a file, mapped."""
+    """Write a table (number, 4) int32 to a file and return its memory map."""
     np.save(path, np.arange(_ROW * number, dtype=np.int32).reshape(number, _ROW))
     table: Array = np.load(path, mmap_mode="r")
     return table
@@ -155,7 +155,7 @@ def _in_memory(graph: Graph | HeteroGraph) -> Graph | HeteroGraph:
 
 
 def _beside(graph: Graph | HeteroGraph) -> int:
-    """Bytes that a process needs besides edges and features: where each node's edges begin, tables of nodes, and a batch's arrays."""
+    """Return the bytes that a process needs in addition to edges and features: row pointers, tables of nodes, and the arrays of a batch."""
     tables = sum(min(DIRECT_TABLE_BYTES, 4 * number) for number, _ in types_of(graph).values())
     return _SCRATCH + tables + sum(own.indptr.nbytes for own in columns_of(graph).values())
 
@@ -169,9 +169,10 @@ def _read(batch: Any) -> None:
 def handover(
     data: Dataset | HeteroDataset, fanouts: list[int], batch_size: int, is_quick: bool
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Records, and a part of the summary: milliseconds of processor time of a step on the graph in memory, medians of interleaved steps.
+    """Measure what it costs to transfer a sampled step between processes, and return records and a part of the summary.
 
-    To sample it; to hand it over (``written`` and ``put``, by the process that samples ahead); to take it (``BatchReceiver.batch``, by a sampler process).
+    Records have the median milliseconds of processor time of a step on the graph in memory: to sample it (``sample_ms``), to serialise and send it in the
+    process that samples ahead (``hand_ms``), and to receive it in a sampler process (``take_ms``).
     """
     graph, records, ratios = _in_memory(data.graph), [], []
     samplers: list[Any] = [NeighborSampler(fanouts), LaborSampler(fanouts)]

@@ -1,6 +1,6 @@
-"""Caches that guess which rows are read next, for comparison: LRU, S3-FIFO, and fixed sets of rows. Rows come a mini-batch at a time.
+"""Cache policies that do not know future accesses, as baselines of the loader's plan: LRU, S3-FIFO, and fixed sets of rows.
 
-A policy says where rows lie (``slot_of``) and changes that after each mini-batch. A row may stay in the cache, or pass through.
+A policy stores the slot of each row (``slot_of``) and updates it after each mini-batch. A policy need not cache every row that is read.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from hoptrain.kernels.cpu import cpu_kernel
 
 
 class Policy(Protocol):
-    """A cache of N slots for the rows of a table of V.
+    """A cache of N slots for the rows of a table (V, F).
 
     Attributes:
-        slot_of: (V,) int32, where a row lies, -1 for nowhere.
+        slot_of: (V,) int32 slot of each row, or -1 for rows that are not in the cache.
     """
 
     slot_of: Array
 
     def update(self, rows: Array) -> None:
-        """Take note of the distinct rows (B,) of a mini-batch, B at most N."""
+        """Update the cache after a mini-batch that used the distinct rows (B,), B at most N."""
 
 
 class Fixed:
-    """Always the same rows, which lie there from the start."""
+    """A cache with a fixed set of rows, which are there from the start."""
 
     def __init__(self, num_rows: int, chosen: Array) -> None:
-        """Take the rows (N,), each in the slot of its place."""
+        """Put row ``chosen[i]`` into slot i."""
         self.slot_of = np.full(num_rows, -1, np.int32)
         self.slot_of[chosen] = np.arange(len(chosen), dtype=np.int32)
 
     def update(self, rows: Array) -> None:
-        """Nothing changes."""
+        """Do nothing: the rows are fixed."""
 
 
 def most_of(counts: Array, num_slots: int) -> Array:
-    """The rows with the largest counts (V,), ties by id."""
+    """Return the ``num_slots`` rows with the largest counts (V,); of equal counts, rows with smaller ids come first."""
     return np.argsort(-counts.astype(np.int64), kind="stable")[:num_slots]
 
 
@@ -47,14 +47,14 @@ class Lru:
     """A cache that evicts the least recently used row."""
 
     def __init__(self, num_rows: int, num_slots: int) -> None:
-        """Begin empty."""
+        """Create an empty cache of ``num_slots`` slots."""
         self.slot_of = np.full(num_rows, -1, np.int32)
-        ring = np.arange(num_slots + 1)  # the slots, and an end between the first and the last
+        ring = np.arange(num_slots + 1)  # a cyclic list of the slots, with a sentinel between the last and the first
         self._before, self._behind = (ring - 1) % len(ring), (ring + 1) % len(ring)
         self._row_of = np.full(num_slots, -1, np.int32)
 
     def update(self, rows: Array) -> None:
-        """Rows that are there first, so that none of them goes before it was used."""
+        """Mark the rows as used: first those in the cache, so that none of them is evicted for a row of the same mini-batch."""
         _lru(rows, self.slot_of, self._row_of, self._before, self._behind)
 
 
@@ -77,13 +77,13 @@ def _lru(rows, slot_of, row_of, before, behind):  # type: ignore[no-untyped-def]
 
 
 class S3Fifo:
-    """Three queues: a tenth of the slots for new rows, the others for rows used again, and a memory of what left the first.
+    """A cache with three queues: a tenth of the slots is for new rows, the others for rows used again; a third queue has ids evicted from the first.
 
     Source: Yang, Zhang, Qiu, Yue and Vigfusson, "FIFO queues are all you need for cache eviction" (SOSP 2023), algorithm 1.
     """
 
     def __init__(self, num_rows: int, num_slots: int) -> None:
-        """Begin empty."""
+        """Create an empty cache of ``num_slots`` slots."""
         self.slot_of = np.full(num_rows, -1, np.int32)
         small = max(1, num_slots // 10)
         self._most = np.array([small, num_slots - small, num_slots - small])
@@ -95,7 +95,7 @@ class S3Fifo:
         self._num_free = np.array([num_slots])
 
     def update(self, rows: Array) -> None:
-        """Count uses, and put in the rows that are not there."""
+        """Count the uses of rows in the cache, and insert the others."""
         queues = (self._queues, self._begins, self._lengths)
         _s3fifo(rows, self.slot_of, self._uses, self._is_ghost, queues, self._most, self._free, self._num_free)
 
@@ -158,7 +158,9 @@ def _evict(slot_of, uses, is_ghost, queues, most, free, num_free):  # type: igno
 
 @cpu_kernel
 def _s3fifo(rows, slot_of, uses, is_ghost, queues, most, free, num_free):  # type: ignore[no-untyped-def]
-    is_missing = np.empty(len(rows), np.bool_)  # at first: one that goes for another of its mini-batch is not put in again
+    is_missing = np.empty(
+        len(rows), np.bool_
+    )  # before any is inserted: a row evicted for another one of its mini-batch is not inserted again
     for i in range(len(rows)):
         is_missing[i] = slot_of[rows[i]] < 0
         if not is_missing[i]:

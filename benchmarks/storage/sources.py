@@ -1,7 +1,7 @@
-"""Where a loader takes rows of features from, for comparison with its tier: memory, a map of the file, or a cache with another policy.
+"""Sources of feature rows that are compared with the loader's cache: memory, a memory map of the file, and caches with other policies.
 
-Each takes the place of the features in a task (``SampleTask.stores``), opens what it needs in the process that makes the batches, and reads
-past the page cache what it reads itself.
+A source replaces the features of a task (``SampleTask.stores``) and opens the file in the process that makes the batches. Except for the memory map, sources
+bypass the page cache.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from hoptrain.samplers.loader.tier import CachedFeatures
 
 
 def features_of(data: Dataset) -> FileRows:
-    """The file of a data set's features.
+    """Return the file of a data set's features.
 
     Raises:
-        InputError: there are none, or not in a file.
+        InputError: the data set has no features, or they are not in a file.
     """
     if data.x is None:
         raise InputError(f"{data.name} has no features: there is nothing to keep on a disk; choose another data set")
@@ -38,17 +38,17 @@ def features_of(data: Dataset) -> FileRows:
 
 
 def join(group: Path) -> None:
-    """Put this process into a control group: what it allocates and maps from now on counts there."""
+    """Move this process to a control group, to which the memory that it allocates and maps from now on counts."""
     (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 @dataclass(eq=False, kw_only=True)
 class Source:
-    """A table (V, F) in a file.
+    """A source of the rows of a table (V, F) in a file.
 
     Attributes:
         file: the file.
-        group: a control group that the process joins with the first batch of a run; None for none.
+        group: a control group that the process joins before the first batch of a run, or None.
     """
 
     file: FileRows
@@ -61,13 +61,13 @@ class Source:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(V, F)."""
+        """Shape of the table, (V, F)."""
         return self.file.shape
 
     def gather(self, ids: Array, out: Array, run: int, step: int, workspace: Workspace) -> None:
-        """``out[i] = table[ids[i]]``; in run 0, which is not a real run, directly from the file."""
+        """Gather rows: ``out[i] = table[ids[i]]``. In run 0, a rehearsal that only finds the size of a batch, they are read directly from the file."""
         if run:
-            self._joined  # noqa: B018 - once
+            self._joined  # noqa: B018 - joins the group at the first access
             self.rows(ids, out, workspace)
         else:
             CachedFeatures(file=self.file).gather(ids, out, run, step, workspace)
@@ -87,7 +87,7 @@ class Source:
 
 
 class InMemory(Source):
-    """All rows in memory of the process."""
+    """A source that has all rows in the memory of the process."""
 
     @cached_property
     def _table(self) -> Array:
@@ -98,10 +98,10 @@ class InMemory(Source):
 
 @dataclass(eq=False, kw_only=True)
 class Mapped(Source):
-    """A memory map.
+    """A source that maps the file to memory.
 
     Attributes:
-        advice: for the kernel, such as ``mmap.MADV_RANDOM``.
+        advice: advice to the operating system about the map, such as ``mmap.MADV_RANDOM``.
     """
 
     advice: int = mmap.MADV_NORMAL
@@ -116,11 +116,13 @@ class Mapped(Source):
 
 @dataclass(eq=False, kw_only=True)
 class Cached(Source):
-    """A cache whose policy sees a batch when it is made, and reads then what is missing, sorted and several rows at once, as the tier does.
+    """A source with a cache of rows, whose policy does not know future batches.
+
+    When a batch is made, its missing rows are read in file order and several at once, as the loader's cache does.
 
     Attributes:
-        num_slots: N.
-        make: makes the policy, which says what stays; rows that are fixed are read with the first batch.
+        num_slots: number of rows that the cache holds.
+        make: function that makes the policy. The rows of a fixed policy are read with the first batch.
     """
 
     num_slots: int
@@ -140,7 +142,7 @@ class Cached(Source):
         return cache
 
     def rows(self, ids: Array, out: Array, workspace: Workspace) -> None:
-        """Gather the rows of distinct ids into ``out`` through the cache."""
+        """Gather the rows of distinct ids into ``out``, from the cache or the file, and update the cache."""
         cache, as_bytes = self._cache, out.view(np.uint8).reshape(len(ids), self.file.row_bytes)
         places = np.argsort(ids)
         rows = ids[places]

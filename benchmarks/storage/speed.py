@@ -1,4 +1,4 @@
-"""How many mini-batches a second come, by where their features lie: in rounds, each system with one process that makes batches."""
+"""How many mini-batches a second does a loader make, depending on where the features are? Every system has one process that makes batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LINE_BYTES = 64
 
 
 def control_group(name: str, num_bytes: int) -> Path | None:
-    """A new group of processes whose memory, the page cache that they fill included, is limited; None where none can be made."""
+    """Create a control group that limits the memory of its processes, including the page cache that they fill, or return None if that is impossible."""
     for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         group = Path(root, f"hoptrain-bench-{os.getpid()}-{name}")
         with suppress(OSError):
@@ -52,14 +52,14 @@ class System:
     """A source of features with the process that makes its batches.
 
     Attributes:
-        schedule: what is in which batch.
-        pool: the process.
-        batches: steps of a call.
-        use: what is done with a batch.
-        tier: the loader's own, if this is it.
-        group: the control group of the process.
-        dropped: files that the system forgets before each call.
-        filled: of each call, with a tier: ``Filled``, summed over its steps.
+        schedule: the seeds of each batch.
+        pool: the process that makes batches.
+        batches: number of batches of a call.
+        use: function that is called with each batch.
+        tier: the loader's feature cache, or None for another source.
+        group: the control group of the process, or None.
+        dropped: files whose pages are dropped from the page cache before each call.
+        filled: for each call, the fields of ``Filled`` summed over its steps; empty without a tier.
     """
 
     schedule: Schedule
@@ -72,18 +72,18 @@ class System:
     filled: list[tuple[float, ...]]
 
     def __call__(self, call: int) -> int:
-        """Take the next batches of the epochs from the second one on; returns how many there were."""
+        """Take the next batches, starting with the second epoch, and return their number."""
         epoch, steps = piece(self.schedule.num_steps, self.batches, call)
         for path in self.dropped:
             drop_cached(path)
         return self.take(epoch + 1, steps)
 
     def take(self, epoch: int, steps: range) -> int:
-        """Take the batches of some steps, and use them; returns how many there were."""
+        """Take and use the batches of some steps, and return their number."""
         before = self.tier.filled if self.tier else Filled()
         for arrays, header in self._made(epoch, steps):
             self.use(header.filled(arrays))
-            arrays.clear()  # the slot is free before the wait for the next one
+            arrays.clear()  # frees the slot before waiting for the next batch
         if self.tier:
             self.filled.append(tuple(b - a for a, b in zip(before, self.tier.filled, strict=True)))
         return len(steps)
@@ -94,7 +94,7 @@ class System:
         return self.pool.run(run_and_epoch(1, epoch), steps)
 
     def close(self) -> None:
-        """End its processes."""
+        """End the processes of the system."""
         self.pool.close()
         if self.tier:
             self.tier.close()
@@ -105,11 +105,11 @@ class System:
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Dgl:
-    """DGL's loader in a process of its own, with the features mapped, in a control group like the maps.
+    """DGL's loader in a separate process with memory-mapped features, limited by a control group like the maps.
 
     Attributes:
         child: the process.
-        case: what a call loads.
+        case: seeds, fanouts and batch size of a call.
         group: the control group.
     """
 
@@ -119,7 +119,7 @@ class Dgl:
 
     @classmethod
     def opened(cls, data: Dataset, case: Case, memory: int) -> Dgl | None:
-        """None, aloud, where DGL or control groups are not to be had."""
+        """Start the process, or print why DGL is skipped and return None: DGL is not installed, or a control group cannot be made."""
         group = control_group("dgl", memory)
         if group is None or data.path is None:
             print("skipped DGL: its memory is limited by a control group, which cannot be made here")
@@ -135,7 +135,7 @@ class Dgl:
         return made
 
     def __call__(self, number: int) -> int:
-        """Load; returns the number of batches."""
+        """Load the batches of the case, and return their number."""
         batches: int = self.child.call("load", 0).batches
         return batches
 
@@ -152,7 +152,7 @@ def read_lines(batch: Any) -> None:
 
 
 def piece(num_steps: int, batches: int, call: int) -> tuple[int, range]:
-    """Epoch and steps of a call: an epoch is cut into pieces of about as many batches."""
+    """Return the epoch and the steps of a call: each epoch is divided into pieces of about ``batches`` steps."""
     pieces = max(1, round(num_steps / batches))
     epoch, part = divmod(call, pieces)
     return epoch, range(part * num_steps // pieces, (part + 1) * num_steps // pieces)
@@ -171,25 +171,25 @@ def opened(
     use: Callable[[Any], None] = read_lines,
     without: Collection[str] = (),
 ) -> dict[str, System]:
-    """The systems by name; each reads the features from the data set's file.
+    """Return the systems by name. Each reads the features from the data set's file.
 
     Args:
-        data: opened from a folder.
-        sampler: prepared.
-        schedule: what is in which batch.
-        memory: bytes for features, for all but the one that has them all in memory.
-        num_slots: rows that fit there.
-        prefetch_steps: of the tier.
-        policies: what makes them.
-        batches: of a call.
-        use: what is done with each.
-        without: names that are left out.
+        data: a data set opened from a folder.
+        sampler: the prepared sampler.
+        schedule: the seeds of each batch.
+        memory: bytes that each system may use for features, except for the one that has all of them in memory.
+        num_slots: number of rows that fit in ``memory``.
+        prefetch_steps: number of steps that the tier knows ahead.
+        policies: functions that make the cache policies, by name.
+        batches: number of batches of a call.
+        use: function that is called with each batch.
+        without: names of systems to leave out.
     """
     file = features_of(data)
     drop_cached(file.path)
     sources: dict[str, Source | None] = {"in memory": InMemory(file=file), "tier": None}
     for name, advice in (("map, MADV_RANDOM", mmap.MADV_RANDOM), ("map", mmap.MADV_NORMAL)):
-        if name not in without:  # a group that nobody joins would be left behind
+        if name not in without:  # otherwise its control group would never be joined, nor removed
             sources[name] = Mapped(file=file, advice=advice, group=control_group(f"{advice:d}", memory))
     sources |= {name: Cached(file=file, num_slots=num_slots, make=make) for name, make in policies.items()}
     systems, own = {}, {name: store for name, store in (("x", data.x), ("y", data.y)) if store is not None}
@@ -206,7 +206,7 @@ def opened(
 
 
 def drop_cached(path: str) -> None:
-    """Have the system forget what it holds of a file."""
+    """Drop a file's pages from the page cache."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

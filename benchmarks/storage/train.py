@@ -1,4 +1,4 @@
-"""A training step on each mini-batch, so that a source of features is compared by what a run takes, and not by what a loader gives."""
+"""A training step on each mini-batch, to compare sources of features by the speed of a training and not of the loader alone."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from hoptrain.engine import Dataset
 
 
 class Steps:
-    """GraphSAGE and Adam, the same for all systems."""
+    """Training steps of GraphSAGE with Adam, the same for all systems."""
 
     def __init__(self, data: Dataset, num_hops: int, width: int) -> None:
-        """Build the model, ``width`` wide, for batches with features and labels."""
-        import torch  # here, lest what only counts waits for it
+        """Build the model with ``width`` hidden channels."""
+        import torch  # imported here, so that the parts that only count need not wait for it
 
         from hoptrain.trainers.models import GNN
 
         torch.manual_seed(SEED)
         self._model = GNN("sage", data.num_features, width, data.num_classes, num_hops).train()
-        self._degrees = torch.empty(0)  # which GraphSAGE does not ask for
+        self._degrees = torch.empty(0)  # GraphSAGE does not use degrees
         self._optimizer = torch.optim.Adam(self._model.parameters())
 
     def __call__(self, made: Any) -> None:

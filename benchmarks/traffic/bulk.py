@@ -1,4 +1,4 @@
-"""The bytes of a bulk: of each of its launches."""
+"""Bytes of device memory that each kernel launch of a bulk moves. A bulk is a group of mini-batches that are sampled together."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Counting what a launch reads and writes: arrays in order by their bytes, anywhere else by sectors.
+"""Counts of the bytes that a kernel launch reads and writes: by bytes for arrays accessed in order, and by sectors of 32 bytes for random access.
 
-What is counted are the bytes that warps ask for beyond their own share of a first-level cache:
+The counts are the bytes that warps request and that the first-level cache does not serve:
 
-* *in order* (``reads``, ``writes``): neighbouring threads take neighbouring entries. Bytes are items times their size.
-* *anywhere* (``fetches``, ``scatters``): an access moves a sector of 32 bytes, whatever it asks for; an atomic one is both.
+* *Ordered* (``reads``, ``writes``): neighbouring threads access neighbouring entries. The bytes are the number of entries times their size.
+* *Random* (``fetches``, ``scatters``): each access moves whole sectors, however few bytes it needs. An atomic access counts as both.
 
-With a second-level cache (``Moved.bytes``) the arrays accessed anywhere are taken to stay there during a launch if those that are in use at once
-fit together: then each of their sectors moves once a launch instead of once an access. In use at once are arrays that all batches share, and
-those of as many batches as the grid has running at once, blocks being started in the order of their numbers. Nothing is taken to stay from
-one launch to the next. Sectors that are written are moved once: that the rest of a sector may have to be read before is left out, and so are
-sizes, addresses and other arrays of a few numbers.
+``Moved.bytes`` takes a second-level cache into account. It assumes that the arrays accessed at random stay in the cache during a launch if those in use
+at the same time fit; each of their sectors then moves once a launch instead of once an access. In use at the same time are the arrays that all batches
+share, and those of the batches that run at the same time, assuming that thread blocks start in the order of their numbers.
+
+Nothing is assumed to stay in the cache between launches. A written sector is moved once, although the rest of it may have to be read before. Sizes, addresses
+and other small arrays are not counted.
 """
 
 from __future__ import annotations
@@ -66,7 +67,12 @@ class Moved:
     accesses: tuple[Access, ...]
 
     def bytes(self, cache_bytes: float = 0, threads: float = 1) -> tuple[float, float]:
-        """Read and written, behind a cache of so many bytes, on a device that runs so many threads at once."""
+        """Return the bytes read from and written to device memory.
+
+        Args:
+            cache_bytes: size of the second-level cache.
+            threads: number of threads that the device runs at once.
+        """
         at_once = 1 + -(-int(threads) // (self.grid[0] * self.block))
         spans = {access.array: access.span * min(access.copies, at_once) for access in self.accesses if access.sectors}
         stays = sum(spans.values()) <= cache_bytes
@@ -78,41 +84,41 @@ class Moved:
 
 
 def distinct(draws: Any, places: Any) -> Any:
-    """Different places among draws that hit any alike."""
+    """Return the expected number of distinct values among ``draws`` uniform draws from ``places`` values."""
     return places * -np.expm1(draws * np.log1p(-1 / np.maximum(places, 1 + 1e-9)))
 
 
 class Count:
-    """The accesses of one launch in the making."""
+    """A counter of the accesses of one launch."""
 
     def __init__(self, launched: Launched, facts: Facts, names: Mapping[int, str], thresholds: Thresholds, hop: int) -> None:
-        """Start without any.
+        """Create a counter without accesses.
 
         Args:
             launched: the launch.
-            facts: of the bulk.
-            names: of sizes, by the identity of the arrays that hold them.
-            thresholds: with which it was launched.
-            hop: that it belongs to.
+            facts: true sizes of the bulk.
+            names: names of sizes, by the ``id`` of the arrays that hold them.
+            thresholds: thresholds of the launch.
+            hop: hop to which the launch belongs.
         """
         self.launched, self.facts, self._names, self.thresholds, self.hop = launched, facts, names, thresholds, hop
         self.accesses: list[Access] = []
 
     def __getitem__(self, name: str) -> Any:
-        """An argument."""
+        """Return an argument of the launch by its name."""
         return self.launched.arguments[name]
 
     def size(self, name: str) -> Array:
-        """(K,) the true value of an argument that is a row of sizes."""
+        """Return the true values (K,) of an argument that holds a size for each mini-batch."""
         return self.facts.sizes[self._names[id(self[name])]]
 
     def total(self, begin: str, end: str) -> int:
-        """Items of all batches from one size to the other."""
+        """Return the number of items between two sizes, over all mini-batches."""
         return int((self.size(end) - self.size(begin)).sum())
 
     @property
     def requests(self) -> Requests:
-        """Requests of the hop."""
+        """Requests of the launch's hop: nodes whose neighbours are sampled."""
         return self.facts.hops[self.hop]
 
     @property
@@ -127,11 +133,11 @@ class Count:
         return len(self.facts.sizes["zeros"])
 
     def reads(self, name: str, items: float, part: float = 1.0) -> None:
-        """Count ordered reads of ``items`` entries, of which a scattered share ``part`` is used."""
+        """Count ordered reads of ``items`` entries, of which a random share ``part`` is needed; sectors with no needed entry are not read."""
         self._ordered(name, False, items, part)
 
     def writes(self, name: str, items: float, part: float = 1.0) -> None:
-        """Count ordered writes of ``items`` entries, of which a share ``part`` is used."""
+        """Count ordered writes of ``items`` entries, of which a random share ``part`` is written."""
         self._ordered(name, True, items, part)
 
     def _ordered(self, name: str, is_write: bool, items: float, part: float) -> None:
@@ -155,5 +161,5 @@ class Count:
 
 
 def sectors_of(run: Any, size: int) -> Any:
-    """Sectors of ``run`` entries side by side that begin at any of them."""
+    """Return the expected number of sectors of ``run`` consecutive entries of ``size`` bytes, with a random start."""
     return 1 + (run - 1) * size / SECTOR

@@ -1,9 +1,9 @@
 """How many bytes of device memory does sampling an epoch move, and what time does that predict on a GPU that is not there?
 
-The host's part of a bulk runs with the driver replaced by nothing (``hoptrain.benchmarks.common.stub_driver``), its launches are noted with their
-arguments, the same mini-batches are sampled on the CPU for the true sizes, and ``hoptrain.benchmarks.traffic`` says what each launch reads and
-writes. The interpreter of the tests holds that to what compiled kernels access. The time is a **prediction**: bytes over the speed of the
-memory, and launches of captured CUDA graphs.
+A *bulk* is a group of mini-batches that are sampled together. Its host code runs with a stub of the CUDA driver
+(``hoptrain.benchmarks.common.stub_driver``), and the kernel launches are recorded with their arguments. The same mini-batches are sampled on the CPU to find
+the true sizes, from which ``hoptrain.benchmarks.traffic`` counts what each launch reads and writes. The tests compare these counts with the accesses of the
+compiled kernels. The time is a **prediction**: the bytes divided by the memory bandwidth, plus the time of the launches in captured CUDA graphs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hoptrain.samplers.cuda.drivers import driver_for
 def predict_epoch(
     data: Dataset, sampler: NeighborSampler, schedule: Schedule, kernels: Sequence[str], bulk: int, device: Device
 ) -> Iterator[dict[str, Any]]:
-    """For each schedule a record of each kernel in a bulk of so many mini-batches, and one of all bulks of the epoch."""
+    """Yield, for each schedule in ``kernels``, a record of each CUDA kernel in a bulk of ``bulk`` mini-batches, and one of all bulks of an epoch."""
     seeds = [schedule.batch_items(0, step) for step in range(min(bulk, schedule.num_steps))]
     facts = facts_of(data.graph, sampler.sample_bulk(data.graph, seeds))
     for kernel in kernels:
@@ -38,7 +38,7 @@ def predict_epoch(
 
 
 def launches_of(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, facts: Facts) -> list[Moved]:
-    """Return the data that each launch of a bulk moves, after a first bulk with the same seeds."""
+    """Return the data that each launch of a bulk moves. A first bulk with the same seeds has already allocated the arrays."""
     with stubbed() as counts, giving_sizes(facts.sizes, Counter[str]()):
         workspace = Workspace(device="cuda", kernel=kernel, placement="device", cuda_graphs=False)
         workspace._stream = StubStream(counts)
@@ -68,7 +68,7 @@ def _described(moved: Sequence[Moved], facts: Facts, device: Device, num_batches
 
 
 def _row(launches: Sequence[Moved], facts: Facts, device: Device, times: float) -> dict[str, Any]:
-    """``times`` as many launches as these."""
+    """Return the record of ``times`` repetitions of these launches."""
     found, edges = predict(launches, device), facts.num_edges
     return {
         "launches": times * found.launches,

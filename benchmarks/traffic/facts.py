@@ -1,4 +1,4 @@
-"""The true sizes of a bulk, which its launches read from device memory: what the host has to know to count their bytes."""
+"""True sizes of a bulk, which are needed to count the bytes of its launches. On a GPU, the launches read these sizes from device memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hoptrain.samplers import MiniBatch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requests:
-    """The requests of a hop, R of all batches together.
+    """The requests of a hop: R nodes, over all batches, whose neighbours are sampled.
 
     Attributes:
-        vertices: (R,) that they are on.
-        degrees: (R,) of these.
+        vertices: (R,) ids of the nodes.
+        degrees: (R,) in-degrees of the nodes.
     """
 
     vertices: Array
@@ -47,7 +47,7 @@ class Facts:
 
 
 def facts_of(graph: Graph, batches: Sequence[MiniBatch]) -> Facts:
-    """Return the sizes of mini-batches that ``NeighborSampler`` made of a graph, on the CPU or a GPU."""
+    """Return the sizes of mini-batches that ``NeighborSampler`` sampled from a graph, on the CPU or a GPU."""
     indptr, number = np.asarray(graph.indptr), len(batches[0].blocks)
     sizes: dict[str, Any] = {"zeros": np.zeros(len(batches), np.int64)}
     for hop in range(number):

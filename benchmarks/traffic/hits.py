@@ -1,4 +1,4 @@
-"""Share of row reads that would hit a ``gpu_cache``, counted on the CPU, whose mini-batches equal a GPU's."""
+"""Hit rates of a ``gpu_cache``, counted on the CPU, which samples the same mini-batches as a GPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from hoptrain.samplers import NeighborSampler, Workspace
 
 
 def hit_rates(data: Dataset, sampler: NeighborSampler, schedule: Schedule, shares: Sequence[float]) -> Iterator[Record]:
-    """For each share of the rows that is kept, those read most in epoch 0: what share of the reads of epoch 0 hits them, and of epoch 1's.
+    """Yield the hit rates of a cache of the rows read most often in epoch 0, for each share of rows that it keeps.
+
+    ``counted`` is the hit rate in epoch 0 itself, ``next`` that in epoch 1.
 
     Raises:
-        InputError: a share that is not above 0 and at most 1, or of no row.
+        InputError: a share is not in (0, 1], or so small that it keeps no row.
     """
     kept = [num_cached(share, data.graph.num_nodes, 1) for share in shares]
     first, following = (_count_reads(data, sampler, schedule, epoch) for epoch in (0, 1))
@@ -28,7 +30,7 @@ def hit_rates(data: Dataset, sampler: NeighborSampler, schedule: Schedule, share
 
 
 def _count_reads(data: Dataset, sampler: NeighborSampler, schedule: Schedule, epoch: int) -> Array:
-    """(V,) how often each row is read in an epoch."""
+    """Return how often each row is read in an epoch (V,)."""
     counts, workspace = np.zeros(data.graph.num_nodes, np.int64), Workspace()
     for step in range(schedule.num_steps):
         address = schedule.address(epoch, step)._asdict()

@@ -1,4 +1,7 @@
-"""Bytes that each kernel of neighbour sampling reads and writes, from its arguments and the bulk's true sizes; ``hoptrain.kernels.cuda`` has the kernels."""
+"""Bytes that each CUDA kernel of neighbour sampling reads and writes, from its arguments and the bulk's true sizes.
+
+There is a function for each kernel of ``hoptrain.kernels.cuda``, with the kernel's name.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from hoptrain.kernels.cuda.draw import DISTINCT
 
 
 def clear(count: Count) -> None:
-    """All."""
+    """Count the bytes of a launch that sets all counts to 0."""
     count.writes("counts", len(count["counts"]))
 
 
 def gather_rows(count: Count) -> None:
-    """A row each; rows lie anywhere."""
+    """Count the bytes of a launch that copies a row for each id, from random positions."""
     number, width = count["out"].shape
     count.reads("ids", number)
     count.fetches("rows", number, width)
@@ -28,12 +31,12 @@ def gather_rows(count: Count) -> None:
 
 
 def _columns(count: Count, requests: float) -> None:
-    """Begin and end of the columns that requests are on."""
+    """Count the reads of ``indptr``: begin and end of each request's column."""
     count.fetches("indptr", requests, 2)
 
 
 def count_draws(count: Count) -> None:
-    """A count for each request."""
+    """Count the bytes of a launch that writes a number of draws for each request."""
     number = len(count.requests.vertices)
     count.reads("nodes", number)
     _columns(count, number)
@@ -41,7 +44,7 @@ def count_draws(count: Count) -> None:
 
 
 def sample_requests(count: Count) -> None:
-    """Each request reads its own column: all of it in order, or a sector a draw, of the few that the column has."""
+    """Count the bytes of a launch in which each request reads its column: all of it in order, or a sector a draw, but each sector at most once."""
     requests, fanout = count.requests, count["fanout"]
     number, degrees = len(requests.vertices), requests.degrees
     taken = takes_all(degrees, fanout, count["mode"])
@@ -72,7 +75,7 @@ def _tiles(count: Count) -> int:
 
 
 def scan_tiles(count: Count) -> None:
-    """The sum of a tile is written by one thread."""
+    """Count the bytes of a launch that scans each tile; one thread writes the tile's sum."""
     items = count.total("begin", "end")
     count.reads("rows", items)
     count.writes("rows", items)
@@ -80,14 +83,14 @@ def scan_tiles(count: Count) -> None:
 
 
 def scan_sums(count: Count) -> None:
-    """One block a batch."""
+    """Count the bytes of a launch that scans the sums of the tiles, with one thread block for each mini-batch."""
     tiles = _tiles(count)
     count.reads("sums", tiles)
     count.writes("sums", tiles)
 
 
 def add_sums(count: Count) -> None:
-    """Each warp asks for the sum of its tile."""
+    """Count the bytes of a launch that adds the sum of the previous tiles to each item; a warp reads it once."""
     items = count.total("begin", "end")
     count.reads("rows", items)
     count.writes("rows", items)
@@ -98,7 +101,7 @@ def add_sums(count: Count) -> None:
 
 
 def enter_direct(count: Count) -> None:
-    """Each takes its entry."""
+    """Count the bytes of a launch in which each node claims its entry of the direct table."""
     number = int(count.size("count").sum())
     count.reads("source", number)
     count.writes("nodes", number)
@@ -107,20 +110,20 @@ def enter_direct(count: Count) -> None:
 
 
 def find_repeated_direct(count: Count) -> None:
-    """Each looks at its entry."""
+    """Count the bytes of a launch in which each node reads its entry of the direct table."""
     number = int(count.size("count").sum())
     count.reads("nodes", number)
     count.fetches("entries", number)
 
 
 def _probes(count: Count, held: float) -> float:
-    """Words read to find a node (Knuth, TAOCP 3, 6.4: linear probing) in tables that hold so many in all."""
+    """Return the expected number of words read to find a node by linear probing (Knuth, TAOCP 3, 6.4) in tables with ``held`` nodes in all."""
     load: float = min(0.99, held / (count.num_batches * count["words"].shape[1]))
     return 0.5 * (1 + 1 / (1 - load))
 
 
 def enter_packed(count: Count) -> None:
-    """Each takes a word."""
+    """Count the bytes of a launch in which each node claims a word of the packed table."""
     number = int(count.size("count").sum())
     count.reads("source", number)
     count.writes("nodes", number)
@@ -129,14 +132,14 @@ def enter_packed(count: Count) -> None:
 
 
 def find_repeated_packed(count: Count) -> None:
-    """Each looks for its word, and at the number in it."""
+    """Count the bytes of a launch in which each node finds its word in the packed table and reads the number in it."""
     number = int(count.size("count").sum())
     count.reads("nodes", number)
     count.fetches("words", number, _probes(count, number))
 
 
 def ask_packed(count: Count) -> None:
-    """Each edge looks for its node; new nodes take a word. What holds the node becomes its place."""
+    """Count the bytes of a launch in which each edge looks its neighbour up in the packed table and is overwritten by the word's index; new nodes claim one."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("words", edges, _probes(count, count.facts.sizes[f"nodes{count.hop + 1}"].sum()))
@@ -145,7 +148,7 @@ def ask_packed(count: Count) -> None:
 
 
 def ask_direct(count: Count) -> None:
-    """Each edge looks; new nodes' entries are lowered."""
+    """Count the bytes of a launch in which each edge reads its neighbour's entry of the direct table; the entries of new nodes are lowered."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("entries", edges)
@@ -153,7 +156,7 @@ def ask_direct(count: Count) -> None:
 
 
 def mark_tiles(count: Count) -> None:
-    """Each edge looks again; those that are first are marked."""
+    """Count the bytes of a launch in which each edge reads its neighbour's entry again; the first edge of each new node is marked."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("entries", edges)
@@ -162,7 +165,7 @@ def mark_tiles(count: Count) -> None:
 
 
 def number_tiles(count: Count) -> None:
-    """Marked ones get their ids; a warp of them asks for the sum of its tile."""
+    """Count the bytes of a launch that gives the nodes of marked edges their local ids; each warp reads the sum of its tile."""
     edges, new = count.total("begin", "end"), count.num_new
     count.reads("neighbors", edges)
     count.fetches("sums", edges / WARP)
@@ -173,7 +176,7 @@ def number_tiles(count: Count) -> None:
 
 
 def read_entries(count: Count) -> None:
-    """A local id for each edge."""
+    """Count the bytes of a launch that reads the neighbour's local id for each edge."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("entries", edges)

@@ -10,14 +10,14 @@ from hoptrain.benchmarks.traffic.count import Moved
 from hoptrain.engine import InputError
 
 LAUNCH_SECONDS = 2e-6
-"""From the end of a kernel to the beginning of the next in a captured CUDA graph, and its last blocks; a guess that no device has confirmed."""
+"""Estimated overhead of a kernel in a captured CUDA graph: the gap to the next one, and its last thread blocks. No device has confirmed this guess."""
 RANDOM_SHARE = 0.5
-"""Share of the memory's speed for accesses of single sectors, which move at least 64 bytes each; a guess that no device has confirmed."""
+"""Estimated share of the memory bandwidth for random accesses of single sectors, which move at least 64 bytes. No device has confirmed this guess."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """A GPU, as far as predictions go.
+    """The properties of a GPU that predictions need.
 
     Attributes:
         name: name of the GPU.
@@ -90,8 +90,8 @@ class Prediction:
         asked: bytes that warps request, without a second-level cache.
         moved: bytes of these that reach the device's memory, with the cache.
         launches: number of launches.
-        seconds: time of the moved bytes at the memory's full speed, and of the launches.
-        careful_seconds: as ``seconds``, with accesses anywhere at ``RANDOM_SHARE`` of the speed.
+        seconds: time of the moved bytes at full memory bandwidth, plus the overhead of the launches.
+        careful_seconds: a more cautious ``seconds``, with random accesses at ``RANDOM_SHARE`` of the bandwidth.
     """
 
     asked: float
@@ -102,7 +102,7 @@ class Prediction:
 
 
 def predict(moved: Sequence[Moved], device: Device) -> Prediction:
-    """The time of launches that follow one another, none faster than its bytes."""
+    """Return the predicted traffic and time of consecutive launches, each limited by the memory bandwidth."""
     asked = sum(sum(launch.bytes()) for launch in moved)
     through = sum(sum(launch.bytes(device.cache_bytes, device.threads)) for launch in moved)
     ordered = sum(access.ordered for launch in moved for access in launch.accesses)

@@ -1,4 +1,4 @@
-"""The launches of a bulk with their arguments, as they were made: on a device, in the simulator, or with the driver replaced."""
+"""Recording of a bulk's kernel launches with their arguments: on a GPU, in the CUDA simulator, or with a stub of the driver."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hoptrain.engine.device import is_simulated
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch.
+    """A kernel launch.
 
     Attributes:
-        kernel: its name.
-        grid: blocks in x and y.
-        block: threads of a block.
-        arguments: by the parameter's name, as they were given.
+        kernel: name of the kernel.
+        grid: number of blocks in x and y.
+        block: number of threads of a block.
+        arguments: arguments by the names of the parameters.
     """
 
     kernel: str
@@ -33,13 +33,13 @@ class Launched:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Launched]]:
-    """All launches of numba-cuda's kernels, or of the simulator's, while it lasts; those of a CUDA graph's replay are not seen."""
+    """Record all launches of numba-cuda's kernels, or of its simulator, in the body of the ``with`` statement; replays of CUDA graphs are not recorded."""
     launches: list[Launched] = []
     configured = _simulated() if is_simulated() else _compiled()
     call = configured.__call__
 
     def note(launch: Any, *arguments: Any) -> Any:
-        if is_simulated() and launch.grid_dim is None:  # a kernel calls a device function
+        if is_simulated() and launch.grid_dim is None:  # not a launch: a kernel calls a device function
             return call(launch, *arguments)
         function, grid, block = (
             (launch.fn, launch.grid_dim, launch.block_dim)

@@ -1,4 +1,7 @@
-"""Bytes that the kernels that group requests by transit read and write; compare ``hoptrain.benchmarks.traffic.kernels``."""
+"""Bytes that the kernels of the schedule "transit" read and write, as in ``hoptrain.benchmarks.traffic.kernels``.
+
+These kernels group requests by node. A *transit* is a node with one or more requests, each from another mini-batch or seed.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from hoptrain.kernels.cuda.thresholds import COPY_UNIT
 
 @dataclass(frozen=True, slots=True)
 class _Transits:
-    """Nodes with requests that give edges; a row each.
+    """The transits whose requests yield edges, with one entry per transit.
 
     Attributes:
-        members: requests on it.
-        degrees: of it.
-        edges: that a request gives.
-        units: of work of a request (``hoptrain.kernels.cuda.draw``).
+        members: number of requests of the transit.
+        degrees: in-degree of the node.
+        edges: number of edges that a request yields.
+        units: units of work of a request (``hoptrain.kernels.cuda.draw``).
     """
 
     members: Array
@@ -34,7 +37,7 @@ class _Transits:
 
     @property
     def work(self) -> Array:
-        """Units of all requests on it."""
+        """Units of work of each transit, over all of its requests."""
         return self.members * self.units
 
     def of_class(self, low: float, high: float) -> _Transits:
@@ -55,7 +58,7 @@ def _transits(count: Count, fanout: int, mode: int) -> _Transits:
 
 
 def count_requests(count: Count) -> None:
-    """A request that gives an edge counts itself at its node."""
+    """Count the bytes of a launch that counts the requests of each node, if they yield edges."""
     found = _transits(count, count["fanout"], count["mode"])
     number, grouped, transits = len(count.requests.vertices), found.members.sum(), len(found.members)
     count.reads("nodes", number)
@@ -68,7 +71,7 @@ def count_requests(count: Count) -> None:
 
 
 def claim_groups(count: Count) -> None:
-    """A transit takes its range and clears its count."""
+    """Count the bytes of a launch in which each transit claims its range of the grouped requests and clears its count."""
     transits = len(_transits(count, count["fanout"], count["mode"]).members)
     count.reads("transits", transits)
     count.fetches("group_size", transits)
@@ -79,7 +82,10 @@ def claim_groups(count: Count) -> None:
 
 
 def enter_groups(count: Count) -> None:
-    """A request goes to its place: the first ones of transits side by side, for in their order transits were listed."""
+    """Count the bytes of a launch that writes each request into its transit's range.
+
+    The first requests of the transits are written in order, since the transits were listed in their order; the others are at random positions.
+    """
     found = _transits(count, count["fanout"], count["mode"])
     number, grouped, transits = len(count.requests.vertices), found.members.sum(), len(found.members)
     count.reads("nodes", number)
@@ -102,7 +108,10 @@ def transit_blocks(count: Count) -> None:
 
 
 def _draw(count: Count, kind: int) -> None:
-    """The lists of the class in about the order in which transits were listed, and so are the first requests of each; the others are anywhere."""
+    """Count the bytes of a launch that samples for the transits of one class.
+
+    The class has its transits, and their first requests, in about the order in which they were listed. The other requests are at random positions.
+    """
     everything, table = _transits(count, count["fanout"], count["mode"]), count.thresholds
     borders = 0, table.thread_work, table.warp_work, table.block_work, np.inf
     found = everything.of_class(borders[kind], borders[kind + 1])

@@ -1,9 +1,9 @@
-"""How soon is a model accurate when it is trained on sampled batches, and how soon on the whole graph?
+"""Does a model become accurate sooner if it is trained on sampled mini-batches, or on the whole graph?
 
-The same model and data, in one process on one thread: neighbour sampling with mini-batches, and the steps of ``task: full_batch``, one an epoch, over all
-nodes ("The Case for Sampling", Serafini & Guan 2021, asks it). Whichever has spent less takes its next epoch, until each has spent its seconds;
-these are CPU seconds of sampling and training alone. After each epoch the accuracies are found exactly, outside of the clock. Targets are shares of the
-best validation accuracy that either reached: ``seconds_to_0.99`` tells when a system first was at 99 % of it, None if it never was.
+Both systems train the same model on the same data, in one process on one thread: one with neighbour sampling, the other with ``task: full_batch``, whose
+epoch is a single step over all nodes. The question is from "The Case for Sampling" (Serafini & Guan 2021). The system that has used less CPU time runs its
+next epoch, until each has used its ``--seconds``. Only sampling and training count, not the evaluations, which use all neighbours. Targets are shares of the
+best validation accuracy of both systems: ``seconds_to_0.99`` is the time at which a system first reached 99 % of it, or None if it never did.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TARGETS = (0.95, 0.99)
 
 
 class Setting(NamedTuple):
-    """A data set, and what it is trained with.
+    """The options of a training on one data set.
 
     Attributes:
         scale: scale of a synthetic data set.
@@ -53,17 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--data", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="data sets (default: all of them)")
     parser.add_argument("--arch", nargs="+", choices=("sage", "gcn", "gat"), default=["sage"], help="models (default sage)")
-    parser.add_argument("--seeds", type=int, default=1, help="runs of each, with seeds 1, 2, ... (default 1)")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="number of runs for each data set and model, with the random seeds 1, 2, ... (default 1)"
+    )
     parser.add_argument("--seconds", type=float, help="seconds of training for each system (default by data set)")
     parser.add_argument("--root", help="folder that holds the data sets (default: $HOPTRAIN_DATA)")
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Train everything; with ``--quick`` PubMed's GraphSAGE for a second."""
+    """Train on each data set with each model; with ``--quick`` only GraphSAGE on PubMed for a second."""
     import torch  # imported here to keep --help fast
 
     torch.set_num_threads(1)
-    keep_freed_memory()  # as a training does
+    keep_freed_memory()  # as ``hoptrain fit`` does
     names, archs, seeds = (["pubmed"], ["sage"], [1]) if args.quick else (args.data, args.arch, list(range(1, args.seeds + 1)))
     records: list[dict[str, Any]] = []
     for name in names:
@@ -117,7 +119,7 @@ def _model(data: Dataset, arch: str, seed: int) -> tuple[Any, Any]:
 
 
 def scores_on(data: Dataset, setting: Setting, model: Any) -> tuple[float, float]:
-    """Return the exact accuracies of validation and test."""
+    """Return the accuracies of validation and test, computed with all neighbours."""
     import torch
 
     from hoptrain.trainers.models.inference import layerwise_inference
@@ -134,7 +136,7 @@ def scores_on(data: Dataset, setting: Setting, model: Any) -> tuple[float, float
 
 
 def _sampled(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[tuple[float, Any]]:
-    """Yield each epoch's seconds and the model, sampled in this process as with ``num_workers=0``."""
+    """Yield each epoch's seconds and the model, with sampling in this process."""
     import torch
     import torch.nn.functional as F
 
@@ -157,7 +159,7 @@ def _sampled(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[
 
 
 def _whole(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[tuple[float, Any]]:
-    """Yield the seconds of each step over the whole graph, and the model. Preparing the graph counts to the first step."""
+    """Yield the seconds of each step over the whole graph, and the model. The first step includes preparing the graph."""
     import torch
     import torch.nn.functional as F
 
@@ -182,7 +184,11 @@ SYSTEMS: dict[str, Callable[[Dataset, Setting, str, int], Iterator[tuple[float, 
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the ratio of seconds to 99 %, whole graph over sampled, where both got there, and the gap of the best accuracies in points."""
+    """Return, for each pair of runs, how their times and accuracies compare.
+
+    ``..._whole_over_sampled`` is the ratio of the seconds to 99 % of the best accuracy, if both systems reached it. ``..._gap_points`` is the best
+    accuracy of the whole graph minus that of sampling, in percentage points.
+    """
     found = {}
     pairs = zip(records[::2], records[1::2], strict=True)
     for sampled, whole in pairs:
