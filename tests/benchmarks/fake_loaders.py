@@ -1,4 +1,4 @@
-"""What tests let other processes run, which find it here by its name; a module of its own, so that they import little."""
+"""Loaders that tests run in other processes. They are in a separate module so that these processes import little."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from hoptrain.engine import InputError
 
 
 def slow(data, keep=1.0, delay=0.02):
-    """hoptrain's loader, slower, with a share of the edges."""
+    """A slowed-down loader of hoptrain that reports only a share of the edges."""
     make = hoptrain.open_loader("all", data)
 
     def make_slow(case, workers):

@@ -1,4 +1,4 @@
-"""``hoptrain bench accuracy``: what is trained beside a configuration."""
+"""``hoptrain bench accuracy`` trains baselines next to the model of a configuration."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from hoptrain.trainers.commands.configs import known
 
 @pytest.mark.parametrize("name", UNIFORM)
 def test_uniform_draws_are_trained_by_their_options(data_root, tmp_path, monkeypatch, name):
-    """An epoch, on Cora; an option that the configuration does not have would be refused."""
+    """An epoch with uniform sampling runs on Cora; an unknown option of the configuration would be rejected."""
     monkeypatch.setenv("HOPTRAIN_DATA", str(data_root))
     config, options = UNIFORM[name]
     assert {name, config} <= set(known())

@@ -26,7 +26,7 @@ def _short(monkeypatch):
 
 
 def slow_peer(graph):
-    """hoptrain's own sampler, twice."""
+    """Return a slow baseline: it samples each batch twice with hoptrain's sampler."""
 
     def systems(name, workload, threads):
         if name == "walk":
@@ -42,7 +42,7 @@ def slow_peer(graph):
 
 
 def partial_peer(graph):
-    """A peer whose results lack edges."""
+    """Return a baseline whose results lack edges."""
 
     def systems(name, workload, threads):
         for own in open_algorithms(graph)(name, workload, threads):
@@ -107,7 +107,7 @@ def test_seeds_of_a_task_are_those_of_the_schedule(graph):
 
 @pytest.mark.parametrize("baseline", list(BASELINES))
 def test_peers_do_the_same_work(baseline):
-    """Each algorithm that is installed here, once; the numbers of edges are those of hoptrain."""
+    """Every installed baseline runs once and samples as many edges as hoptrain."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 3000, (2, 40000))
     graph = Graph.from_edges(np.r_[src, dst], np.r_[dst, src], 3000, weights=rng.random(80000, np.float32) + np.float32(0.1))

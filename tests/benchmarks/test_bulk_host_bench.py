@@ -1,4 +1,4 @@
-"""What a bulk asks of the host, with the driver's calls replaced by nothing."""
+"""``hoptrain bench bulk-host`` counts the driver calls and bytes of a bulk with a stub of the CUDA driver."""
 
 import json
 import os
@@ -9,14 +9,14 @@ import pytest
 
 
 def bench(folder, *options):
-    """The results of a run."""
+    """Run the benchmark and return its results."""
     command = [sys.executable, "-m", "hoptrain.trainers.cli", "bench", "bulk-host", *options, "--out", str(folder)]
     subprocess.run(command, env=os.environ | {"NUMBA_ENABLE_CUDASIM": "0"}, check=True, timeout=300, cwd=folder)
     return json.loads((folder / "results.json").read_text())
 
 
 def test_counts_of_a_bulk(tmp_path):
-    """No allocation in a steady state, one wait; launch for launch, or all in one call. A batch of the feed is ten copies and two gathers more."""
+    """After warm-up a bulk allocates nothing and waits once, and a captured one is a single launch. A batch of the feed adds two gathers."""
     records = bench(tmp_path, "--bulks", "2", "--rounds", "1")["records"]
     found = {(row["kernel"], row["captured"]): row for row in records}
     assert {key: row["launches"] for key, row in found.items()} == {
@@ -59,7 +59,7 @@ def test_bytes_of_an_epoch(options, asks, tmp_path):
     ],
 )
 def test_the_cost_model_takes_the_schedule_of_fewer_bytes(options, tmp_path):
-    """For each hop by itself, so that both together can be beaten."""
+    """The schedule "auto" chooses for each hop, and moves hardly more bytes than the better fixed schedule, sometimes fewer."""
     result = bench(tmp_path, *options.split(), "--batch-size", "256", "--device-model", "h200")
     found = {(row["bulk"], row["schedule"]): row["asked_bytes_edge"] for row in result["records"] if row["what"] == "epoch"}
     for bulk in {bulk for bulk, _ in found}:

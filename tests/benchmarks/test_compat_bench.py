@@ -1,4 +1,4 @@
-"""``hoptrain bench compat`` over loaders that stand in for the libraries'."""
+"""``hoptrain bench compat`` runs with loaders that stand in for those of PyG and DGL."""
 
 import json
 
@@ -25,7 +25,7 @@ def run(what, out, *options):
 
 @pytest.fixture
 def original(monkeypatch):
-    """PyG's own loader, with a sampler that needs nothing compiled: hoptrain's."""
+    """Return PyG's own loader with hoptrain's sampler, which does not need PyG's compiled libraries."""
 
     class Original(torch_geometric.loader.NeighborLoader):
         def __init__(self, data, num_neighbors, **options):
@@ -38,7 +38,7 @@ def original(monkeypatch):
 @pytest.mark.promise
 @pytest.mark.parametrize("which", ["folder", "typed folder", "typed:mag"])
 def test_the_original_line_and_the_changed_one(folder, tmp_path, original, which):
-    if which == "typed folder":  # where a type has no features
+    if which == "typed folder":  # its data have a node type without features
         twin = synthetic_mag(0.001)
         x = {kind: rows for kind, rows in twin.x.items() if kind != "field"}
         folder = tmp_path / "typed"

@@ -1,4 +1,4 @@
-"""The benchmark that runs into hangs on purpose, with cases that are certain and short."""
+"""``hoptrain bench deadlock`` detects and reports hangs; these cases are short and hang for certain."""
 
 import itertools
 import json
@@ -45,7 +45,7 @@ def test_torch_hangs(tmp_path, monkeypatch):
 def test_hoptrain_does_not(tmp_path):
     [row], summary = bench(tmp_path, "--cases", "kill", "--systems", "hoptrain")
     assert (row["outcome"], row["batches"], row["orphans"], row["waits"]) == ("completed", "equal", 0, None)
-    assert row["limit_s"] == deadlock.QUICK_S  # as of the other systems
+    assert row["limit_s"] == deadlock.QUICK_S  # the same limit as for the other systems
     assert "was killed by SIGKILL: it is replaced" in (tmp_path / "cases" / "kill-hoptrain.log").read_text()
     assert (summary["cases"], summary["hoptrain_hangs"], summary["hoptrain_different"]) == (1, 0, 0)
 
@@ -99,7 +99,7 @@ def test_a_program_that_waits_is_given_up_with_its_stack(tmp_path, monkeypatch):
 
 def test_a_program_that_only_looks_around_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "IDLE_S", 1.0)
-    looks = itertools.cycle([True] + [False] * 4)  # as of ranks in a collective that one of them does not enter
+    looks = itertools.cycle([True] + [False] * 4)  # as ranks look that wait in a collective which one of them never joins
     monkeypatch.setattr(trial, "is_busy", lambda mark: next(looks))
     found = program("import time; print('begin', flush=True); time.sleep(600)", tmp_path, 1)
     assert not found.ended
@@ -109,7 +109,7 @@ def test_a_program_that_only_looks_around_is_given_up(tmp_path, monkeypatch):
 def test_a_program_that_computes_is_given_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "SLOW", 1e3)
     monkeypatch.setattr(trial, "IDLE_S", 5.0)
-    monkeypatch.setattr(trial, "cpu_seconds", lambda found, **_: 0.0)  # as where others have the cores
+    monkeypatch.setattr(trial, "cpu_seconds", lambda found, **_: 0.0)  # as if other programs used all cores
     found = program(
         "import time; print('begin', flush=True); t = time.process_time()\nwhile time.process_time() - t < 2: pass", tmp_path, 0.5
     )

@@ -69,7 +69,7 @@ def test_hoptrain_alone(folder, tmp_path, monkeypatch):
         assert 0 < row["touch_share"] < 1
         assert row["edges_batch"] > row["rows_batch"] > 16
     edges = {(row["edges_batch"], row["rows_batch"]) for row in content["records"]}
-    assert len(edges) == 1  # the same with any number of workers
+    assert len(edges) == 1  # the number of edges is the same for any number of workers
     assert content["summary"].keys() == {"idle_cpu_share", "max_idle_share"}
     assert content["summary"]["idle_cpu_share"] == 0.01
     assert content["seeds"] == [0]
@@ -160,7 +160,7 @@ def test_idle_share_is_of_one_core():
     assert 0 <= loaders.idle_cpu_share(3, 0.1) < 0.5
 
 
-# The peers.
+# The baselines.
 
 
 @pytest.mark.parametrize(("opener", "mode"), [(dgl.open_loader, "all"), (pyg.open_loader, "new")])
@@ -184,10 +184,10 @@ def test_peers_do_the_same_work(tmp_path, opener, mode):
                 assert set(map(tuple, x)) <= set(map(tuple, features))
                 assert len(np.unique(x, axis=0)) == len(x)
         del epoch
-        gc.collect()  # with the loader its workers
+        gc.collect()  # deletes the loader, which ends its workers
 
 
-# A process of its own.
+# The child process.
 
 
 @pytest.fixture

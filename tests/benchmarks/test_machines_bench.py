@@ -1,4 +1,4 @@
-"""The benchmark of several machines: what it counts is the fewest, and a cache sends less than none."""
+"""The benchmark of several machines counts the fewest possible bytes, and fewer bytes are sent with a cache than without."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def test_counts(tmp_path):
     for none, cached in (whole, parted):
         assert (
             none["rounds"] == none["windows"] + 2 + 2 * 2 * none["sampled_windows"]
-        )  # one more in each of two epochs; two for each of two hops
+        )  # one more in each of the two epochs; two for each of the two hops
         assert cached["sent"] < none["sent"] < none["unplanned"]
     none, cached = whole
     assert none["sent"] == none["minimum"] + 2 * none["rounds"] * 8
@@ -77,14 +77,14 @@ def test_what_memory_is_not_measured_of(tmp_path, capsys, options, line):
     assert line in capsys.readouterr().err
 
 
-@pytest.mark.timeout(400)  # runs of two machines, one after another
+@pytest.mark.timeout(400)  # trains on two machines several times
 def test_memory_beside_the_share(tmp_path):
-    """What is held is at least the half of the share, whose pages are touched, and is set beside it."""
+    """The measured memory is at least half of the machine's files, which training reads, and is divided by their size."""
     options = ("--quick", "--only", "memory", "--scale", "0.05", "--topologies", "partitioned", "--methods", "range", "--batch-size", "64")
     assert main(["bench", "machines", *options, "--cache-mib", "16", "--fanouts", "10", "5", "--out", str(tmp_path)]) == 0
     [record] = json.loads((tmp_path / "results.json").read_text())["records"]
     assert record["outcome"] == "ended"
-    assert record["share"] > 0.05 * 2_449_029 * 100 * 4 / 2  # at least its half of the features
+    assert record["share"] > 0.05 * 2_449_029 * 100 * 4 / 2  # a machine has at least half of the features
     assert record["beyond"] > 0.5 * record["share"]
     assert record["memory_over_share"] == record["beyond"] / (record["share"] + (16 << 20))
 
@@ -92,10 +92,10 @@ def test_memory_beside_the_share(tmp_path):
 @pytest.mark.parametrize(
     ("sent", "mbit", "expected"),
     [
-        (0.0, 8.0, 1.0 + 3.00504),  # the gradients' 3 MB, and heads
-        (1e6, 8.0, 4.00504 + 3.00504 / 4.00504),  # rows are hidden for as long as the step computes
-        (4.00504e6, 8.0, 4.00504 + 3.00504),  # for all of it: the network rests no more
-        (9e6, 8.0, 9.0 + 3.00504),  # it decides
+        (0.0, 8.0, 1.0 + 3.00504),  # the gradients' 3 MB with headers
+        (1e6, 8.0, 4.00504 + 3.00504 / 4.00504),  # rows cost nothing while the step computes
+        (4.00504e6, 8.0, 4.00504 + 3.00504),  # rows take as long as the whole step, so the network is always busy
+        (9e6, 8.0, 9.0 + 3.00504),  # the network limits the speed
         (9e6, 8e3, 1.00300504 + 0.009 * 0.00300504 / 1.00300504),
     ],
 )
@@ -144,7 +144,7 @@ def test_machines_in_namespaces_send_what_is_counted_until_one_is_cut_off():
 
 
 def test_a_single_look_does_not_count():
-    """A page of two processes counts twice where one of them was looked at before the other one ended."""
+    """A single large measurement is ignored, since a shared page may count twice if a process ends in between."""
     assert _most([3, 5, 5, 90, 5, 4, 5]) == 5
     assert _most([3, 7]) == 5
     assert _most([]) == 0

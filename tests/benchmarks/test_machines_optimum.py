@@ -1,4 +1,4 @@
-"""The fewest rows that have to travel, beside all ways to keep rows."""
+"""The fewest rows that machines must send equal the minimum over all choices of rows to keep."""
 
 from itertools import combinations
 
@@ -9,7 +9,7 @@ from hoptrain.benchmarks.machines.optimum import WINDOW, fewest, windows
 
 
 def least(accesses, num_slots):
-    """Over all choices of what is kept from each access to the next."""
+    """Return the fewest fetched rows over all choices of rows that are kept from each access to the next."""
     best = {(): 0}
     for rows in accesses:
         later = {}

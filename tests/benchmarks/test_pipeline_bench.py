@@ -1,4 +1,4 @@
-"""``hoptrain bench pipeline``: its figures from made-up tracks, and one real launch."""
+"""``hoptrain bench pipeline`` computes the right figures from made-up measurements, and measures one real launch."""
 
 import os
 from importlib.util import find_spec
@@ -45,7 +45,7 @@ def test_rows_and_summary():
 
 
 def test_a_row_of_prediction():
-    """By the slower process of each round; differences are the last stage's."""
+    """Times are those of the slower process of each round; the difference is that of the last stage."""
     launch = Launch(stages=2, data=1, chunks=(5,), images=10, rounds=2)
     first = Flow(piped_s=[1, 2], alone_s=[4, 4], piped_latency_s=[0.5, 0.5], alone_latency_s=[0.2, 0.2])
     last = Flow(piped_s=[2, 2], alone_s=[0, 0], piped_latency_s=[0.6, 0.6], alone_latency_s=[0, 0], difference=1e-6)
@@ -73,7 +73,7 @@ def test_picture(tmp_path):
 
 
 def test_two_real_stages():
-    """The gradients of a ViG in a pipeline are those of the whole batch, and so are the losses of its training."""
+    """The gradients and losses of a ViG in a pipeline equal those of the whole batch."""
     results = run_ranks(study, 2, Launch(stages=2, data=1, chunks=(3,), images=6, rounds=1), deadline_s=100.0)
     for result in results:
         assert 0 < result["piped", 3].gradient_error < 1e-10

@@ -35,7 +35,7 @@ def run(folder, out, *options):
 
 
 def slow_system(graph, *, family="DGL", mode="all", keep=1.0, delay=3):
-    """A peer that does hoptrain's work several times over, and reports a share of the edges."""
+    """Return a baseline that does hoptrain's work several times, and reports only a share of the edges."""
 
     def sample(fanouts, replace, seeds, first):
         sampler = NeighborSampler(fanouts, replace=replace, expand=mode)
@@ -198,11 +198,11 @@ def test_peers_do_the_same_work(name, mode):
     made = make([40, 3], False, [1, 2])
     assert {(system.mode, system.threads) for system in made} == {(mode, 1), (mode, 2)}
     for system in made:
-        for _ in range(3):  # a later call may see what an earlier one left
+        for _ in range(3):  # a later call could find what an earlier one left behind
             assert system.sample(seeds, 0) == pytest.approx(expected, rel=0.05), system.label
 
 
-# The floor.
+# The hardware bound.
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -250,7 +250,7 @@ def test_threads_share_the_reads(graph, threads, monkeypatch):
     assert sorted(pieces) == [(first, reads // 8) for first in range(0, reads, reads // 8)]
 
 
-# On a device.
+# On a GPU.
 
 
 def test_no_device_is_one_line(folder, tmp_path, capsys, monkeypatch):

@@ -57,10 +57,10 @@ def test_hoptrain_alone(dataset, tmp_path, capsys):
     assert one["parameters"] == two["parameters"]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Predicted, not measured" in page
-    assert not re.search(r'(src|href)="(?!data:)', page)  # it holds all in itself
+    assert not re.search(r'(src|href)="(?!data:)', page)  # the page needs no other files
     lines = (tmp_path / "out" / "cells.jsonl").read_text()
     capsys.readouterr()
-    assert main(arguments) == 0  # nothing is left to run
+    assert main(arguments) == 0  # all cells have been run
     assert (tmp_path / "out" / "cells.jsonl").read_text() == lines
     assert main(["bench", "report", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0
 
@@ -164,7 +164,7 @@ def test_ratios_are_formed_within_a_round():
     lines += [line("dgl", s, n) for n, s in enumerate((3.0, 8.0, 2.0))] + [line("pyg", s, n) for n, s in enumerate((9.0, 5.0, 9.0))]
     lines += [line("hoptrain", 1.0, workers=0), line("dgl", 1.5, workers=0, accuracy=0.92)]
     rows = {(row["system"], row["workers"]): row for row in rows_of(lines)}
-    assert rows["hoptrain", 2]["speedup"] == 2.5  # of 3, 2.5 and 2: PyG is the fastest in the second round
+    assert rows["hoptrain", 2]["speedup"] == 2.5  # median of 3, 2.5 and 2: PyG is the fastest baseline in the second round
     assert rows["hoptrain", 2]["epoch_s"] == 1.0
     assert rows["hoptrain", 2]["spread"] == 1.0
     assert rows["dgl", 2]["speedup"] is None
@@ -181,7 +181,7 @@ def test_a_cell_that_hung_once_has_hung():
 
 
 def test_rows_of_cells_that_differ_do_not_look_alike():
-    """As after a grid was edited, whose lines stay in the folder."""
+    """Rows of different cells have different names, for example after a grid was edited and its old results are still in the folder."""
     lines = [line(system, 1.0) for system in ("hoptrain", "pyg")]
     assert {plots.place_of(row) for row in rows_of(lines)} == {"sage, 1 rank, 2 workers, batch 512"}
     before = [one | {"key": f"{one['key']}-before", "cell": one["cell"] | {"scale": 0.5, "hidden": 16}} for one in lines]
@@ -229,22 +229,22 @@ def test_what_if_by_hand():
     costs = what_if.Costs(beside=0.4, own=0.1, cpu=0.1, steps=100, gradient_bytes=10**6)
     link = what_if.Link(name="", bandwidth=1e8, latency=0.001)
     many = {"cores": 1000, "link": link}
-    assert what_if.predict(costs, ranks=1, workers=0, **many) == pytest.approx(50)  # one after the other
-    assert what_if.predict(costs, ranks=1, workers=2, **many) == pytest.approx(20)  # the workers decide
-    assert what_if.predict(costs, ranks=1, workers=8, **many) == pytest.approx(10)  # the trainer decides
-    assert what_if.predict(costs, ranks=1, workers=8, cores=2, link=link) == pytest.approx(25)  # the cores decide
+    assert what_if.predict(costs, ranks=1, workers=0, **many) == pytest.approx(50)  # sampling and training take turns
+    assert what_if.predict(costs, ranks=1, workers=2, **many) == pytest.approx(20)  # the workers limit the speed
+    assert what_if.predict(costs, ranks=1, workers=8, **many) == pytest.approx(10)  # the trainer limits the speed
+    assert what_if.predict(costs, ranks=1, workers=8, cores=2, link=link) == pytest.approx(25)  # the cores limit the speed
     assert what_if.predict(costs, ranks=4, workers=8, **many) == pytest.approx(25 * (0.1 + 6 * (0.0025 + 0.001)))
 
 
 def study_by_hand(handover, cores):
-    """Lines of a system whose steps are those of the model with a ``handover``, on a machine with ``cores``."""
+    """Yield results of a system whose steps take exactly what the model predicts, with the given ``handover`` and number of ``cores``."""
     costs = what_if.Costs(beside=0.5, own=0.3, cpu=0.45, steps=10, gradient_bytes=1, handover=handover)
     for ranks, workers in ((1, 0), (1, 2), (1, 4), (2, 2)):
         seconds = what_if.predict(costs, ranks=ranks, workers=workers, cores=cores)
         trained = {"phases": {"wait": 0, "copy": 0, "train": 10 * 0.3, "all_reduce": 0, "other": 0}}
         loaded = (
             {"sample_s": 10 * 0.3, "gather_s": 10 * 0.2} if workers == 0 else {"sample_s": 9.0, "gather_s": 9.0}
-        )  # with others' waiting
+        )  # includes waits for the other workers
         work = {"trainer_cpu_s": 10 * (0.95 if workers == 0 else 0.45)}
         yield line("hoptrain", seconds, workers=workers, ranks=ranks, **trained, **loaded, **work)
 
@@ -254,15 +254,15 @@ def test_what_if_finds_what_workers_cost_beyond_their_work(handover):
     rows = rows_of(list(study_by_hand(handover, cores=2)))
     assert what_if.calibrate(what_if.basis(rows, rows[-1]), cores=2).handover == pytest.approx(handover)
     checked = what_if.check(rows, cores=2)
-    assert [(row["ranks"], row["workers"]) for row in checked] == [(1, 4), (2, 2)]  # the others are what it was calibrated from
+    assert [(row["ranks"], row["workers"]) for row in checked] == [(1, 4), (2, 2)]  # the other cells calibrated the model
     assert what_if.typical_error(checked) == (pytest.approx(0), pytest.approx(0))
     for of_system in what_if.table(rows, 2, cores=64):
-        step = max(0.3, 0.5 / of_system["workers"]) + handover / 64  # as many cores for one rank, and as many core-seconds
+        step = max(0.3, 0.5 / of_system["workers"]) + handover / 64  # one rank has all 64 cores for the core-seconds of the handover
         assert of_system["epochs_s"][1] == pytest.approx(10 * step)
 
 
 def test_what_if_takes_the_cells_with_as_many_threads():
-    """A trainer with one thread takes 0.6 s a step; one with two takes 0.4 s and 0.7 core-seconds: what has one thread a rank is foretold from the first."""
+    """Runs with one thread a rank are predicted from a run with one thread: 0.6 s a step, not the 0.4 s of two threads."""
     lines = [
         line("hoptrain", 10 * own, workers=0, threads=threads, trainer_cpu_s=10 * cpu, sample_s=0.0, gather_s=0.0, phases=trained(10 * own))
         | {"key": str(threads)}
@@ -274,7 +274,7 @@ def test_what_if_takes_the_cells_with_as_many_threads():
     (checked,) = what_if.check(rows[1:], cores=2)
     assert checked["predicted_s"] == pytest.approx(3.5, rel=0.001)
     with_two_workers, _ = what_if.table(rows, 2, cores=64)
-    assert with_two_workers["epochs_s"][1] == pytest.approx(4.0)  # 64 cores leave a rank more threads than were measured
+    assert with_two_workers["epochs_s"][1] == pytest.approx(4.0)  # with 64 cores a rank has more threads than any measured run
 
 
 def trained(seconds):
@@ -329,7 +329,7 @@ def test_all_systems_train_on_the_same(system, workers, tmp_path):
         whole = NeighborSampler([-1, -1]).sample(graph, np.arange(40))
         expected = model(torch.from_numpy(x[whole.node_ids]), whole.to("cpu").blocks, torch.empty(0)).detach()
         expected = torch.nn.functional.cross_entropy(expected, torch.from_numpy(y[:40]), reduction="none")
-        assert torch.allclose(scores.sort().values, expected.sort().values, atol=1e-5)  # in whatever order the seeds come
+        assert torch.allclose(scores.sort().values, expected.sort().values, atol=1e-5)  # the order of the seeds may differ
         sampled, gathered = feed.work()
         assert sampled > 0 < gathered
         assert feed.work() == (0, 0)

@@ -1,4 +1,4 @@
-"""The soak for a few seconds: it compares the weights, and finds a difference."""
+"""``hoptrain bench soak``, run for a few seconds, compares the weights and finds a difference."""
 
 import argparse
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(600)  # four starts of two ranks, each a minute
 
 
 def test_a_few_seconds(monkeypatch):
-    """Rank 1 is killed, once, in one of its first steps."""
+    """Rank 1 is killed once in one of its first steps, and the resumed training ends with equal weights."""
     monkeypatch.setattr(soak, "PAUSE_S", (0.0, 0.1))
     monkeypatch.setattr(soak, "ACTIONS", (soak.signal.SIGKILL,))
     monkeypatch.setattr(soak, "TARGETS", ("rank 1",))
@@ -22,7 +22,7 @@ def test_a_few_seconds(monkeypatch):
 
 
 class Instant:
-    """Trains nothing; the weights of the run without faults are other ones."""
+    """A stand-in for a training, whose weights differ between the runs with and without faults."""
 
     def __init__(self, folder):
         self.weight = soak.SEED if folder.name == "disturbed" else soak.SEED + 1e-6

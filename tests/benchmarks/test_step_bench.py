@@ -1,4 +1,4 @@
-"""The parts of a training step, and what is counted of a profile."""
+"""``hoptrain bench step`` measures the parts of a training step and counts the events of a profile."""
 
 import json
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from hoptrain.benchmarks.step.timed import COUNTED, PARTS, StepClock, count
 from hoptrain.trainers.cli import main
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
 def test_parts_of_a_step(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["bench", "step", "--quick", "--devices", "cpu", "--steps", "4", "--scale", "0.002", "--out", str(tmp_path)]) == 0

@@ -1,4 +1,4 @@
-"""The sweep of the thresholds: what it tries, and what it says."""
+"""``hoptrain bench thresholds`` tries the expected values and reports the fastest ones."""
 
 from dataclasses import asdict, replace
 

@@ -18,10 +18,10 @@ def test_what_joins_the_drawn(join):
         sums = dense.sum(axis=1)
         np.testing.assert_allclose(sums[sums > 0], 1, rtol=1e-5)
         edges = matrix[nodes][:, sources].toarray() > 0
-        if join == "seeds":  # with all their edges
+        if join == "seeds":  # the seeds come with all of their edges
             assert set(seeds) <= set(sources)
             assert np.array_equal(dense > 0, edges)
-        elif join == "previous":  # in front, and without edges where they were not drawn
+        elif join == "previous":  # the previous layer's nodes come first, without edges if they were not sampled
             assert np.array_equal(sources[: len(nodes)], nodes)
             assert np.count_nonzero(dense.any(axis=0)) <= size
         else:

@@ -1,4 +1,4 @@
-"""Links and triples in plain PyG, beside the models that the configurations describe."""
+"""Plain PyG models of links and triples equal the models of the configurations."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_the_configurations_are_there():
 
 
 def test_rgcn_is_the_same():
-    """With the same weights PyG's layer over all edges gives what exact inference gives."""
+    """With the same weights, PyG's layer on all edges has the outputs of hoptrain's full-neighbour inference."""
     data = triples()
     graph, train = data.graph(), torch.from_numpy(data.splits["train"])
     theirs, ours = plain_pairs.RGCN(train, 20, 3, OPTIONS), EntityEncoder(20, 6, 8, 1, 2, 0.0).eval()
@@ -41,7 +41,7 @@ def test_rgcn_is_the_same():
 
 
 def test_edges_that_are_drawn():
-    """As many as there are, up to the fanout, for those that are asked for alone, and none of the batch's triples."""
+    """Only requested nodes get edges: all of them up to the fanout, and never a triple of the batch."""
     train = torch.from_numpy(triples().splits["train"])
     model, numbers = plain_pairs.RGCN(train, 20, 3, OPTIONS), torch.arange(10)
     asked = train[numbers][:, [0, 2]].unique()
@@ -73,12 +73,14 @@ def test_the_judge_counts_every_rank():
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks are implicitly disabled")
 @pytest.mark.parametrize("name", PAIRED)
 def test_runs(name, tmp_path, monkeypatch):
-    """Of data that have the form of the configuration's."""
+    """Each configuration runs on small data of the same format, and two runs give the same metric."""
     monkeypatch.setenv("HOPTRAIN_DATA", str(tmp_path))
     monkeypatch.setattr(plain_pairs, "BATCH", 300)
     config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     if config["task"] == "links":
-        of_items = "dst_range" in config["data"]["sampler"]["init_args"]  # they are from 20 on; of users some links are for the test
+        of_items = (
+            "dst_range" in config["data"]["sampler"]["init_args"]
+        )  # items are the nodes from 20 on; some links of users are kept for the test split
         is_pair = np.triu(np.random.default_rng(0).random((60, 60)) < 0.3, 1)
         is_held, extra = np.zeros_like(is_pair), {}
         if of_items:

@@ -1,4 +1,4 @@
-"""TGN by hoptrain and by PyG's example: both are run, and scored by the same scores."""
+"""The TGN benchmark runs hoptrain and PyG's example, and evaluates both with the same metrics."""
 
 import argparse
 
@@ -7,7 +7,7 @@ import pytest
 
 from hoptrain.benchmarks.baselines.tgn import run_events
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
 
 
 @pytest.mark.promise

@@ -1,4 +1,4 @@
-"""Plain PyG on a whole heterogeneous graph: with the same weights the scores of exact inference, and a training that learns."""
+"""Plain PyG on a whole heterogeneous graph has the outputs of hoptrain's full-neighbour inference, and its training learns."""
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ def test_it_learns(tmp_path):
 
 
 def test_it_learns_links(tmp_path):
-    """Users buy items of their own group: the batch's own edges pass no messages, so that what is learnt are the groups."""
+    """The model learns that users buy items of their own group, although the batch's own edges pass no messages."""
     rng = np.random.default_rng(1)
     user, item = rng.integers(0, 60, 900), rng.integers(0, 10, 900)
     item = user % 4 + 4 * item

@@ -14,7 +14,7 @@ SCORES = {"NeighborSampler": 0.8, "ASGCNSampler": 0.81, "LadiesSampler": 0.78, "
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """Accuracies by the sampler's class, and by the seed."""
+    """Replace training by made-up accuracies, which depend on the sampler's class and the random seed."""
     asked = []
 
     def score(name, algorithm, seed, root, quick):
@@ -28,7 +28,7 @@ def made_up(monkeypatch):
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A data set with the name of one that has a setting: two groups, told by features and links."""
+    """Return a data set with the name of a known one, whose two classes show in features and links."""
     rng = np.random.default_rng(0)
     group = np.arange(120) % 2
     src, dst = rng.integers(0, 120, (2, 1500))
@@ -55,7 +55,10 @@ def test_the_table(data, made_up):
     assert (rows[FULL]["least"], rows[FULL]["most"], rows[FULL]["points"]) == (pytest.approx(0.81), pytest.approx(0.82), None)
     assert rows["AS-GCN"]["points"] == pytest.approx(1.0)
     assert rows["LADIES"]["points"] == pytest.approx(-2.0)
-    assert content["summary"] == {"full_pubmed": pytest.approx(0.815), "min_points_pubmed": pytest.approx(-2.0)}  # PinSAGE claims nothing
+    assert content["summary"] == {
+        "full_pubmed": pytest.approx(0.815),
+        "min_points_pubmed": pytest.approx(-2.0),
+    }  # PinSAGE makes no claim about accuracy
     assert {seed for _, _, seed in made_up} == {1, 2}
     table = (data / "out" / "samplers.md").read_text().splitlines()
     assert table[0] == "| sampler | pubmed | paper claims as much |"
@@ -63,9 +66,9 @@ def test_the_table(data, made_up):
     assert "| PinSAGE | 0.515 (-30.0) | no |" in table
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on runs this small
+@pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
 def test_samplers_are_trained_with(data):
-    """One of each kind of batch, and the one with a task of its own."""
+    """Training works with a sampler of each kind of batch, and with the one that has its own task."""
     content = run(data, "--seeds", "1", "--only", "VR-GCN", "AS-GCN", "SAINT walks")
     assert [row["sampler"] for row in content["records"]] == [FULL, "VR-GCN [2,2]", "AS-GCN", "SAINT walks"]
     assert min(row["test_accuracy"] for row in content["records"]) > 0.7

@@ -49,7 +49,7 @@ def test_parse():
     }
     parsed = parse_grid(content, Cell, "it")
     assert (parsed.rounds, parsed.limit) == (2, 7.0)
-    places = [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("c", 2)]  # what two grids have in common is there once
+    places = [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("c", 2)]  # a cell of both grids occurs once
     assert list(parsed.cells) == [Cell(name=name, size=size, sizes=(3, 4)) for name, size in places]
 
 
@@ -120,10 +120,10 @@ def test_goes_on_where_it_was(tmp_path, monkeypatch):
     cells = [Cell(name="a"), Cell(name="bad"), Cell(name="c")]
     first = run_grid(Grid(cells=cells[:2], rounds=1, limit=9), lambda cell: [cell.name], tmp_path)
     with (tmp_path / "cells.jsonl").open("a") as file:
-        file.write('{"key": "cut sh')  # as a machine that was switched off leaves it
+        file.write('{"key": "cut sh')  # a line that a power failure cut off
     whole = Grid(cells=cells, rounds=2, limit=9)
     lines = run_grid(whole, lambda cell: [cell.name], tmp_path)
-    assert ran == ["a", "bad", "c", "bad", "c", "a"]  # rounds begin with another cell each
+    assert ran == ["a", "bad", "c", "bad", "c", "a"]  # each round begins with another cell
     assert lines[:2] == first
     assert all(line["load"].keys() == {"busy_cores", "load_average"} for line in lines)
     assert [(line["key"], line["round"]) for line in lines[:3]] == [(key_of(cell), 0) for cell in cells]

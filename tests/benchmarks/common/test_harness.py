@@ -92,7 +92,7 @@ def test_a_folder_that_is_a_file(tmp_path):
         write_results(tmp_path / "file", "n", RESULT, quick=False, command="")
 
 
-# What surrounds a number.
+# Machine, load and date of a result.
 
 
 def test_machine(monkeypatch):

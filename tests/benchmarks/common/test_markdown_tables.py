@@ -15,4 +15,4 @@ def test_a_wide_table_goes_on_below():
     assert all(head[:2] == ["system", "cell"] for head in heads)
     assert [name for head in heads for name in head[2:]] == list(row)[2:]
     long = {"system": "hoptrain", "why": "x" * 200, "s": "1"}
-    assert len(markdown([long]).split("\n\n")) == 2  # a column that is wider is alone
+    assert len(markdown([long]).split("\n\n")) == 2  # a column wider than the page gets its own table

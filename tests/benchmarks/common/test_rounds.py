@@ -7,13 +7,13 @@ from hoptrain.benchmarks.common.rounds import WARMUP, Cost, Paced, time_rounds
 
 
 class Bench:
-    """A clock that only the subjects move, and a log of who ran."""
+    """A clock that only the measured subjects advance, with a log of which subject ran."""
 
     def __init__(self):
         self.now, self.log = 0.0, []
 
     def work(self, name, durations, amount=1):
-        """A subject that takes these durations one after another, after a long warm-up."""
+        """Return a subject whose calls take the given durations, after a long warm-up."""
         remaining = iter([1000] * rounds.WARMUP + list(durations))
 
         def call(number):
@@ -35,7 +35,7 @@ def test_every_unit_of_work_is_timed():
     np.testing.assert_array_equal(costs["slow"].ns, [4e9, 6e9, 50e9])
     np.testing.assert_array_equal(costs["fast"].ns, [0.5e9, 1.5e9, 5e9])
     assert (costs["slow"].amount, costs["fast"].amount) == (1, 2)
-    assert costs["slow"].over(costs["fast"].ns) == 8  # of 8, 4 and 10
+    assert costs["slow"].over(costs["fast"].ns) == 8  # median of the ratios 8, 4 and 10
 
 
 def test_a_slow_spell_leaves_the_ratio_alone():
@@ -56,7 +56,7 @@ def test_every_round_calls_each_once_in_rotating_order():
 
 
 def test_a_fast_system_does_more():
-    now = iter([0.0, 0.0, 0.01, 0.0, 0.2, 0.0, 0.1])  # begin and end of calls, but for the end of the first
+    now = iter([0.0, 0.0, 0.01, 0.0, 0.2, 0.0, 0.1])  # times at which calls begin and end, except for the end of the first
     asked = []
     paced = Paced(lambda first, number: asked.append((first, number)) or 10 * number, 0.1, least=2, clock=lambda: next(now))
     assert [paced(call) for call in range(4)] == [20, 20, 200, 100]

@@ -1,4 +1,4 @@
-"""``make gpu``: its parts are commands that hoptrain takes, each has its limit and its record, and none keeps the next one from running."""
+"""``make gpu`` runs valid commands, each with a time limit and a log, and continues after a part that fails."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def script(code, **options):
 
 @pytest.fixture
 def run(monkeypatch, tmp_path, capsys):
-    """Runs parts as if there were a GPU; returns the exit code and the lines that sum up."""
+    """Return a function that runs parts as if there were a GPU and returns the exit code and the lines of the summary."""
     monkeypatch.setattr(first_run, "reason_against", lambda: None)
 
     def run(parts, *arguments):
@@ -196,6 +196,6 @@ def test_without_a_device_one_line_says_why(tmp_path, environment, reason):
 
 
 def test_make_hands_over_parts_and_folder():
-    command = ["make", "--no-print-directory", "-n", "gpu", "PARTS=doctor fit", "OUT=here"]  # make test is a make, too
+    command = ["make", "--no-print-directory", "-n", "gpu", "PARTS=doctor fit", "OUT=here"]  # a make under make test prints its directory
     child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert child.stdout.rstrip().endswith(" -m hoptrain.benchmarks.device.first_run --out here doctor fit")

@@ -1,6 +1,6 @@
-"""Every part of ``make gpu`` goes through its code here, on tiny graphs: a mistake in it is found before there is a device.
+"""Every part of ``make gpu`` runs on tiny graphs without a GPU, so that a bug in it is found early.
 
-Benchmarks run on the interpreter of compiled code (``tests/ptx``), training in Numba's simulator; of tests it is seen that there are some.
+Benchmarks run on the interpreter of compiled kernels (``tests/ptx``), training runs in Numba's simulator, and test suites are only collected.
 """
 
 import os
@@ -31,12 +31,12 @@ plain = pytest.mark.skipif(IS_INTERPRETED, reason="needs no device")
 BENCHMARKS = [name for name, part in PARTS.items() if "bench" in part.command]
 SUITES = [name for name, part in PARTS.items() if "pytest" in part.command]
 ELSEWHERE = {"doctor", "data", "fit", "memcheck", "racecheck", "synccheck", "initcheck"}
-"""The doctor, also the check that sanitizers look at: tests/trainers/commands/checks. The others: below."""
+"""Parts with other tests: the doctor and the program of the sanitizers in tests/trainers/commands/checks, fit below. data only generates a graph."""
 TINY = {
     "sampler": "--graphs {} --batch-size 3 --bulks 1 2 --rounds 1",
     "thresholds": "--graph {} --batch-size 3 --bulk 2 --rounds 1 --fanouts 2 2",
 }
-"""What is added to the options of a benchmark: the last ones count."""
+"""Options that are appended to those of a benchmark and override them."""
 
 FIT = """
 import sys
@@ -57,14 +57,14 @@ sys.exit(main())
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A data set of 200 nodes."""
+    """Save a data set of 200 nodes and return its folder."""
     path = tmp_path_factory.mktemp("data") / "small"
     Dataset(name="small", graph=make_graph(), x=np.ones((200, 25), np.float32), splits={"train": np.arange(9)}).save(path)
     return str(path)
 
 
 def arguments_of(name, out):
-    """What a part of ours gives the command ``hoptrain``."""
+    """Return the arguments of a part's ``hoptrain`` command."""
     words = command_of(PARTS[name], out)
     return words[words.index("hoptrain.trainers.cli") + 1 :]
 
@@ -75,7 +75,7 @@ def test_each_part_is_tried():
 
 @pytest.fixture
 def tiny_blocks(monkeypatch):
-    """In place of what users get, and no round that does not count."""
+    """Use tiny thread blocks instead of the default ones, and no warm-up."""
     for module in (table, device_sampler, sampler_cuda):
         monkeypatch.setattr(module, "THRESHOLDS", table.Thresholds(block=32, max_blocks=2, resident_blocks=1))
     for module in (rounds, sampler_cuda):
@@ -110,7 +110,7 @@ def test_a_suite_has_tests(name):
 @plain
 @pytest.mark.timeout(300)
 def test_fit(tmp_path):
-    """Without the GPU of the training."""
+    """The part "fit" trains in the simulator, with the model on the CPU."""
     options = "--trainer.accelerator cpu --trainer.max_epochs 1 --trainer.limit_train_batches 1 --data.scale 0.0003 --data.batch_size 4"
     command = [sys.executable, "-c", FIT, *arguments_of("fit", tmp_path), *options.split(), "--data.sampler.init_args.fanouts", "[2]"]
     done = subprocess.run(

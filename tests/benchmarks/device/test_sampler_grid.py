@@ -1,4 +1,4 @@
-"""``hoptrain bench sampler --device cuda``: its grid of schedules, memories and bulks, on a tiny graph."""
+"""``hoptrain bench sampler --device cuda`` measures each combination of schedule, graph placement and bulk size; here on a tiny graph."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def test_device_grid(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(sampler_cuda, "COPY_BYTES", 1 << 10)
     monkeypatch.setattr(sampler_cuda, "WARMUP", 0)
     monkeypatch.setattr(rounds, "WARMUP", 0)
-    if is_simulated():  # which runs every CUDA thread as one of Python's
+    if is_simulated():  # the simulator runs every CUDA thread as a Python thread
         small = Thresholds(block=4, max_blocks=2)
         monkeypatch.setattr(sampler_cuda, "THRESHOLDS", small)
         monkeypatch.setattr(sampler_cuda, "Workspace", partial(with_thresholds, small))

@@ -1,4 +1,4 @@
-"""The script that compares sums on a GPU with torch's runs, on the CPU, and tells wrong sums."""
+"""The script that compares sums on a GPU with torch's also runs on a CPU, and detects wrong sums."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The policies that the tier is measured beside: LRU and S3-FIFO against slow ones."""
+"""The cache policies LRU and S3-FIFO equal slow reference implementations."""
 
 from collections import OrderedDict, deque
 
@@ -11,7 +11,7 @@ V = 300
 
 
 class SlowLru:
-    """By an ordered dictionary, the row used longest ago first."""
+    """A reference LRU in an ordered dictionary, whose first row is the least recently used one."""
 
     def __init__(self, num_slots):
         self.size, self.rows = num_slots, OrderedDict()
@@ -28,7 +28,7 @@ class SlowLru:
 
 
 class SlowS3Fifo:
-    """The pseudocode of the paper, with queues whose right end is the head."""
+    """A reference S3-FIFO by the pseudocode of the paper; the head of a queue is its right end."""
 
     def __init__(self, num_slots):
         self.small_size = max(1, num_slots // 10)

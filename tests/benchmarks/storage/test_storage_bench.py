@@ -1,4 +1,4 @@
-"""The benchmark of features larger than memory: every system's batches are those from memory, counts are exact, and all is said."""
+"""In the storage benchmark, all systems make the same batches, counts are exact, and skipped systems are reported."""
 
 import json
 import mmap
@@ -19,7 +19,7 @@ from hoptrain.trainers.cli import main
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """2000 rows of 128 bytes, opened from a folder."""
+    """Return a data set of 2000 rows of 128 bytes, opened from a folder."""
     draw = np.random.default_rng(0)
     edges = np.stack([(2000 * draw.random(12_000) ** 2).astype(np.int64), draw.integers(0, 2000, 12_000)])
     folder = tmp_path_factory.mktemp("storage") / "data"
@@ -122,7 +122,7 @@ def test_all_systems_are_measured(saved, tmp_path):
         str(tmp_path),
     ]
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several wait for one another where the machine is busy
+    torch.set_num_threads(1)  # several threads wait for each other on a busy machine
     try:
         assert main(["bench", "storage", "--quick", *options, "--train", "8"]) == 0
     finally:

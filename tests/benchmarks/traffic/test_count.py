@@ -1,4 +1,4 @@
-"""Bytes in order and anywhere, behind a cache or not."""
+"""Bytes of ordered and random accesses are counted, with and without a second-level cache."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_sectors():
 
 
 def test_a_cache_holds_the_tables_of_the_batches_that_run_at_once():
-    table = Access("table", False, 0.0, 4000.0, 3200.0, 4)  # 1000 accesses of 100 sectors, four times
+    table = Access("table", False, 0.0, 4000.0, 3200.0, 4)  # four batches, each with 1000 accesses to 100 sectors
     launch = Moved("look_up", (8, 4), 128, (table, Access("ids", True, 500.0)))
     assert launch.bytes() == (4000 * 32, 500)
     everywhere = 4 * distinct(1000, 100) * 32

@@ -1,4 +1,4 @@
-"""What a cache of the rows that are read most would hit."""
+"""Hit rates of a cache of the most read rows are counted correctly."""
 
 import numpy as np
 import pytest

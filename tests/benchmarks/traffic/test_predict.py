@@ -1,4 +1,4 @@
-"""Time from bytes and launches."""
+"""Times are predicted from bytes and launches."""
 
 from types import SimpleNamespace
 
@@ -29,7 +29,7 @@ def test_what_stays_in_the_cache_is_asked_for_and_not_moved():
 
 
 class Told(SimpleNamespace):
-    """A device that has the attributes that a driver's has, and no others."""
+    """A device with exactly the attributes that the CUDA driver provides."""
 
     def __init__(self, name, **attributes):
         driver = pytest.importorskip("cuda.bindings.driver")
@@ -38,7 +38,7 @@ class Told(SimpleNamespace):
 
 
 def test_the_driver_tells(monkeypatch):
-    """A clock of 2.6 GHz and 5120 bits: 3.3 TB/s."""
+    """The bandwidth follows from clock and bus width: 2.6 GHz and 5120 bits give 3.3 TB/s."""
     told = Told(
         name=b"GPU", MULTIPROCESSOR_COUNT=132, MAX_THREADS_PER_MULTIPROCESSOR=2048, L2_CACHE_SIZE=50 << 20, MEMORY_CLOCK_RATE=2_600_000,
         GLOBAL_MEMORY_BUS_WIDTH=5120,

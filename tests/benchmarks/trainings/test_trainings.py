@@ -1,4 +1,4 @@
-"""``hoptrain bench trainings``: the scripts on a small graph, and what becomes of their figures."""
+"""``hoptrain bench trainings`` runs its scripts on a small graph and computes the right figures from their times."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ def folder(dataset, tmp_path):
 
 @pytest.fixture
 def original(monkeypatch):
-    """PyG's own loader, with a sampler that needs nothing compiled: hoptrain's."""
+    """Return PyG's own loader with hoptrain's sampler, which does not need PyG's compiled libraries."""
 
     class Original(torch_geometric.loader.NeighborLoader):
         def __init__(self, data, num_neighbors, **options):
@@ -54,7 +54,7 @@ def trained(cell, folder, monkeypatch):
 
 
 @pytest.mark.promise
-@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+@pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
 @pytest.mark.parametrize("system", ["fit", "pyg-trim"])
 def test_a_script_trains(system, folder, original, monkeypatch):
     trained(replace(SMALL, system=system), folder, monkeypatch)
@@ -110,7 +110,7 @@ def test_the_quick_form(folder, tmp_path):
     assert (out / "sage-64.svg").read_bytes().startswith(b"<?xml")
     assert "hoptrain fit" in (out / "report.html").read_text()
     lines = (out / "cells.jsonl").read_text()
-    assert main(command) == 0  # nothing is left to run
+    assert main(command) == 0  # all cells have been run
     assert (out / "cells.jsonl").read_text() == lines
 
 
@@ -162,7 +162,7 @@ def line(system, step_ms, number=0, *, accuracy=0.8, outcome="completed", **chan
 
 @pytest.fixture
 def lines():
-    """Two settings are tried, of which hoptrain's best has workers and PyG's none; then two more rounds of these."""
+    """Return results of two settings, of which hoptrain is faster with workers and PyG without, and two more rounds of the faster ones."""
     first = [line("fit", 30), line("fit", 20, workers=2), line("pyg", 50), line("pyg", 90, workers=2)]
     absent = line("dgl-int32", 1, outcome="skipped")
     more = [line("pyg", ms, n, accuracy=0.75) for n, ms in ((1, 50), (2, 40))]
@@ -178,9 +178,11 @@ def test_each_system_at_its_best_setting(lines):
     own, other, absent = rows.values()
     assert (own["workers"], own["rounds"], own["step_ms"], own["cpu_ms"]) == (2, 3, 20, 40)
     assert own["spread"] == pytest.approx(0.5)
-    assert own["faster"] == 2.5  # of 2.5, 5 and 2
+    assert own["faster"] == 2.5  # median of 2.5, 5 and 2
     longer = line("fit", 25, epochs=30)
-    assert [row["step_ms"] for row in rows_of([*lines[:2], longer])] == [25]  # of trainings as often repeated the longer one
+    assert [row["step_ms"] for row in rows_of([*lines[:2], longer])] == [
+        25
+    ]  # of two settings with equally many rounds, the one with more epochs
     assert other["faster"] == 1
     assert (absent["outcome"], absent["step_ms"], absent["why"]) == ("skipped", None, "not installed")
 
@@ -189,7 +191,7 @@ def test_accuracies_are_compared(lines):
     rows = rows_of(lines)
     assert [row["is_equal"] for row in rows] == [True, False, None]
     apart = rows_of([line("fit", 1), line("dgl-int32", 1, accuracy=0.5)])
-    assert [row["is_equal"] for row in apart] == [True, True]  # they begin with other weights
+    assert [row["is_equal"] for row in apart] == [True, True]  # DGL starts with other weights, so its accuracy may differ
     summary = summarize(rows)
     assert summary.pop("accuracy_gap") == pytest.approx(5)
     assert summary == {"min_faster": 2.5, "min_cpu_ratio": 2.5, "unequal": 1, "bad_rows": 0, "absent": 1}
