@@ -144,7 +144,7 @@ class Case:
 def run(args: argparse.Namespace) -> Result:
     """Count reads and measure speeds, as the module's docstring describes."""
     if args.train and args.only not in (None, "speed"):
-        raise InputError(f"--train is {args.train} with --only {args.only}: it is for speed; leave one of them out")
+        raise InputError(f"--train is {args.train} with --only {args.only}: --train applies to speed only; leave one of them out")
     records: list[dict[str, Any]] = []
     answers: list[dict[str, float]] = []
     parts = PARTS if args.only is None else (args.only,)
@@ -153,7 +153,8 @@ def run(args: argparse.Namespace) -> Result:
         print(data.name, file=sys.stderr)
         if not isinstance(data, Dataset) and args.only in ("reads", "speed"):
             raise InputError(
-                f"--only is {args.only}, which is found of plain graphs, and {data.name} is typed: name a plain one, or take edges or handover"
+                f"--only is {args.only}, which needs a homogeneous graph, and {data.name} is heterogeneous: name a homogeneous one, or "
+                "choose edges or handover"
             )
         for rows, answer in _found(data, args, parts):
             records, answers = records + rows, [*answers, answer]

@@ -1,4 +1,4 @@
-"""In the storage benchmark, all systems make the same batches, counts are exact, and skipped systems are reported."""
+"""In the storage benchmark, all systems are measured and make the same batches, and counts are exact."""
 
 import json
 import mmap
@@ -100,7 +100,7 @@ def test_edges_and_handing_over(saved, tmp_path, name, capsys):
     assert list(folder.parent.glob("tmp*")) == []
     if name == "typed":
         assert main(["bench", "storage", "--only", "reads", *options]) == 2
-        assert "--only is reads, which is found of plain graphs, and " in capsys.readouterr().err
+        assert "--only is reads, which needs a homogeneous graph, and " in capsys.readouterr().err
 
 
 def test_all_systems_are_measured(saved, tmp_path):

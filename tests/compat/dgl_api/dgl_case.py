@@ -1,4 +1,4 @@
-"""What the tests of ``hoptrain.dgl`` share; without DGL the module that imports this one is skipped."""
+"""Helpers of the tests of ``hoptrain.dgl``. Test modules that import this one are skipped if DGL is not installed."""
 
 from importlib.util import find_spec
 
@@ -15,7 +15,7 @@ dgl = import_dgl()
 
 
 def graph(dtype=torch.int64):
-    """60 nodes and 900 edges in a user's order, with multi-edges, self loops and isolated nodes, and features of all kinds."""
+    """Return a graph of 60 nodes and 900 unsorted edges, with parallel edges, self-loops, isolated nodes, and features of all kinds."""
     generator = torch.Generator().manual_seed(5)
     ends = (torch.rand(2, 900, generator=generator) * torch.tensor([[60.0], [57.0]])).to(dtype)
     g = dgl.graph((ends[0], ends[1]), num_nodes=60)
@@ -28,7 +28,7 @@ def graph(dtype=torch.int64):
 
 
 def check_block(g, block, nodes, reverse=False):
-    """Every id names what DGL says that it names, and features are those of the graph."""
+    """Check that all ids of a block have DGL's meaning, and that its features are those of the graph."""
     src, dst = (block.srcdata[dgl.NID], block.dstdata[dgl.NID])
     assert torch.equal(src, nodes[: len(src)])
     assert torch.equal(dst, src[: len(dst)])
@@ -43,7 +43,7 @@ def check_block(g, block, nodes, reverse=False):
 
 
 def check_subgraph(g, subgraph):
-    """The same for a subgraph, which has all edges between its nodes."""
+    """Check that all ids of a subgraph have DGL's meaning, and that its features are those of the graph."""
     nodes, edges = subgraph.ndata[dgl.NID], subgraph.edata[dgl.EID]
     assert len(nodes.unique()) == len(nodes)
     u, v = subgraph.edges()
@@ -56,13 +56,13 @@ def check_subgraph(g, subgraph):
 
 
 def data_of(result):
-    """The features of a graph, or of a block's sources, destinations and edges, with its ids."""
+    """Return the feature frames of a graph, or of a block's sources, destinations and edges; the frames also hold the ids."""
     nodes = [result.srcdata, result.dstdata] if result.is_block else [result.ndata]
     return [*nodes, result.edata]
 
 
 def form(result):
-    """Kinds, and of graphs the names and dtypes of their features."""
+    """Return the types of the results, and the names and dtypes of the graphs' features."""
     if isinstance(result, list | tuple):
         return [form(each) for each in result]
     if isinstance(result, torch.Tensor):
@@ -71,12 +71,12 @@ def form(result):
 
 
 def edge_ids(result):
-    """The ids of the edges of each block or graph, sorted."""
+    """Return the sorted edge ids of each block or graph."""
     return [sorted(each.edata[dgl.EID].tolist()) for each in result]
 
 
 def chi_square_fits(found, probabilities):
-    """Whether counts fit a law: a p of at least 1e-4."""
+    """Return whether counts fit a distribution, with a p-value of at least 1e-4 in a chi-square test."""
     from scipy.stats import chisquare
 
     expected = torch.as_tensor(probabilities).double()

@@ -1,4 +1,4 @@
-"""The page's table names every argument of DGL's, and no other; signatures are those of DGL 2.1, of which a copy is kept here; the example runs."""
+"""The page "Coming from DGL" lists exactly the arguments of DGL, and its example runs. The signatures of DGL 2.1 are copied here."""
 
 import inspect
 import json

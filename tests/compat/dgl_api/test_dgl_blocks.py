@@ -1,4 +1,4 @@
-"""Samplers of blocks beside DGL's own: the same forms, the same meaning of every id, the same edges where nothing is drawn, the same laws."""
+"""Block samplers equal DGL's: types of results, meaning of ids, edges where nothing is random, and distributions of random edges."""
 
 import pickle
 
@@ -51,7 +51,7 @@ def test_blocks(g, kind, arguments, options):
     assert torch.equal(mine[1], seeds)
     for block, other in zip(mine[2], wanted[2], strict=True):
         check_block(g, block, mine[0])
-        if not kind.startswith("Labor"):  # a seed gives as many edges, whichever they are
+        if not kind.startswith("Labor"):  # each seed has the same number of edges, although they are random
             assert torch.equal(block.in_degrees()[:5], other.in_degrees()[:5])
         if "edge_weights" in block.edata:
             sums = torch.zeros(block.num_dst_nodes()).index_add_(0, block.edges()[1].long(), block.edata["edge_weights"])
@@ -80,7 +80,7 @@ def test_a_block_is_what_dgl_makes_of_the_same_edges(dtype):
 
 
 def test_values_of_edges_are_summed(g):
-    """DGL's libxsmm kernels for this, as in ``GATConv``, read the edges' numbers."""
+    """DGL sums edge values correctly, with kernels that read the blocks' edge ids, as in ``GATConv``."""
     (block,) = hoptrain.dgl.NeighborSampler([3]).sample_blocks(g, SEEDS.to(g.idtype))[2]
     made = Graph.from_edge_index(np.random.default_rng(0).integers(0, 60, (2, 900)), 60)
     batch = NeighborSampler([3]).sample(made, np.arange(5))
@@ -114,7 +114,7 @@ def test_a_seed_that_stands_there_twice_has_its_edges_twice():
 
 
 def test_edges_are_excluded():
-    """As in DGL, where nothing is drawn; and of what is drawn after the draw, as in DGL."""
+    """As in DGL, excluded edges are removed, and removed only after sampling."""
     g = graph()
     excluded = g.in_edges(SEEDS, form="eid")[::2]
     ours, theirs = both("MultiLayerFullNeighborSampler", (2,), {})
@@ -124,7 +124,7 @@ def test_edges_are_excluded():
         torch.tensor([sampler.sample(star, torch.tensor([0]), torch.arange(5))[2][0].num_edges() for _ in range(400)])
         for sampler in both("NeighborSampler", ([5],), {})
     ]
-    law = torch.tensor([1.0, 25, 100, 100, 25, 1])  # of how many of 5 draws among 10 edges are of the 5 that stay
+    law = torch.tensor([1.0, 25, 100, 100, 25, 1])  # ways to get 0 to 5 of the 5 edges that are not excluded, among 5 draws from 10 edges
     assert all(chi_square_fits(torch.bincount(each, minlength=6), law) for each in counts)
 
 
@@ -141,7 +141,7 @@ LAWS = {
 
 @pytest.mark.parametrize(("options", "law"), LAWS.values(), ids=LAWS)
 def test_draws_follow_their_law(options, law):
-    """Of a node that has many edges: one in a batch without replacement, else fifty."""
+    """The sampled edges of a node follow the distribution of each option: one edge a batch without replacement, fifty with it."""
     g = graph()
     g.edata["double"], g.edata["half"] = g.edata["weight"].double(), g.edata["weight"].half()
     vertex = torch.tensor([7])

@@ -1,4 +1,4 @@
-"""Edges as seeds beside DGL's own: the same forms, the same pairs, the same exclusions; negatives by their laws."""
+"""With edges as seeds, results equal DGL's: types, pairs and excluded edges; negatives follow their distribution."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def as_of(g, options):
 def test_edges(g, options, negatives):
     ours, theirs = both([3, 4], negatives, **as_of(g, options))
     edges = EDGES.to(g.idtype)
-    mine, wanted = ours.sample(g, edges), theirs.sample(g, edges.clone())  # DGL sorts the edges that it excludes, in place
+    mine, wanted = ours.sample(g, edges), theirs.sample(g, edges.clone())  # a clone, since DGL sorts the excluded edges in place
     assert form(mine) == form(wanted)
     pairs, blocks = mine[1], mine[-1]
     assert torch.equal(pairs.edata[dgl.EID], edges)

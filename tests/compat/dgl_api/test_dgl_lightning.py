@@ -1,4 +1,4 @@
-"""What Lightning does with DGL's loader over hoptrain: it builds it again with another sampler to predict and to overfit."""
+"""Lightning can rebuild ``hoptrain.dgl.DataLoader`` with another sampler, as it does to predict and to overfit."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from pytorch_lightning import LightningModule, Trainer
 
 import hoptrain.dgl as own
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
 
 
 def loader(num_workers=0):
@@ -15,7 +15,7 @@ def loader(num_workers=0):
 
 
 class Model(LightningModule):
-    """Learns nothing, and keeps the seeds of each batch that a step gets."""
+    """A model that learns nothing and stores the seeds of each batch."""
 
     def __init__(self):
         super().__init__()

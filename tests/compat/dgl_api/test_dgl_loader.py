@@ -1,4 +1,4 @@
-"""The loader beside DGL's own: the same batches where nothing is drawn, the same shares of ranks; workers change nothing."""
+"""The loader makes DGL's batches where nothing is random, and shards them across ranks as DGL does; workers change nothing."""
 
 import copy
 import os
@@ -19,11 +19,11 @@ from hoptrain.dgl import negative_sampler
 from hoptrain.samplers.loader.external_seed_loader import ExternalSeedLoader
 
 NAMES = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"], "prefetch_edge_feats": ["kind"]}
-pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")  # DGL's, of its own loader
+pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")  # a warning of DGL's own loader
 
 
 def loaders(sampler, indices, kind="NeighborSampler", **options):
-    """Ours and DGL's, over samplers of the same name and options."""
+    """Return a loader of hoptrain and one of DGL, with samplers of the same name and options."""
     made = []
     for module in (hoptrain.dgl, dgl.dataloading):
         g = graph()
@@ -48,7 +48,7 @@ def test_batches_are_those_of_dgl(options):
 
 
 def plain(value):
-    """What a result holds, as lists."""
+    """Return the contents of a result as lists."""
     if isinstance(value, torch.Tensor):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -91,7 +91,7 @@ def test_workers_change_nothing(make):
 
 
 def test_workers_import_neither_torch_nor_dgl(tmp_path):
-    """What travels to them is of hoptrain's lower floors alone."""
+    """Workers receive only objects of hoptrain's lower layers, which import neither torch nor DGL."""
     samplers = [make(graph())[0] for make in SPREAD.values()]
     inner = [
         getattr(sampler, "sampler", sampler) if isinstance(sampler, dgl.dataloading.EdgePredictionSampler) else sampler
@@ -143,7 +143,7 @@ def test_ranks_have_the_shares_of_dgl(monkeypatch, number, drop_last):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
         options = {"use_ddp": True, "batch_size": 5, "drop_last": drop_last}
         if number == 3 and rank == 3 and not drop_last:
-            continue  # a rank without any index: DGL's own fails
+            continue  # DGL's loader fails on a rank without indices
         ours, theirs = loaders([2], torch.arange(number), **options)
         mine, wanted = ([batch[1].tolist() for batch in loader] for loader in (ours, theirs))
         assert mine == wanted
@@ -212,7 +212,7 @@ def test_a_sampler_around_one_of_hoptrain_s():
 
 
 def of_a_user(eids):
-    """What is excluded."""
+    """Exclude the seed edges, as a custom function."""
     return eids
 
 
@@ -227,7 +227,7 @@ AHEAD = {
 
 @pytest.mark.parametrize(("exclude", "asked", "is_ahead"), AHEAD.values(), ids=AHEAD)
 def test_a_thread_changes_nothing_and_asks_no_code_of_a_user_s(exclude, asked, is_ahead, monkeypatch):
-    """Unless that is asked for."""
+    """A prefetch thread does not change the batches, and by default does not start with custom code."""
     monkeypatch.setattr("hoptrain.samplers.loader.cores.cores_are_free", lambda: True)
 
     def run(asked):
@@ -274,7 +274,7 @@ def test_no_batch_at_all():
 
 
 def test_names_for_other_data_are_fetched():
-    """DGL's ``attach_data``, by DGL's code."""
+    """A loader fetches data that were attached by DGL's ``attach_data``."""
 
     class Marking(dgl.dataloading.Sampler):
         def __init__(self):

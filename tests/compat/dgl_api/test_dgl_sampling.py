@@ -1,4 +1,4 @@
-"""Functions of ``dgl.sampling`` and SpotTarget beside DGL's own: the same forms, the same results where nothing is drawn, the same laws."""
+"""The functions of ``hoptrain.dgl.sampling`` and SpotTarget equal DGL's: types, results where nothing is random, and distributions."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_walks_are_along_edges(options, dtype):
 
 @pytest.mark.parametrize("prob", [None, "weight"])
 def test_steps_follow_the_law_of_dgl(prob):
-    """Both fit the same law, and so do the ends."""
+    """The steps of both libraries' walks follow the same distribution, and so do the ends of walks."""
     g, start = graph(), torch.full((4000,), 7)
     torch.manual_seed(3)
     dgl.seed(3)

@@ -1,6 +1,6 @@
-"""Scripts for DGL's loaders, in the shape of its examples: with hoptrain's import line they end with the scores of DGL's, within the spread of seeds.
+"""Scripts like DGL's examples reach the same metrics with hoptrain's import line as with DGL, within the spread of random seeds.
 
-The graph has planted communities; nodes and edges are dealt out in batches of DGL's sizes for so small a graph.
+The graph has planted communities.
 """
 
 import os
@@ -20,7 +20,7 @@ import hoptrain.dgl
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Dataloader CPU affinity"),
     pytest.mark.filterwarnings("ignore:unclosed file"),
-    pytest.mark.filterwarnings("ignore:__array_wrap__"),  # both of DGL's own Cluster-GCN with a newer NumPy
+    pytest.mark.filterwarnings("ignore:__array_wrap__"),  # both are warnings of DGL's Cluster-GCN with a newer NumPy
 ]
 SEEDS = range(5)
 NODES, CLASSES = 500, 4
@@ -28,7 +28,7 @@ NODES, CLASSES = 500, 4
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """On graphs so small threads wait for each other more than they work."""
+    """Use one thread: on so small a graph, several would mostly wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -36,7 +36,7 @@ def _one_thread():
 
 
 def planted():
-    """Mostly within its community a node has some six edges each way; its features tell the community badly."""
+    """Return a graph in which nodes have about six edges each way, mostly within their community, and features that hardly reveal it."""
     generator = torch.Generator().manual_seed(4)
     y = torch.arange(NODES) % CLASSES
     pairs = torch.randint(NODES, (2, 12_000), generator=generator)
@@ -50,7 +50,7 @@ def planted():
 
 
 class SAGE(torch.nn.Module):
-    """Two layers, over blocks or the whole graph."""
+    """GraphSAGE with two layers, for blocks or for the whole graph."""
 
     def __init__(self, out):
         super().__init__()
@@ -78,7 +78,7 @@ def accuracy(model, g):
 
 @torch.no_grad()
 def auc(model, g):
-    """Of pairs within a community against pairs of two."""
+    """Return the AUC of pairs within a community versus pairs of two communities."""
     z, y = model([g], g.ndata["feat"]), g.ndata["label"]
     pairs = torch.randint(NODES, (2, 4000), generator=torch.Generator().manual_seed(9))
     return float(binary_auroc((z[pairs[0]] * z[pairs[1]]).sum(1), y[pairs[0]] == y[pairs[1]]))
@@ -195,7 +195,7 @@ dist.destroy_process_group()
 
 
 def test_one_changed_line_with_two_ranks(tmp_path):
-    """``use_ddp``, two CPU ranks with gloo."""
+    """A script with ``use_ddp`` runs on two CPU ranks with gloo."""
     (tmp_path / "rank.py").write_text(RANK)
     here = Path(__file__).parent
     paths = os.pathsep.join([str(here), str(here.parents[1]), str(here.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])

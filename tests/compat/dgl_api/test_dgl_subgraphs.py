@@ -1,4 +1,4 @@
-"""Samplers of subgraphs beside DGL's own: the same forms and meaning, the same subgraphs of the same nodes, the same laws."""
+"""Subgraph samplers equal DGL's: types, meaning of ids, subgraphs of the same nodes, and distributions of random nodes."""
 
 import pickle
 
@@ -48,7 +48,7 @@ def test_shadow_of_all_neighbours_without_some_edges(g):
         if edges is None:
             assert ids[0] == ids[1]
             assert mine[0].sort().values.equal(wanted[0].sort().values)
-        else:  # here a node that excluded edges alone led to stays, with its edges
+        else:  # unlike DGL, hoptrain keeps a node that was reached only by excluded edges
             assert set(ids[1]) <= set(ids[0])
             assert not set(ids[0]) & set(edges.tolist())
 
@@ -80,7 +80,7 @@ SAINT = {"node": 6, "edge": 4, "walk": (3, 2)}
 
 @pytest.mark.parametrize("mode", SAINT)
 def test_saint(g, mode):
-    wide = g.long()  # DGL draws the roots of walks in int64 alone
+    wide = g.long()  # DGL draws the roots of walks only in int64
     ours, theirs = (module.SAINTSampler(mode, SAINT[mode]) for module in (hoptrain.dgl, dgl.dataloading))
     assert form(ours.sample(wide)) == form(theirs.sample(wide, None))
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Blocks of heterogeneous graphs beside DGL's own: the same forms, the same meaning of every id, the same edges where nothing is drawn, the same laws."""
+"""Blocks of heterogeneous graphs equal DGL's: types of results, meaning of ids, edges where nothing is random, and distributions."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ BY_TYPE = {"writes": 2, "cites": 3, ("paper", "in", "venue"): 1}
 
 
 def hetero_graph(dtype=torch.int64):
-    """Authors, papers and venues; nothing leads out of a venue."""
+    """Return a graph of authors, papers and venues; venues have no out-edges."""
     generator = torch.Generator().manual_seed(5)
     edges = {
         relation: tuple((torch.rand(2, number, generator=generator) * torch.tensor([[float(src)], [float(dst)]])).to(dtype))
@@ -44,7 +44,7 @@ def seeds_of(g):
 
 
 def check_block(g, block, nodes):
-    """Every id names what DGL says that it names, and features are those of the graph."""
+    """Check that all ids of a block have DGL's meaning, and that its features are those of the graph."""
     assert block.srctypes == block.dsttypes == g.ntypes
     for kind in g.ntypes:
         src, dst = block.srcnodes[kind].data[dgl.NID], block.dstnodes[kind].data[dgl.NID]
@@ -64,7 +64,7 @@ def check_block(g, block, nodes):
 
 
 def form(block):
-    """Types, and of each the names and dtypes of its features."""
+    """Return the node and edge types, and the names and dtypes of their features."""
     views = [(block.srcnodes, block.srctypes), (block.dstnodes, block.dsttypes), (block.edges, block.canonical_etypes)]
     data = [view[kind].data for view, kinds in views for kind in kinds]
     schemes = [{key: (rows.dtype, rows.shape[1:]) for key, rows in own.items()} for own in data]
@@ -90,7 +90,7 @@ KINDS = {
 
 
 def check_weights(blocks):
-    """Each node's edges have the mean 1. DGL 2.1 drops the weights of heterogeneous graphs: they are taken out."""
+    """Check that the edge weights of each node have the mean 1, and remove them, since DGL 2.1 returns none for heterogeneous graphs."""
     for block in blocks:
         for relation in block.canonical_etypes:
             weights = block.edges[relation].data.pop("edge_weights")
@@ -101,7 +101,7 @@ def check_weights(blocks):
 @pytest.mark.parametrize(("kind", "arguments", "options"), KINDS.values(), ids=KINDS)
 def test_blocks(g, kind, arguments, options):
     ours = getattr(hoptrain.dgl, kind)(*arguments, **options)
-    unfused = {} if kind == "LaborSampler" else {"fused": False}  # DGL's fused way loses input nodes of int32
+    unfused = {} if kind == "LaborSampler" else {"fused": False}  # DGL's fused sampling loses input nodes of int32
     theirs = getattr(dgl.dataloading, kind)(*arguments, **options, **unfused)
     mine, wanted = ours.sample(g, seeds_of(g)), theirs.sample(g, seeds_of(g))
     if kind == "LaborSampler" and options:
@@ -111,7 +111,9 @@ def test_blocks(g, kind, arguments, options):
     for block in mine[2]:
         check_block(g, block, mine[0])
     last, other = mine[2][-1], wanted[2][-1]
-    for relation in g.canonical_etypes if kind != "LaborSampler" else []:  # a seed gives as many edges, whichever they are
+    for relation in (
+        g.canonical_etypes if kind != "LaborSampler" else []
+    ):  # each seed has the same number of edges, although they are random
         assert torch.equal(last.in_degrees(etype=relation), other.in_degrees(etype=relation))
     if "Full" in kind or arguments == ([-1, -1],):
         assert edge_ids(mine[2]) == edge_ids(wanted[2])
@@ -129,7 +131,7 @@ def test_seeds_that_stand_there_twice():
 
 
 def test_the_law_of_a_relation():
-    """Two of the in-edges of a paper, each pair equally likely."""
+    """Each pair of in-edges of a paper is equally likely."""
     g = hetero_graph()
     paper = int(g.in_degrees(etype="writes").eq(4).nonzero()[0])
     ids, found, sampler = g.in_edges(paper, form="eid", etype="writes"), {}, hoptrain.dgl.NeighborSampler([2])
@@ -144,7 +146,7 @@ def test_the_law_of_a_relation():
 
 @pytest.mark.parametrize("options", [{"importance_sampling": 1}, {"prob": "p"}, {"prob": "p", "importance_sampling": 2}], ids=str)
 def test_labor_keeps_each_edge_as_often_as_dgl_s(options):
-    """Of edges that stand by destination: others' weights DGL 2.1 looks up at wrong places."""
+    """Each edge is kept with the same frequency as in DGL. Edges are sorted by destination, since DGL 2.1 reads wrong weights of others."""
     given, number, counts = hetero_graph(), 2000, []
     ends = {relation: given.edges(etype=relation) for relation in TYPES}
     orders = {relation: torch.argsort(v * 1000 + u) for relation, (u, v) in ends.items()}
@@ -154,7 +156,7 @@ def test_labor_keeps_each_edge_as_often_as_dgl_s(options):
     for sampler in (hoptrain.dgl.LaborSampler([2], **options), dgl.dataloading.LaborSampler([2], **options)):
         kept = {relation: torch.zeros(g.num_edges(relation)) for relation in TYPES}
         for _ in range(number):
-            sampler.set_seed()  # DGL's has one for all batches
+            sampler.set_seed()  # otherwise DGL uses one random seed for all batches
             _, _, (block,) = sampler.sample(g, SEEDS)
             for relation, found in kept.items():
                 found[block.edges[relation].data[dgl.EID]] += 1
@@ -234,7 +236,7 @@ def test_edges_as_seeds(options, num_workers):
 
     mine, wanted = drawn(hoptrain.dgl), drawn(dgl.dataloading)
     assert [pairs for pairs, _ in mine] == [pairs for pairs, _ in wanted]
-    if "negative_sampler" not in options:  # which draws at another place, so that there are other seeds
+    if "negative_sampler" not in options:  # random negatives differ, and so do the seeds
         assert [blocks[-1] for _, blocks in mine] == [blocks[-1] for _, blocks in wanted]
     for pairs, blocks in mine:
         gone = set(pairs[WRITES])
@@ -245,7 +247,7 @@ def test_edges_as_seeds(options, num_workers):
 
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"exclude_self_loops": False}], ids=str)
 def test_global_negatives_join_the_types_of_their_edges(options):
-    """Venues are six, papers 120: a pair of numbers that are no edge, without copies unless they are asked for."""
+    """Negatives join a paper and a venue that have no edge, and are distinct without ``replace``."""
     g, sampler = hetero_graph(), hoptrain.dgl.negative_sampler.GlobalUniform(3, **options)
     drawn = sampler(g, {("paper", "in", "venue"): torch.arange(60), "cites": torch.arange(20)})
     theirs = dgl.dataloading.negative_sampler.GlobalUniform(3, **options)(g, {("paper", "in", "venue"): torch.arange(60)})
@@ -259,7 +261,7 @@ def test_global_negatives_join_the_types_of_their_edges(options):
 
 
 def test_a_function_may_exclude_beside_reverse_types():
-    """As DGL takes it: the function alone decides."""
+    """If ``exclude`` is a function, ``reverse_etypes`` has no effect, as in DGL."""
     inner = hoptrain.dgl.NeighborSampler([-1])
     sampler = hoptrain.dgl.as_edge_prediction_sampler(inner, exclude=lambda edges: edges, reverse_etypes={"cites": "cites"})
     _, pairs, (block,) = next(iter(hoptrain.dgl.DataLoader(hetero_graph(), {"cites": torch.arange(9)}, sampler, batch_size=9)))

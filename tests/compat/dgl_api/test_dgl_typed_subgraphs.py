@@ -19,7 +19,7 @@ def g(request):
 
 
 def check_induced(g, subgraph):
-    """Every id names what DGL says that it names, features are those of the graph, and all edges between the nodes are there."""
+    """Check that all ids have DGL's meaning, that features are those of the graph, and that no edge between the nodes is missing."""
     nodes = {kind: subgraph.nodes[kind].data[dgl.NID] for kind in g.ntypes}
     for kind, ids in nodes.items():
         assert len(ids.unique()) == len(ids)
@@ -63,7 +63,7 @@ def test_shadow(g, fanouts, options):
 
 
 def test_of_a_graph_whose_types_stand_in_another_order():
-    """``edge_type_subgraph`` keeps the order that it is asked for."""
+    """Subgraphs keep the order of edge types of the graph, here the one chosen by ``edge_type_subgraph``."""
     g = hetero_graph().edge_type_subgraph(["cites", "writes"])
     _, _, subgraph = hoptrain.dgl.ShaDowKHopSampler([3]).sample(g, {"paper": SEEDS["paper"]})
     assert subgraph.canonical_etypes == g.canonical_etypes

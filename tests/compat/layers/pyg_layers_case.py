@@ -1,4 +1,4 @@
-"""PyG's layers with their options, and a batch for them."""
+"""PyG's layers with the options that tests use, and a batch as their input."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from hoptrain.pyg import NeighborLoader
 
 @dataclass
 class Layer:
-    """A layer, and its inputs in addition to x and edge_index."""
+    """A layer with options, and its inputs in addition to ``x`` and ``edge_index``."""
 
     make: Callable
     inputs: Callable = lambda batch: ()
 
 
 def weights(batch):
-    """A weight for each edge."""
+    """Return a weight for each edge."""
     return (torch.linspace(0.5, 1.5, batch.edge_index.shape[1]),)
 
 
 def features(batch):
-    """Three features for each edge."""
+    """Return three features for each edge."""
     return (torch.linspace(-1, 1, 3 * batch.edge_index.shape[1]).view(-1, 3),)
 
 
@@ -56,19 +56,19 @@ LAYERS = {
 
 
 def make(library, name, inputs=6, outputs=8):
-    """A layer of ``library``, with the weights of a fixed seed."""
+    """Return a layer of ``library`` with weights from a fixed random seed."""
     torch.manual_seed(0)
     return LAYERS[name].make(library, inputs, outputs)
 
 
 def stack(library, name, number):
-    """``number`` layers from 6 over 8 to 8 features."""
+    """Return ``number`` layers, the first from 6 to 8 features, the others from 8 to 8."""
     torch.manual_seed(0)
     return nn.ModuleList(LAYERS[name].make(library, 8 if i else 6, 8) for i in range(number))
 
 
 def some_data():
-    """200 nodes and 1,200 edges, with loops and parallel edges."""
+    """Return a graph of 200 nodes and 1,200 edges, with self-loops and parallel edges."""
     generator = torch.Generator().manual_seed(5)
     edge_index = (torch.rand(2, 1200, generator=generator) * torch.tensor([[200.0], [190.0]])).long()
     edge_index[0, :100] = edge_index[1, :100]
@@ -76,6 +76,6 @@ def some_data():
 
 
 def some_batch(**options):
-    """A batch of 12 seeds with two hops."""
+    """Return a batch of 12 seeds with two hops."""
     torch.manual_seed(3)
     return next(iter(NeighborLoader(some_data(), [3, 2], input_nodes=torch.arange(12), batch_size=12, **options)))

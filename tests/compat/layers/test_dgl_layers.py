@@ -1,4 +1,4 @@
-"""The layers of ``hoptrain.dgl.nn`` are DGL's: constructor, parameters, and results on blocks and on any other graph."""
+"""The layers of ``hoptrain.dgl.nn`` have DGL's constructors and parameters, and the same results on blocks and other graphs."""
 
 from importlib.util import find_spec
 
@@ -30,7 +30,7 @@ LAYERS = {
 
 
 def graphs():
-    """A graph, a sampled block of it, and a block that DGL made."""
+    """Return a graph, a block of it sampled by hoptrain, and one sampled by DGL."""
     generator = torch.Generator().manual_seed(0)
     g = dgl.graph(tuple(torch.randint(50, (2, 400), generator=generator)), num_nodes=60)
     seeds = torch.arange(20)
@@ -60,7 +60,7 @@ def test_edge_weights_are_multiplied():
     theirs = dgl.nn.SAGEConv(6, 8, "mean")
     theirs.load_state_dict(mine.state_dict())
     torch.testing.assert_close(mine(block, x, edge_weight=weights), theirs(block, x, edge_weight=weights), rtol=1e-5, atol=1e-5)
-    assert list(block.srcdata) == [dgl.NID]  # the block is as it was
+    assert list(block.srcdata) == [dgl.NID]  # the layer has not changed the block
     assert list(block.dstdata) == [dgl.NID]
 
 

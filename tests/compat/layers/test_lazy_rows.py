@@ -1,4 +1,4 @@
-"""Rows of which only some are computed: functions of each row keep it so, and every other function gets all rows."""
+"""``LazyRows`` stay lazy under functions that compute each row by itself; every other function gets all rows."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ N, COMPUTED, C = 9, 4, 3
 
 
 def some_rows(seed=0):
-    """Rows, the tensor with the same numbers, and a list that has an entry for each time that the others were computed."""
+    """Return ``LazyRows``, the equal tensor, and a list that gets an entry whenever the remaining rows are computed."""
     x = torch.rand(N, C, generator=torch.Generator().manual_seed(seed))
     computed = []
     return LazyRows.of(x[:COMPUTED], N, lambda: computed.append(1) or x[COMPUTED:], [x]), x, computed
@@ -93,7 +93,7 @@ def test_other_functions_get_all_rows(name):
     expected = ALL_ROWS[name](x)
     assert computed == [1]
     assert torch.equal(out + 0, expected)
-    assert torch.equal(rows + 0, x)  # in-place changes are seen
+    assert torch.equal(rows + 0, x)  # an in-place change of ``rows`` is visible
 
 
 @pytest.mark.parametrize("name", FIRST_ROWS)

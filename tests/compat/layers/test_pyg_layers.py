@@ -1,4 +1,4 @@
-"""The layers of ``hoptrain.pyg.nn`` are PyG's: constructor, parameters, results on any edges, and on a batch, where they compute fewer rows."""
+"""The layers of ``hoptrain.pyg.nn`` have PyG's constructors, parameters and results, and compute fewer rows on a batch."""
 
 import copy
 import pickle
@@ -48,7 +48,7 @@ def test_all_rows_of_a_batch_are_pygs(name):
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("name", LAYERS)
 def test_models_and_gradients_are_pygs(name, num_layers, rows):
-    """With fewer layers than hops, as many, and more."""
+    """Outputs and gradients equal PyG's with fewer layers than hops, equally many, and more."""
     batch = some_batch()
     results = []
     for library, edge_index in ((ours, batch.edge_index), (pyg, batch.edge_index.plain())):
@@ -95,7 +95,7 @@ def test_trimmed_scripts_are_pygs(name):
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("name", LAYERS)
 def test_other_edges_are_left_to_pyg(name):
-    """Edges of a user, a sparse tensor, and a pair of sources and destinations: bit-identical to PyG's."""
+    """Results are bit-identical to PyG's for other edges, sparse tensors, and pairs of sources and destinations."""
     generator = torch.Generator().manual_seed(2)
     x, edge_index = torch.rand(9, 6, generator=generator), torch.randint(9, (2, 30), generator=generator)
     mine, theirs = make(ours, name), make(pyg, name)
@@ -128,7 +128,7 @@ def test_changed_edges_are_left_to_pyg(change):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore")  # of what torch.compile cannot trace in PyG's attention
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns that it cannot trace parts of PyG's attention
 @pytest.mark.parametrize("name", ["SAGEConv", "GCNConv weights", "GATConv"])
 def test_compiled_layers_are_pygs(name):
     batch = some_batch()
@@ -140,14 +140,14 @@ def test_compiled_layers_are_pygs(name):
 
 
 class Doubled(ours.SAGEConv):
-    """A user's layer with another message."""
+    """A custom layer that overrides ``message``."""
 
     def message(self, x_j):
         return 2 * x_j
 
 
 class Residual(ours.SAGEConv):
-    """A user's layer with another forward."""
+    """A custom layer that overrides ``forward``."""
 
     def forward(self, x, edge_index):
         return super().forward(x, edge_index) + x
@@ -178,7 +178,7 @@ def test_hooks_work():
     same(layer(batch.x, batch.edge_index)[:4], 2 * expected(batch.x, batch.edge_index.plain())[:4])
     layer.register_message_forward_hook(lambda layer, given, out: seen.append(len(out)))
     layer(batch.x, batch.edge_index)
-    assert seen == [batch.edge_index.shape[1]]  # PyG's own code, which has messages
+    assert seen == [batch.edge_index.shape[1]]  # the hook saw a message for each edge, so PyG's own code ran
 
 
 def test_batch_norm_sees_all_rows():

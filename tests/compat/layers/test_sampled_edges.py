@@ -15,7 +15,7 @@ from hoptrain.trainers.models.sums.edge_index import SampledEdges
 
 
 def check(edges, batch):
-    """The blocks are those of the batch's hops."""
+    """Check that the blocks known to ``edges`` are those of the batch's hops."""
     assert type(edges) is SampledEdges
     assert edges.knows_blocks
     num_nodes, num_edges = torch.tensor(batch.num_sampled_nodes).cumsum(0), torch.tensor(batch.num_sampled_edges).cumsum(0)

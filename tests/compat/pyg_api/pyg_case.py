@@ -1,11 +1,11 @@
-"""A graph as PyG's users have them."""
+"""Graphs as users of PyG have them, with unsorted edges and all kinds of attributes."""
 
 import torch
 from torch_geometric.data import Data, HeteroData
 
 
 def some_data():
-    """200 nodes and 1,200 edges in a user's order, with multi-edges and self-loops, and attributes of all kinds."""
+    """Return a graph of 200 nodes and 1,200 unsorted edges, with parallel edges, self-loops, and attributes of all kinds."""
     generator = torch.Generator().manual_seed(5)
 
     def rand(*shape):
@@ -26,7 +26,7 @@ def some_data():
 
 
 def some_hetero_data():
-    """Papers, authors and venues: authors write, papers cite and are written, of two kinds of features and one type without any."""
+    """Return a graph of papers, authors and venues, two of which have features."""
     generator = torch.Generator().manual_seed(6)
 
     def rand(*shape):

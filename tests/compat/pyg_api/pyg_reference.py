@@ -1,4 +1,4 @@
-"""What pyg-lib's sampler does, written slowly, under PyG's own loaders."""
+"""A slow reference implementation of pyg-lib's sampler, for PyG's own loaders."""
 
 from unittest.mock import patch
 
@@ -9,7 +9,10 @@ from torch_geometric.sampler import HeteroSamplerOutput, NeighborSampler, Sample
 
 
 def sample_as_pyg_lib(colptr, row, seeds, fanouts, generator, *, replace=False, times=None, seed_times=None, disjoint=False, last=False):
-    """Hop by hop, of the nodes found on the hop before; ``times`` (E,) bound by ``seed_times``, and by trees where ``disjoint``."""
+    """Sample hop by hop around the nodes that the previous hop found, each seed in its own tree if ``disjoint``.
+
+    With ``times`` (E,), only edges up to the time of the seed in ``seed_times`` are sampled.
+    """
     nodes = [(tree if disjoint else 0, v) for tree, v in enumerate(seeds.tolist())]
     local = {node: i for i, node in reversed(list(enumerate(nodes)))}
     rows, cols, edges, num_nodes, num_edges = [], [], [], [len(nodes)], []
@@ -45,9 +48,9 @@ def sample_as_pyg_lib(colptr, row, seeds, fanouts, generator, *, replace=False, 
 
 
 def sample_types_as_pyg_lib(columns, seeds, fanouts, generator, *, replace=False, times=None, seed_times=None, disjoint=False, last=False):
-    """The same of heterogeneous edges: every relation draws for the nodes of its destinations' type that were found on the hop before.
+    """Sample as ``sample_as_pyg_lib`` in a heterogeneous graph: each relation draws for the destinations that the previous hop found.
 
-    ``columns`` by relation are (colptr, row); ``times`` are of those relations that have some.
+    ``columns`` has (colptr, row) by relation; ``times`` has the times of the relations that have some.
     """
     trees = [(kind, v) for kind, ids in seeds.items() for v in ids.tolist()]
     bounds = None if seed_times is None else [t for kind in seeds for t in seed_times[kind].tolist()]
@@ -96,7 +99,7 @@ def sample_types_as_pyg_lib(columns, seeds, fanouts, generator, *, replace=False
 
 
 class ReferenceSampler(NeighborSampler):
-    """PyG's own class with the slow sampler in the place of pyg-lib's, which has to be compiled."""
+    """PyG's ``NeighborSampler`` with the slow sampler instead of pyg-lib, which has to be compiled."""
 
     generator = torch.Generator().manual_seed(0)
 
@@ -158,7 +161,7 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
 
 
 class GraphSAINTRandomWalkSampler(torch.utils.data.DataLoader):
-    """PyG's, whose walks and matrices need torch-sparse: by ``data.subgraph``, and norms by their definition."""
+    """A reference of PyG's class of this name, which needs torch-sparse: takes ``data.subgraph`` of the walks, and norms by their definition."""
 
     def __init__(self, data, batch_size, walk_length, num_steps=1, sample_coverage=0, log=True):
         self.data, self.roots, self.length = data, batch_size, walk_length

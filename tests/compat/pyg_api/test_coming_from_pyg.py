@@ -1,4 +1,4 @@
-"""The page's table names every argument of PyG's loaders and of torch's, and no other; the examples run."""
+"""The page "Coming from PyG" lists exactly the arguments of PyG's and torch's loaders, and its examples run."""
 
 import inspect
 import re
@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "coming_from_pyg.md"
 def test_every_argument_is_in_the_table():
     rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    named = {"input_id", "custom_cls"}  # of PyG's NodeLoader, which its NeighborLoader hands on by keyword
-    samplers = ("NeighborSampler", "BidirectionalNeighborSampler")  # torch_geometric.loader has an old one by the name of the first
+    named = {"input_id", "custom_cls"}  # arguments of PyG's NodeLoader, which NeighborLoader accepts as keywords
+    samplers = ("NeighborSampler", "BidirectionalNeighborSampler")  # torch_geometric.loader has an older class named NeighborSampler
     theirs = [getattr(torch_geometric.sampler if name in samplers else torch_geometric.loader, name) for name in hoptrain.pyg.__all__]
     for one in (*theirs, DataLoader):
         named |= set(inspect.signature(one).parameters)

@@ -1,4 +1,4 @@
-"""PyG's loaders over hoptrain without workers, with a thread that makes the next batch: what is the same as without it, and who has none."""
+"""Without workers, a thread may make the next batch: results stay the same, and the thread does not start with custom code."""
 
 import threading
 
@@ -19,7 +19,7 @@ THREADED = {"nodes": ("Neighbor", {"shuffle": True}), "links": ("LinkNeighbor", 
 
 @pytest.mark.parametrize(("kind", "options"), THREADED.values(), ids=THREADED)
 def test_a_thread_changes_neither_batches_nor_what_the_training_draws(data, kind, options, monkeypatch):
-    """Without workers: it makes the next batch while the training has this one."""
+    """The thread changes neither batches nor the random numbers that the training draws."""
 
     def run():
         torch.manual_seed(3)
@@ -43,7 +43,7 @@ def test_a_thread_changes_neither_batches_nor_what_the_training_draws(data, kind
 
 
 class Chooses(hoptrain.pyg.NeighborLoader):
-    """A user's loader, which looks at what the training has done."""
+    """A custom loader whose batches depend on what the training has done."""
 
     used = 0
 
@@ -61,7 +61,7 @@ def test_a_user_s_code_runs_when_its_batch_is_asked_for(data, monkeypatch):
 
 @pytest.mark.parametrize(("kind", "calls"), [("nodes", 1), ("links", 2)])
 def test_pyg_s_code_runs_once_for_a_batch_of_nodes(data, monkeypatch, kind, calls):
-    """Their seeds follow from the indices; those of links only PyG's code knows."""
+    """PyG's code runs once for a batch of nodes, and twice for a batch of links, whose seeds only that code can find."""
     made = []
     loader = {
         "nodes": lambda: hoptrain.pyg.NeighborLoader(data, [2], input_nodes=torch.arange(30), batch_size=10),

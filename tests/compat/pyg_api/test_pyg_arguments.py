@@ -1,4 +1,4 @@
-"""The arguments of PyG's loaders over hoptrain are those of PyG; each is supported, rejected in one line, or ignored with a warning."""
+"""The loaders of ``hoptrain.pyg`` take PyG's arguments; each is supported, rejected with a message, or ignored with a warning."""
 
 import inspect
 
@@ -27,7 +27,7 @@ def test_an_import_line_may_name_all_that_pyg_has(data):
 
 @pytest.mark.parametrize("name", hoptrain.pyg.__all__)
 def test_signatures_are_those_of_pyg(name):
-    """Of every class that is hoptrain's own. ``torch_geometric.loader`` has an old ``NeighborSampler`` besides."""
+    """All classes of ``hoptrain.pyg`` have PyG's signatures. ``torch_geometric.loader`` has an older ``NeighborSampler``, which is not meant."""
     theirs = getattr(torch_geometric.sampler, name, None) or getattr(torch_geometric.loader, name)
     ours, theirs = (inspect.signature(kind).parameters for kind in (getattr(hoptrain.pyg, name), theirs))
     assert [(p.name, p.default, p.kind) for p in ours.values()] == [(p.name, p.default, p.kind) for p in theirs.values()]
@@ -66,7 +66,7 @@ def edges(data, edge_index):
 
 
 def edge_with(data, end, vertex):
-    """An end of edge 3 is another node."""
+    """Make a loader after changing one end of edge 3 to ``vertex``."""
     edge_index = data.edge_index.clone()
     edge_index[end, 3] = vertex
     edges(data, edge_index)

@@ -1,4 +1,4 @@
-"""PyG's loaders over hoptrain with ``device="cuda"``: batches are those of the CPU, and lie on the GPU."""
+"""With ``device="cuda"``, the loaders of ``hoptrain.pyg`` make the batches of the CPU, on the GPU."""
 
 import gc
 import weakref
@@ -31,7 +31,7 @@ def typed():
 
 
 def contents(batch):
-    """All that a batch has, type by type."""
+    """Return all contents of a batch, by type."""
     return {
         (str(store._key), name): value.cpu() if isinstance(value, torch.Tensor) else value
         for store in batch.stores
@@ -41,7 +41,7 @@ def contents(batch):
 
 
 def check_equal(found, expected):
-    """Batches are the same bit for bit, and their tensors lie on the device."""
+    """Check that batches are bit-identical and that their tensors are on the device."""
     assert len(found) == len(expected) > 1
     for own, wanted in zip(found, expected, strict=True):
         assert {value.device.type for store in own.stores for value in store.values() if isinstance(value, torch.Tensor)} == {DEVICE}
@@ -56,14 +56,14 @@ def check_equal(found, expected):
 
 
 def epochs(kind, data, fanouts, number, **options):
-    """The batches of some epochs."""
+    """Return a loader and the batches of some of its epochs."""
     torch.manual_seed(3)
     loader = getattr(hoptrain.pyg, kind)(data, *fanouts, **options)
     return loader, [batch for _ in range(number) for batch in loader]
 
 
 def check_front(kind, data, *fanouts, number=1, on_device=None, **options):
-    """A front gives on the device what it gives on the CPU; returns its loader."""
+    """Check that a loader makes the same batches on the device as on the CPU, and return it."""
     _, expected = epochs(kind, data, fanouts, number, **options)
     loader, found = epochs(kind, data, fanouts, number, device="cuda", **{"bulk": 2, **(on_device or {})}, **options)
     check_equal(found, expected)
@@ -92,7 +92,7 @@ FRONTS = {
 
 @pytest.mark.parametrize(("kind", "fanouts", "options"), FRONTS.values(), ids=FRONTS)
 def test_batches_are_those_of_the_cpu(data, kind, fanouts, options):
-    """Features, labels, masks, times, weights, ids and what PyG adds, of two epochs."""
+    """All attributes of the batches equal those of the CPU: features, labels, masks, times, weights, ids, and what PyG adds."""
     if options.get("neighbor_sampler") == "backward":
         options = options | {"neighbor_sampler": hoptrain.pyg.NeighborSampler(data, fanouts, sample_direction="backward")}
     if "time_attr" in options or options.get("disjoint"):
@@ -132,7 +132,7 @@ def test_saint_s_subgraphs_are_those_of_the_cpu(data, sampler):
 
 
 def test_edges_that_are_sorted_have_the_same_numbers(data):
-    """Then nothing is looked up."""
+    """With edges sorted by destination, PyG's edge ids are the CSC positions, so none are looked up."""
     order = data.edge_index[1].argsort(stable=True)
     by_destination = Data(x=data.x, y=data.y, edge_index=data.edge_index[:, order], edge_attr=data.edge_attr[order])
     loader = check_front("NeighborLoader", by_destination, [3, 2], is_sorted=True, **NODES)
@@ -173,12 +173,12 @@ def test_a_transform_gets_batches_on_the_device(data):
 
 
 class Stops(Exception):
-    """What a user's loop raises."""
+    """An exception raised by the training loop."""
 
 
 @pytest.mark.parametrize("end", ["break", "exception"])
 def test_a_loop_that_ends_early_leaves_nothing_behind(data, end):
-    """The next epoch is the one that it would be, and with the loader all goes that was on the GPU."""
+    """After an interrupted epoch, the next one equals that of the CPU, and deleting the loader frees its GPU memory."""
 
     def run(device):
         torch.manual_seed(3)

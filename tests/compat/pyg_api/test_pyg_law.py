@@ -1,4 +1,4 @@
-"""The law of what PyG's loaders draw over hoptrain: every outcome of a node as often as PyG's documentation says, by chi-square over a million draws."""
+"""The samples of ``hoptrain.pyg`` follow the distributions that PyG documents, by a chi-square test over a million draws."""
 
 import math
 from collections import Counter
@@ -19,7 +19,7 @@ TIMES = np.array([1, 2, 3, 4])
 
 @pytest.fixture(scope="module")
 def data():
-    """Nodes 0 to 4095 with four in-edges each, from four other nodes, in an order of no meaning."""
+    """Return a graph in which nodes 0 to 4095 have four in-edges each, from the same four other nodes, in random order."""
     order = torch.randperm(COPIES * DEGREE, generator=torch.Generator().manual_seed(1))
     number = torch.arange(COPIES * DEGREE)
     edges = torch.stack([COPIES + number % DEGREE, number // DEGREE])[:, order]
@@ -44,7 +44,7 @@ def independent(probabilities):
 
 
 def one_after_another(weights):
-    """Successive sampling, each by weight among those that are left."""
+    """Return the distribution of successive sampling by weight without replacement."""
     law = Counter()
     for drawn in permutations(range(len(weights)), FANOUT):
         left, probability = weights.sum(), 1.0
@@ -66,7 +66,7 @@ LAWS = {
 
 
 def typed(data):
-    """The same as a relation between two types."""
+    """Return the graph of ``data`` as a relation between two node types."""
     made = HeteroData({"to": {"num_nodes": COPIES}, "from": {"num_nodes": DEGREE}})
     store = made["from", "leads", "to"]
     store.edge_index = data.edge_index - torch.tensor([[COPIES], [0]])

@@ -1,4 +1,4 @@
-"""What Lightning does with PyG's loaders over hoptrain: it makes them again with another sampler to predict, to overfit, and for several ranks."""
+"""Lightning can rebuild the loaders of ``hoptrain.pyg`` with another sampler, as it does to predict, to overfit, and for several ranks."""
 
 import os
 import pickle
@@ -17,7 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 import hoptrain.pyg as own
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
 
 SEEDS = torch.arange(3, 190, 3)
 LOADERS = {
@@ -35,7 +35,7 @@ LOADERS = {
 
 
 class Model(LightningModule):
-    """Learns nothing, and keeps each batch that a step gets."""
+    """A model that learns nothing and stores each batch."""
 
     def __init__(self, in_hook=None):
         super().__init__()
@@ -64,7 +64,7 @@ def trainer_of(**options):
 
 
 def numbers(batch):
-    """Whose features a batch has, as something that can be compared."""
+    """Return the nodes of a batch in a form that can be compared."""
     stores = batch.node_stores if hasattr(batch, "node_stores") else batch.stores
     return [store.x.tolist() for store in stores if "x" in store]
 
@@ -89,7 +89,9 @@ def test_overfitting_takes_the_first_items_in_each_epoch(name, is_in_hook):
             assert sorted(map(tuple, batch.x.tolist())) == sorted(map(tuple, some_data().x[:50].tolist()))
         elif name == "shadow":
             assert torch.equal(batch.x[batch.root_n_id], some_data().x[SEEDS[:16]])
-    assert (numbers(first) == numbers(second)) == (name in ("random", "typed random", "clusters"))  # others draw in each epoch anew
+    assert (numbers(first) == numbers(second)) == (
+        name in ("random", "typed random", "clusters")
+    )  # the other loaders sample differently in each epoch
 
 
 @pytest.mark.parametrize("is_in_hook", [False, True])
@@ -116,12 +118,12 @@ def test_ranks_have_their_shares(name):
     assert sorted(set(dealt)) == list(range(len(loader.dataset)))
     assert len(shares[0]) == len(shares[1]) == -(-len(shares[0].sampler) // loader.batch_sampler.batch_size)
     made = next(iter(shares[0]))
-    if name in ("saint", "walks"):  # as many draws as before, not torch's batch size of 1
+    if name in ("saint", "walks"):  # each batch still has ``batch_size`` draws, not torch's batch size of 1
         assert made.num_nodes > 10
 
 
 def test_a_rebuilt_loader_gives_the_batches_of_one_with_that_sampler():
-    """With workers, and once more: each option is kept."""
+    """A loader rebuilt twice keeps all options, also with workers."""
     data = some_data()
     options = {"time_attr": "made", "input_time": torch.arange(63) % 37, "num_workers": 1, "batch_size": 10, "drop_last": True}
     loader = own.NeighborLoader(data, [3, 2], SEEDS, transform=_marked, shuffle=True, **options)
@@ -151,7 +153,7 @@ def batches_of(loader):
 
 
 def equal(one, other):
-    """Whether values with tensors in them are the same bit for bit."""
+    """Return whether nested values with tensors are bit-identical."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, dict):
@@ -170,7 +172,7 @@ THERE = "import pickle, sys; from test_pyg_lightning import batches_of; pickle.d
 
 
 def test_a_new_process_gives_the_same_batches_of_links():
-    """By a pipe: multiprocessing's spawn would leave its resource tracker behind."""
+    """A loader pickled to a new process makes the same batches. A pipe is used, since multiprocessing would leave a resource tracker."""
     loader = LOADERS["links"]()
     path = os.pathsep.join(entry for entry in sys.path if entry)
     child = subprocess.run(

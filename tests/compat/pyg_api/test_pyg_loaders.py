@@ -1,4 +1,4 @@
-"""PyG's loaders over hoptrain beside PyG's own, whose sampler is a slow one: the same attributes, the same meaning of every id, the same edges."""
+"""The loaders of ``hoptrain.pyg`` equal PyG's with a reference sampler: attributes, meaning of ids, and edges where nothing is random."""
 
 import copy
 import gc
@@ -53,7 +53,7 @@ LINKS = {
 
 
 def loaders(kind, data, num_neighbors=(4, 3), **options):
-    """Ours and PyG's."""
+    """Return a loader of hoptrain and the equivalent one of PyG."""
     if kind == "Neighbor" and "input_nodes" not in options:
         options["input_nodes"] = data.train_mask
     ours, theirs = (getattr(module, f"{kind}Loader") for module in (hoptrain.pyg, pyg_reference))
@@ -62,7 +62,7 @@ def loaders(kind, data, num_neighbors=(4, 3), **options):
 
 
 def check_meaning(batch, data):
-    """Every id names what PyG says that it names."""
+    """Check that all ids of a batch have PyG's meaning."""
     assert torch.equal(batch.x, data.x[batch.n_id])
     assert torch.equal(batch.y, data.y[batch.n_id])
     assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
@@ -71,7 +71,7 @@ def check_meaning(batch, data):
 
 
 def form(batch):
-    """Names, kinds, dtypes, numbers of dimensions and sizes that nothing drawn decides."""
+    """Return names, types, dtypes, numbers of dimensions, and the sizes that do not depend on random draws."""
     return {
         name: (value.dtype, value.dim(), value.shape[1:] if value.dim() > 1 and value.shape[0] != 2 else None)
         if isinstance(value, torch.Tensor)
@@ -81,14 +81,14 @@ def form(batch):
 
 
 def same(one, other):
-    """Both None, or equal tensors."""
+    """Return whether both are None or equal tensors."""
     return one is other if one is None or other is None else torch.equal(one, other)
 
 
 def edges_of(batch, options):
-    """The multiset of edges, by number and by what they join: nodes, or nodes in trees."""
+    """Return the multiset of edges, each with its id and the nodes that it joins, with their trees if there are any."""
     who = batch.n_id if batch.get("batch") is None else batch.batch * 1000 + batch.n_id
-    # Of parallel edges PyG keeps any when it adds the other direction.
+    # When PyG adds reverse edges, it keeps an arbitrary one of parallel edges.
     numbers = torch.zeros_like(batch.e_id) if options.get("subgraph_type") == "bidirectional" else batch.e_id
     return sorted(map(tuple, torch.cat([who[batch.edge_index], numbers[None]]).T.tolist()))
 
@@ -105,7 +105,9 @@ def test_batches_of_nodes(data, options):
         assert torch.equal(mine.input_id, wanted.input_id)
         assert same(mine.get("seed_time"), wanted.get("seed_time"))
         if "num_sampled_edges" in mine:
-            assert mine.num_sampled_edges[0] == wanted.num_sampled_edges[0]  # a seed gives as many edges, whichever they are
+            assert (
+                mine.num_sampled_edges[0] == wanted.num_sampled_edges[0]
+            )  # each seed has the same number of edges, although they are random
             assert sum(mine.num_sampled_nodes) == mine.num_nodes
             assert sum(mine.num_sampled_edges) == mine.num_edges
         if options.get("num_neighbors") == [-1, -1] or options.get("temporal_strategy") == "last":
@@ -190,7 +192,7 @@ def test_features_that_are_changed_are_seen_in_the_next_epoch(data, num_workers)
 
 
 def test_a_loader_keeps_the_edges_that_it_was_made_of(data):
-    """As PyG's does; another loader takes the new ones."""
+    """A loader keeps the edges that the data had when it was made, as in PyG; a new loader uses the new edges."""
     before = data.edge_index
     loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100)
     data.edge_index = before.flip(0)
@@ -213,7 +215,7 @@ def test_an_iterator_ends_with_the_next_one(data, num_workers):
 def test_a_copy_of_a_loader_has_workers_of_its_own(data):
     loader, before = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100, num_workers=1), child_processes()
     list(loader)
-    other = copy.deepcopy(loader)  # which both go on with the second epoch
+    other = copy.deepcopy(loader)  # both continue with the second epoch
     epochs = []
     for one in (loader, other):
         torch.manual_seed(3)
@@ -272,7 +274,7 @@ def test_samplers_of_torch_and_pyg_deal_out_the_seeds(data):
 
 
 def endless(lengths):
-    """Batches that draw by torch's generator, and of which nobody knows how many there are."""
+    """Yield random batches without end, drawn with torch's generator."""
     while True:
         lengths.append(1 + int(torch.randint(9, ())))
         yield torch.randperm(200)[: lengths[-1]].tolist()
@@ -299,7 +301,7 @@ def test_an_epoch_may_have_no_end(data):
 
 
 def test_a_sampler_may_learn_from_the_training(data):
-    """Without workers each batch is chosen after the one before was used."""
+    """Without workers, a sampler chooses each batch after the previous one was used."""
     used = []
 
     def adapting():

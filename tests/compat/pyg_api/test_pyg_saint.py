@@ -1,4 +1,4 @@
-"""GraphSAINT's samplers with PyG's names: batches as PyG means them, draws by PyG's laws, written slowly, and norms by their definition."""
+"""The GraphSAINT samplers make batches with PyG's meaning, follow PyG's distributions, and compute the norms by their definition."""
 
 from collections import Counter
 from itertools import product
@@ -51,25 +51,25 @@ def test_a_batch_is_the_subgraph_of_what_was_drawn(data, name):
 
 
 def small():
-    """Seven nodes; no edge leaves the last one, none enters the first."""
+    """Return a graph of seven nodes, of which the last has no out-edges and the first no in-edges."""
     generator = torch.Generator().manual_seed(1)
     edges = (torch.rand(2, 14, generator=generator) * 6).long() + torch.tensor([[0], [1]])
     return Data(edge_index=edges, place=torch.arange(14), number=torch.arange(7), num_nodes=7)
 
 
 def of_vertices(data):
-    """PyG's ``_sample_nodes``: the row of a uniform edge."""
+    """Return the outcomes of PyG's ``_sample_nodes``, which takes the row of a uniformly drawn edge."""
     return [(frozenset([u]), 1.0) for u in data.edge_index[0].tolist()]
 
 
 def of_edges(data):
-    """The largest of log(uniform) / p over all edges: an edge in proportion to its p, which counts the edges into the row and out of the column."""
+    """Return the edges with weights p: in-edges of the row plus out-edges of the column. PyG takes the largest log(uniform) / p."""
     rows, columns = data.edge_index.tolist()
     return [(frozenset([u, v]), columns.count(u) + rows.count(v)) for u, v in zip(rows, columns, strict=True)]
 
 
 def of_walks(data):
-    """Two steps along the edges from a uniform node."""
+    """Return the outcomes of walks of two steps along the edges from a uniformly drawn node."""
     rows, columns = data.edge_index.tolist()
 
     def steps(v):
@@ -80,7 +80,7 @@ def of_walks(data):
 
 
 def law_of(data, name, number):
-    """The probability of each set of nodes after ``number`` draws."""
+    """Return the probability of each set of nodes after ``number`` draws."""
     one = {"GraphSAINTNodeSampler": of_vertices, "GraphSAINTEdgeSampler": of_edges, "GraphSAINTRandomWalkSampler": of_walks}[name](data)
     law = Counter()
     for draws in product(one, repeat=number):
@@ -107,7 +107,7 @@ def test_draws_follow_pyg_s_law(name, number):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_norms_are_the_inverse_probabilities(name):
-    """Within five standard deviations of a count, by the exact law."""
+    """Norms are the inverse of the exact probabilities, within five standard deviations of the counts."""
     data = small()
     torch.manual_seed(4)
     loader = made(name, data, batch_size=2, num_steps=100, sample_coverage=2000)
@@ -147,7 +147,7 @@ def test_workers_change_nothing_and_norms_are_saved(data, name, tmp_path):
     assert here[0] != here[1]
     first = epochs(0, sample_coverage=2, save_dir=str(tmp_path))[1]
     (file,) = tmp_path.iterdir()
-    assert file.name == f"{name.lower()}{'_2' if 'Walk' in name else ''}_2.pt"  # as PyG names it, by the length of walks and the coverage
+    assert file.name == f"{name.lower()}{'_2' if 'Walk' in name else ''}_2.pt"  # PyG's file name has the walk length and the coverage
     torch.manual_seed(9)
     again = made(name, data, sample_coverage=2, save_dir=str(tmp_path))
     assert torch.equal(first.node_norm, again.node_norm)

@@ -1,4 +1,4 @@
-"""Hoptrain's samplers under PyG's own loaders, beside PyG's classes over a slow sampler; and samples that are merged as PyG merges its own."""
+"""hoptrain's samplers work in PyG's own loaders as PyG's classes do with a reference sampler, and their samples can be merged."""
 
 from unittest.mock import patch
 
@@ -26,7 +26,7 @@ def data():
 
 
 def edges_of(batch):
-    """The multiset of edges by the nodes that they join, in trees where there are some, and by number."""
+    """Return the multiset of edges, each with the nodes that it joins, their tree if there are any, and its id."""
     who = batch.n_id if batch.get("batch") is None else batch.n_id + 1000 * batch.batch
     return sorted(map(tuple, torch.cat([who[batch.edge_index], batch.e_id[None]]).T.tolist()))
 
@@ -95,7 +95,7 @@ def fitted(module):
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::pytorch_lightning.utilities.warnings.PossibleUserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_pyg_s_modules_for_lightning(data):
-    """Validation has fanouts of its own, by a copy of the sampler."""
+    """PyG's Lightning data modules work; validation uses a copy of the sampler with other fanouts."""
     sampler, number = hoptrain.pyg.NeighborSampler(data, [3, 3]), int(data.train_mask.sum())
     masks = {"input_train_nodes": data.train_mask, "input_val_nodes": ~data.train_mask}
     wide = {"num_neighbors": [-1, -1], "batch_size": 200}
@@ -112,7 +112,7 @@ MERGED = {"plain": {}, "disjoint": {"disjoint": True}, "backward": {"sample_dire
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize("options", MERGED.values(), ids=MERGED)
 def test_samples_are_merged(data, options, replace):
-    """Into what those of PyG's class are: with ``replace`` what several have stands there once."""
+    """Samples are merged to the same result as with PyG's class; ``replace`` keeps nodes of several samples once."""
 
     def merged(kind):
         sampler = kind(data, [-1, -1], **options)
@@ -133,7 +133,7 @@ def test_samples_are_merged(data, options, replace):
 
 
 def bidirectional(data, *args, **options):
-    """Ours, and PyG's own over slow samplers."""
+    """Return hoptrain's sampler, and PyG's with the reference sampler."""
     ours = hoptrain.pyg.BidirectionalNeighborSampler(data, *args, **options)
     with patch("torch_geometric.sampler.neighbor_sampler.NeighborSampler", pyg_reference.ReferenceSampler):
         return ours, torch_geometric.sampler.BidirectionalNeighborSampler(data, *args, **options)
@@ -150,7 +150,7 @@ def test_edges_both_ways(data, num_neighbors, options):
         if num_neighbors == [2, 2]:
             assert mine.num_sampled_edges[0] <= 8
             continue
-        whole = [{edge[:2] for edge in edges_of(batch)} for batch in (mine, wanted)]  # an edge found both ways PyG has twice
+        whole = [{edge[:2] for edge in edges_of(batch)} for batch in (mine, wanted)]  # PyG has an edge twice if both directions found it
         assert whole[0] == whole[1]
         assert mine.num_nodes == wanted.num_nodes
 

@@ -1,6 +1,6 @@
-"""Scripts for PyG's loaders, in the shape of its examples: with hoptrain's import line they end with the scores of PyG's, within the spread of seeds.
+"""Scripts like PyG's examples reach the same metrics with hoptrain's import line as with PyG, within the spread of random seeds.
 
-PyG's loaders sample by the slow reference, or need no sampler of PyG's libraries. The graph has planted communities.
+PyG's loaders use the reference sampler, or do not need PyG's compiled libraries. The graph has planted communities.
 """
 
 import copy
@@ -24,7 +24,7 @@ NODES, CLASSES = 500, 4
 
 @pytest.fixture(scope="module")
 def data():
-    """Mostly within its community a node has some six edges each way; its features tell the community badly."""
+    """Return a graph in which nodes have about six edges each way, mostly within their community, and features that hardly reveal it."""
     generator = torch.Generator().manual_seed(4)
     y = torch.arange(NODES) % CLASSES
     pairs = torch.randint(NODES, (2, 12_000), generator=generator)
@@ -77,7 +77,7 @@ def of_triplets(model, batch):
 
 @torch.no_grad()
 def auc(model, data):
-    """Of pairs within a community against pairs of two."""
+    """Return the AUC of pairs within a community versus pairs of two communities."""
     z = model(data.x, data.edge_index)
     generator = torch.Generator().manual_seed(9)
     pairs = torch.randint(NODES, (2, 4000), generator=generator)
@@ -139,7 +139,7 @@ def random_nodes(loaders, data):
 
 
 def with_authors(data):
-    """The same nodes as papers, and authors who write in one community for the most part."""
+    """Return a heterogeneous graph with the nodes of ``data`` as papers, and authors who mostly write in one community."""
     generator = torch.Generator().manual_seed(5)
     papers, authors = torch.arange(NODES).repeat(3), torch.randint(200, (3 * NODES,), generator=generator)
     strays = torch.rand(3 * NODES, generator=generator) < 0.2
@@ -155,7 +155,7 @@ def typed_sage(loaders, data):
     data = with_authors(data)
     model = to_hetero(GraphSAGE((-1, -1), 32, 2, CLASSES), data.metadata())
     with torch.no_grad():
-        model(data.x_dict, data.edge_index_dict)  # which tells the layers their widths
+        model(data.x_dict, data.edge_index_dict)  # sets the widths of the lazy layers
 
     def of_papers(model, batch):
         out = model(batch.x_dict, batch.edge_index_dict)["paper"][: batch["paper"].batch_size]
@@ -169,7 +169,7 @@ def typed_sage(loaders, data):
 
 
 class Saint(torch.nn.Module):
-    """Sums over edges, which weights make means of the whole graph, as in PyG's example."""
+    """The model of PyG's GraphSAINT example, whose edge weights turn sums into means of the whole graph."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Loaders of subgraphs over hoptrain, beside PyG's own where those run without compiled libraries."""
+"""The subgraph loaders equal PyG's, which are run where they do not need compiled libraries."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def data():
 
 
 def check_same(mine, wanted):
-    """Every attribute, bit for bit."""
+    """Check that all attributes are bit-identical."""
     mine, wanted = mine.to_dict(), wanted.to_dict()
     assert set(mine) == set(wanted)
     for name, value in wanted.items():
@@ -121,7 +121,7 @@ def test_shadow_draws_distinct_neighbours_alone(data):
 
 
 def test_attributes_of_nodes_and_of_edges_of_which_there_are_as_many():
-    """PyG's rule: what has ``edge`` in its name is the edges'."""
+    """With as many nodes as edges, attributes whose name contains ``edge`` belong to edges, as in PyG."""
     ring = torch.arange(12)
     data = Data(
         edge_index=torch.stack([ring, (ring + 1) % 12]),
@@ -133,7 +133,7 @@ def test_attributes_of_nodes_and_of_edges_of_which_there_are_as_many():
     )
     for batch in ShaDowKHopSampler(data, depth=1, num_neighbors=3, batch_size=3):
         nodes = batch.x[:, 0].long()
-        edges = nodes[batch.edge_index[0]]  # edge i leads from node i
+        edges = nodes[batch.edge_index[0]]  # edge i begins at node i
         assert torch.equal(nodes[batch.edge_index[1]], (edges + 1) % 12)
         assert torch.equal(batch.edge_attr, 100 + edges)
         assert torch.equal(batch.edge_weight, 200 + edges)

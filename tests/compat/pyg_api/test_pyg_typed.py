@@ -1,4 +1,4 @@
-"""PyG's loaders of heterogeneous graphs over hoptrain beside PyG's own, whose sampler is a slow one: the same attributes, the same meaning of every id."""
+"""On heterogeneous graphs, the loaders of ``hoptrain.pyg`` equal PyG's with a reference sampler: attributes and meaning of ids."""
 
 from itertools import chain
 
@@ -74,7 +74,7 @@ LINKS = {
 
 
 def loaders(kind, data, num_neighbors=(4, 3), **options):
-    """Ours and PyG's."""
+    """Return a loader of hoptrain and the equivalent one of PyG."""
     if kind == "Neighbor":
         options.setdefault("input_nodes", ("paper", data["paper"].train_mask))
     ours, theirs = (getattr(module, f"{kind}Loader") for module in (hoptrain.pyg, pyg_reference))
@@ -83,7 +83,7 @@ def loaders(kind, data, num_neighbors=(4, 3), **options):
 
 
 def check_meaning(batch, data):
-    """Every id names what PyG says that it names."""
+    """Check that all ids of a batch have PyG's meaning."""
     for kind in data.node_types:
         for name in ("x", "y", "born"):
             assert (name in batch[kind]) == (name in data[kind])
@@ -94,7 +94,7 @@ def check_meaning(batch, data):
     for relation in data.edge_types:
         store, whole, (source, _, destination) = batch[relation], data[relation], relation
         if "e_id" not in store:
-            continue  # PyG leaves ids out where it adds another relation's edges, turned round
+            continue  # PyG omits the ids if it adds the reversed edges of another relation
         assert torch.equal(store.edge_attr, whole.edge_attr[store.e_id])
         ends = torch.stack([batch[source].n_id[store.edge_index[0]], batch[destination].n_id[store.edge_index[1]]])
         wanted = whole.edge_index[:, store.e_id]
@@ -102,7 +102,7 @@ def check_meaning(batch, data):
 
 
 def form(batch):
-    """Names, kinds, dtypes and numbers of dimensions of every type."""
+    """Return names, types, dtypes and numbers of dimensions of the attributes of every node and edge type."""
     return {
         str(key): {name: (value.dtype, value.dim()) if isinstance(value, torch.Tensor) else type(value) for name, value in store.items()}
         for key, store in [("", batch.stores[0]), *batch.node_items(), *batch.edge_items()]
@@ -110,7 +110,7 @@ def form(batch):
 
 
 def edges_of(batch, relation, options):
-    """The multiset of edges, by number and by the nodes that they join, in trees where there are some."""
+    """Return the multiset of edges, each with its id and the nodes that it joins, with their trees if there are any."""
     (source, _, destination), store = relation, batch[relation]
     who = {kind: batch[kind].n_id + (batch[kind].batch * 1000 if "batch" in batch[kind] else 0) for kind in (source, destination)}
     numbers = torch.zeros(store.num_edges) if options.get("subgraph_type") == "bidirectional" else store.e_id
@@ -120,7 +120,7 @@ def edges_of(batch, relation, options):
 
 
 def check_alike(mine, wanted, data, options):
-    """One batch of ours beside one of PyG's of the same seeds."""
+    """Check that a batch of hoptrain equals a batch of PyG with the same seeds."""
     assert form(mine) == form(wanted)
     check_meaning(mine, data)
     assert mine.name == "graph"
@@ -154,7 +154,7 @@ def test_batches_of_links(data, options):
     relation = ours.input_data.input_type
     source, _, destination = relation
     for mine, wanted in zip(ours, theirs, strict=True):
-        # Negatives are drawn by torch's generator, which stands elsewhere: only positives are the same.
+        # The states of torch's generator differ, and so do the negatives: only positives are compared.
         alone = {} if {"neg_sampling_ratio", "neg_sampling"} & options.keys() else options
         check_alike(mine, wanted, data, alone)
         if "edge_label_index" in mine[relation]:
@@ -169,7 +169,7 @@ def test_batches_of_links(data, options):
 
 
 def test_numbers_that_nothing_drawn_decides(data):
-    """How many edges of each relation the seeds have."""
+    """The seeds have as many edges of each relation as in PyG."""
     ours, theirs = loaders("Neighbor", data, num_neighbors=BY_TYPE, batch_size=20)
     for mine, wanted in zip(ours, theirs, strict=True):
         for relation in data.edge_types:
@@ -205,7 +205,7 @@ def test_workers_change_nothing(data, kind):
 
 
 def check_induced(batch, data):
-    """All edges between the nodes, and no numbers of hops."""
+    """Check that a batch has all edges between its nodes, and no counts of hops."""
     check_meaning(batch, data)
     for relation, store in data.edge_items():
         source, _, destination = relation
@@ -258,14 +258,14 @@ def test_random_vertices_are_those_of_pyg(data, num_workers):
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_budgets(data, num_workers):
-    """PyG's ``HGTLoader``: so many nodes of each type in each hop, and all edges between them."""
+    """``HGTLoader`` samples the requested number of nodes of each type in each hop, and all edges between them."""
     numbers = {"paper": [5, 4], "author": [3, 3], "venue": [1, 0]}
     loader = hoptrain.pyg.HGTLoader(data, numbers, ("paper", data["paper"].train_mask), batch_size=10, num_workers=num_workers)
     seeds = []
     for batch in loader:
         size = batch["paper"].batch_size
         seeds += batch["paper"].n_id[:size].tolist()
-        if size == 10:  # a smaller batch may reach too few others; a venue is reached by none
+        if size == 10:  # a smaller batch may reach too few nodes; no batch reaches a venue
             assert {kind: batch[kind].num_nodes for kind in data.node_types} == {"paper": 19, "author": 6, "venue": 0}
         check_induced(batch, data)
     assert seeds == data["paper"].train_mask.nonzero().flatten().tolist()
@@ -350,7 +350,7 @@ TIMED = {"born": "nodes", "made": "edges"}
 @pytest.mark.parametrize("time_attr", TIMED)
 @pytest.mark.parametrize("make", [some_data, some_hetero_data], ids=["homogeneous", "heterogeneous"])
 def test_nothing_is_later_than_its_seed(make, time_attr, direction):
-    """In either direction, by times of nodes and of edges; PyG refuses times backward."""
+    """No node or edge is later than its seed, in both directions; PyG does not support times backward."""
     data, seeds, seed_time = make(), torch.arange(0, 80, 3), torch.arange(27)
     is_hetero = isinstance(data, torch_geometric.data.HeteroData)
     sampler = hoptrain.pyg.NeighborSampler(data, [-1, -1], time_attr=time_attr, sample_direction=direction)
@@ -397,7 +397,7 @@ def test_nothing_is_later_than_the_link_of_its_tree(make, time_attr, direction):
 
 
 def test_trees_of_data_without_times(data):
-    """Each seed has nodes of its own, the same seed too, and all that both would have."""
+    """With ``disjoint``, each seed has its own tree with all nodes, also if a seed occurs twice."""
     whole, trees = (
         next(iter(hoptrain.pyg.NeighborLoader(data, [-1, -1], ("paper", torch.tensor([7, 7])), batch_size=2, disjoint=disjoint)))
         for disjoint in (False, True)
@@ -425,7 +425,7 @@ def test_links_may_be_an_array_or_lists(data, form):
 
 
 def test_no_seeds_are_no_batches(data):
-    """``torch.tensor([])`` is of floats."""
+    """Empty seeds yield no batches, although ``torch.tensor([])`` has a float dtype."""
     assert list(hoptrain.pyg.NeighborLoader(some_data(), [2], input_nodes=torch.tensor([]))) == []
     assert list(hoptrain.pyg.NeighborLoader(data, [2], input_nodes=("paper", torch.tensor([])))) == []
 

@@ -1,4 +1,4 @@
-"""What PyG's loaders over hoptrain refuse of heterogeneous graphs, and what they say."""
+"""The loaders of ``hoptrain.pyg`` reject invalid arguments for heterogeneous graphs with a helpful message."""
 
 import numpy as np
 import pytest
