@@ -60,7 +60,7 @@ def _compare(system: str, data: Path, found: list[bytes]) -> None:
         expected = [digest for _ in range(len(found) // BATCHES) for digest in _consume(loader)]
         say(EQUAL if found == expected else DIFFERENT)
     elif len(found) % BATCHES:
-        raise RuntimeError(f"{len(found)} batches arrived, which is no whole number of epochs of {BATCHES}")
+        raise RuntimeError(f"{len(found)} batches arrived: not a multiple of the {BATCHES} batches of an epoch")
 
 
 def _strike(action: str, system: str, data: Path, scratch: Path) -> None:
@@ -184,7 +184,7 @@ def _leave(system: str, data: Path, scratch: Path) -> None:
             if step == 1:
                 break
     if (found := len(_consume(loader))) != BATCHES:
-        raise RuntimeError(f"the epoch after those that were left has {found} batches of {BATCHES}")
+        raise RuntimeError(f"the epoch after the interrupted ones has {found} batches instead of {BATCHES}")
 
 
 def _fork() -> None:
@@ -193,7 +193,7 @@ def _fork() -> None:
     if child == 0:
         sys.exit(0)
     status = os.waitpid(child, 0)[1]
-    print(f"the fork ended with exit code {os.waitstatus_to_exitcode(status)}", flush=True)
+    print(f"the forked process ended with exit code {os.waitstatus_to_exitcode(status)}", flush=True)
 
 
 def _exit(system: str, data: Path, scratch: Path) -> None:

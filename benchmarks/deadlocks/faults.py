@@ -65,7 +65,7 @@ def _die_holding(name: str, lock: str) -> None:
     frame = sys._getframe()
     while frame.f_code.co_name != "_worker_loop":
         if frame.f_back is None:
-            raise RuntimeError(f"{name} is a variable of torch's worker loop, and this process runs none")
+            raise RuntimeError(f"{name} is a variable of torch's worker loop, but this process does not run that loop")
         frame = frame.f_back
     getattr(frame.f_locals[name], lock).acquire()
     die()

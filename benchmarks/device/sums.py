@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for dtype in TOO_FAR:
             for kind in KINDS:
                 wrong += not compared(block, width, dtype, kind, args.rounds, args.bandwidth)
-    print(f"{wrong} of {len(blocks) * len(TOO_FAR) * len(KINDS)} are wrong")
+    print(f"{wrong} of {len(blocks) * len(TOO_FAR) * len(KINDS)} sums are wrong")
     return int(wrong > 0)
 
 

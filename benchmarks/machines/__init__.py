@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> Result:
     if "weights" in args.only:
         trained += training.cells(2 if args.quick else RANKS, machines, ways)
     if "wire" in args.only and (lacks := namespaces.lacking()):
-        print(f"nothing goes over a wire: {lacks}", file=sys.stderr)
+        print(f"wire: skipped, since network namespaces cannot be created: {lacks}", file=sys.stderr)
     elif "wire" in args.only:
         found = [record for data in graphs for record in wire.cells(data, machines, ways, args.shares, args)]
         summary["step_s_error"] = max((abs(r["error"]) for r in found if "error" in r), default=0.0)
@@ -166,7 +166,7 @@ def _in_formats(name: str, args: argparse.Namespace) -> Iterator[Dataset]:
     for features in args.features:
         if features != "as-stored" and not isinstance(data.x, np.ndarray):
             raise InputError(
-                f"features are {features}, and {name} has no numbers to make them from; leave it out, or name another data set"
+                f"features are {features}, but {name} has no features that can be quantised; leave {features} out, or name another data set"
             )
         yield data if features == "as-stored" else replace(data, x=quantize(np.asarray(data.x), features, what=name), validate=False)
 
@@ -178,7 +178,9 @@ def _hardly_any(data: Dataset, args: argparse.Namespace) -> Dataset:
         InputError: the data set is not synthetic, or its features are converted.
     """
     if not data.name.startswith("synthetic:"):
-        raise InputError(f"graphs has {data.name}: memory is compared with a small data set of the same kind; name a synthetic: set")
+        raise InputError(
+            f"graphs has {data.name}: memory is compared with a small data set of the same kind; name a synthetic:NAME data set"
+        )
     if any(features != "as-stored" for features in args.features):
         raise InputError(f"features are {args.features}: memory is measured with the stored features; leave --features out")
     small = load_dataset(data.name, root=args.root, scale=_HARDLY_ANY)
@@ -192,7 +194,7 @@ def _for_training_alone(data: Dataset, seeds: Array) -> Dataset:
 
 def _counted(data: Dataset, number: int, method: str, topology: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return a record for each size of the cache."""
-    print(f"{data.name}: {number} machines, parts by {method}, graph {topology}", file=sys.stderr)
+    print(f"{data.name}: {number} machines, partitioned by {method}, graph {topology}", file=sys.stderr)
     records = []
     x: Any = data.x
     with tempfile.TemporaryDirectory() as folder:

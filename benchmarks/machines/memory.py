@@ -43,7 +43,7 @@ def cells(data: Dataset, hardly_any: Dataset, machines: Sequence[int], ways: Seq
             if (number, topology) not in plain:
                 plain[number, topology] = _plain(hardly_any, number, topology, args)
             other, base = plain[number, topology]
-            print(f"{data.name}: {number} machines, parts by {method}, graph {topology}: memory", file=sys.stderr)
+            print(f"{data.name}: {number} machines, partitioned by {method}, graph {topology}: measuring memory", file=sys.stderr)
             outcome, held, shares = _run(data, number, method, topology, args)
             beyond = [each - base for each in held]
             worst = max(range(number), key=lambda machine: beyond[machine] / (shares[machine] + cache))
@@ -64,7 +64,7 @@ def _plain(hardly_any: Dataset, number: int, topology: str, args: Any) -> tuple[
     """
     found, runs = [], 1 if args.quick else _PLAIN_RUNS
     for run in range(runs):
-        print(f"{hardly_any.name}: {number} machines, graph {topology}: hardly any data, {run + 1} of {runs}", file=sys.stderr)
+        print(f"{hardly_any.name}: {number} machines, graph {topology}: run {run + 1} of {runs} with hardly any data", file=sys.stderr)
         outcome, held, shares = _run(hardly_any, number, "range", topology, args)
         found += [each - share for each, share in zip(held, shares, strict=True)]
         if outcome != "ended":

@@ -24,7 +24,7 @@ def lacking() -> str:
     if os.geteuid() != 0:
         return "this user is not root"
     if not (shutil.which("ip") and shutil.which("tc")):
-        return "there is no ip or no tc (Debian's package iproute2)"
+        return "the programs ip and tc are not installed (Debian's package iproute2)"
     name = f"hoptrain-{os.getpid()}-try"
     try:
         _ip("netns", "add", name)
@@ -114,6 +114,6 @@ def _run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise InputError(
-            f"'{' '.join(command)}' failed ({' '.join(done.stderr.split())}): network namespaces need root's rights; give them"
+            f"'{' '.join(command)}' failed ({' '.join(done.stderr.split())}): network namespaces need root privileges; run as root"
         )
     return done.stdout

@@ -44,7 +44,7 @@ def cells(num_ranks: int, machines: Sequence[int], ways: Sequence[tuple[str, str
                 write_partition(load_dataset(_DATA), own / "parts", number, method, graph=topology)
                 for memory in ("300KiB", "auto"):
                     print(
-                        f"{_DATA}: {num_ranks} ranks on {number} machines, parts by {method}, graph {topology}, memory {memory}",
+                        f"{_DATA}: {num_ranks} ranks on {number} machines, partitioned by {method}, graph {topology}, feature cache {memory}",
                         file=sys.stderr,
                     )
                     outcome, weights = _run(

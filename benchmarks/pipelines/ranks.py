@@ -205,7 +205,7 @@ def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
     for name, parameter in model.named_parameters():
         wanted, found = expected[name].grad, parameter.grad
         if wanted is None or found is None:
-            raise RuntimeError(f"{name} has no gradient to compare")
+            raise RuntimeError(f"the parameter {name} has no gradient to compare")
         errors.append(float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-300)))
     return max(errors)
 

@@ -50,11 +50,13 @@ class Disk:
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
         except OSError as error:
-            raise InputError(f"{path} cannot be read past the page cache ({error.strerror}): put it on another file system") from error
+            raise InputError(
+                f"{path} cannot be opened with O_DIRECT ({error.strerror}): reads must bypass the page cache; put it on another file system"
+            ) from error
         blocks = max(1, round(num_bytes / BLOCK))
         self._places = os.path.getsize(path) // BLOCK - blocks + 1
         if self._places < 1:
-            raise InputError(f"{path} has no {blocks * BLOCK} bytes in whole blocks: take a larger data set")
+            raise InputError(f"{path} is too short: it has no {blocks * BLOCK} bytes in whole blocks; choose a larger data set")
         self._threads, self._seconds = threads, seconds
         self._buffers = [np.frombuffer(mmap.mmap(-1, blocks * BLOCK), np.uint8) for _ in range(threads)]
         self.rates: list[float] = []

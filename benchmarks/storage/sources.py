@@ -33,7 +33,7 @@ def features_of(data: Dataset) -> FileRows:
         InputError: the data set has no features, or they are not in a file.
     """
     if data.x is None:
-        raise InputError(f"{data.name} has no features: there is nothing to keep on a disk; choose another data set")
+        raise InputError(f"{data.name} has no features: this benchmark reads features from a disk; choose another data set")
     return FileRows.of(codes_of(data.x), "features")
 
 

@@ -122,7 +122,7 @@ class Dgl:
         """Start the process, or print why DGL is skipped and return None: DGL is not installed, or a control group cannot be made."""
         group = control_group("dgl", memory)
         if group is None or data.path is None:
-            print("skipped DGL: its memory is limited by a control group, which cannot be made here")
+            print("skipped DGL: its memory must be limited by a control group, which cannot be created here")
             return None
         join_group = partial(join, group)
         made = cls(child=Child(Consumer, partial(call, "dgl", "open_mapped", join_group), data.path), case=case, group=group)

@@ -50,7 +50,7 @@ def device_named(name: str, bandwidth: float | None = None) -> Device:
         InputError: there is no such device, or the bandwidth is not above 0.
     """
     if name not in DEVICES:
-        raise InputError(f"device model {name!r}: known are {', '.join(DEVICES)}; choose one")
+        raise InputError(f"device model is {name!r}: known models are {', '.join(DEVICES)}; choose one")
     return _with(DEVICES[name], bandwidth)
 
 
@@ -70,7 +70,7 @@ def this_device(bandwidth: float | None = None) -> Device:
     told = 2e3 * device.MEMORY_CLOCK_RATE * device.GLOBAL_MEMORY_BUS_WIDTH / 8  # kHz, two words a tick, bits
     told = told or next((known.bandwidth for known in DEVICES.values() if known.name in name.lower()), 0.0)
     if not told and bandwidth is None:
-        raise InputError("the driver does not tell the speed of this GPU's memory: give it by --bandwidth, in GB/s")
+        raise InputError("the bandwidth (speed) of this GPU's memory is unknown: the driver does not report it; give --bandwidth in GB/s")
     return _with(Device(name=name, bandwidth=told, cache_bytes=device.L2_CACHE_SIZE, threads=threads), bandwidth)
 
 

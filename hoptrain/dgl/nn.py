@@ -24,7 +24,7 @@ _keep_freed_memory = cache(keep_freed_memory)
 
 
 class _OnBlocks:
-    """A mixin for DGL's layers, which calls them with a block that sums by ``aggregate``."""
+    """A mixin for DGL's layers that replaces a block by one that sums messages with hoptrain's ``aggregate``."""
 
     def forward(self, graph: Any, *args: Any, **kwargs: Any) -> Any:
         """Compute the layer's outputs, as DGL's class does."""
@@ -54,7 +54,7 @@ class GINConv(_OnBlocks, dgl.nn.GINConv):
 
 
 class _SummingGraph(dgl.DGLGraph):
-    """A DGL block that sums messages by ``aggregate`` where it has the reduction."""
+    """A DGL block that sums messages with hoptrain's ``aggregate`` if that supports the reduction."""
 
     is_block = True
 
@@ -68,7 +68,7 @@ class _SummingGraph(dgl.DGLGraph):
 
 
 def _with_sums(graph: Any) -> Any:
-    """Return the same graph as a ``_SummingGraph``; it has frames of its own with the same columns."""
+    """Return a shallow copy of the graph as a ``_SummingGraph``; its frames are new, but share the columns."""
     if graph.device.type == "cpu":
         _keep_freed_memory()
     made = copy(graph)
@@ -77,7 +77,10 @@ def _with_sums(graph: Any) -> Any:
 
 
 def _sums(graph: Any, message_func: Any, reduce_func: Any) -> Tensor | None:
-    """Return the reduced messages (num_dst, ...), or None if DGL must reduce them: other functions than sums and means of sources times edge weights."""
+    """Return the reduced messages (num_dst, ...), or None if DGL must reduce them.
+
+    Supported are sums and means of the sources' rows, with or without edge weights.
+    """
     message, reduce = getattr(message_func, "name", None), getattr(reduce_func, "name", None)
     if reduce not in ("sum", "mean") or message not in ("copy_u", "u_mul_e") or message_func.out_field != reduce_func.msg_field:
         return None

@@ -72,7 +72,7 @@ def _edges(batch: SampledBatch, block: dict[Any, Block], relations: list[Any]) -
 
 
 def make_block(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: list[tuple[Block, Array]]) -> Any:
-    """Return what ``dgl.create_block`` returns, several times faster: DGL searches for the largest source, and rebuilds the metagraph each time.
+    """Return the block that ``dgl.create_block`` would, several times faster: DGL searches for the largest source and rebuilds the metagraph each time.
 
     Args:
         g: DGL graph that was sampled.
@@ -155,9 +155,9 @@ def as_ids_of(g: Any, ids: Array) -> Tensor:
 
 
 def _as_csc(g: Any, block: Block) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the CSC arrays of a block as DGL takes them: of one dtype, with the edges' numbers 0, 1, 2, ...
+    """Return the CSC arrays of a block for DGL: of one dtype, with the edge ids 0, 1, 2, ...
 
-    Without numbers DGL means the same, but on a CPU its libxsmm kernels, which sum values of edges, read them.
+    DGL assumes these ids if none are given, but its libxsmm kernels on a CPU, which sum edge values, read the array.
     """
     return as_ids_of(g, block.indptr), as_ids_of(g, block.indices), torch.arange(block.num_edges, dtype=g.idtype)
 

@@ -71,7 +71,7 @@ class LoaderMixin:
             kwargs: Further arguments that the user gave, in addition to those of the PyG loader.
             sampler: Sampler of the loader.
             filter_per_worker: The PyG argument of this name.
-            refused: Whether the user gave each of the options that a GPU does not support, by the option's name.
+            refused: For each option that a GPU does not support, by its name: whether the user set it.
 
         Raises:
             InputError: an argument is not supported, or not supported on a GPU.
@@ -95,7 +95,7 @@ class LoaderMixin:
 
     @abstractmethod
     def items(self, index: list[int]) -> Array:
-        """Return the items (B,) that the batch of some indices asks hoptrain for."""
+        """Return the items (B,), such as seeds, that hoptrain samples around for the batch with these indices."""
 
     @abstractmethod
     def assembled(self, index: list[int], source: BatchSource, state: int) -> Any:
@@ -104,7 +104,7 @@ class LoaderMixin:
         Args:
             index: Indices of the batch, from torch's sampler.
             source: Function from seeds to the sampled mini-batch.
-            state: Seed of torch's generator for whatever PyG's code draws.
+            state: Random seed of torch's generator while PyG's code runs.
         """
 
     def __iter__(self) -> Iterator[Any]:
@@ -134,7 +134,7 @@ class LoaderMixin:
             del batch
 
     def _indices_to_count(self, place: RngContext) -> Iterator[list[int]]:
-        """Yield indices of batches like those of an epoch, to count how often each row is read."""
+        """Yield indices of shuffled batches, to count how often an epoch reads each row."""
         number, size = len(cast(Any, self).dataset), self._batch_indices
         order = permutation(number, place.seed, place.epoch)
         for begin in range(0, min(number, MOST_COUNTED * size), size):

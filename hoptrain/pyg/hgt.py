@@ -25,7 +25,7 @@ _LAYERS = 2
 
 
 class _Budgets(BaseSampler):
-    """A sampler with the interface of PyG's samplers that samples by HGT's budgets."""
+    """An HGT sampler, which samples a given number of nodes per type and hop, with the interface of PyG's samplers."""
 
     def __init__(self, data: HeteroData, num_samples: Any, is_sorted: bool) -> None:
         made = convert_hetero(data, is_sorted=is_sorted)
@@ -42,7 +42,7 @@ class _Budgets(BaseSampler):
         return self._items(inputs)[0]
 
     def _items(self, inputs: NodeSamplerInput) -> tuple[Array, dict[str, Copies]]:
-        """Return the items of distinct seeds, and which of them each seed is."""
+        """Return the items of the distinct seeds, and the positions of repeated seeds."""
         seeds, copies = distinct_by_type({inputs.input_type: inputs.node.numpy()})
         return self.graph.numbered(seeds), copies
 

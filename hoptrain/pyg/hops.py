@@ -76,7 +76,7 @@ class HopLoaderMixin(LoaderMixin):
         return False
 
     def items(self, index: list[int]) -> Array:
-        """Never called: see ``knows_items``."""
+        """Never called, since ``knows_items`` is False."""
         raise NotImplementedError
 
     @property
@@ -154,7 +154,7 @@ class NodeLoaderMixin(HopLoaderMixin):
     """A mixin for PyG loaders whose seeds are nodes that the indices of a batch choose."""
 
     hops_type: type
-    """Class of ``hops`` whose ``items_of`` returns what PyG's code asks for."""
+    """Class of ``hops``, whose ``items_of`` returns the items that PyG's code would request."""
 
     @property
     def knows_items(self) -> bool:

@@ -32,7 +32,7 @@ def check_on_device(sampler: Sampler[Any, Any], data: Any, num_workers: int, **r
         sampler: Sampler of the loader.
         data: PyG data of the loader.
         num_workers: Number of workers of the loader.
-        refused: Whether the user gave each of the options that need samples on the host, by the option's name.
+        refused: For each option that needs sampling on the host, by its name: whether the user set it.
 
     Raises:
         InputError: the sampler has no CUDA implementation, workers or host options are requested, or the data has an ``adj_t``.

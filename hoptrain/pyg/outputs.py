@@ -48,7 +48,7 @@ def as_output(batch: SampledBatch, *, with_trees: bool, with_hop_counts: bool) -
 
 
 class KnownBlocks(NamedTuple):
-    """The blocks of a ``SamplerOutput``, as arguments of ``SampledEdges``.
+    """The blocks of a ``SamplerOutput``, in the form that ``SampledEdges`` takes.
 
     Attributes:
         row: sources of the output that has these blocks.
@@ -68,7 +68,7 @@ class KnownBlocks(NamedTuple):
 
 
 def put_blocks(made: Any, output: Any) -> None:
-    """Make the ``edge_index`` of a ``Data``, which PyG made of a sampler's output, ``SampledEdges``, unless it has other edges than the sampled ones."""
+    """Replace ``edge_index`` of a batch by ``SampledEdges``, unless PyG has changed the sampled edges."""
     known = getattr(output, "blocks", None)
     if known is not None and known.row is output.row and "edge_index" in made:
         made.edge_index = SampledEdges(made.edge_index, known.indptr, known.hops)
@@ -83,7 +83,7 @@ def _destinations(block: Block) -> Tensor:
 
 
 def _differences(totals: list[int]) -> list[int]:
-    """Return the increase of each total over the one before; the first total increases from 0."""
+    """Return the difference of each total to the previous one; the first is compared with 0."""
     return [after - before for before, after in pairwise([0, *totals])]
 
 

@@ -38,7 +38,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
     A seed that occurs twice in a batch has the same neighbours both times; PyG samples it twice.
 
     Attributes:
-        graph: ConvertedGraph graph that is sampled, a ``Graph`` or a ``HeteroGraph``.
+        graph: Converted graph that is sampled, a ``Graph`` or a ``HeteroGraph``.
         sampler: Sampler of hoptrain for the current ``num_neighbors``.
         source: Function from seeds to a mini-batch, set by a loader. If set, it is called instead of sampling in this process.
     """
@@ -137,25 +137,25 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         return reverse_edge_type(relation) if self.sample_direction == "backward" else relation
 
     def _sample(self, seed: Any, seed_time: Any = None, **_: Any) -> Any:
-        """Sample around the nodes of a batch. PyG's ``sample_from_nodes`` and ``sample_from_edges`` call this; hetero seeds come as a dict by type."""
+        """Sample around the seeds of a batch, by type in a heterogeneous graph. PyG's ``sample_from_nodes`` and ``sample_from_edges`` call this."""
         return self._sample_hetero(seed, seed_time) if self.is_hetero else self._sample_homogeneous(seed, seed_time)
 
     def items_of(self, inputs: NodeSamplerInput) -> Array:
-        """Return the items (B,) that PyG's code asks for when it samples from these nodes."""
+        """Return the items (B,) that PyG's code requests to sample around these nodes: the seeds, and their times if each has its own tree."""
         kind: Any = inputs.input_type
         if not self.is_hetero:
             return self._homogeneous_items(inputs.node, inputs.time)[0]
         return self._hetero_items({kind: inputs.node}, None if inputs.time is None else {kind: inputs.time})[0]
 
     def _homogeneous_items(self, seed: Tensor, seed_time: Tensor | None) -> tuple[Array, dict[str, Copies]]:
-        """Return the items of seeds and, unless each seed has its own tree, which distinct seed each of them is."""
+        """Return the items of the seeds and, unless each seed has its own tree, the positions of repeated seeds."""
         if self.disjoint:
             return np.concatenate([seed.numpy(), self._times_of(None, seed, seed_time).numpy()]), {}
         seeds, copies = distinct(seed.numpy())
         return seeds, {} if copies is None else {"": copies}
 
     def _hetero_items(self, seed: dict[str, Tensor], seed_time: dict[str, Tensor] | None) -> tuple[Array, dict[str, Copies]]:
-        """Return items and copies of seeds of several types."""
+        """Return the items of seeds of several types, and the positions of repeated seeds by type."""
         given = {kind: ids.numpy() for kind, ids in seed.items()}
         if not self.disjoint:
             seeds, copies = distinct_by_type(given)

@@ -229,7 +229,7 @@ class ClusterLoader(LoaderMixin, torch_geometric.loader.ClusterLoader):
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
-        """Prepared sampler, and the graph that it samples. If the clusters are stored as CSR, the graph's columns are these rows."""
+        """Prepared sampler, and the graph that it samples. If the clusters are stored as CSR, the columns of the graph are the rows of the CSR."""
         return self._made, self._graph
 
     def items(self, index: list[int]) -> Array:

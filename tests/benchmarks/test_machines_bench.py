@@ -66,7 +66,7 @@ def test_codes_send_a_quarter(tmp_path):
     [
         (
             ("--graphs", "digits-knn"),
-            "graphs has digits-knn: memory is compared with a small data set of the same kind; name a synthetic: set",
+            "graphs has digits-knn: memory is compared with a small data set of the same kind; name a synthetic:NAME data set",
         ),
         (("--features", "int8"), "features are ['int8']: memory is measured with the stored features; leave --features out"),
         (("--cache-mib", "0"), "cache-mib is 0: must be at least 1 MiB; give 1 or more"),
@@ -118,7 +118,7 @@ def test_a_rate_is_a_number_of_megabits(tmp_path, capsys):
 def test_where_there_are_no_namespaces_it_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("hoptrain.benchmarks.machines.namespaces.os.geteuid", lambda: 1000)
     assert main(["bench", "machines", "--quick", "--scale", "0.0005", "--only", "wire", "--out", str(tmp_path)]) == 0
-    assert "nothing goes over a wire: this user is not root" in capsys.readouterr().err
+    assert "wire: skipped, since network namespaces cannot be created: this user is not root" in capsys.readouterr().err
     assert json.loads((tmp_path / "results.json").read_text())["records"] == []
 
 

@@ -1,6 +1,6 @@
 """PyG's convolutions, which on a batch of ``hoptrain.pyg`` compute only the rows that are read.
 
-PyG finds the arguments of ``propagate`` in comments of the classes, once for each class name. So these classes repeat the comments of PyG's.
+PyG parses the arguments of ``propagate`` from comments in a class, and caches them by the class's name. So these classes repeat PyG's comments.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class GCNConv(pyg.GCNConv):
         return out if self.bias is None else out + self.bias
 
     def _norms(self, edges: SampledEdges, edge_weight: Tensor | None, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the weights (M,) of the edges, 0 for loops in the graph, and the weights (N, 1) of the nodes' own rows, by PyG's ``gcn_norm``.
+        """Return the weights (M,) of the edges, 0 for self-loops, and the weights (N, 1) of the nodes' own rows, by PyG's ``gcn_norm``.
 
-        They are those of the batch and not of the graph. The result is kept with the edges, for the other layers.
+        As in PyG, they are computed from the degrees in the batch, not in the whole graph. They are cached with the edges for the other layers.
         """
         if not self.normalize:
             return edge_weight, None
@@ -106,7 +106,7 @@ class GCNConv(pyg.GCNConv):
             if made.shape[1] != plain.shape[1] + edges.num_nodes:  # gcn_norm has removed loops
                 norms = norms.new_zeros(plain.shape[1]).masked_scatter(plain[0] != plain[1], norms)
         if not norms.requires_grad:
-            edges.norms[key] = edge_weight, norms, loops  # the weights stay alive, so that no other tensor has their id
+            edges.norms[key] = edge_weight, norms, loops  # keeps the weights alive, so that no other tensor gets their id
         return norms, loops
 
 
@@ -141,11 +141,11 @@ class GATv2Conv(pyg.GATv2Conv):
 
 
 def _is_plain(layer: Any) -> bool:
-    """Return whether a layer is a matrix product and no more: no subclass, parametrisation or hook."""
+    """Return whether a linear layer only multiplies by a matrix: it is no subclass and has no parametrisation and no hook."""
     return type(layer) is Linear and not layer._forward_hooks and not layer._forward_pre_hooks
 
 
 def _with_loops(near: Neighbours, x: Tensor, weights: Tensor | None, loops: Tensor | None) -> Tensor:
-    """Return the weighted sums over the edges, and over the nodes' own rows if ``loops`` has weights (N, 1) for them."""
+    """Return the weighted sums of the neighbours' rows, plus each node's own row if ``loops`` has weights (N, 1) for these."""
     out = near.reduce(x, weights)
     return out if loops is None else out + loops * near.own(x)

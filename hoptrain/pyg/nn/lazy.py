@@ -54,7 +54,7 @@ class LazyRows(Tensor):
         """Return all rows, as a plain tensor. From now on everything reads and changes this tensor."""
         if self._whole is None:
             self._whole = self._others.after(self)
-            del self._others  # and with it the tensors that it reads
+            del self._others  # also frees the tensors that it reads
         return self._whole
 
     @classmethod
@@ -70,7 +70,7 @@ class LazyRows(Tensor):
 
 
 class Postponed:
-    """A computation that runs later, with the gradient mode and autocast of now."""
+    """A computation that runs later, with the gradient mode and the autocast settings of its creation."""
 
     def __init__(self, compute: Callable[[], Tensor], reads: Iterable[Tensor], device_type: str) -> None:
         self._compute = compute
@@ -83,15 +83,15 @@ class Postponed:
         }
 
     def after(self, first: LazyRows) -> Tensor:
-        """Return the computed rows of ``first``, and then the result.
+        """Run the computation, and return the computed rows of ``first`` followed by its result.
 
         Raises:
             InputError: a tensor that the computation reads has changed.
         """
         if any(_changes(tensor) != number for tensor, number in self._reads):
             raise InputError(
-                "rows of nodes that are no seeds, after the weights or inputs of their layer changed: they are computed when they are read; read them before "
-                "the optimizer's step, or take the layer from torch_geometric.nn"
+                "output rows of nodes that are not seeds were read after the weights or inputs of the layer changed: these rows are computed when they are "
+                "read; read them before the optimizer's step, or take the layer from torch_geometric.nn"
             )
         with torch.set_grad_enabled(self._with_gradient), torch.autocast(**self._autocast):
             return torch.cat([first.computed(), self._compute()])
@@ -103,7 +103,7 @@ def computed_of(x: Tensor) -> Tensor:
 
 
 def first_rows(x: Tensor, number: int) -> Tensor:
-    """Return the first ``number`` rows of ``x``, which are computed. All computed rows are not sliced: the gradient of a slice is a copy."""
+    """Return the first ``number`` rows of ``x``, which must be computed. If no more are computed, they are not sliced, to save a copy in the backward pass."""
     rows = computed_of(x)
     return rows if len(rows) == number else rows[:number]
 
@@ -114,7 +114,7 @@ def all_of(value: Any) -> Any:
 
 
 def _changes(tensor: Tensor) -> int:
-    """Return how often a tensor was changed in place. Of ``LazyRows`` only the tensor of all rows can change."""
+    """Return how often a tensor was changed in place. ``LazyRows`` cannot change before all of their rows are computed."""
     if isinstance(tensor, LazyRows):
         return 0 if tensor._whole is None else changes(tensor._whole)
     return changes(tensor)
@@ -126,8 +126,8 @@ def _each_row(func: Any, *args: Any, aligned: bool = False, **kwargs: Any) -> An
     Args:
         func: the function.
         args: its arguments.
-        aligned: whether other matrices among the arguments have a row for each row too; if not, only the first argument may be ``LazyRows``.
-        kwargs: its arguments by name.
+        aligned: whether the other matrices among the arguments also have one row per row; if not, only the first argument may be ``LazyRows``.
+        kwargs: its keyword arguments.
     """
     given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
     lazy = [value for value in given if isinstance(value, LazyRows)]
@@ -162,7 +162,7 @@ def _layer_norm(func: Any, rows: Any, normalized_shape: Any, *args: Any, **kwarg
 
 
 def _dropout(func: Any, rows: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Apply the dropout that draws 16 bits for a number."""
+    """Apply hoptrain's dropout, which draws only 16 random bits for each number."""
     return _each_row(dropout, rows, p, training, inplace=inplace)
 
 
@@ -190,7 +190,7 @@ def _getitem(func: Any, rows: LazyRows, index: Any) -> Any:
 
 
 def _are_computed(rows: LazyRows, index: Tensor) -> bool:
-    """Return whether an index of rows, numbers or a mask (N,), has only computed rows."""
+    """Return whether an index of rows (a slice, row numbers, or a mask (N,)) selects only computed rows."""
     number = len(rows.computed())
     if index.dtype == torch.bool:
         return tuple(index.shape) == (rows.num_rows,) and not index[number:].any()

@@ -29,7 +29,7 @@ _HOOKS = tuple(
 class Neighbours:
     """The neighbours of a batch's nodes, for one call of a layer.
 
-    Outputs are ``LazyRows``: the computed rows are those of the nodes whose neighbours were sampled, as far as the inputs of these are computed.
+    Outputs are ``LazyRows``. Their computed rows are those of nodes whose neighbours were sampled, if the inputs of these neighbours are computed, too.
 
     Attributes:
         edges: edges of the batch.
@@ -43,10 +43,10 @@ class Neighbours:
     def of(
         cls, layer: MessagePassing, kind: type[MessagePassing], x: Any, edge_index: Any, edge_attr: Tensor | None = None
     ) -> Neighbours | None:
-        """Return the neighbours, or None if the layer must do what PyG's layer ``kind`` does.
+        """Return the neighbours, or None if the layer must run PyG's own code of ``kind``.
 
         Args:
-            layer: layer, of a subclass of ``kind``.
+            layer: the layer, an instance of a subclass of ``kind``.
             kind: PyG's class.
             x: first argument of the layer.
             edge_index: second argument of the layer.
@@ -82,13 +82,13 @@ class Neighbours:
         return LazyRows.of(aggregate(block, rows, own, reduce).to(rows.dtype), edges.num_nodes, others, reads)
 
     def apply(self, layer: Callable[..., Tensor], x: Tensor, edge_attr: Tensor | None, reads: list[Tensor]) -> Tensor:
-        """Return the outputs (N, C') of PyG's code of a layer, ``layer(x, edge_index, edge_attr)``; it also takes a pair of sources and destinations.
+        """Return the outputs (N, C') of PyG's code of a layer.
 
         Args:
-            layer: function that calls PyG's code.
+            layer: function that calls PyG's code as ``layer(x, edge_index, edge_attr)``, where ``x`` may be a pair of sources and destinations.
             x: input rows (N, C).
             edge_attr: features of the edges, with a row for each, or None.
-            reads: parameters of the layer.
+            reads: parameters of the layer, which must not change before all rows are computed.
         """
         block, edges = self.block, self.edges
         rows = first_rows(x, block.num_src)
