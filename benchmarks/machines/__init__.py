@@ -166,7 +166,7 @@ def _in_formats(name: str, args: argparse.Namespace) -> Iterator[Dataset]:
     for features in args.features:
         if features != "as-stored" and not isinstance(data.x, np.ndarray):
             raise InputError(
-                f"features are {features}, but {name} has no features that can be quantised; leave {features} out, or name another data set"
+                f"features are {features}, but {name} has no features that can be quantised; leave this format out, or name another data set"
             )
         yield data if features == "as-stored" else replace(data, x=quantize(np.asarray(data.x), features, what=name), validate=False)
 

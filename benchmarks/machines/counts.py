@@ -37,7 +37,7 @@ _PLENTY = 1 << 40  # bytes of a cache that can store all planned accesses
 
 
 class Cluster:
-    """Simulated machines that train on a partitioned data set with ``RANKS`` ranks in all.
+    """A simulation of several machines that train on a partitioned data set, with ``RANKS`` ranks in all.
 
     Attributes:
         size: number of machines.

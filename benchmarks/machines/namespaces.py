@@ -35,7 +35,7 @@ def lacking() -> str:
 
 
 class Network:
-    """Network namespaces that can reach each other by IP addresses, and nothing else.
+    """A set of network namespaces that reach each other by IP address, and nothing else.
 
     Attributes:
         addresses: IP address of each machine.

@@ -21,7 +21,7 @@ BATCHES = 8
 
 @dataclass(kw_only=True, slots=True)
 class Flow:
-    """Measurements of one process; lists have one entry a round.
+    """A record of one process's measurements. Its lists have one entry per round.
 
     Attributes:
         piped_s: seconds of all batches through the pipeline.

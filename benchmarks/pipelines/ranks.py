@@ -68,7 +68,7 @@ class Launch:
 
 @dataclass(kw_only=True, slots=True)
 class Track:
-    """Measurements of one way to train in one process; lists have one entry a step.
+    """A record of the measurements of one way to train, in one process. Its lists have one entry per step.
 
     Attributes:
         seconds: time of a whole step, including the optimiser.

@@ -105,7 +105,7 @@ class System:
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Dgl:
-    """DGL's loader in a separate process with memory-mapped features, limited by a control group like the maps.
+    """A separate process with DGL's loader and memory-mapped features, limited by a control group like the maps.
 
     Attributes:
         child: the process.

@@ -9,7 +9,7 @@ from hoptrain.engine import Dataset
 
 
 class Steps:
-    """Training steps of GraphSAGE with Adam, the same for all systems."""
+    """A training of GraphSAGE with Adam, with the same initial weights for all systems; a call takes one step."""
 
     def __init__(self, data: Dataset, num_hops: int, width: int) -> None:
         """Build the model with ``width`` hidden channels."""

@@ -184,7 +184,7 @@ SYSTEMS: dict[str, Callable[[Dataset, Setting, str, int], Iterator[tuple[float, 
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Return, for each pair of runs, how their times and accuracies compare.
+    """Return how the times and accuracies of each pair of runs compare.
 
     ``..._whole_over_sampled`` is the ratio of the seconds to 99 % of the best accuracy, if both systems reached it. ``..._gap_points`` is the best
     accuracy of the whole graph minus that of sampling, in percentage points.
