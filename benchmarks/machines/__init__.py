@@ -16,7 +16,7 @@ A cache of ``share`` 0 has slots for the rows of other machines that two steps u
 The weights are compared with those of one machine that has as many ranks and all features. A run that has not ended within five minutes counts as hung.
 
 *Wire*: torchrun starts ``hoptrain fit`` as 4 ranks on 1, 2 and 4 machines, with the batches of *counts*. The machines are network namespaces, each of which
-sends at most ``--rate-mbit``. This needs root; without it the benchmark prints so and leaves this measurement out.
+sends at most ``--rate-mbit``. This needs root; other users get a message, and no such measurement.
 
 * ``wire``: bytes that the network interfaces sent, with all headers.
 * ``rows``: the part of ``wire`` that exceeds a run on as many machines that have all features each and send the same gradients.

@@ -71,7 +71,7 @@ def _canonical(g: Any, metapath: Any) -> list[tuple[str, str, str]]:
     """Return the canonical edge types of a metapath.
 
     Raises:
-        InputError: an edge type does not exist, or does not begin at the node type where the one before ends.
+        InputError: an edge type does not exist, or does not begin at the node type where the previous one ends.
     """
     known = {name: relation for relation in g.canonical_etypes for name in (relation, relation[1])}
     unknown = [name for name in metapath if name not in known]

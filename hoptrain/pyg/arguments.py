@@ -208,7 +208,9 @@ def check_arguments(kwargs: dict[str, Any], *, filter_per_worker: bool | None = 
     while (before := kwargs.pop("kwargs", None)) is not None:
         kwargs = before | kwargs
     if kwargs.get("custom_cls") is not None:
-        raise InputError("custom_cls is given: these loaders do not read remote stores, for whose batches it sets the class; leave it out")
+        raise InputError(
+            "custom_cls is given: it sets the class of batches from remote stores, which these loaders do not read; leave it out"
+        )
     if kwargs.get("batch_size", 1) is None and kwargs.get("batch_sampler") is None:
         raise InputError("batch_size is None: a batch needs a number of seeds; give batch_size or a batch_sampler")
     if kwargs.get("in_order") is False:

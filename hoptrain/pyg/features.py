@@ -45,7 +45,7 @@ def edge_ids_in(source: BatchSource) -> dict[str, Tensor]:
 
 
 def _copy_int64(own: Any) -> Tensor:
-    """Return a copy as an int64 tensor. A view would keep the queue slot that a worker writes the next batch to."""
+    """Return a copy as an int64 tensor. A view would occupy a queue slot that a worker needs for a later batch."""
     return own.long() if isinstance(own, Tensor) else torch.from_numpy(own.astype(np.int64))
 
 
