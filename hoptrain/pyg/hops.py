@@ -72,7 +72,7 @@ class HopLoaderMixin(LoaderMixin):
 
     @property
     def knows_items(self) -> bool:
-        """False: PyG's code or the user's chooses the seeds."""
+        """False, since PyG's or custom code chooses the seeds."""
         return False
 
     def items(self, index: list[int]) -> Array:
