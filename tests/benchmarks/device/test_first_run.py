@@ -196,6 +196,6 @@ def test_without_a_device_one_line_says_why(tmp_path, environment, reason):
 
 
 def test_make_hands_over_parts_and_folder():
-    command = ["make", "--no-print-directory", "-n", "gpu", "PARTS=doctor fit", "OUT=here"]  # under make test, make would print its directory
+    command = ["make", "--no-print-directory", "-n", "gpu", "PARTS=doctor fit", "OUT=here"]  # in case make runs this test
     child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert child.stdout.rstrip().endswith(" -m hoptrain.benchmarks.device.first_run --out here doctor fit")
