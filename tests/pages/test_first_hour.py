@@ -14,7 +14,7 @@ from wheel_case import ROOT, build_wheel, new_environment
 
 pytestmark = pytest.mark.timeout(900)
 PAGE = (ROOT / "docs" / "first_hour.md").read_text()
-LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.replace("\\\n", " ").splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -118,8 +118,8 @@ def test_a_trainer_of_either_package_trains(copied, first, later, package, name)
 @pytest.mark.timeout(600)
 def test_the_command_takes_class_paths_of_either_package(copied):
     callbacks = [
-        f"--trainer.callbacks+={package}.callbacks.EarlyStopping --trainer.callbacks.monitor=val_loss"
-        for package in ("lightning.pytorch", "pytorch_lightning")
+        f"--trainer.callbacks+={package}.callbacks.EarlyStopping --trainer.callbacks.monitor={monitor}"
+        for package, monitor in (("lightning.pytorch", "val_loss"), ("pytorch_lightning", "train_loss"))
     ]
     options = f"fit --config quickstart --data.num_workers=0 --trainer.accelerator=cpu --trainer.max_epochs=1 {' '.join(callbacks)}"
     done = python(f"from hoptrain.trainers.cli import main\nmain({options.split()})", copied)

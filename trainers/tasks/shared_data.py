@@ -404,7 +404,7 @@ def _conversion(data: Any, kind: type[Any]) -> str | None:
     classes = {base.__name__: base.__module__.partition(".")[0] for base in type(data).__mro__}
     if "HeteroData" in classes:
         return "HeteroDataset.from_pyg(data)"
-    if isinstance(data, list) or "torch_geometric" in classes.values():
+    if hasattr(kind, "from_pyg") and (isinstance(data, list) or "torch_geometric" in classes.values()):
         has_many, needs_many = isinstance(data, list) or "Dataset" in classes, kind.__name__ == "SmallGraphs"
         argument = "data" if has_many == needs_many else "[data]" if needs_many else "data[0]"
         return f"{kind.__name__}.from_pyg({argument})"

@@ -174,10 +174,10 @@ def command(name, *options):
 def test_the_command_learns(folder, capsys, decoder):
     """Other true tails are filtered, so a model that learns the groups has rank 1. TransE is excluded: no translation leads around a ring."""
     assert command("fit", "--trainer.max_epochs", "8", "--model.decoder", decoder) in (0, None)
-    assert float(capsys.readouterr().out.rsplit("test MRR ", 1)[1]) > 0.5
+    assert float(capsys.readouterr().out.rsplit("test MRR ", 1)[1].split()[0]) > 0.5
     last = next((folder / "runs").rglob("last.ckpt"))
     assert command("predict", "--ckpt_path", str(last), "--model.decoder", decoder, "--trainer.default_root_dir=other") in (0, None)
-    assert len(list((folder / "other").rglob("*.npy"))) == 1
+    assert [path.name for path in sorted((folder / "other").rglob("*.npy"))] == ["predictions.npy", "predictions_ids.npy"]
 
 
 @pytest.mark.timeout(2 * START_S)
@@ -195,7 +195,7 @@ def test_two_ranks_and_one_judge_alike(folder, capsys):
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train(folder):
     options = ("--data.root=.", "--trainer.max_epochs=8", "--data.batch_size=50", "--data.num_workers=1")
-    assert float(hoptrain("fit", "--config", "run.yaml", *TWO_RANKS, *options).rsplit("test MRR ", 1)[1]) > 0.5
+    assert float(hoptrain("fit", "--config", "run.yaml", *TWO_RANKS, *options).rsplit("test MRR ", 1)[1].split()[0]) > 0.5
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_triples_without_a_split_to_validate_on():
 
 
 MISTAKES = {
-    "a list of triples": Mistake(lambda: TripleDataModule([]), value="list", rule="data", remedy="name Triples memory"),
+    "a list of triples": Mistake(lambda: TripleDataModule([]), value="list", rule="data name Triples object", remedy="give one"),
     "no triples to test on": Mistake(
         lambda: TripleDataModule(BARE).test_dataloader(), value="bare", rule="no test triples splits train", remedy="add"
     ),
