@@ -50,5 +50,5 @@ def test_a_run_that_fails_by_itself_is_an_error(tmp_path):
 
 
 def test_no_time_is_a_mistake():
-    with refused("minutes is 0", "training time", "above 0"):
+    with refused("minutes is 0", "above 0", "give a longer time"):
         soak.run(argparse.Namespace(quick=False, minutes=0))

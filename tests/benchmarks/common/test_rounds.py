@@ -92,7 +92,7 @@ def test_amounts_may_change_from_call_to_call():
 
 @pytest.mark.parametrize(("subjects", "rounds"), [({}, 3), ({"a": int}, 0)])
 def test_nothing_to_time(subjects, rounds):
-    with refused(f"{len(subjects)} subjects", f"{rounds} rounds timing one", "give more"):
+    with refused(f"{len(subjects)} subjects", f"{rounds} rounds timing 1", "give more"):
         time_rounds(subjects, rounds)
 
 

@@ -84,8 +84,8 @@ MISTAKES = {
         rule="forward_inputs one",
         remedy="blocks blocks+degrees edge_index",
     ),
-    "a graph for data": Mistake(lambda: NodeDataModule(data().graph, SAMPLER), value="a Graph", rule="data", remedy="name Dataset memory"),
-    "no data": Mistake(lambda: NodeDataModule(None, SAMPLER), value="NoneType", rule="data", remedy="name Dataset memory"),
+    "a graph for data": Mistake(lambda: NodeDataModule(data().graph, SAMPLER), value="a Graph", rule="data", remedy="name Dataset object"),
+    "no data": Mistake(lambda: NodeDataModule(None, SAMPLER), value="NoneType", rule="data", remedy="name Dataset object"),
     "fanouts for a sampler": Mistake(lambda: NodeDataModule(data(), [3, 3]), value="[3, 3]", **NO_SAMPLER),
     "a class for a sampler": Mistake(lambda: NodeDataModule(data(), NeighborSampler), value="NeighborSampler'>", **NO_SAMPLER),
     "a sampler of heterogeneous graphs": Mistake(

@@ -240,7 +240,7 @@ def test_triples_without_a_split_to_validate_on():
 
 
 MISTAKES = {
-    "a list of triples": Mistake(lambda: TripleDataModule([]), value="list", rule="data name Triples object", remedy="give one"),
+    "a list of triples": Mistake(lambda: TripleDataModule([]), value="list", rule="data name Triples object", remedy="from_pyg"),
     "no triples to test on": Mistake(
         lambda: TripleDataModule(BARE).test_dataloader(), value="bare", rule="no test triples splits train", remedy="add"
     ),
