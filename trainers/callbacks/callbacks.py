@@ -25,7 +25,7 @@ _SHOWN = {
     "queue": ("queue", "{:.0f}"),
     "train_loss": ("loss", "{:.3g}"),
 }
-"""Logged values that the progress bar shows in addition to the validation metric: name and format in the bar, by logged name."""
+"""Values that the progress bar shows in addition to the validation metric: logged name -> (name in the bar, format)."""
 _EVERY_S = 0.1
 """Seconds between two updates of ``ThroughputMonitor``. Each costs up to a millisecond in Lightning, and the progress bar is not redrawn more often."""
 
@@ -38,7 +38,7 @@ class ThroughputMonitor(Callback):
     * ``Medges/s``: millions of edges per second in the blocks trained on.
     * ``wait_%``: percentage of the time spent waiting for batches. The run's first batch is excluded, since its wait includes the start of workers.
     * ``queue``: with workers, the number of batches that were ready when the last one was taken.
-    * ``hit_%``: with out-of-core features, the percentage of rows that were not read from disk.
+    * ``hit_%``: with out-of-core features, the percentage of feature rows that were found in the cache and not read from disk.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -51,7 +51,7 @@ class ThroughputMonitor(Callback):
     """
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Start the clock. A run resumed in the middle of an epoch has no ``on_train_epoch_start`` for it."""
+        """Start the clock. If a run resumes in the middle of an epoch, Lightning does not call ``on_train_epoch_start`` for that epoch."""
         self._is_first, self._told_s = True, -math.inf
         self._begin = (time.perf_counter(), *self._feed(trainer))
 
@@ -97,8 +97,8 @@ class ThroughputMonitor(Callback):
 class ProgressBar(RichProgressBar):
     """A rich progress bar with few, short values, so that it fits on one line of 80 columns.
 
-    In a notebook it is a line of text in the cell. Rich's own bar shows nothing there without ipywidgets. Where the output is no terminal, such as a
-    file, it prints a line for each epoch.
+    In a notebook the bar is a line of text below the cell, since Rich's own bar needs ipywidgets there. If the output is not a terminal, for example a
+    file, the callback prints one line per epoch.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -119,7 +119,7 @@ class ProgressBar(RichProgressBar):
             self.disable()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the bar and the epoch's clock. A run resumed in the middle of an epoch has no ``on_train_epoch_start`` for it."""
+        """Start the bar and the epoch's clock. If a run resumes in the middle of an epoch, Lightning does not call ``on_train_epoch_start`` for that epoch."""
         super().on_train_start(trainer, pl_module)
         self._begin_s = time.monotonic()
 
@@ -130,19 +130,19 @@ class ProgressBar(RichProgressBar):
         self._begin_s = time.monotonic()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Update the bar; in a notebook a few times a second, and for the last batch of an epoch."""
+        """Update the bar. In a notebook, update it only a few times a second and after the last batch of an epoch."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         done, total = batch_idx + 1, self.total_train_batches
         if self._in_notebook and trainer.is_global_zero and (done == total or time.monotonic() - self._told_s > 0.25):
             self._tell(self._line(trainer, pl_module, trainer.current_epoch, f"batch {done}/{total}"))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Update the bar. The epoch's loss is logged after this, so a notebook or a file shows it at the next hook."""
+        """Update the bar. Lightning logs the epoch's loss only after this hook, so a notebook or a file shows it at the next hook."""
         super().on_train_epoch_end(trainer, pl_module)
         self._ended = trainer.current_epoch, time.monotonic() - self._begin_s
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Finish the bar, with the loss of the last epoch; the next training gets its own line in the notebook."""
+        """Finish the bar and show the loss of the last epoch. A later ``fit`` in the same notebook cell starts a new line."""
         self._show_epoch(trainer, pl_module)
         self._update_metrics(trainer, pl_module)
         self.refresh()
@@ -150,7 +150,7 @@ class ProgressBar(RichProgressBar):
         self._cell = None
 
     def _show_epoch(self, trainer: Trainer, module: LightningModule) -> None:
-        """Show the metrics of the epoch that has ended, in a notebook or a file."""
+        """In a notebook or a file, print the metrics of the epoch that has ended."""
         ended, self._ended = self._ended, None
         if ended is None or not trainer.is_global_zero:
             return
@@ -175,7 +175,7 @@ class ProgressBar(RichProgressBar):
             self._cell.update(line, raw=True)
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
-        """Shorten the bar to leave space for values. Below 100 columns drop the bar and the speed, since batches and seconds show both."""
+        """Return the columns of the bar, short enough to leave space for values. Terminals below 100 columns get batches and seconds, but no bar and speed."""
         is_narrow = get_console().width < 100
         columns = [_Times(is_narrow) if isinstance(column, CustomTimeColumn) else column for column in super().configure_columns(trainer)]
         if is_narrow:
@@ -186,21 +186,21 @@ class ProgressBar(RichProgressBar):
         return columns
 
     def _get_train_description(self, current_epoch: int) -> str:
-        """Count epochs from one, so that the last of two is 2/2. Lightning shows 1/1."""
+        """Return the label of the epoch, counted from one: the last of two epochs is 2/2 (Lightning shows 1/1)."""
         last = self.trainer.max_epochs
         return f"Epoch {current_epoch + 1}" + (f"/{last}" if last is not None and last > 0 else "")
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Return the values of the bar by name, as text."""
+        """Return the values that the bar shows, formatted, by their short names."""
         metrics = super().get_metrics(trainer, pl_module)
         score = getattr(pl_module, "score_name", "acc")
         shown = _SHOWN | {f"val_{score}": (f"val {score}", "{:.3f}")}
-        left_out = "queue" if "hit_%" in metrics else ""  # a line has no space for both
+        left_out = "queue" if "hit_%" in metrics else ""  # a line has no space for both queue and hit_%
         return {name: text.format(metrics[key]) for key, (name, text) in shown.items() if key in metrics and key != left_out}
 
 
 class _Times(ProgressColumn):
-    """A column with the elapsed and the remaining time of a task; a narrow one with the remaining time until the task is finished."""
+    """A column with the elapsed and the remaining time of the epoch. A narrow column shows only the remaining time until the epoch ends."""
 
     max_refresh = 0.5
 
@@ -220,7 +220,7 @@ def _clock(seconds: float | None) -> str:
 
 
 class Summary(ModelSummary):
-    """A callback that prints a table of the model's modules. Lightning's table also counts operations for an example input, which models on blocks lack."""
+    """A callback that prints a table of the model's modules, without Lightning's columns of sizes and FLOPs, which need an example input."""
 
     @staticmethod
     def summarize(

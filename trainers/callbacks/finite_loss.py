@@ -15,7 +15,7 @@ class NonFiniteLossMonitor(Callback):
     """A callback that logs a warning once when the training loss is NaN or infinite. It checks at logged steps and at the end of epochs."""
 
     def setup(self, trainer: Trainer, module: LightningModule, stage: str) -> None:
-        """Reset the callback: no warning was logged yet."""
+        """Reset the callback, so that it may log one warning in this run."""
         self._has_said = False
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:

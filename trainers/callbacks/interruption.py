@@ -1,7 +1,7 @@
-"""Makes Ctrl-C end a run even where Python cannot raise KeyboardInterrupt.
+"""Make Ctrl-C end a run even if Python ignores the KeyboardInterrupt.
 
-Python raises it in whatever code the main thread runs. In a ``__del__`` or a callback of the garbage collector, of which torch and Lightning have
-many, Python prints it as ignored, and the run continues.
+Python raises KeyboardInterrupt in whatever code the main thread is in. In a ``__del__`` method or a callback of the garbage collector (torch and
+Lightning have many), Python prints the exception as ignored, and the run continues.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import signal
 import sys
 import threading
 
-_AGAIN_S = 0.05  # by then the main thread has usually left that code; if not, the signal is ignored and sent again
+_AGAIN_S = 0.05  # seconds; by then the main thread has usually left such code. If it has not, the signal is ignored and sent again
 
 
 def raise_lost_interrupts() -> None:
-    """Send SIGINT to this process again whenever a KeyboardInterrupt was ignored."""
+    """Install a hook that sends SIGINT to this process again whenever Python has ignored a KeyboardInterrupt."""
     sys.unraisablehook = _on_unraisable
 
 

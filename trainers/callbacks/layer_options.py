@@ -18,9 +18,9 @@ from hoptrain.engine import InputError
 from hoptrain.trainers.models.layered import LayerwiseModule
 
 Layer: TypeAlias = Callable[..., Any]
-"""Type of ``layer(i, x, ...)`` of a ``LayerWise`` model."""
+"""Type of the method ``layer(i, x, ...)`` of a ``LayerWise`` model."""
 _VARIANTS = 8
-"""Most variants of a layer that torch.compile may make, for example for one row and for several."""
+"""Maximum number of variants of a layer that torch.compile may make, for example one for a single row and one for several rows."""
 
 
 class LayerOption(Callback):
@@ -79,9 +79,9 @@ class LayerOption(Callback):
 
 
 class ActivationCheckpointing(LayerOption):
-    """A callback that keeps only the inputs of each layer, and computes the layer again in the backward pass (Chen et al. 2016).
+    """A callback for activation checkpointing: it keeps only the inputs of each layer, and recomputes the layer in the backward pass (Chen et al. 2016).
 
-    This saves memory, at the cost of a second forward pass. Weights, losses and dropout are bit-identical to those without it.
+    This saves memory, at the cost of a second forward pass. Weights, losses and dropout masks are bit-identical to those of a run without this callback.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -105,7 +105,7 @@ class ActivationCheckpointing(LayerOption):
 
 @contextmanager
 def _means_apart(model: nn.Module) -> Iterator[None]:
-    """Give BatchNorm copies of its running statistics inside the context, so that computing a layer again does not update them twice."""
+    """Let BatchNorm layers update copies of their running statistics inside the context, so that recomputing a layer does not update the originals twice."""
     norms = [each for each in model.modules() if isinstance(each, _BatchNorm)]
     buffers = [(norm, name, buffer) for norm in norms for name, buffer in norm.named_buffers(recurse=False)]
     for norm, name, buffer in buffers:
@@ -118,9 +118,9 @@ def _means_apart(model: nn.Module) -> Iterator[None]:
 
 
 class CompiledLayers(LayerOption):
-    """A callback that compiles each layer with ``torch.compile``, for any number of nodes and edges. The first steps take seconds, to compile.
+    """A callback that compiles each layer with ``torch.compile``, for dynamic numbers of nodes and edges. The first steps take seconds for compilation.
 
-    Compiled code sums in another order and draws other dropout masks: losses are reproducible, but differ from those without it.
+    Compiled code sums in another order and draws other dropout masks. So losses are reproducible, but differ from those of uncompiled layers.
 
     Examples:
         >>> from hoptrain import CompiledLayers

@@ -1,4 +1,4 @@
-"""Network settings for the rendezvous of ranks, checked before any process starts, and limited to loopback on one machine."""
+"""Check the network settings for the rendezvous of ranks before any process starts, and use only the loopback interface if all ranks are on one machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hoptrain.engine import InputError
 
 _INTERFACES = "GLOO_SOCKET_IFNAME"
 _LOOPBACK = "lo"
-_FILES = 64  # open files of a rank for itself: logs, checkpoints, libraries
-_FILES_OF_RANK = 4  # open files of a rank for each other rank: connections of the process groups
+_FILES = 64  # files that a rank opens for itself: logs, checkpoints, libraries
+_FILES_OF_RANK = 4  # files that a rank opens for each other rank: connections of the process groups
 
 
 def is_one_machine(trainer: Trainer) -> bool:
     """Return whether all ranks are on this machine.
 
-    Launchers that start all ranks, such as Ray, leave ``num_nodes`` at 1; they set LOCAL_WORLD_SIZE.
+    ``num_nodes`` is not enough: launchers that start all ranks, such as Ray, leave it at 1. They set LOCAL_WORLD_SIZE, so this is checked too.
     """
     return trainer.num_nodes == 1 and int(os.environ.get("LOCAL_WORLD_SIZE", trainer.world_size)) == trainer.world_size
 
@@ -28,7 +28,7 @@ def prepare_network(trainer: Trainer) -> None:
     """Check the network settings. If all ranks are on this machine, make torch's store and gloo listen on the loopback interface alone.
 
     Raises:
-        InputError: MASTER_PORT is no port, GLOO_SOCKET_IFNAME names no interface, or this process may open too few files.
+        InputError: MASTER_PORT is not a port, GLOO_SOCKET_IFNAME names an unknown interface, or the limit on open files is too low.
     """
     check_port(os.environ.get("MASTER_PORT"))
     check_interfaces(os.environ.get(_INTERFACES))
@@ -52,10 +52,10 @@ def check_port(port: str | None) -> None:
 
 
 def check_interfaces(value: str | None) -> None:
-    """Check the value of GLOO_SOCKET_IFNAME, names separated by commas, which may be None.
+    """Check the value of GLOO_SOCKET_IFNAME: names of network interfaces, separated by commas, or None.
 
     Raises:
-        InputError: one of the names is no network interface of this machine.
+        InputError: this machine has no network interface of one of the names.
     """
     names = _names()
     for name in (value or "").split(",") if value else []:

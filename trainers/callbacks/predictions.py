@@ -1,4 +1,4 @@
-"""Predictions as files: ``PredictionWriter`` writes outputs with the ids of their nodes, and ``read_nodes`` reads which nodes to predict."""
+"""Files of predictions: ``PredictionWriter`` writes outputs with the ids of their nodes, and ``read_nodes`` reads the ids of the nodes to predict."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Predictions(NamedTuple):
     Attributes:
         ids: (N,) ids of the nodes, as in the user's tables.
         outputs: (N, C) float32.
-        classes: (N,) class with the largest logit, by name if the data set has names; None for outputs other than classes.
-        unit: word for a column of the outputs, such as logit.
+        classes: (N,) class with the largest logit, by name if the data set has class names; None if the outputs are not logits of classes.
+        unit: what a column of the outputs is, such as logit. It begins the column's name.
     """
 
     ids: Array
@@ -38,7 +38,7 @@ class Predictions(NamedTuple):
     unit: str
 
     def table(self) -> Any:
-        """Return a pandas DataFrame with the columns ``id``, ``class`` if there are classes, and ``logit_0``, ``logit_1`` and so on."""
+        """Return a pandas DataFrame with a column ``id``, a column ``class`` if there are classes, and the outputs as columns ``logit_0``, ``logit_1``, ..."""
         import pandas  # type: ignore[import-untyped]
 
         own = {"id": self.ids} | ({} if self.classes is None else {"class": self.classes})
@@ -62,10 +62,11 @@ class PredictionWriter(BasePredictionWriter):
     """A callback that writes the outputs of ``trainer.predict``, with the ids of their nodes (or images, or graphs), from all ranks into one file.
 
     * ``.npy``: (N, C) float32 logits or embeddings; the ids (N,) are in a second file, ``NAME_ids.npy``.
-    * ``.csv`` and ``.parquet``: columns ``id``, for classes ``class``, the one with the largest logit, and ``logit_0``, ``logit_1`` and so on.
+    * ``.csv`` and ``.parquet``: columns ``id``, ``class`` (the class with the largest logit, if outputs are logits of classes), and ``logit_0``,
+      ``logit_1``, ...
 
-    Ids are those of the tables that a data set was imported from, else node numbers. The rows are in the order of the data module's ``predict_ids``, by
-    default of the node numbers.
+    Ids are those of the tables that the data set was imported from, or else node numbers. Rows are in the order of the data module's ``predict_ids``,
+    or else in the order of node numbers.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -92,7 +93,7 @@ class PredictionWriter(BasePredictionWriter):
                 )
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start without ids."""
+        """Discard the ids of an earlier prediction."""
         self._ids: list[Array] = []
 
     def on_predict_batch_end(
@@ -101,7 +102,7 @@ class PredictionWriter(BasePredictionWriter):
         """Keep the ids of a batch's seeds.
 
         Raises:
-            InputError: ``predict_step`` did not return a tensor with a row for each seed.
+            InputError: ``predict_step`` did not return a tensor with one row per seed.
         """
         seeds = getattr(batch, "seeds", None)
         if not isinstance(outputs, Tensor) or (seeds is not None and len(outputs) not in (0, len(seeds))):
@@ -135,7 +136,7 @@ def _data_module(trainer: Trainer) -> Any:
 
 
 def _joined(trainer: Trainer, module: LightningModule, parts: Sequence[tuple[Tensor, Array]]) -> Predictions:
-    """Join the (outputs, ids) of all ranks, in the order of the ids that were asked for."""
+    """Join the (outputs, ids) of all ranks, in the order of the requested ids."""
     outputs, ids = torch.cat([rows for rows, _ in parts]).numpy(), np.concatenate([own for _, own in parts])
     data_module = _data_module(trainer)
     asked = data_module.items_to_predict() if hasattr(data_module, "items_to_predict") else ids
@@ -153,7 +154,7 @@ def _joined(trainer: Trainer, module: LightningModule, parts: Sequence[tuple[Ten
 
 
 def own_ids(data: Any) -> Array | None:
-    """Return the nodes' ids (V,) in the tables that a data set was imported from: int64, or texts. None if they are the node numbers."""
+    """Return the ids (V,) that the nodes have in the tables of an imported data set: int64 or strings. None if the ids are the node numbers."""
     folder = getattr(data, "path", None)
     if folder is None or not (Path(folder) / IDS).is_file():
         return None
@@ -165,7 +166,7 @@ def read_nodes(path: Path, data: Any) -> Array:
     """Read the ids of nodes from a file, and return their node numbers (N,) int64.
 
     Args:
-        path: ``.npy`` (N,), or a table whose column ``id``, else its first column, has ids as in the tables of the data set.
+        path: ``.npy`` (N,), or a table with the ids in its column ``id`` (or else its first column), as in the tables of the data set.
         data: the data set.
 
     Raises:
@@ -196,6 +197,6 @@ def _whole_number(text: str) -> int | None:
 
 
 def _texts(table: Table, column: str) -> Array:
-    """Return the texts (N,) of a column."""
+    """Return the values (N,) of a column as strings."""
     table.leave_out([name for name in table.names if name != column])
     return np.concatenate([np.empty(0, object), *(piece.columns[column] for piece in table.pieces({column: "key"}, BadRows()))])

@@ -1,4 +1,4 @@
-"""Starts failure detection for ranks in Lightning's runs: the callback and the launchers (see ``hoptrain.trainers.watchdog``)."""
+"""A callback and launchers that start the failure detection of ``hoptrain.trainers.watchdog`` for the ranks of a Lightning run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hoptrain.trainers.watchdog.rank_agent import ADDRESS, RankAgent, current
 
 
 class RankWatch(Callback):
-    """A callback that ends all ranks at the first failure of one, and reports the cause on each. A failed rank has 12 s to print its error.
+    """A callback that ends all ranks when the first one fails, and reports the cause on each. A failed rank has 12 s to print its error.
 
-    In a script of your own the detection starts after the rendezvous of the ranks, and ends with ``fit``. ``hoptrain fit`` has it from a rank's first
-    second. With one rank or several, the callback also ends a rank when its torchrun ends, and turns a StopIteration of a hook into an error.
+    In your own script, failure detection starts after the rendezvous of the ranks and ends with ``fit``; with ``hoptrain fit`` it starts as soon as a
+    rank does. The callback also ends a rank when its torchrun ends, and turns a StopIteration of a hook into an error; both also with a single rank.
     """
 
     def __init__(self) -> None:
@@ -55,12 +55,12 @@ class RankWatch(Callback):
 
 
 def _position(trainer: Trainer) -> str:
-    """Return what a rank works on: epoch and step, or the ``place`` that the strategy of a pipeline reports."""
+    """Return what the rank is doing, for messages: epoch and step, or the strategy's ``place`` in a pipeline."""
     return getattr(trainer.strategy, "place", "") or f"epoch {trainer.current_epoch}, step {trainer.global_step}"
 
 
 def watch_launch(trainer: Trainer) -> None:
-    """Replace Lightning's launcher, so that launched ranks have a watchdog from their first second, and others a rendezvous with a deadline."""
+    """Replace Lightning's launcher. Ranks that it launches then have a watchdog from the start; other ranks have a rendezvous with a deadline."""
     launcher = trainer.strategy.launcher
     if isinstance(launcher, _SubprocessScriptLauncher) and trainer.world_size > 1:
         prepare_network(trainer)
@@ -80,7 +80,7 @@ class _RendezvousLauncher(_SubprocessScriptLauncher):
 
 
 class _WatchedLauncher(_RendezvousLauncher):
-    """A launcher without Lightning's observer, which kills all ranks when one has died, before the cause is reported."""
+    """A launcher that disables Lightning's observer: that would kill all ranks as soon as one has died, before the cause is reported."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

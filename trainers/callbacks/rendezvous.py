@@ -1,6 +1,6 @@
-"""Rendezvous of ranks that were started one by one and have no watchdog yet: all arrive within minutes, or each names the missing ones.
+"""Rendezvous of ranks that were started one by one and have no watchdog yet. If some do not arrive within minutes, the others name them and end.
 
-On its own, torch waits for half an hour, and then reports a position in its sources.
+Without this module, torch would wait for half an hour and then report only a location in its source code.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from hoptrain.trainers.watchdog.rank_agent import current
 from hoptrain.trainers.watchdog.server import listen
 
 RENDEZVOUS_S = 300.0
-"""Seconds that a rank waits for the others. People start ranks in one terminal after another, and some ranks load more data than others."""
+"""Seconds that a rank waits for the others. This is long since users start ranks by hand in several terminals, and some ranks load more data than others."""
 _LOOK_S, _HEARD_S = 0.1, 2.0
 _ABSENT = "hoptrain absent"
 _served: WeakValueDictionary[tuple[str, int], Store] = WeakValueDictionary()
-"""Stores of rank 0 that are still in use, by host and port. A launcher and a data module may both ask for the one of the same run."""
+"""Stores of rank 0 that are still in use, by host and port. A launcher and a data module of the same run share a store."""
 
 
 def rendezvous(trainer: Trainer, *, waits_for_all: bool = True) -> Store | None:
     """Wait for all ranks of a run, unless they have a watchdog or torchrun started them.
 
-    Ranks of torchrun need no rendezvous: it starts none before all of its machines have joined, and ends all ranks with the first one.
+    Ranks of torchrun need no rendezvous: torchrun starts ranks only after all machines have joined, and ends all ranks when one fails.
 
     Args:
         trainer: Lightning's trainer.
-        waits_for_all: wait for all ranks; if False, only prepare the network and the store of ranks on one machine.
+        waits_for_all: wait until all ranks have arrived. If False, only check the network settings and, on one machine, create the store.
 
     Returns:
-        The store of the rendezvous; keep it until the process group exists, which reuses it. None if no rendezvous was needed.
+        The store of the rendezvous, or None if no rendezvous was needed. Keep a reference until the process group has been created, which reuses the store.
 
     Raises:
         InputError: a rank did not arrive in time, or an environment variable of the network is wrong.
@@ -57,7 +57,7 @@ def rendezvous(trainer: Trainer, *, waits_for_all: bool = True) -> Store | None:
 
 
 def wait_for_ranks(host: str, port: int, rank: int, world_size: int, patience_s: float) -> Store:
-    """Wait until all ranks have arrived, and return the store by which they found one another.
+    """Wait until all ranks have connected to the store of rank 0, and return this store.
 
     Args:
         host: name or address of rank 0.
@@ -86,7 +86,7 @@ def wait_for_ranks(host: str, port: int, rank: int, world_size: int, patience_s:
             if patience.is_over():
                 text = _absent(sorted(missing), world_size, patience_s, "at the rendezvous")
                 store.set(_ABSENT, text)
-                time.sleep(_HEARD_S)  # the store ends with rank 0, so the others need time to read the message
+                time.sleep(_HEARD_S)  # the store ends with rank 0, so give the others time to read the message
                 raise InputError(text)
             time.sleep(_LOOK_S)
     except RuntimeError as error:
@@ -95,15 +95,15 @@ def wait_for_ranks(host: str, port: int, rank: int, world_size: int, patience_s:
 
 
 def serve(host: str, port: int, world_size: int, patience_s: float = RENDEZVOUS_S) -> Store:
-    """Return the store of rank 0, which listens only on the network of ``host``. A store made by torch listens on all networks, without a key.
+    """Return the store of rank 0, which listens only on the address of ``host``. A store created by torch listens on all interfaces, without authentication.
 
-    While the store exists, ``init_process_group`` finds it by its port.
+    While this store exists, ``init_process_group`` reuses it for the same port.
 
     Args:
         host: name or address of this process.
         port: port to listen at.
         world_size: number of ranks.
-        patience_s: seconds that ranks wait for a value.
+        patience_s: seconds that a rank waits for a key of the store.
 
     Raises:
         InputError: the port is in use, or reserved.

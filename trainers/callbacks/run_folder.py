@@ -10,11 +10,11 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 
 
 class RunFolder(CSVLogger):
-    """A ``CSVLogger`` whose folder belongs to one run: rank 0 creates it, and takes the next number if another run has created the same one."""
+    """A ``CSVLogger`` with a folder that no other run uses. Rank 0 creates the folder, and tries the next number if another run has just created that one."""
 
     def _get_next_version(self) -> int:
         version = super()._get_next_version()
-        if getattr(rank_zero_only, "rank", 0) != 0:  # other ranks log nothing, and rank 0 broadcasts the folder of the checkpoints
+        if getattr(rank_zero_only, "rank", 0) != 0:  # other ranks log nothing, and get the folder of the checkpoints from rank 0
             return version
         os.makedirs(self.root_dir, exist_ok=True)
         while True:

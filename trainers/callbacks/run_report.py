@@ -1,4 +1,4 @@
-"""Prints where a run writes, what it has written, and how to resume it after an interruption."""
+"""A callback that prints where a run writes its files, what it has written, and how to resume it after an interruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hoptrain.engine.errors import printable
 
 
 class RunReport(Callback):
-    """A callback that prints the folder of a training run when it starts, and how to resume the run when Ctrl-C or SIGTERM ends it."""
+    """A callback that prints the folder of a training run when the run starts. If Ctrl-C or SIGTERM ends the run, it prints how to resume."""
 
     _folder = Path()
 

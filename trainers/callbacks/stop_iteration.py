@@ -1,6 +1,6 @@
-"""Turns a StopIteration that a hook raises by mistake into an error that ends the run.
+"""Turn a StopIteration that a hook raises by mistake into an error that ends the run.
 
-Lightning's loops end by StopIteration. One from a hook would silently end the epoch or the training of that rank, and the other ranks would wait.
+Lightning's loops end on StopIteration. If a hook raised it, the rank's epoch or training would end silently, and the other ranks would wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytorch_lightning.profilers import Profiler
 def raise_stop_iterations(trainer: Any) -> None:
     """Turn a StopIteration that a hook raises into a RuntimeError, as PEP 479 does for generators.
 
-    Lightning runs each hook in a context of its profiler, so that context is replaced.
+    Lightning runs each hook inside ``trainer.profiler.profile``, so this function replaces that context manager.
     """
     if type(trainer.profiler).profile is Profiler.profile:
         trainer.profiler.profile = partial(_profile, trainer)
@@ -25,7 +25,7 @@ def raise_stop_iterations(trainer: Any) -> None:
 
 @contextmanager
 def _profile(trainer: Any, action_name: str) -> Iterator[str]:
-    """Profile an action like ``Profiler.profile``, and convert its StopIteration. It replaces that method, so hooks are not slower."""
+    """Profile an action like ``Profiler.profile``, and convert its StopIteration. This replaces the method instead of wrapping it, so hooks are not slower."""
     try:
         trainer.profiler.start(action_name)
         yield action_name
@@ -36,11 +36,11 @@ def _profile(trainer: Any, action_name: str) -> Iterator[str]:
         text = f"{hook} raised StopIteration, which Lightning would treat as the end of the data: catch it in the hook"
         raise RuntimeError(text).with_traceback(
             error.__traceback__
-        ) from None  # with the StopIteration as its cause, contextlib would raise that instead
+        ) from None  # without "from None", contextlib would see the StopIteration as the cause and raise it instead
     finally:
         trainer.profiler.stop(action_name)
 
 
 def _takes_iterator(trainer: Any) -> bool:
-    """Return whether the module's step takes batches from an iterator itself, which ends by StopIteration."""
+    """Return whether the module's ``training_step`` takes batches from an iterator itself: such a step may raise StopIteration."""
     return isinstance(getattr(trainer._active_loop, "_data_fetcher", None), _DataLoaderIterDataFetcher)

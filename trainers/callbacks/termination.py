@@ -1,7 +1,7 @@
-"""Ends a run within seconds after SIGTERM: when the current batch is done, or at once if that batch takes long.
+"""A callback that ends a run within seconds after SIGTERM: after the current batch, or in the middle of it if it takes over a second.
 
-Lightning's handler only sets a flag, which its loops check between batches. A wait for a batch, or a validation, continues for as long as it takes.
-With several ranks the handler also starts a collective, whatever the other ranks are doing.
+Lightning's handler only sets a flag, which its loops check between batches. It interrupts neither a wait for a batch nor a validation, however long
+these take. With several ranks the handler also starts a collective, whatever the other ranks are doing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-_BATCH_S = 1.0  # for the current batch to finish: a checkpoint written between two batches resumes bit-identically
-_STUCK_S = 1.5  # for the main thread to return from compiled code; from a collective whose other ranks have ended it never does
+_BATCH_S = 1.0  # seconds for the current batch to finish: only a checkpoint between two batches resumes bit-identically
+_STUCK_S = 1.5  # seconds for the main thread to return from compiled code; it never returns from a collective whose other ranks have ended
 
 
 class InterruptedByTermError(SIGTERMException):
-    """SIGTERM in the middle of a batch. Other ranks may be elsewhere, so no collective may be started after it."""
+    """An exception for a SIGTERM in the middle of a batch. Other ranks may be at another point, so no collective may be started after it."""
 
 
 class Termination(Callback):
@@ -40,7 +40,7 @@ class Termination(Callback):
         self._is_asked = self._is_ending = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Install the handler, which stays between ``fit`` and its test."""
+        """Install the handler. It stays installed between ``fit`` and the test after it."""
         self._trainer = trainer
         if trainer.world_size > 1:
             trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = self._end_together  # type: ignore[method-assign]
@@ -53,7 +53,7 @@ class Termination(Callback):
     on_validation_start = on_test_start = on_predict_start = on_train_start
 
     def on_exception(self, *_: Any) -> None:
-        """Cancel the interruption: the run ends already, and may be writing a checkpoint."""
+        """Cancel a pending interruption: the run is ending already, and may be writing a checkpoint."""
         self._is_ending = True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -69,10 +69,10 @@ class Termination(Callback):
             self._thread.start()
 
     def _end_stuck(self, signals: int) -> None:
-        """End the process if the main thread does not react. Python's handler waits for compiled code; this thread sees the signal at once."""
+        """End the process if the main thread does not react. Python's signal handlers wait until compiled code returns; this thread sees the signal at once."""
         while (came := os.read(signals, 16)) and signal.SIGTERM not in came:
             pass
-        if not came:  # the pipe was closed
+        if not came:  # the pipe was closed, so there is no signal
             return
         Termination.asked = True
         if self._trainer is not None and self._trainer.strategy.launcher is not None:
@@ -87,7 +87,7 @@ class Termination(Callback):
         trainer = self._trainer
         if self._is_asked or trainer is None:
             return
-        if self._is_ending:  # after a failure
+        if self._is_ending:  # the run ends already, after a failure
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
         self._is_asked = True
@@ -96,7 +96,7 @@ class Termination(Callback):
         signal.setitimer(signal.ITIMER_REAL, _BATCH_S)
 
     def _end_together(self) -> None:
-        """End all ranks before the same batch if one got SIGTERM. Lightning calls this before each batch, so no rank is left in a collective."""
+        """If a rank got SIGTERM, end all ranks before the same batch, so that none is left in a collective. Lightning calls this before each batch."""
         trainer = self._trainer
         if trainer is not None and trainer.strategy.reduce_boolean_decision(self._is_asked, all=False):
             raise SIGTERMException
@@ -107,6 +107,6 @@ def _end(number: int, frame: Any) -> None:
 
 
 def say_terminated() -> None:
-    """Print that the run was terminated, on one rank of each machine."""
+    """On one rank of each machine, print that the run was terminated."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         print("hoptrain: terminated (SIGTERM)", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Measures where the time of each training batch goes, for the logs, a trace file, and the line about the bottleneck."""
+"""A callback that measures the stages of each training batch, for the logs, a trace file and the message about the bottleneck."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hoptrain.engine.timeline import BatchTimes, Span, Timeline, bottleneck
 from hoptrain.engine.trace import TraceFile, trace_path
 from hoptrain.samplers.loader.epochs import EpochLoader, Timed
 
-_PATIENCE_S = 5.0  # for a GPU to finish its last steps at the end of a run
+_PATIENCE_S = 5.0  # seconds for a GPU to finish its last steps at the end of a run
 
 
 class BatchTraceCallback(Callback):
@@ -70,11 +70,11 @@ class BatchTraceCallback(Callback):
                 self._trace = TraceFile(trace_path(self.path, trainer.global_rank, trainer.world_size), trainer.global_rank)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the sums. A run resumed in the middle of an epoch has no ``on_train_epoch_start`` for it."""
+        """Reset the sums of times. If a run resumes in the middle of an epoch, Lightning does not call ``on_train_epoch_start`` for that epoch."""
         self.on_train_epoch_start(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the sums of an epoch, before its first batch is requested."""
+        """Reset the sums of times, before the epoch's first batch is requested."""
         self._timeline.new_epoch()
         if isinstance(trainer.train_dataloader, EpochLoader):
             trainer.train_dataloader.on_batch = self._on_delivery
@@ -83,12 +83,12 @@ class BatchTraceCallback(Callback):
         self._marks = [self._clock.mark()]
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Mark the time at which the batch is on the device."""
+        """Record the time at which the batch is on the device."""
         if self._marks:
             self._marks.append(self._clock.mark())
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Mark the time at which the step is done, or is queued on the GPU."""
+        """Record the time at which the step is done (on a GPU: queued)."""
         loader = trainer.train_dataloader
         if self._marks and isinstance(loader, EpochLoader) and isinstance(batch, Timed):
             marks, self._marks = [*self._marks, self._clock.mark()], []

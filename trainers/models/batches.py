@@ -23,28 +23,28 @@ ForwardInputs = Literal["blocks", "blocks+degrees", "edge_index"]
 
 * ``blocks``: the batch's blocks, one per layer, outermost first. The model returns one row per seed.
 * ``blocks+degrees``: the blocks, and the in-degrees (S,) of the input nodes in the whole graph, as float.
-* ``edge_index``: edges (2, M) int64 between the input nodes, all hops together, as for PyG's models. Only the seeds' rows of the output are used.
+* ``edge_index``: edges (2, M) int64 of all hops between the input nodes, as for PyG's models. Only the seeds' rows of the output are used.
 """
 HeteroForwardInputs = Literal["blocks", "edge_index"]
 """Inputs of the ``forward`` of a model of heterogeneous graphs:
 
 * ``blocks``: features {type: (S_t, F_t)} of the types with features, ids {type: (S_t,)} of the input nodes, and the batch's blocks, a dictionary
   per layer, outermost first. The model returns {type: (at least B, C)} or (B, C), with the seeds first.
-* ``edge_index``: ``x_dict`` and ``edge_index_dict`` as for PyG's models (also those of ``to_hetero(...)``), all hops together. The model returns
-  {type: (S_t, C)}, or (S_t, C) of the seed type. Only the seeds' rows are used.
+* ``edge_index``: ``x_dict`` and ``edge_index_dict`` with the edges of all hops, as for PyG's models and those of ``to_hetero(...)``. The model
+  returns {type: (S_t, C)}, or (S_t, C) of the seed type. Only the seeds' rows are used.
 """
 
 
 def choose_inputs(model: Any, given: str | None, choices: Any) -> Any:
-    """Return the inputs of a model's ``forward``: ``given``, or by default those that the names of its parameters suggest.
+    """Return which inputs a model's ``forward`` takes: ``given``, or if None, what the names of its parameters suggest.
 
     Args:
-        model: a user's own model; None for a built-in one.
-        given: one of the values of ``choices``, or None.
+        model: a custom model; None for a built-in one.
+        given: one of the values of ``choices``, or None to choose by the parameter names.
         choices: ``ForwardInputs`` or ``HeteroForwardInputs``.
 
     Raises:
-        InputError: ``given`` is unknown, or describes a built-in model.
+        InputError: ``given`` is unknown, or is given for a built-in model.
     """
     if given is not None:
         check_choice("forward_inputs", given, get_args(choices))
@@ -54,7 +54,7 @@ def choose_inputs(model: Any, given: str | None, choices: Any) -> Any:
         return given or "blocks"
     try:
         names = signature(model.forward).parameters
-    except (AttributeError, TypeError, ValueError):  # it is no module, or has no signature
+    except (AttributeError, TypeError, ValueError):  # not a module, or without a signature
         return "blocks"
     return "edge_index" if any(name.startswith(("edge_index", "adj")) for name in names) else "blocks"
 
@@ -101,7 +101,7 @@ def apply_hetero_model(model: nn.Module, forward_inputs: HeteroForwardInputs, x:
 
 
 def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool, kind: str = "") -> Tensor:
-    """Return the seeds' rows of an output, which may have more rows."""
+    """Return the first ``num_seeds`` rows of an output, and check that it is a tensor with these rows."""
     if not isinstance(out, Tensor):
         raise InputError(
             f"{type(model).__name__} returned a {type(out).__name__}: it must return a tensor of logits, a row for each seed{kind}"
@@ -110,7 +110,7 @@ def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool, k
 
 
 def edge_index_of(batch: MiniBatch) -> Tensor:
-    """Return the edges (2, M) int64 of ``to_pyg()``: sources above destinations, local ids. The layers of ``hoptrain.pyg.nn`` know their blocks."""
+    """Return the edges (2, M) int64 of ``to_pyg()``: row 0 has the sources, row 1 the destinations, as local ids. Layers of ``hoptrain.pyg.nn`` also find the blocks in it."""
     return SampledEdges.of(batch.blocks) if batch.nested else union_of(batch, ONLY).edge_index
 
 
@@ -120,9 +120,9 @@ def side_inputs(forward_inputs: ForwardInputs, block: Block, degrees: Tensor) ->
 
 
 def chunk_of(batch: MiniBatch, number: int, degrees: Tensor, *, normalize: bool, forward_inputs: ForwardInputs = "blocks+degrees") -> Chunk:
-    """Convert a mini-batch to a pipeline's chunk, with its blocks and, where they were gathered, features and labels.
+    """Convert a mini-batch to a pipeline's chunk, with its blocks and, if the batch has them, features and labels.
 
-    The target is (labels, weights of the seeds or None, number of the step's seeds over all copies).
+    The chunk's target is (labels, weights of the seeds or None, number of seeds of the step over all model replicas).
 
     Args:
         batch: the chunk's mini-batch, as torch tensors.

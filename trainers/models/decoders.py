@@ -1,4 +1,4 @@
-"""Decoders of links: they compute a pair's logit from the vectors of its two nodes."""
+"""Link decoders: modules that compute the logit of a pair of nodes from the vectors of the two nodes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Decoder(nn.Module):
     """A base module that computes logits of pairs from the vectors of a source and a destination."""
 
     def against(self, given: Tensor, vectors: Tensor, is_source: bool) -> Tensor:
-        """Compute logits (N, V) of ``given`` (N, C), as sources or as destinations, with each of ``vectors`` (V, C)."""
+        """Compute logits (N, V) of each of ``given`` (N, C) paired with each of ``vectors`` (V, C). ``is_source``: ``given`` are the sources."""
         rows = given[:, None]
         scores: Tensor = self(rows, vectors) if is_source else self(vectors, rows)
         return scores
 
     def numbers_a_pair(self, width: int) -> int:
-        """Return how many numbers ``against`` holds per pair at a time, for vectors of ``width`` channels."""
+        """Return how many numbers ``against`` stores at a time for each pair, for vectors of ``width`` channels."""
         return 2 * width
 
 
@@ -32,7 +32,7 @@ class Bilinear(Decoder):
     """A decoder with the inner product of ``query(source)`` and the destination's vector; here, query is the identity."""
 
     def query(self, source: Tensor) -> Tensor:
-        """Return the factors (..., C) of the destination's vector, from the source's vector (..., C)."""
+        """Map source vectors (..., C) to the vectors (..., C) that are multiplied with those of destinations."""
         return source
 
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class ComplEx(DistMult):
 
 
 class PairMLP(nn.Module):
-    """An MLP with a hidden layer of ``width`` ReLUs on both concatenated vectors, and on edge features if there are some."""
+    """An MLP on the concatenated vectors of a pair (and edge features, if any), with one hidden layer of ``width`` channels and ReLU."""
 
     def __init__(self, width: int, num_outputs: int, edge_channels: int = 0) -> None:
         super().__init__()
@@ -101,9 +101,9 @@ class MLPDecoder(Decoder):
 
 
 class HadamardDecoder(Decoder):
-    """A symmetric decoder with an MLP on the element-wise product of both vectors, with a hidden layer of ``width`` ReLUs.
+    """A symmetric decoder: an MLP on the element-wise product of both vectors, with one hidden layer of ``width`` channels and ReLU.
 
-    It is the ``LinkPredictor`` of OGB's examples (``examples/linkproppred/ddi/gnn.py``) with two layers.
+    It equals the ``LinkPredictor`` of OGB's examples (``examples/linkproppred/ddi/gnn.py``) with two layers.
     """
 
     def __init__(self, width: int) -> None:
@@ -120,7 +120,7 @@ def make_decoder(name: DecoderName, width: int) -> Decoder:
     """Build a decoder of vectors with ``width`` channels.
 
     Raises:
-        InputError: the name is unknown, or the width of complex vectors is odd.
+        InputError: the name is unknown, or ``complex`` is given with an odd width.
     """
     check_choice("decoder", name, get_args(DecoderName))
     if name == "complex" and width % 2:

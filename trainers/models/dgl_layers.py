@@ -17,7 +17,7 @@ dgl = import_dgl()
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
-    """Build a layer; ``options`` are heads, concat and dropout of GAT.
+    """Build a layer. ``options`` are the arguments ``heads``, ``concat`` and ``dropout`` of GAT.
 
     Raises:
         InputError: the layer type is not available in DGL.
@@ -29,7 +29,7 @@ def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) 
 
 
 class PlainLayer(nn.Module):
-    """A layer with a DGL convolution that takes a block and its sources' vectors."""
+    """A layer that applies a DGL convolution to a block and the vectors of its sources."""
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def _gin(in_channels: int, out_channels: int) -> nn.Module:
 
 
 class GATLayer(nn.Module):
-    """A graph attention layer; every destination gets a self loop, as in PyG."""
+    """A graph attention layer that gives every destination a self loop, as PyG does."""
 
     def __init__(self, in_channels: int, out_channels: int, *, heads: int, concat: bool, dropout: float) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class GATLayer(nn.Module):
 
 
 class GCNLayer(nn.Module):
-    """A graph convolution layer with degrees of the whole graph."""
+    """A graph convolution layer that normalises by degrees in the whole graph."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class GCNLayer(nn.Module):
 
 
 def as_dgl(block: Block, *, self_loops: bool = False) -> Any:
-    """Convert a block to DGL's; with ``self_loops``, the destinations' loops follow its edges."""
+    """Convert a block to a DGL block. With ``self_loops``, append a self loop for each destination after the block's edges."""
     refuse_weights(block, "conv dgl")
     sources, destinations = block.edge_index()
     if self_loops:

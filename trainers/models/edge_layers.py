@@ -1,4 +1,4 @@
-"""PyG's convolutions that read edge features, over a block. Each maps (num_src, C) to (num_dst, C')."""
+"""Layers that apply PyG's convolutions with edge features to a block. Each maps (num_src, C) to (num_dst, C')."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITH_HEADS = ("gat", "gatv2", "transformer")
 
 @contextmanager
 def temporary_pyg_files() -> Iterator[None]:
-    """Delete the modules that PyG writes to the temporary folder for each kind of convolution, which it would leave there."""
+    """Within the context, delete the modules that PyG generates for convolutions in the temporary folder and would leave there."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="hoptrain-pyg-") as folder:
         tempfile.tempdir = folder
@@ -40,7 +40,7 @@ class EdgeLayer(nn.Module):
     * ``gine``: GIN with ReLU(x_j + W e) as messages (Hu et al. 2020, "Strategies for pre-training graph neural networks").
     * ``gatv2``: attention that also reads e (Brody, Alon, Yahav 2022). A destination attends to itself too, with the mean e of its edges.
     * ``transformer``: attention with W e added to keys and values (Shi et al. 2021, "Masked label prediction").
-    * ``nnconv``: the mean of A(e) x_j, where a linear map computes a matrix for each edge (Gilmer et al. 2017): M times C times C' numbers.
+    * ``nnconv``: the mean of A(e) x_j, where a linear map computes the matrix A(e) of each edge (Gilmer et al. 2017). Memory: M C C' numbers.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class EdgeLayer(nn.Module):
         """Compute the outputs (num_dst, C') of one block.
 
         Raises:
-            InputError: the edges have no features or another number of them, or the block has edge weights.
+            InputError: the edges have no features, the number of features is not D, or the block has edge weights.
         """
         refuse_weights(block, f"arch {self.arch}")
         features = edge_features(block, self.edge_channels, x.dtype)
@@ -88,7 +88,7 @@ class EdgeLayer(nn.Module):
 
 
 def edge_features(block: Block, edge_channels: int, dtype: torch.dtype) -> Tensor | None:
-    """Return the block's edge features (M, ``edge_channels``): float64 if ``dtype`` is, else float32. Return None if the layer takes none.
+    """Return the block's edge features (M, ``edge_channels``): float64 if ``dtype`` is float64, else float32. Return None if the layer reads no edge features.
 
     Raises:
         InputError: the edges have no features, or another number of them.

@@ -16,13 +16,13 @@ from hoptrain.samplers.batch.minibatch import named
 from hoptrain.samplers.batch.transfer import as_tensor
 
 _ROWS = 1 << 16
-"""Number of rows from which mean and standard deviation are computed at once."""
+"""Number of rows that the computation of mean and standard deviation reads at once."""
 
 
 class Standardize(nn.Module):
-    """A layer that subtracts its mean from each feature and divides by its standard deviation.
+    """A layer that standardises each feature: it subtracts the feature's mean and divides by its standard deviation.
 
-    Both are buffers: checkpoints and exported models contain them, so predictions on other data use the same numbers.
+    Both are buffers. So checkpoints and exported models contain them, and predictions on other data use the values of the training data.
     """
 
     def __init__(self, num_features: int) -> None:
@@ -34,7 +34,7 @@ class Standardize(nn.Module):
         self.std: Tensor
 
     def fit(self, x: Any, nodes: Array) -> None:
-        """Compute mean and standard deviation of features ``x`` (V, F) over ``nodes`` (N,), in blocks of rows. A constant feature becomes 0."""
+        """Set mean and standard deviation to those of ``x`` (V, F) over ``nodes`` (N,), read in blocks of rows. A constant feature is standardised to 0."""
         count, mean, squares = 0, np.zeros(x.shape[1]), np.zeros(x.shape[1])
         for begin in range(0, len(nodes), _ROWS):
             rows = as_float32(take_rows(x, nodes[begin : begin + _ROWS])).astype(np.float64)
@@ -62,7 +62,7 @@ def to_input(x: Tensor, normalize: bool) -> Tensor:
 
 
 def with_edge_features(batch: SomeBatch, data: Dataset | HeteroDataset) -> SomeBatch:
-    """Return a batch of NumPy arrays with the features of its edges, if the data set has edge features."""
+    """Return ``batch`` (of NumPy arrays), with the features of its edges added if the data set has edge features."""
     stores = data.stores()
     rows = {
         name: take_rows(stores[store], batch.ids_along(relation, places))
@@ -74,7 +74,7 @@ def with_edge_features(batch: SomeBatch, data: Dataset | HeteroDataset) -> SomeB
 
 
 def model_input(data: Dataset, nodes: Array, normalize: bool, device: torch.device) -> Tensor:
-    """Return the features (N, F) of ``nodes`` on ``device``, as the model takes them.
+    """Return the features (N, F) of ``nodes`` on ``device``, in the form that the model takes (see ``to_input``).
 
     Raises:
         InputError: the data set has no features.

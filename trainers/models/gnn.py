@@ -22,8 +22,8 @@ Norm = Literal["none", "batch", "layer"]
 class GNN(nn.Module):
     """A stack of ``num_layers`` convolutions, with normalisation, activation and dropout between them. GAT and GATv2 use ELU, the others ReLU.
 
-    Layer i maps the vectors of block i's sources to those of its destinations. The model does not depend on how blocks were sampled. So the same
-    weights run on sampled blocks in training and on full neighbourhoods in inference.
+    Layer i maps the vectors of block i's sources to vectors of its destinations. The weights do not depend on how blocks were sampled, so they can be
+    trained on sampled blocks and applied to full neighbourhoods in inference.
 
     Examples:
         >>> import torch
@@ -60,12 +60,12 @@ class GNN(nn.Module):
             arch: layer type: sage, gat, gcn or gin; gine, gatv2, transformer or nnconv, which read edge features; or ``torch_geometric.nn.CLASS``,
                 any PyG convolution that reads only a node and its in-edges.
             in_channels: number of features of a node, F.
-            hidden_channels: width of the hidden layers (over all attention heads together).
+            hidden_channels: width of the hidden layers (the sum over all attention heads).
             out_channels: number of classes.
             num_layers: number of layers, and of blocks of a mini-batch.
-            dropout: share of hidden inputs (and of attention weights) to drop.
-            input_dropout: share of features to drop.
-            standardize_features: subtract from each feature its mean over the training nodes, and divide by their standard deviation.
+            dropout: dropout probability of the inputs of hidden layers (and of attention weights).
+            input_dropout: dropout probability of the features.
+            standardize_features: subtract from each feature its mean over the training nodes, and divide by its standard deviation over them.
             heads: number of attention heads of gat, gatv2 and transformer, which divide ``hidden_channels`` among them.
             out_heads: number of attention heads in the last layer, which are averaged.
             norm: normalisation between layers: none, batch or layer.
@@ -74,7 +74,7 @@ class GNN(nn.Module):
             arch_args: arguments of a convolution named by its class, such as ``{heads: 4, concat: false}``; the value mlp stands for a two-layer MLP.
 
         Raises:
-            InputError: sizes do not fit, or an option is unknown.
+            InputError: sizes do not match, or an option is unknown.
         """
         super().__init__()
         for option, value, choices in (("norm", norm, Norm), ("conv", conv, Conv)):
@@ -118,7 +118,7 @@ class GNN(nn.Module):
         return self.activation(self.norms[i](x)) if i < len(self.norms) else x
 
     def shape(self, i: int) -> tuple[int, ...]:
-        """Return the shape of an input row of layer ``i``."""
+        """Return the shape of one row (one node) of the input of layer ``i``."""
         return (self.widths[i],)
 
     def modules_of(self, i: int) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def _check_arch(arch: str, hidden_channels: int, heads: int, out_heads: int, edg
 
 
 def _layer_factory(arch: str, conv: Conv, arch_args: dict[str, Any] | None) -> Any:
-    """Return the function that builds a layer from its arch, widths and options."""
+    """Return the function that builds a layer from its type, widths and options."""
     if "." in arch:
         if conv != "pyg":
             raise InputError(f"arch {arch} with conv {conv}: it is a PyG convolution; leave conv out")

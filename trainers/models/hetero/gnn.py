@@ -1,4 +1,4 @@
-"""A graph neural network for heterogeneous graphs, over blocks by relation."""
+"""A graph neural network for heterogeneous graphs, which takes blocks by relation."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from hoptrain.trainers.models.layers import Dropout
 
 
 class HeteroGNN(nn.Module):
-    """A model of heterogeneous graphs: an input for each type, ``num_layers`` convolutions of width H, and a linear map for each seed type.
+    """A GNN for heterogeneous graphs: an input module for each node type, ``num_layers`` convolutions of width H, and a linear map for each seed type.
 
-    The input of a type with features is a linear map. A type without features has an embedding per node, with sparse gradients. Activation and
-    dropout separate layers: ELU for gat and gatv2, none for hgt and han (which have their own), else ReLU. A type that no relation leads to keeps its
-    vectors. A layer contains only the relations that the output depends on: the last one those into the seed types, and so on outwards.
+    The input module of a type with features is a linear map; a type without features has an embedding per node, with sparse gradients. Between layers
+    are dropout and an activation: ELU for gat and gatv2, none for hgt and han (which contain one), else ReLU. Nodes of a type that no relation leads
+    to keep their vectors. A layer contains only relations that the output depends on: the last layer those into the seed types, the layer before
+    those into the source types of these, and so on.
 
     Attributes:
         relations: relations of each layer.
@@ -58,18 +59,19 @@ class HeteroGNN(nn.Module):
             num_nodes: number of nodes, by type, for the types without features.
             relations: relations of the graph.
             seed_types: types of the seeds.
-            hidden_channels: width of the hidden layers, H (over all attention heads together).
+            hidden_channels: width of the hidden layers, H (the sum over all attention heads).
             out_channels: number of classes, or width of the output vectors.
             num_layers: number of layers, which equals the hops of a mini-batch.
-            dropout: share of hidden inputs to drop (and of the attention weights of gat and han).
-            input_dropout: share of features to drop.
-            standardize_features: subtract from each feature its mean over the training nodes (all nodes of other types), and divide by their deviation.
+            dropout: dropout probability of the inputs of hidden layers (and of the attention weights of gat and han).
+            input_dropout: dropout probability of the features.
+            standardize_features: subtract from each feature its mean and divide by its standard deviation, both over the training nodes of the seed
+                type, or over all nodes of another type.
             heads: number of attention heads, which divide ``hidden_channels`` among them.
-            num_bases: number of matrices that rgcn's relations share; 0 gives each relation its own.
+            num_bases: number of basis matrices that the relations of rgcn share; 0 gives each relation its own matrix.
             edge_channels: number of features of an edge, by relation (``source:name:destination``), which gatv2 and transformer read.
 
         Raises:
-            InputError: sizes do not fit, or an option is unknown.
+            InputError: sizes do not match, or an option is unknown.
         """
         super().__init__()
         check_choice("arch", arch, get_args(HeteroArch))
@@ -94,7 +96,7 @@ class HeteroGNN(nn.Module):
         self._freeze_unused(hidden_channels)
 
     def _freeze_unused(self, channels: int) -> None:
-        """Freeze parameters that no output depends on, such as HGT's weights of types that a layer only reads: DDP would wait for their gradients."""
+        """Freeze parameters that no output depends on, since DDP would wait for their gradients. Example: HGT's weights for types that a layer only reads."""
         one: dict[str, Any] = {"indptr": torch.tensor([0, 1]), "indices": torch.tensor([0]), "edge_ids": torch.tensor([0]), "num_src": 1}
         hidden: Hidden = {name: torch.zeros(1, channels) for name in self.needed[0]}
         for i, own in enumerate(self.relations):
@@ -143,7 +145,7 @@ class HeteroGNN(nn.Module):
         return hidden | {name: self.activation(rows) for name, rows in out.items()}
 
     def alone(self, i: int, name: str, hidden: Tensor) -> Tensor:
-        """Apply layer ``i`` to nodes of a type that none of its relations leads to: they keep their vectors."""
+        """Apply layer ``i`` to nodes of a type that none of its relations leads to: vectors stay the same, except for activation or linear map."""
         out: Tensor = self.heads[name](hidden) if i == self.num_layers - 1 else hidden
         return out
 
@@ -154,7 +156,7 @@ class HeteroGNN(nn.Module):
 
     @property
     def weighs_relations(self) -> bool:
-        """True if layers weigh relations by a mean over all nodes of a type."""
+        """True if layers weigh relations by a mean score over all nodes of a type, as HAN does."""
         return hasattr(self.layers[0], "scores")
 
     @property
@@ -181,7 +183,7 @@ def relations_by_layer(relations: Sequence[Relation], seed_types: Sequence[str],
 
 
 def _ends(relations: Sequence[Relation]) -> list[str]:
-    """Return the types that relations join, sources first, each once."""
+    """Return the node types of the relations, each once: those of sources first."""
     return list(dict.fromkeys([relation[0] for relation in relations] + [relation[2] for relation in relations]))
 
 

@@ -39,9 +39,9 @@ def hetero_layerwise_inference(
 ) -> dict[str, Tensor]:
     """Compute outputs of seed nodes from their full neighbourhoods, layer by layer. The model must be in eval mode.
 
-    With several ranks, every rank must call this: each computes a share of the hidden layers, and the last layer for its own ``nodes``.
-    Memory holds one chunk's messages and, for the types that a layer needs, its input and output rows. A layer that weighs relations by a mean
-    over all nodes is computed in two passes.
+    With several ranks, every rank must call this: each computes a part of the nodes in hidden layers, and the last layer for its own ``nodes``.
+    Memory holds the messages of one chunk, and the input and output rows of a layer for the types that it needs. A layer that weighs relations by
+    a mean over all nodes (HAN) is computed in two passes.
 
     Args:
         model: a ``HeteroGNN`` in eval mode.
@@ -52,7 +52,7 @@ def hetero_layerwise_inference(
         rank: this rank's number.
         world_size: the number of ranks.
         chunk_edges: approximate number of edges in a chunk; None derives it from the free memory.
-        free_bytes: free bytes of the GPU, which all types share; None asks CUDA once.
+        free_bytes: free bytes of the GPU, shared by all types; None queries CUDA once.
 
     Returns:
         Outputs (N_t, C) on ``device`` of each seed type t.
@@ -65,7 +65,7 @@ def hetero_layerwise_inference(
 
 
 class _TypedLayers:
-    """The layers of a ``HeteroGNN``, as ``LayerLoop`` calls them."""
+    """An adapter of a ``HeteroGNN`` with the functions that ``LayerLoop`` calls."""
 
     def __init__(
         self, model: HeteroGNN, data: HeteroDataset, loop: LayerLoop, normalize: bool, device: torch.device, *, is_alone: bool
@@ -99,7 +99,7 @@ class _TypedLayers:
         return self._loop.by_chunks(kind, nodes, output, choose)
 
     def _weights(self, i: int, kind: str, hidden: Hidden) -> dict[str, Tensor]:
-        """Return the weights of the relations into a type, from their mean score over all of its nodes."""
+        """Return the weights of the relations into a type: the softmax of their mean scores over all nodes of the type."""
         total = torch.zeros(sum(relation[2] == kind for relation in self._model.relations[i]), device=self._device)
         for chunk in self._loop.chunks(kind, self._loop.share(kind)):
             total += self._model.scores(i, *self._inputs(kind, hidden, chunk))[kind]
@@ -133,7 +133,7 @@ def hetero_neighborhood_logits(
     normalize: bool,
     device: torch.device,
 ) -> Tensor:
-    """Compute logits of seed nodes from batches of their full neighbourhoods, for a model that does not offer its layers.
+    """Compute logits of seed nodes from batches of their full neighbourhoods, for a model without a method ``layer``.
 
     Args:
         apply: the model, as a function of input features by type and a batch.

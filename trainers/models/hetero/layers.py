@@ -1,7 +1,7 @@
-"""PyG's convolutions of heterogeneous graphs, over the blocks of one hop.
+"""Layers that apply PyG's convolutions for heterogeneous graphs to the blocks of one hop.
 
-Each maps vectors by type to the destinations' vectors by type. Input is (S_t, H), with S_t at least the number of sources of type t in a block;
-output is (num_dst, H) for every type that a relation leads to. The first rows of a type are its destinations.
+Each maps vectors of sources by node type to vectors of destinations by node type. The input of type t is (S_t, H), where S_t is at least the number of
+sources of type t in any block. The output is (num_dst, H) for every type that a relation leads to. The first rows of a type are its destinations.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ def make_hetero_layer(
 class RelationLayer(nn.Module):
     """A layer with a convolution for each relation, whose results are summed: PyG's ``HeteroConv``, as used by its ``to_hetero``.
 
-    * ``rgcn``: the mean over each relation with its own weights, and the node itself (Schlichtkrull et al. 2018): ``SAGEConv``.
-    * ``gat``: attention among the edges of each relation, and the node itself through a linear map: ``GATConv``.
+    * ``rgcn``: the mean over in-neighbours of each relation, with its own weights, plus a linear map of the node (Schlichtkrull et al. 2018):
+      ``SAGEConv``.
+    * ``gat``: attention among the edges of each relation, plus a linear map of the node: ``GATConv``.
     * ``gatv2``: attention that also reads edge features (Brody, Alon, Yahav 2022), otherwise as gat: ``GATv2Conv``.
-    * ``transformer``: attention with linear maps of edge features added to keys and values (Shi et al. 2021), and the node itself through a linear
-      map: ``TransformerConv``.
-    * ``gin``: the sum over each relation and the node itself, through an MLP of two linear maps: ``GINConv``.
-    * ``graphconv``: the sum over each relation with its own weights, and the node itself: ``GraphConv``.
+    * ``transformer``: attention with linear maps of edge features added to keys and values (Shi et al. 2021), plus a linear map of the
+      node: ``TransformerConv``.
+    * ``gin``: an MLP of two linear maps on the sum of the node and its in-neighbours, for each relation: ``GINConv``.
+    * ``graphconv``: the sum over in-neighbours of each relation, with its own weights, plus a linear map of the node: ``GraphConv``.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class RelationLayer(nn.Module):
 class BasisLayer(nn.Module):
     """An R-GCN layer whose relations share ``num_bases`` matrices, with their own coefficients (Schlichtkrull et al. 2018): PyG's ``RGCNConv``.
 
-    It concatenates the nodes of all types, and multiplies all destinations once per relation.
+    The layer concatenates the nodes of all types, and multiplies the means of all destinations by a matrix once per relation.
     """
 
     def __init__(self, channels: int, relations: Sequence[Relation], num_bases: int) -> None:
@@ -147,8 +148,8 @@ class HGTLayer(nn.Module):
 class HANLayer(nn.Module):
     """A heterogeneous graph attention layer (Wang et al. 2019): attention among the edges of each relation, then among relations: PyG's ``HANConv``.
 
-    The weight of a relation is a softmax of its mean score over all destinations of a type. In training these are the batch's. Layer-wise inference
-    first sums ``scores`` over all nodes of the type, and passes the resulting weights.
+    The weights of the relations into a type are the softmax of their mean scores over all destinations of the type: in training, over those of the
+    batch. Layer-wise inference first sums ``scores`` over all nodes of the type, then passes the resulting weights to ``forward``.
     """
 
     def __init__(self, channels: int, relations: Sequence[Relation], heads: int, dropout: float) -> None:

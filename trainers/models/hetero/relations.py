@@ -1,8 +1,8 @@
-"""Scoring functions of triples, from the vectors of head, relation and tail, named after their papers.
+"""Scoring functions of knowledge graph triples, computed from the vectors of head, relation and tail. They have the names of their papers.
 
-A function computes a query from a head and a relation, and compares it with tails. So one matrix product scores a query against all entities. Heads
-are predicted as tails of inverse relations, which have their own vectors (Lacroix et al. 2018, "Canonical tensor decomposition for knowledge base
-completion").
+A scoring function combines head and relation to a query vector and compares it with tails, so one matrix product scores a query against all entities.
+Heads are predicted as tails of inverse relations, which have their own vectors (Lacroix et al. 2018, "Canonical tensor decomposition for knowledge
+base completion").
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class TripleScore(NamedTuple):
         query: maps heads (..., C) and relations (..., D) to queries (..., C), which are compared with tails.
         match: maps queries (N, C) and tails (M, C) to logits (N, M); higher is better.
         match_own: maps queries (N, C) and tails (N, C) to logits (N,) of query i and tail i.
-        width: maps C to D, the width of a relation's vector.
-        begin: initialises the relations' vectors (R, D).
+        width: function from the width C of entity vectors to the width D of relation vectors.
+        begin: function that initialises the relation vectors (R, D) in place.
     """
 
     query: Callable[[Tensor, Tensor], Tensor]
@@ -39,18 +39,18 @@ class TripleScore(NamedTuple):
 
 
 def complex_product(head: Tensor, relation: Tensor) -> Tensor:
-    """Return the product of complex numbers, whose imaginary parts are the second half of the channels."""
+    """Return the element-wise product of complex vectors; the second half of the channels holds the imaginary parts."""
     (real, imaginary), (weight, turn) = head.chunk(2, -1), relation.chunk(2, -1)
     return torch.cat([real * weight - imaginary * turn, real * turn + imaginary * weight], -1)
 
 
 def rotate(head: Tensor, angles: Tensor) -> Tensor:
-    """Return complex numbers (..., C), laid out as in ``complex_product``, rotated by ``angles`` (..., C / 2)."""
+    """Rotate complex vectors (..., C), laid out as in ``complex_product``, by ``angles`` (..., C / 2)."""
     return complex_product(head, torch.cat([angles.cos(), angles.sin()], -1))
 
 
 def _around_one(table: Tensor) -> Tensor:
-    """Initialise a table around 1, so that training begins near the inner product."""
+    """Initialise relation vectors with values around 1, so that training begins near the inner product."""
     begun: Tensor = nn.init.normal_(table, mean=1, std=0.1)
     return begun
 
@@ -89,7 +89,7 @@ def score_named(name: ScoreName, channels: int) -> TripleScore:
     """Return the scoring function with a name, for vectors of ``channels`` channels.
 
     Raises:
-        InputError: the name is unknown, or the number of channels is odd although vectors are complex.
+        InputError: the name is unknown, or the number of channels is odd and the function needs complex vectors.
     """
     check_choice("decoder", name, get_args(ScoreName))
     if name in ("complex", "rotate") and channels % 2:

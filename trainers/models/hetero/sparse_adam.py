@@ -12,8 +12,8 @@ from torch import nn
 class DenseAndSparseAdam(torch.optim.Adam):
     """An optimiser that applies torch's ``Adam`` to dense parameters and ``SparseAdam`` to embeddings.
 
-    Both are parameter groups of one optimiser, since Lightning's automatic optimisation supports only one. SparseAdam updates only the rows of a
-    step, and their moments; it has no weight decay.
+    The two kinds of parameters are groups of one optimiser, since Lightning's automatic optimisation supports only one optimiser. SparseAdam updates
+    only embedding rows that a step has used, and the moments of these rows. It has no weight decay.
     """
 
     def __init__(self, dense: Iterable[nn.Parameter], sparse: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
@@ -41,7 +41,7 @@ class DenseAndSparseAdam(torch.optim.Adam):
             super().step()
         finally:
             self.param_groups = groups
-        # Both share one state, so that it is saved and loaded as that of one optimiser.
+        # Adam and SparseAdam share one state dictionary, so it is saved and loaded like the state of a single optimiser.
         self._of_tables.state, self._of_tables.param_groups = self.state, groups[1:]
         self._of_tables.step()
         return loss

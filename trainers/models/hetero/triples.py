@@ -1,4 +1,4 @@
-"""Vectors of a knowledge graph's entities: embeddings, or outputs of R-GCN over their neighbours."""
+"""An encoder of the entities of a knowledge graph: embeddings, optionally followed by R-GCN layers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from hoptrain.trainers.models.ranks import MOST_NUMBERS
 class EntityEncoder(nn.Module):
     """A module with an embedding (C,) for each of V entities, with sparse gradients, and R-GCN layers over them (Schlichtkrull et al. 2018).
 
-    A layer adds the mean over an entity's edges, each multiplied by its relation's block-diagonal matrix, and the entity's own vector multiplied by a
-    full matrix. It is PyG's ``FastRGCNConv``, normalised across relations, as in the paper for links; so sampled edges give an unbiased estimate.
-    ReLU separates layers. Without layers, the vectors are the embeddings.
+    The output of a layer is a sum of two terms: the mean over in-neighbours, each multiplied by the block-diagonal matrix of its relation, and the
+    entity's own vector multiplied by a full matrix. This is PyG's ``FastRGCNConv`` normalised across relations, as the paper does for links, so that
+    sampled edges give an unbiased estimate. ReLU is applied between layers. Without layers, the output is the embeddings.
 
     Attributes:
         table: the embeddings.
@@ -39,7 +39,7 @@ class EntityEncoder(nn.Module):
             channels: width of the vectors, C.
             num_layers: number of layers, which equals the hops of a mini-batch.
             num_blocks: number of diagonal blocks of a relation's matrix, which divide the channels evenly.
-            dropout: share of each layer's input, and of the last layer's output, to drop.
+            dropout: dropout probability of each layer's input and of the last layer's output.
 
         Raises:
             InputError: a size is below 1, or ``num_blocks`` does not divide ``channels``.
@@ -87,7 +87,7 @@ def _layer(channels: int, num_relations: int, num_blocks: int) -> nn.Module:
     from torch_geometric.utils import scatter
 
     class MeanOfEdges(FastRGCNConv):
-        """A ``FastRGCNConv`` with one mean over all edges. PyG's sum of the relations' means would grow with the number of sampled edges."""
+        """A ``FastRGCNConv`` with one mean over the edges of all relations. PyG sums a mean per relation, which grows with the number of sampled relations."""
 
         def aggregate(self, inputs: Tensor, edge_type: Tensor, index: Tensor, dim_size: int | None = None) -> Tensor:
             means: Tensor = scatter(inputs, index, dim=0, dim_size=dim_size, reduce="mean")
@@ -102,7 +102,7 @@ def exact_vectors(
 ) -> Tensor:
     """Compute the vectors (V, C) of all entities from all of their edges, layer by layer. The encoder must be in eval mode.
 
-    Ranks share the work, in chunks of bounded size, so every rank must call this.
+    Each rank computes a part of the entities, in chunks of bounded size, so every rank must call this.
 
     Args:
         encoder: the model, in eval mode.
